@@ -1,6 +1,6 @@
-"""A process that may write to a few folders alone, as one in a container with a read-only root: by Linux' Landlock.
+"""A process that may write only to a few folders, like a container with a read-only root, by Linux' Landlock.
 
-No rights are needed for it, reading stays free, and what the process starts inherits it.
+Landlock needs no privileges, does not restrict reading, and is inherited by child processes.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ from pathlib import Path
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _NO_NEW_PRIVILEGES = 38
-# of linux/landlock.h: write, remove, make, link elsewhere, truncate
+# flags of linux/landlock.h: write, remove, make, link into another folder, truncate
 _WRITES = 1 << 1 | sum(1 << bit for bit in range(4, 15))
 _OF_FILES = 1 << 1 | 1 << 14
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -21,26 +21,26 @@ class _PathBeneath(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
-def available() -> bool:
-    """Whether this kernel can; version 3 (Linux 6.2) is the first that minds truncation."""
+def is_available() -> bool:
+    """Return whether this kernel supports it; version 3 (Linux 6.2) is the first that restricts truncation."""
     return int(_LIBC.syscall(_CREATE, None, 0, 1)) >= 3
 
 
 def confine(writable: Sequence[Path | str]) -> None:
-    """Let this process, and all that it starts, write below these folders and to devices alone."""
+    """Allow this process and its children to write only below these folders and to devices."""
     handled = ctypes.c_uint64(_WRITES)
-    rules = _checked(_LIBC.syscall(_CREATE, ctypes.byref(handled), ctypes.sizeof(handled), 0))
+    rules = _check(_LIBC.syscall(_CREATE, ctypes.byref(handled), ctypes.sizeof(handled), 0))
     for place in (*writable, "/dev"):
         handle = os.open(place, os.O_PATH | os.O_CLOEXEC)
         rule = _PathBeneath(_WRITES if Path(place).is_dir() else _OF_FILES, handle)
-        _checked(_LIBC.syscall(_ADD, rules, 1, ctypes.byref(rule), 0))
+        _check(_LIBC.syscall(_ADD, rules, 1, ctypes.byref(rule), 0))
         os.close(handle)
-    _checked(_LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
-    _checked(_LIBC.syscall(_RESTRICT, rules, 0))
+    _check(_LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
+    _check(_LIBC.syscall(_RESTRICT, rules, 0))
     os.close(rules)
 
 
-def _checked(answer: int) -> int:
+def _check(answer: int) -> int:
     if answer < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return answer

@@ -1,4 +1,4 @@
-"""What stands in a database of Dagster's, which compresses some of it."""
+"""The contents of a Dagster database, some of which Dagster compresses."""
 
 import sqlite3
 import zlib
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def cells(database: Path) -> Iterator[tuple[str, bytes]]:
-    """Every value of every table, decompressed where it is compressed."""
+def read_cells(database: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield every value of every table, decompressed if necessary."""
     with sqlite3.connect(database) as connection:
         tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
         for table in tables:

@@ -1,4 +1,4 @@
-"""The real `dg` command on a project folder."""
+"""Run the real `dg` command on a project folder."""
 
 import os
 import subprocess
@@ -8,11 +8,11 @@ from pathlib import Path
 from dataprep_assets_tests.forked import run
 
 DG = "from dagster_dg_cli.cli import main; main()"
-"""What the script `dg` is."""
+"""The contents of the script `dg`."""
 
 
-def dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The real `dg` on a project folder; PYTHONPATH makes it import that folder's code."""
+def run_dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the real `dg` on a project folder, with a PYTHONPATH that makes it import that folder's code."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(folder),

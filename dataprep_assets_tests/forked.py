@@ -1,10 +1,10 @@
-"""Python programs in processes of their own, forked from one that has imported what they import.
+"""Run Python programs in processes of their own, forked from one that has already imported their modules.
 
-To start Python and import Dagster costs three seconds of CPU, hundreds of times in the tests. A forked program is as
-much a process as another: it has its own environment, working folder, output and exit code, and can be killed. It has
-the hash seed of its parent, and `/proc/<pid>/environ` shows that one's environment: a test that is about either, or
-about how Python starts, starts Python itself. The fork server of its workers is forked from the same process, because
-it imports the half of that again.
+Starting Python and importing Dagster takes three seconds of CPU, and the tests need it hundreds of times. A forked
+program is a full process: it has its own environment, working folder, output and exit code, and can be killed. It has
+the hash seed of its parent, and `/proc/<pid>/environ` shows the parent's environment. A test about either, or about how
+Python starts, must start Python itself. The fork server of a program's workers is forked from the same process, because
+it imports half of the same modules.
 
 Entry points: `run`, `start`.
 """
@@ -63,7 +63,7 @@ _PRELOADED = (
 
 
 class Forked:
-    """A started program."""
+    """A started program, with its exit code once it has ended."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -71,7 +71,10 @@ class Forked:
         self.returncode: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, negative for a signal; subprocess.TimeoutExpired when it has none by then."""
+        """Return the exit code, negative for a signal.
+
+        Raises subprocess.TimeoutExpired if the program has not ended in time.
+        """
         if self.returncode is None:
             self._channel.settimeout(timeout)
             try:
@@ -83,19 +86,19 @@ class Forked:
         return self.returncode
 
     def poll(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Return the exit code; None while the program runs."""
         try:
             return self.wait(0.001)
         except subprocess.TimeoutExpired:
             return None
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal unless it has ended."""
+        """Send the program a signal unless it has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it."""
+        """Kill the program."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -113,12 +116,12 @@ def start(
 
     Args:
         arguments: Python's own: `-m module …` or `-c code …`.
-        env: Its environment; None: this process's.
-        cwd: Its working folder; None: this process's.
+        env: The environment; None means this process's.
+        cwd: The working folder; None means this process's.
         stdout: A file descriptor, or subprocess.DEVNULL.
-        stderr: The same.
-        own_session: Whether it leads a session, so that its whole group can be killed.
-        site: A folder of installed packages whose entry points are found, as those of this environment are.
+        stderr: A file descriptor, or subprocess.DEVNULL.
+        own_session: Whether the program leads a session, so that its whole group can be killed.
+        site: A folder of installed packages whose entry points are found like those of this environment.
     """
     null = os.open(os.devnull, os.O_RDWR)
     asked = {
@@ -128,16 +131,16 @@ def start(
         "own_session": own_session,
     }
     try:
-        return _ask(_server(site), asked, [null if one == subprocess.DEVNULL else one for one in (stdout, stderr)])
+        return _ask(_get_server(site), asked, [null if one == subprocess.DEVNULL else one for one in (stdout, stderr)])
     finally:
         os.close(null)
 
 
 def _ask(server: str, asked: Mapping[str, Any], handles: Sequence[int]) -> Forked:
-    """Let the process with this socket fork a program, which gets the handles: its output, and those in `passed`."""
+    """Make the process at this socket fork a program, which gets the handles: its output, and those in `passed`."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     channel.connect(server)
-    with tempfile.TemporaryFile() as request:  # an environment is longer than a packet may be
+    with tempfile.TemporaryFile() as request:  # because an environment may exceed the size of a packet
         request.write(json.dumps(asked).encode())
         request.flush()
         socket.send_fds(channel, [b"start"], [request.fileno(), *handles])
@@ -153,9 +156,9 @@ def run(
     check: bool = False,
     site: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, as `subprocess.run` with captured text; `start` explains the arguments.
+    """Run a program until it ends, like `subprocess.run` with captured text; `start` describes the arguments.
 
-    It is killed, and subprocess.TimeoutExpired raised, after `timeout` seconds.
+    After `timeout` seconds it is killed, and subprocess.TimeoutExpired is raised.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         program = start(arguments, env=env, cwd=cwd, stdout=out.fileno(), stderr=err.fileno(), site=site)
@@ -172,10 +175,11 @@ def run(
 
 
 @cache
-def _server(site: Path | None) -> str:
-    """The socket of the process that forks, started with the first program of this one; it ends with this process.
+def _get_server(site: Path | None) -> str:
+    """Return the socket of the process that forks, which starts with this process's first program and ends with this
+    process.
 
-    Each `site` has its own, because entry points are read once in a process.
+    Each `site` has its own server, because a process reads entry points only once.
     """
     folder = tempfile.TemporaryDirectory(prefix="forked-")
     path = f"{folder.name}/socket"
@@ -204,21 +208,21 @@ def _server(site: Path | None) -> str:
 
 
 def serve(path: str, ready: int, parent: int) -> None:
-    """Fork a program for each connection, until the parent has gone."""
+    """Fork a program for each connection until the parent has ended."""
     for name in _PRELOADED:
         importlib.import_module(name)
     keep_what_storages_make()
     make_databases()
     importlib.import_module("dagster").DagsterInstance.ephemeral().dispose()
-    importlib.import_module("pyarrow").array([0])  # imports pandas where that is installed
-    gc.freeze()  # a collection in a program would touch, and so copy, every page of this process
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever waits for a program tells its end
+    importlib.import_module("pyarrow").array([0])  # imports pandas if it is installed
+    gc.freeze()  # a garbage collection in a program would touch, and so copy, every page of this process
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the process that waits for a program reports its end
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
         listener.listen(16)
         os.write(ready, b"1")
         os.close(ready)
-        # not by the kernel's signal, which comes with the end of the thread that started this process
+        # not by the kernel's signal, which is sent at the end of the thread that started this process
         listener.settimeout(2)
         while os.getppid() == parent:
             try:
@@ -233,7 +237,7 @@ def serve(path: str, ready: int, parent: int) -> None:
 
 
 def _keep(channel: socket.socket, server: str) -> None:
-    """Start one program and report its process id and how it ended, or be the fork server of a program's workers."""
+    """Start one program and report its process id and its exit, or serve as the fork server of a program's workers."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _, handles, _, _ = socket.recv_fds(channel, 16, 8)
     with open(handles[0], "rb") as file:
@@ -241,13 +245,13 @@ def _keep(channel: socket.socket, server: str) -> None:
     if asked.get("passed"):
         channel.send(str(os.getpid()).encode())
         channel.close()
-        _become(asked, handles[1:])
+        _run_program(asked, handles[1:])
     number = os.fork()
     if number == 0:
         channel.close()
         multiprocessing.util.spawnv_passfds = partial(_spawn, server, multiprocessing.util.spawnv_passfds)
         multiprocessing.forkserver.os = _OtherChildren()
-        _become(asked, handles[1:])
+        _run_program(asked, handles[1:])
     for handle in handles[1:]:
         os.close(handle)
     channel.send(str(number).encode())
@@ -259,7 +263,7 @@ def _keep(channel: socket.socket, server: str) -> None:
 
 
 def _spawn(server: str, spawn: Callable[..., int], path: Any, arguments: Sequence[Any], passed: Sequence[int]) -> int:
-    """Start a process of multiprocessing's with some open files; its fork server is forked. Returns its number."""
+    """Start a multiprocessing process with some open files from the forked fork server, and return its process id."""
     words = [os.fsdecode(one) for one in arguments]
     if "multiprocessing.forkserver" not in words[-1]:
         return spawn(path, arguments, passed)
@@ -274,26 +278,26 @@ def _spawn(server: str, spawn: Callable[..., int], path: Any, arguments: Sequenc
 
 
 class _OtherChildren:
-    """The module `os`, for a fork server that is not this process's child."""
+    """A replacement of the module `os` for a fork server that is not a child of this process."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
     def waitpid(self, number: int, options: int) -> tuple[int, int]:
-        """Return whether a child has ended, as `os.waitpid` does; of another process with code 0."""
+        """Return whether a child has ended, as `os.waitpid` does; for a process that is no child, the code is 0."""
         try:
             return os.waitpid(number, options)
         except ChildProcessError:
             return (0, 0) if Path(f"/proc/{number}").exists() else (number, 0)
 
 
-def _become(asked: Mapping[str, Any], handles: Sequence[int]) -> None:
-    """Be the program, as Python would: its paths, its arguments, its output, its end."""
+def _run_program(asked: Mapping[str, Any], handles: Sequence[int]) -> None:
+    """Become the program, as Python would: set its paths, arguments and output, run it, and exit."""
     if asked["own_session"]:
         os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     numbers = [1, 2, *asked.get("passed", [])]
-    # out of the way first: one may have the number that another is to get
+    # move the handles first, because one may have the number that another needs
     for given, number in zip([fcntl.fcntl(one, fcntl.F_DUPFD, 100) for one in handles], numbers, strict=True):
         os.dup2(given, number)
         os.close(given)
@@ -308,7 +312,7 @@ def _become(asked: Mapping[str, Any], handles: Sequence[int]) -> None:
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     kind, what, *rest = asked["arguments"]
     sys.path[:] = [asked["folder"] if kind == "-m" else "", *entries, *(e for e in sys.path[1:] if e not in entries)]
-    # another checkout's modules, but for those that are loaded
+    # use the modules of the other checkout, except those that are already loaded
     for package in (sys.modules["dataprep_assets"], sys.modules["dataprep_assets_tests"]):
         found = [str(Path(entry, package.__name__)) for entry in sys.path if Path(entry, package.__name__).is_dir()]
         package.__path__[:] = list(dict.fromkeys([*found, *package.__path__]))

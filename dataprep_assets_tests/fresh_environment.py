@@ -1,7 +1,7 @@
-"""A virtual environment that holds what a wheel declares, or less, and nothing else that this one happens to have.
+"""A virtual environment with only the declared requirements of a wheel, or fewer, and no other packages of this one.
 
-Nothing is fetched: the distributions are linked from the environment that runs the tests. What the wheel forgot to
-declare is absent, which is what `pip install` of it gives on a fresh machine.
+Nothing is downloaded: the distributions are linked from the environment that runs the tests. A requirement that the
+wheel does not declare is missing, as after `pip install` on a fresh machine.
 """
 
 import os
@@ -25,7 +25,7 @@ from dataprep_assets.definitions import PROJECT_ROOT
 
 
 def build_wheel(work: Path) -> Path:
-    """The wheel of this checkout, built below `work` from a copy: another test may build at this moment."""
+    """Build the wheel of this checkout below `work` from a copy, because another test may build at the same time."""
     pytest.importorskip("setuptools", minversion="77")
     source = work / "source"
     source.mkdir()
@@ -38,40 +38,40 @@ def build_wheel(work: Path) -> Path:
 
 
 def install(wheel: Path, folder: Path) -> Path:
-    """Make an environment and let pip install a wheel in it.
+    """Create an environment and install a wheel in it with pip.
 
     Args:
-        wheel: The wheel; pip refuses it where what it requires is not there in a version that it accepts.
-        folder: Where the environment is made; must not exist.
+        wheel: The wheel; pip refuses it if a requirement is missing or has a version that it does not accept.
+        folder: The folder of the environment, which must not exist.
 
     Returns:
-        Its folder of programs, with `python`.
+        The folder of its programs, with `python`.
     """
     with ZipFile(wheel) as packed:
         (metadata,) = {name.split("/")[0] for name in packed.namelist() if ".dist-info/" in name}
-        programs = environment(folder, PathDistribution(ZipPath(packed, f"{metadata}/")).requires or [])
+        programs = create_environment(folder, PathDistribution(ZipPath(packed, f"{metadata}/")).requires or [])
     pip_install(programs, [wheel])
     return programs
 
 
-def environment(folder: Path, requirements: Iterable[str]) -> Path:
-    """Make an environment in `folder` with pip and these requirements alone; its folder of programs."""
+def create_environment(folder: Path, requirements: Iterable[str]) -> Path:
+    """Create an environment in `folder` with only pip and these requirements, and return its folder of programs."""
     venv.create(folder, symlinks=True)
-    # linked, too: Python's own way is to unpack and compile pip anew each time
-    link_distributions(folder, required(["pip", *requirements]))
+    # also linked, because Python would unpack and compile pip each time
+    link_distributions(folder, find_distributions(["pip", *requirements]))
     return folder / "bin"
 
 
 def pip_install(programs: Path, arguments: Iterable[str | Path]) -> None:
-    """`pip install` with these arguments, in an environment and without an index."""
+    """Run `pip install` with these arguments in an environment, without an index."""
     pip = [programs / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index"]
     done = subprocess.run([*pip, *arguments], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def required(requirements: Iterable[str]) -> Iterator[Distribution]:
-    """The installed distributions that these requirements bring, each once, with what they require in turn."""
-    left = [requirement for text in requirements if _asked_for(requirement := Requirement(text), "")]
+def find_distributions(requirements: Iterable[str]) -> Iterator[Distribution]:
+    """Return the installed distributions that these requirements need, directly or indirectly, each once."""
+    left = [requirement for text in requirements if _is_required(requirement := Requirement(text), "")]
     seen = set[tuple[str, str]]()
     while left:
         wanted = left.pop()
@@ -83,20 +83,21 @@ def required(requirements: Iterable[str]) -> Iterator[Distribution]:
             if not extra:
                 yield found
             inner = [Requirement(text) for text in found.requires or []]
-            left += [each for each in inner if _asked_for(each, extra)]
+            left += [each for each in inner if _is_required(each, extra)]
 
 
 def link_distributions(folder: Path, distributions: Iterable[Distribution]) -> None:
-    """Link installed distributions, with what Python has compiled of them, into an environment."""
+    """Link installed distributions, with their compiled Python files, into an environment."""
     there = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
     depth = len(there.relative_to(folder).parts)
     for found in distributions:
         here = Path(str(found.locate_file("")))
-        prefix = here.parents[depth - 1]  # of the environment that it is in, which may be beside this one
+        # files of the environment that contains it, which may be outside of that folder
+        prefix = here.parents[depth - 1]
         for file in found.files or []:
             source = here / file
             target = Path(os.path.normpath(there / file))
-            if ".." in file.parts:  # a program: its first line names the Python
+            if ".." in file.parts:  # a program, whose first line names the Python
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(source.read_bytes().replace(os.fsencode(prefix), os.fsencode(folder)))
                 target.chmod(0o755)
@@ -106,8 +107,8 @@ def link_distributions(folder: Path, distributions: Iterable[Distribution]) -> N
                 _link(Path(compiled), Path(cache_from_source(str(target))))
 
 
-def _asked_for(requirement: Requirement, extra: str) -> bool:
-    """Whether a distribution requires it here: always, or for an extra of its own."""
+def _is_required(requirement: Requirement, extra: str) -> bool:
+    """Return whether a distribution needs the requirement here: always, or for one of the requested extras."""
     if requirement.marker is None:
         return not extra
     always = requirement.marker.evaluate({"extra": ""})
@@ -120,5 +121,5 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except FileExistsError:
         pass
-    except OSError:  # another file system
+    except OSError:  # a different file system
         shutil.copy2(source, target)

@@ -1,4 +1,4 @@
-"""Assertions on messages by their class, position and values, so that a message can be reworded without a test."""
+"""Assert the class, position and values of messages, so that a message can be reworded without changing a test."""
 
 import re
 from collections.abc import Iterator
@@ -38,7 +38,10 @@ def assert_names(message: str, *values: object) -> None:
 
 
 def _message(error: BaseException) -> str:
-    """Return the message of an error. Pydantic's is returned without the input, which has the values in any case."""
+    """Return the message of an error.
+
+    Pydantic's message is returned without the input, which contains the values in any case.
+    """
     if isinstance(error, ValidationError):
         return "\n".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
     return str(error)

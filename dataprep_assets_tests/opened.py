@@ -1,4 +1,4 @@
-"""Counts the files that this process opens and the folders that it lists, as the interpreter's audit events tell it."""
+"""Count the files that this process opens and the folders that it lists, by the interpreter's audit events."""
 
 import os
 import sys
@@ -23,12 +23,12 @@ def _heard(event: str, arguments: tuple[Any, ...]) -> None:
 
 @cache
 def _listen() -> None:
-    sys.addaudithook(_heard)  # for good: there is no way to take it away
+    sys.addaudithook(_heard)  # permanent, because audit hooks cannot be removed
 
 
 @contextmanager
-def counted(root: Path) -> Iterator[Counter[str]]:
-    """How often each path below a folder is opened or listed inside."""
+def count_opens(root: Path) -> Iterator[Counter[str]]:
+    """Yield how often each path below a folder is opened or listed in the block."""
     _listen()
     counts: Counter[str] = Counter()
     _counting.append((f"{root}/", counts))

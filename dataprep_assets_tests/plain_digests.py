@@ -1,4 +1,4 @@
-"""What would tell whoever has a copy of some bytes that they were read: their digests, as programs write them."""
+"""Digests of contents as programs write them, which would reveal to the owner of a copy that the contents were read."""
 
 import base64
 import gzip
@@ -17,21 +17,21 @@ import zstandard
 from numpy.typing import NDArray
 
 _SHOWN = 12
-"""Digits of a SHA-256 that messages show."""
+"""The number of SHA-256 digits in messages."""
 _TOKEN = re.compile(rb"[0-9A-Za-z+/]+={0,2}")
 _BLOCK, _LONGEST, _BITS, _ODD = 1 << 20, 64, 22, np.uint64(0x9E3779B97F4A7C15)
 
 
 def _digests(data: bytes) -> Iterator[bytes]:
-    """Cryptographic digests and long hashes: their bytes."""
+    """Return cryptographic digests and long hashes as bytes."""
     yield from (hashlib.new(name, data, usedforsecurity=False).digest() for name in ("sha256", "sha1", "md5", "sha512"))
-    yield hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest()  # git's
+    yield hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest()  # digests of Git
     yield from (hashlib.blake2b(data, digest_size=size).digest() for size in (16, 32, 64))
     yield from (xxhash.xxh3_64_digest(data), xxhash.xxh64_digest(data), xxhash.xxh3_128_digest(data))
 
 
 def _checksums(data: bytes) -> Iterator[int]:
-    """Numbers of 32 bits, which are looked for as text: four bytes are in any large file."""
+    """Return 32-bit numbers, which are searched as text, because any four bytes occur in a large file."""
     yield zlib.crc32(data)
     yield zlib.adler32(data)
     yield int(google_crc32c.value(data))
@@ -39,7 +39,7 @@ def _checksums(data: bytes) -> Iterator[int]:
 
 
 def contents_of(paths: Iterable[Path]) -> Iterator[bytes]:
-    """Each file as it is and decompressed, each of its lines or rows, and each text."""
+    """Return each file unchanged and decompressed, each of its lines or rows, and each text."""
     for path in paths:
         data = path.read_bytes()
         yield data
@@ -58,15 +58,15 @@ def contents_of(paths: Iterable[Path]) -> Iterator[bytes]:
 
 
 class PlainDigests:
-    """All digests of some contents, in the forms that they are written in: hex, base64, decimal, bytes."""
+    """All digests of some contents in the forms in which they are written: hex, base64, decimal, bytes."""
 
     def __init__(self, contents: Iterable[bytes]) -> None:
-        """The contents whose digests nothing may tell; short ones too."""
+        """Compute the digests of contents, including short ones, that nothing may reveal."""
         raw, words, numbers = set[bytes](), set[bytes](), set[int]()
         self.contents = frozenset(content for content in contents if content)
         for content in self.contents:
             for digest in _digests(content):
-                # a number of 64 bits is written in either order
+                # a 64-bit number may be written in either byte order
                 raw |= {digest, digest[::-1]} if len(digest) == 8 else {digest}
                 words |= {digest.hex()[:_SHOWN].encode(), base64.b64encode(digest)[:_SHOWN]}
                 words |= {base64.urlsafe_b64encode(digest)[:_SHOWN]}
@@ -81,7 +81,7 @@ class PlainDigests:
         self._maybe[_hashed(heads)] = True
 
     def found(self, data: bytes) -> bytes | None:
-        """The first digest that is written in `data`; None where there is none."""
+        """Return the first digest that is written in `data`; None if there is none."""
         if numbers := self._numbers.intersection(_TOKEN.findall(data)):
             return min(numbers)
         for start in range(0, len(data), _BLOCK):
@@ -92,7 +92,7 @@ class PlainDigests:
         return None
 
     def _in_block(self, text: bytes) -> bytes | None:
-        """Of each place the first eight bytes are looked up, and what may be one is compared."""
+        """Look up the first eight bytes at each position, and compare candidates completely."""
         windows = np.ndarray(max(0, len(text) - 7), "<u8", text, strides=(1,))
         for at in np.flatnonzero(self._maybe[_hashed(windows)]).tolist():
             for length in self._lengths:

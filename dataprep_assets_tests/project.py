@@ -1,4 +1,4 @@
-"""A Dagster project over a corpus, as a user has it: declarations in, runs on a real instance, results out."""
+"""A user's Dagster project over a corpus: declarations, runs on a real instance, and results."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 
 def sample_attributes(**changes: Any) -> dict[str, Any]:
-    """The attributes of a corpus over the project's own sample data; `changes` replace top-level keys."""
+    """Return the attributes of a corpus over the project's own sample data; `changes` replace top-level keys."""
     return {
         "dataset": "corpus",
         "source": {"kind": "local", "path": str(SMALL)},
@@ -42,16 +42,16 @@ def sample_attributes(**changes: Any) -> dict[str, Any]:
 
 
 def cloned_project(target: Path) -> Path:
-    """A copy of this project, whose `defs/` a test may write to."""
-    # not what other tests are writing at this moment, nor what was built or fetched, which may be large
+    """Return a copy of this project whose `defs/` a test may write to."""
+    # exclude files that other tests may be writing, and build and download folders, which may be large
     ignored = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build")
     return Path(shutil.copytree(PROJECT_ROOT, target, ignore=ignored))
 
 
 class Bound:
-    """The definitions of some datasets, bound to a storage: made once for a declaration, as a code location is loaded.
+    """The definitions of some datasets, bound to a storage, created once per declaration as a code location does.
 
-    To make them and their job is a quarter of a run of tiny data.
+    Creating them and their job takes a quarter of a run with tiny data.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Bound:
         self._made = dg.Definitions()
 
     def definitions(self, components: Sequence[DatasetComponent], storage: StorageResource) -> dg.Definitions:
-        """The definitions; the same object while declarations and storage are the same objects."""
+        """Return the definitions: the same object while declarations and storage are the same objects."""
         of = [*(component.declaration for component in components), storage]
         if len(of) != len(self._of) or any(one is not other for one, other in zip(of, self._of, strict=True)):
             built = [component.build_defs(None) for component in components]  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ class Bound:
 
 @dataclass
 class Project:
-    """One dataset's definitions, its instance and its storage; `root` is the folder of a local one."""
+    """The definitions of one dataset with its instance and its storage; `root` is the folder of a local storage."""
 
     corpus: CorpusDeclaration
     instance: dg.DagsterInstance
@@ -80,11 +80,11 @@ class Project:
 
     @property
     def store(self) -> ArtifactStore:
-        """Where its artifacts are."""
+        """The store of its artifacts."""
         return resolve_variables(self.storage).artifacts(self.corpus.storage)
 
     def key(self, name: str, split: str | None = None) -> dg.AssetKey:
-        """The key of one of its assets."""
+        """Return the key of one of its assets."""
         return dg.AssetKey(build_asset_path(self.corpus.dataset, name, split))
 
     @property
@@ -94,7 +94,7 @@ class Project:
 
     @property
     def component(self) -> DatasetComponent:
-        """The component, made anew."""
+        """The component, newly created."""
         return TokenizedCorpus(self.corpus)
 
     @property
@@ -103,7 +103,7 @@ class Project:
         return self.component.specs
 
     def run(self, names: Sequence[dg.AssetKey], shards: tuple[str, str] | None = None) -> dg.ExecuteInProcessResult:
-        """Materialize assets with their checks, for a range of shards where they are partitioned."""
+        """Materialize assets with their checks, for a range of shards if they are partitioned."""
         job = self.definitions.resolve_implicit_global_asset_job_def()
         return job.execute_in_process(
             asset_selection=list(names),
@@ -114,16 +114,16 @@ class Project:
         )
 
     def shards(self, split: str) -> list[str]:
-        """Partition keys of a split."""
+        """Return the partition keys of a split."""
         return load_manifest(self.corpus, self.store).partitions(split)
 
     def tokenize(self, split: str) -> dg.ExecuteInProcessResult:
-        """Snapshot and token bins of a whole split, in one run."""
+        """Build snapshot and token bins of a whole split in one run."""
         shards = self.shards(split)
         return self.run([self.key("snapshot", split), self.key("token_bins", split)], (shards[0], shards[-1]))
 
     def run_all(self) -> None:
-        """Everything, each run succeeding."""
+        """Build everything; each run must succeed."""
         key = self.key
         assert self.run([key("manifest"), key("engine_certificate")]).success
         for split in self.corpus.splits:
@@ -132,23 +132,23 @@ class Project:
         assert self.run([*(key(f"{view}_bins") for view in self.corpus.views), key("data_card")]).success
 
     def directory(self, artifact: str, partition: str | None = None) -> Path:
-        """Where an artifact lies."""
+        """Return the directory of an artifact."""
         return self.corpus.artifact(artifact, partition).directory(self.root)
 
     def checks(self, outcome: dg.ExecuteInProcessResult) -> Mapping[str, dg.AssetCheckEvaluation]:
-        """Evaluations of a run by check name."""
+        """Return the evaluations of a run by check name."""
         return {e.check_name: e for e in outcome.get_asset_check_evaluations()}
 
 
 def range_tags(partitions: Sequence[str]) -> dict[str, str]:
-    """The run tags that select these consecutive partitions; empty for an unpartitioned run."""
+    """Return the run tags that select these consecutive partitions; empty for an unpartitioned run."""
     if not partitions:
         return {}
     return {"dagster/asset_partition_range_start": partitions[0], "dagster/asset_partition_range_end": partitions[-1]}
 
 
 def failure_of(outcome: dg.ExecuteInProcessResult) -> str:
-    """What the failed steps of a run said."""
+    """Return the messages of the failed steps of a run."""
     texts = []
     for event in outcome.all_events:
         if event.is_step_failure:
@@ -158,7 +158,7 @@ def failure_of(outcome: dg.ExecuteInProcessResult) -> str:
 
 
 def evaluated(specs: Iterable[ArtifactSpec], storage: StorageResource) -> Iterator[dg.AssetCheckEvaluation]:
-    """All checks of artifacts on what there is now, as a run of the checks alone evaluates them, without the run."""
+    """Return all checks of the current artifacts, as a run of only the checks evaluates them, without that run."""
     for spec in specs:
         if spec.checks:
             store = spec.declaration.store(storage)
@@ -167,7 +167,7 @@ def evaluated(specs: Iterable[ArtifactSpec], storage: StorageResource) -> Iterat
 
 
 def differing_versions(specs: Iterable[ArtifactSpec], store: ArtifactStore) -> dict[str, set[int]]:
-    """Artifacts whose receipts were made by other versions than their specs say, with the versions of the receipts."""
+    """Return the artifacts whose receipts have other versions than their specs, with the versions of the receipts."""
     found = {}
     for spec in specs:
         receipts = store.receipts(spec.artifacts(store))
@@ -179,7 +179,7 @@ def differing_versions(specs: Iterable[ArtifactSpec], store: ArtifactStore) -> d
 
 @contextmanager
 def new_instance(home: Path | None = None) -> Iterator[dg.DagsterInstance]:
-    """An instance in memory, or on disk in `home`, where a test looks at it."""
+    """Yield an instance in memory, or on disk in `home` for tests that read its files."""
     if home is None:
         with dg.DagsterInstance.ephemeral() as instance:
             yield instance
@@ -194,7 +194,7 @@ def new_instance(home: Path | None = None) -> Iterator[dg.DagsterInstance]:
 def project(
     attributes: Mapping[str, Any], folder: Path, storage: StorageResource | None = None, home: Path | None = None
 ) -> Iterator[Project]:
-    """A project in a folder, on a `new_instance`; its artifacts are in the folder, or in `storage`."""
+    """Yield a project in a folder, on a `new_instance`, with its artifacts in the folder or in `storage`."""
     folder.mkdir(parents=True, exist_ok=True)
     corpus = validate_declaration(CorpusDeclaration, attributes, folder / "defs.yaml")
     with new_instance(home) as instance:

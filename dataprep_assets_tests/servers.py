@@ -1,4 +1,4 @@
-"""What every server needs that a test starts as a process: a port before its start, patience, an end after the test."""
+"""Helpers for servers that tests start as processes: a port before the start, waiting, and an end after the test."""
 
 import random
 import socket
@@ -9,10 +9,10 @@ from contextlib import suppress
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody has, and that the kernel does not hand out by itself.
+    """Return unused loopback ports outside of the kernel's own range.
 
-    A server binds its port seconds after it was chosen. One of the kernel's own range (from 32,768 on Linux) may be
-    somebody else's by then; those of Ray's workers end at 19,999.
+    A server binds its port seconds after it was chosen. A port of the kernel's range (from 32,768 on Linux) may be in
+    use by then; the ports of Ray's workers end at 19,999.
     """
     found: list[int] = []
     candidates = list(range(20_000, 32_768))
@@ -26,12 +26,12 @@ def free_ports(count: int) -> list[int]:
 
 
 def free_port() -> int:
-    """One of `free_ports`."""
+    """Return one of `free_ports`."""
     return free_ports(1)[0]
 
 
 def end(process: subprocess.Popen[bytes], seconds: float = 150) -> None:
-    """Ask a server to end and wait for it; one that does not within `seconds` is killed."""
+    """Terminate a server and wait; kill it if it has not ended within `seconds`."""
     process.terminate()
     try:
         process.wait(seconds)
@@ -41,12 +41,12 @@ def end(process: subprocess.Popen[bytes], seconds: float = 150) -> None:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, every: float = 1) -> None:
-    """Look now and then until something holds.
+    """Poll until a condition is true.
 
     Args:
-        condition: What is to hold.
-        seconds: After which it fails.
-        every: Seconds between two looks.
+        condition: The condition.
+        seconds: The time limit, after which it fails.
+        every: Seconds between two polls.
     """
     limit = time.monotonic() + seconds
     while not condition():

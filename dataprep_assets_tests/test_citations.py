@@ -1,7 +1,7 @@
-"""What the code and its pages cite is in the repository: pages of `docs/` with their headings, and links of Markdown.
+"""All citations in code and pages exist in the repository: pages of `docs/` with their headings, and Markdown links.
 
 A citation is a path as in `docs/formats/megatron.md#index`. Issues of other projects, as in `marin#5034`, are cited by
-name and number and are not looked up here.
+name and number and are not checked here.
 """
 
 import re
@@ -15,15 +15,15 @@ ROOT = HERE.parent.parent
 FOLDERS = ("dataprep_assets", "dataprep_assets_tests", "resources", "deploy", "docs")
 TEXT = {".py", ".md", ".yaml", ".yml", ".toml", ".env", ".example", ".conf", ".jinja", ""}
 
-# a path of docs/, not as the end of a longer one (`elsewhere/docs/a.md`, `https://host/docs/a.md`)
+# a path in docs/, but not the end of a longer path (`elsewhere/docs/a.md`, `https://host/docs/a.md`)
 CITATION = re.compile(r"(?<![\w/.-])(docs/[\w./-]+\.md)(?:#([\w-]+))?")
-# sections of notes that were never part of the repository: a name in capitals, then a letter or a number, which may
-# stand on the next line
+# sections of notes that were never part of the repository: a name in capitals, then a letter or a number, possibly on
+# the next line
 ABSENT = re.compile(
     r"(?<![A-Za-z_])(?:(?:FORMATS|PAINS|FINDINGS|DESIGN|HOTPATH|TRAPS)[ ]*\n?[ #]*(?:[A-I]\b|\d)"
     r"|[A-Z]{4,}[ ]*\n?[ #]*[A-I]\.\d)"
 )
-# files of notes in capitals; those that a repository has are looked up
+# files of notes in capitals, which the test looks up in the repository
 CAPITALS = re.compile(r"(?<![\w/.-])([A-Z][A-Z_]{3,}\.md)\b")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 # a pattern in code may look like a link
@@ -32,7 +32,7 @@ FENCE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 
 
 def cited_from(root: Path) -> Iterator[Path]:
-    """Every file of text in the folders that cite, and at the root; this file, whose samples are wrong, left out."""
+    """Return every text file in the folders that cite, and at the root, except this file, whose samples are wrong."""
     for folder in (root / name for name in FOLDERS):
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.suffix in TEXT and "__pycache__" not in path.parts and path != HERE:
@@ -41,7 +41,7 @@ def cited_from(root: Path) -> Iterator[Path]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub gives the headings of a page; a repeated heading gets a number."""
+    """Return the anchors that GitHub gives the headings of a page; a repeated heading gets a number."""
     found: set[str] = set()
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     for heading in re.findall(r"^#{1,6}\s+(.+?)\s*#*$", text, re.MULTILINE):
@@ -55,7 +55,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def dangling(page: Path, anchor: str | None) -> str | None:
-    """Why a page with an anchor cannot be cited; None when it can."""
+    """Return the reason why a page with an anchor cannot be cited; None if it can."""
     if not page.exists():
         return "no such file"
     if anchor and page.suffix == ".md" and anchor not in anchors(page):
@@ -64,7 +64,7 @@ def dangling(page: Path, anchor: str | None) -> str | None:
 
 
 def findings(root: Path) -> list[str]:
-    """One sentence a citation that does not resolve, with file and line."""
+    """Return one sentence per citation that does not resolve, with file and line."""
     found = []
     names = {path.name for path in root.rglob("*.md")}
     for path in cited_from(root):
@@ -121,7 +121,7 @@ def test_every_page_of_the_formats_is_in_their_index() -> None:
         ("docs/formats/b.md", "[`bytes`](none.md)", "no such file"),
     ],
 )
-def test_what_does_not_resolve_is_found_with_its_line(tmp_path: Path, name: str, text: str, reason: str) -> None:
+def test_an_unresolved_citation_is_found_with_its_line(tmp_path: Path, name: str, text: str, reason: str) -> None:
     page = tmp_path / "docs" / "formats" / "a.md"
     page.parent.mkdir(parents=True)
     page.write_text("# A\n\n## The `.bin`'s bytes\n")
@@ -133,7 +133,7 @@ def test_what_does_not_resolve_is_found_with_its_line(tmp_path: Path, name: str,
     assert reason in finding
 
 
-def test_what_resolves_is_not_found(tmp_path: Path) -> None:
+def test_a_resolved_citation_is_not_reported(tmp_path: Path) -> None:
     page = tmp_path / "docs" / "formats" / "a.md"
     page.parent.mkdir(parents=True)
     page.write_text(

@@ -1,4 +1,4 @@
-"""What a person reads who made a mistake in a `defs.yaml`, and what becomes of the other datasets."""
+"""The messages about mistakes in a `defs.yaml`, and their effect on other datasets."""
 
 import importlib
 import re
@@ -44,12 +44,12 @@ attributes:
 LAUGHS = "card:\n" + "".join(
     f"    a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9 if i else ['lol'] * 9)}]\n" for i in range(30)
 )
-"""Each line is nine times the one before: 10^28 values."""
+"""Each line has nine times the values of the line before: 10^28 in total."""
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Declarations]:
-    """A project with two datasets, `mine` and `other`."""
+    """Return a project with two datasets, `mine` and `other`."""
     package = tmp_path / f"project_{tmp_path.name}"
     for name in ("mine", "other"):
         (package / "defs" / name).mkdir(parents=True)
@@ -64,7 +64,7 @@ def project(tmp_path: Path) -> Iterator[Declarations]:
 
 
 def told(project: Declarations, text: str) -> list[str]:
-    """The lines of the error about `mine`, without the folder."""
+    """Return the lines of the error about `mine`, without the folder."""
     path = project.folder / "mine" / "defs.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as raised:
@@ -214,7 +214,7 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         (GOOD, "type: dataprep_assets.components.TokenizedCorpus\n", "1: `attributes` is missing"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(project: Declarations, right: str, wrong: str, line: str) -> None:
+def test_a_mistake_is_reported_in_one_line(project: Declarations, right: str, wrong: str, line: str) -> None:
     assert GOOD.count(right) >= 1
     (said,) = told(project, GOOD.replace(right, wrong, 1))
     assert line in said
@@ -237,9 +237,7 @@ def test_accept_also_takes_the_former_name_of_a_renamed_check(project: Declarati
     ],
 )
 @pytest.mark.parametrize("key", [f"path: {SMALL}", f"path: {SAMPLE / 'tokenizer'}", "retractions: r", "storage: s"])
-def test_a_path_that_no_file_can_have_is_told_with_its_file(
-    project: Declarations, key: str, wrong: str, why: str
-) -> None:
+def test_an_invalid_path_is_reported_with_its_file(project: Declarations, key: str, wrong: str, why: str) -> None:
     good = f"{GOOD}  retractions: r\n  storage: s\n"
     (said,) = told(project, good.replace(key, f'{key.split()[0]} "{wrong}"', 1))
     assert why in said
@@ -257,7 +255,7 @@ def test_a_number_of_a_schedule_that_is_not_finite_is_a_mistake(project: Declara
     assert [line.split(": ")[1] for line in said if "finite" in line] == ["sources.1.weight"]
 
 
-def test_many_mistakes_are_told_at_once_in_the_order_of_the_file(project: Declarations) -> None:
+def test_many_mistakes_are_reported_together_in_the_order_of_the_file(project: Declarations) -> None:
     text = GOOD.replace("count: 3", "count: x").replace("views:", "veiws:").replace("kind: local", "kind: loc")
     assert [line.split(":")[0] for line in told(project, text)] == ["7", "16", "17"]
     unknown = "".join(f"  unknown_{i}: 1\n" for i in range(9))
@@ -265,7 +263,7 @@ def test_many_mistakes_are_told_at_once_in_the_order_of_the_file(project: Declar
     assert (len(lines), lines[-1]) == (6, "… and 4 more")
 
 
-def test_bytes_that_are_no_text_and_an_empty_file(project: Declarations) -> None:
+def test_invalid_utf8_and_an_empty_file_are_reported(project: Declarations) -> None:
     path = project.folder / "mine" / "defs.yaml"
     path.write_bytes(b"type: x\xff\n")
     with raises(ConfigError, path, 7):
@@ -275,8 +273,8 @@ def test_bytes_that_are_no_text_and_an_empty_file(project: Declarations) -> None
         project.load(path)
 
 
-def located(project: Declarations) -> dict[str, dg.AssetSpec]:
-    """The assets of the code location, by key."""
+def load_assets(project: Declarations) -> dict[str, dg.AssetSpec]:
+    """Return the assets of the code location, by key."""
     whole = dg.ComponentTree.from_module(project.module, project.project_root)
     found = bind_resources(merge_definitions(project, whole), project.project_root)
     specs = found.resolve_all_asset_specs()
@@ -284,23 +282,23 @@ def located(project: Declarations) -> dict[str, dg.AssetSpec]:
 
 
 @pytest.mark.parametrize("text", [GOOD.replace("splits:", "spilts:"), "type: [", GOOD + "  accept: {eye_tset: x}\n"])
-def test_a_broken_file_leaves_the_other_datasets_in_the_code_location(project: Declarations, text: str) -> None:
+def test_a_broken_file_keeps_the_other_datasets_in_the_code_location(project: Declarations, text: str) -> None:
     (project.folder / "mine" / "defs.yaml").write_text(text)
     (project.folder / "own.py").write_text("import dagster as dg\n\n@dg.asset\ndef own() -> None: ...\n")
     third = project.folder / "more" / "third"
     third.mkdir(parents=True)
     (third / "defs.yaml").write_text(GOOD.replace("dataset: mine", "dataset: third"))
-    specs = located(project)
+    specs = load_assets(project)
     assert {"other/manifest", "third/manifest", "own"} <= set(specs)
     (broken,) = (spec for key, spec in specs.items() if key.startswith("mine/"))
     assert (broken.key.path[-1], broken.group_name) == ("cannot_be_loaded", "mine")
     assert f"{project.folder / 'mine' / 'defs.yaml'}:" in (broken.description or "")
 
 
-def test_a_broken_file_in_a_folder_of_any_name_leaves_the_others_in_the_code_location(project: Declarations) -> None:
+def test_a_broken_file_in_a_folder_of_any_name_keeps_the_others_in_the_code_location(project: Declarations) -> None:
     (folder := project.folder / "Müller corpus").mkdir()
     (folder / "defs.yaml").write_text("type: [")
-    specs = located(project)
+    specs = load_assets(project)
     assert {"mine/manifest", "other/manifest", "M_ller_corpus/cannot_be_loaded"} <= set(specs)
     request = ScaffoldRequest(
         type_name="", target_path=folder, scaffold_format="yaml", project_root=folder, params=None
@@ -311,7 +309,7 @@ def test_a_broken_file_in_a_folder_of_any_name_leaves_the_others_in_the_code_loc
     assert "dataset: M_ller_corpus\n" in (folder / "defs.yaml").read_text()
 
 
-def test_a_folder_of_no_dataset_is_passed_over_and_one_with_a_dot_is_to_be_renamed(project: Declarations) -> None:
+def test_a_folder_without_a_dataset_is_skipped_and_one_with_a_dot_must_be_renamed(project: Declarations) -> None:
     for path in (".ipynb_checkpoints/defs-checkpoint.yaml", ".hidden/left.py", "texts.v1/train.jsonl", "not.es/a.md"):
         (project.folder / path).parent.mkdir()
         (project.folder / path).touch()
@@ -320,33 +318,33 @@ def test_a_folder_of_no_dataset_is_passed_over_and_one_with_a_dot_is_to_be_renam
     values = ("defs.yaml", "corpus.v2", "'.'")
     with raises(ConfigError, *values):
         project.load(dotted / "defs.yaml")
-    specs = located(project)
+    specs = load_assets(project)
     assert {"mine/manifest", "other/manifest"} <= set(specs)
     assert_names(specs["second/cannot_be_loaded"].description or "", *values)
 
 
-def test_datasets_that_are_made_of_each_other_leave_the_others_in_the_code_location(project: Declarations) -> None:
+def test_datasets_that_depend_on_each_other_keep_the_others_in_the_code_location(project: Declarations) -> None:
     names = ["mine", "other", "third", "fourth"]
     for name, others in zip(names, (["other"], ["third"], ["mine"], ["third"]), strict=True):
         (folder := project.folder / name).mkdir(exist_ok=True)
         text = GOOD.replace("mine", name) + f"  duplicates: {{kind: exact, against: {others}}}\n"
         (folder / "defs.yaml").write_text(text)
-    specs = located(project)
+    specs = load_assets(project)
     broken = {key.partition("/")[0]: spec for key, spec in specs.items() if key.endswith("/cannot_be_loaded")}
     assert sorted(broken) == ["mine", "other", "third"]
     assert_names(broken["other"].description or "", "other")
-    # it is made of one of them, and waits
+    # it depends on one of them, and waits
     assert "fourth/duplicates" in specs
 
 
-def test_two_datasets_of_one_name_are_both_named(project: Declarations) -> None:
+def test_two_datasets_with_one_name_are_both_named(project: Declarations) -> None:
     (project.folder / "mine" / "defs.yaml").write_text(GOOD.replace("mine", "other"))
-    assert set(located(project)) == {"mine/cannot_be_loaded", "other/cannot_be_loaded"}
+    assert set(load_assets(project)) == {"mine/cannot_be_loaded", "other/cannot_be_loaded"}
 
 
 def test_without_a_broken_file_the_location_is_the_whole_tree(project: Declarations) -> None:
     shutil.rmtree(project.folder / "other")
-    assert {key.partition("/")[0] for key in located(project)} == {"mine"}
+    assert {key.partition("/")[0] for key in load_assets(project)} == {"mine"}
 
 
 def test_every_shipped_file_is_loaded() -> None:
@@ -356,13 +354,13 @@ def test_every_shipped_file_is_loaded() -> None:
         found = shipped.load(path)
         assert isinstance(found, Dataset), path
         assert found.folder == path.parent
-        # the code location loads what the commands load, by Dagster's own way
+        # the code location loads the same datasets as the commands, in Dagster's own way
         by_dagster = shipped.tree(path.parent).load_component(Path())
         assert isinstance(by_dagster, Dataset)
         assert found.declaration == by_dagster.declaration
 
 
-def test_a_date_among_the_variables_of_a_template_is_text_as_it_is_to_dagster(project: Declarations) -> None:
+def test_a_date_in_a_template_variable_is_text_as_in_dagster(project: Declarations) -> None:
     path = project.files["mine"]
     shipped = PROJECT_ROOT / "dataprep_assets" / "defs" / "samples" / "sample_blend_sft"
     shutil.copytree(shipped, path.parent, dirs_exist_ok=True)
@@ -399,7 +397,7 @@ def test_templates_are_rendered(project: Declarations, monkeypatch: pytest.Monke
     assert found.declaration.description == "from the environment"
 
 
-def test_keys_of_dagsters_own_are_taken_and_a_cron_that_never_comes_due_is_not(project: Declarations) -> None:
+def test_dagsters_own_keys_are_accepted_but_a_cron_that_never_matches_is_not(project: Declarations) -> None:
     path = project.files["mine"]
     for more in ("requirements: {env: [HOME]}\n", "  automation: {schedule: '0 3 * * 1'}\n"):
         path.write_text(GOOD + more)
@@ -412,12 +410,12 @@ def test_keys_of_dagsters_own_are_taken_and_a_cron_that_never_comes_due_is_not(p
 @pytest.mark.parametrize(
     "name", ["defs.yml", "def.yaml", "defs.YAML", "Defs.yaml", "definitions.yaml", "component.yaml", "defs.yaml.txt"]
 )
-def test_a_declaration_under_a_name_that_is_not_loaded_is_an_error(project: Declarations, name: str) -> None:
+def test_a_declaration_with_a_file_name_that_is_not_loaded_is_an_error(project: Declarations, name: str) -> None:
     misnamed = project.folder / "late" / name
     misnamed.parent.mkdir()
     misnamed.write_text(GOOD.replace("mine", "late"))
-    (project.folder / "mine" / "defs.yml").write_text(GOOD)  # of a dataset that is right
-    (project.folder / "late" / "dataset.yaml").write_text("rows: 3\n")  # of somebody else
+    (project.folder / "mine" / "defs.yml").write_text(GOOD)  # of a valid dataset
+    (project.folder / "late" / "dataset.yaml").write_text("rows: 3\n")  # of another project
     assert {path for path in project.paths if path.name != "defs.yaml"} == {
         misnamed,
         misnamed.parents[1] / "mine/defs.yml",
@@ -432,7 +430,7 @@ def test_a_declaration_under_a_name_that_is_not_loaded_is_an_error(project: Decl
     assert {"late/cannot_be_loaded", "mine/manifest", "other/manifest"} <= keys
 
 
-def test_check_tells_of_it_and_goes_on(project: Declarations, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_the_file_and_continues(project: Declarations, capsys: pytest.CaptureFixture[str]) -> None:
     root = project.project_root
     (root / "pyproject.toml").write_text(
         f'[tool.dg.project]\nroot_module = "{project.module.__name__.split(".")[0]}"\n'

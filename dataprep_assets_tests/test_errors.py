@@ -1,4 +1,4 @@
-"""Errors that take the place of others, and hold nothing of them."""
+"""Errors that replace others without containing any part of them."""
 
 import traceback
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def _refused() -> Exception:
         (hide_source_names, lambda: OSError(2, "not there", SECRET)),
     ],
 )
-def test_an_error_that_may_hold_a_secret_is_in_no_part_of_the_one_in_its_place(
+def test_an_error_that_may_contain_a_secret_is_in_no_part_of_its_replacement(
     inside: Callable[[str], AbstractContextManager[Any]], raised: Callable[[], Exception]
 ) -> None:
     with pytest.raises((DataprepError, RetryableError)) as caught, inside("somewhere"):
@@ -42,7 +42,7 @@ def test_an_error_that_may_hold_a_secret_is_in_no_part_of_the_one_in_its_place(
 
 
 def _quoting(text: str) -> DataprepError:
-    """One of ours, whose cause quotes."""
+    """Raise one of our errors, whose cause quotes the text."""
     error = DataprepError("a record is not one")
     error.__cause__ = ValueError(text)
     return error

@@ -1,4 +1,4 @@
-"""The shape of the house: what a stranger may rely on when looking for a thing, held for every module."""
+"""Rules for the structure of the code, tested for every module, so that readers can rely on them."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Every module, or name of one, that a file imports."""
+    """Return every module, or name of a module, that a file imports."""
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -33,16 +33,16 @@ def imports(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_a_module_of_the_product_holds_one_subject() -> None:
+def test_a_module_of_the_product_has_one_subject() -> None:
     lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in PRODUCT}
     assert {path: length for path, length in lengths.items() if length > LONGEST} == {}
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_description() -> None:
     assert [name(path) for path in PRODUCT if not ast.get_docstring(tree(path))] == []
 
 
-def test_text_of_any_language_is_not_written_in_the_encoding_of_the_locale() -> None:
+def test_text_is_never_written_in_the_encoding_of_the_locale() -> None:
     calls = [(path, node) for path in PRODUCT for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
     written = [(path, call) for path, call in calls if getattr(call.func, "attr", "") == "write_text"]
     assert written
@@ -56,13 +56,13 @@ def test_text_of_any_language_is_not_written_in_the_encoding_of_the_locale() -> 
 INSIDE_DAGSTER = re.compile(r"\bdagster\._|\bdagster_shared\b|\bdagster\.\w+\.core\b")
 
 
-def test_dagster_is_entered_by_its_front_door() -> None:
-    """Nothing private is imported: its next minor version may have it elsewhere."""
+def test_only_public_modules_of_dagster_are_imported() -> None:
+    """The next minor version of Dagster may move private modules."""
     assert [name(path) for path in PRODUCT if any(map(INSIDE_DAGSTER.match, imports(path)))] == []
 
 
-def test_settings_name_nothing_inside_dagster_where_there_is_another_way() -> None:
-    """A `dagster.yaml` may name classes by the modules that Dagster's own documentation of that file gives."""
+def test_settings_name_no_internals_of_dagster_if_there_is_another_way() -> None:
+    """A `dagster.yaml` may name classes by the modules in Dagster's own documentation of that file."""
     settings = [path for folder in ("dataprep_assets", "deploy") for path in (REPOSITORY / folder).rglob("*.yaml")]
     lines = {
         line.strip()
@@ -76,8 +76,8 @@ def test_settings_name_nothing_inside_dagster_where_there_is_another_way() -> No
     }
 
 
-def test_no_variable_of_the_environment_is_a_message_to_the_same_process() -> None:
-    """The environment is written for libraries that read it, and for the instance of Dagster alone."""
+def test_no_environment_variable_passes_data_within_a_process() -> None:
+    """The environment is only set for libraries that read it, and for the instance of Dagster."""
     writers = {
         name(path)
         for path in PRODUCT
@@ -85,18 +85,19 @@ def test_no_variable_of_the_environment_is_a_message_to_the_same_process() -> No
     }
     assert writers <= {
         "dataprep_assets/cli/__init__.py",  # threads of NumPy and of the fast engine
-        "dataprep_assets/project.py",  # the `.env` of a project, as Dagster's commands do
+        "dataprep_assets/project.py",  # the `.env` of a project, as Dagster's commands read it
         "dataprep_assets/library/project.py",  # DAGSTER_HOME, which Dagster and its settings read
-        "dataprep_assets/library/instance.py",  # the batch of events, which Dagster reads
-        "dataprep_assets/execution/processes.py",  # a worker's own, and what the fork server has to load
-        "dataprep_assets/execution/pool.py",  # what a Ray worker's libraries, and Ray itself, read
-        "dataprep_assets/pipelines/notes/tfds/directory_checks.py",  # TensorFlow's own, in a process of its own
+        "dataprep_assets/library/instance.py",  # the size of event batches, which Dagster reads
+        # variables of workers, and the modules that the fork server must load
+        "dataprep_assets/execution/processes.py",
+        "dataprep_assets/execution/pool.py",  # variables that Ray and libraries in its workers read
+        "dataprep_assets/pipelines/notes/tfds/directory_checks.py",  # TensorFlow's own variables, in a separate process
         "dataprep_assets/stores/gcs.py",  # the only switch that google-cloud-storage has for its bucket requests
     }
 
 
-def test_one_module_decides_what_leaves_of_a_sensitive_dataset() -> None:
-    """Messages are plain text everywhere: nothing marks what may leave where it is written."""
+def test_one_module_decides_what_is_public_of_a_sensitive_dataset() -> None:
+    """Messages are plain text everywhere; no marks in them state which parts are public."""
     marked = {"small_cells", "sentences", "safe_number_of", "number_of"}
     assert [name(path) for path in PRODUCT for found in imports(path) if found.rpartition(".")[2] in marked] == []
 
@@ -109,7 +110,7 @@ COUNTED = re.compile(
 
 
 def test_a_count_is_written_with_its_noun_in_the_right_number() -> None:
-    """`count_of` writes `1 row`; a constant, which is a limit, may stand before a plural."""
+    """`count_of` writes `1 row`; a constant, which is a limit, may come before a plural."""
 
     def is_count(value: ast.expr) -> bool:
         return isinstance(value, ast.FormattedValue) and ast.unparse(value.value).startswith("len(")
@@ -124,13 +125,13 @@ def test_a_count_is_written_with_its_noun_in_the_right_number() -> None:
 
 
 def test_no_class_is_called_work() -> None:
-    """What is made has a name of its own: a token shard, a cohort, a route of a task's files."""
+    """A result has its own name: a token shard, a cohort, a route of a task's files."""
     classes = {node.name for path in PRODUCT for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)}
     assert "Work" not in classes
 
 
 def test_no_test_module_imports_from_another() -> None:
-    """What several tests use lives in modules without tests."""
+    """Helpers of several tests are in modules without tests."""
     found = {
         name(path): sorted({module for module in imports(path) if re.search(r"(^|\.)test_\w+", module)})
         for path in TESTS
@@ -140,7 +141,7 @@ def test_no_test_module_imports_from_another() -> None:
 
 
 @pytest.mark.parametrize("wing", ["corpus", "notes", "release", "schedule", "tasks", "blend"])
-def test_a_wing_has_a_declaration_and_a_component(wing: str) -> None:
+def test_a_pipeline_has_a_declaration_and_a_component(wing: str) -> None:
     folder = REPOSITORY / "dataprep_assets" / "pipelines" / wing
     assert (folder / "declaration.py").exists()
     assert (folder / "component.py").exists()

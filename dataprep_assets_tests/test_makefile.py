@@ -1,4 +1,4 @@
-"""The Makefile's own commands, as `make -n` shows them: nothing is installed."""
+"""The commands of the Makefile, as `make -n` shows them without installing anything."""
 
 import os
 import re
@@ -14,9 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.mark.parametrize("extras", ["", "r2", "r2,gcs,tfds"])
 @pytest.mark.parametrize("readers", ["", ",readers"])
-def test_whatever_extras_are_left_out_pip_is_asked_for_what_it_accepts(
-    extras: str, readers: str, tmp_path: Path
-) -> None:
+def test_pip_gets_valid_arguments_for_any_omitted_extras(extras: str, readers: str, tmp_path: Path) -> None:
     make = shutil.which("make")
     if make is None:
         pytest.skip("no make")
@@ -31,7 +29,7 @@ def test_whatever_extras_are_left_out_pip_is_asked_for_what_it_accepts(
 
 @pytest.mark.parametrize("extras", ["", "r2", "r2,gcs,tfds"])
 @pytest.mark.parametrize("readers", ["", ",readers"])
-def test_where_hashes_are_known_nothing_is_installed_without_one(extras: str, readers: str, tmp_path: Path) -> None:
+def test_if_hashes_are_known_nothing_is_installed_without_one(extras: str, readers: str, tmp_path: Path) -> None:
     make = shutil.which("make")
     if make is None:
         pytest.skip("no make")
@@ -48,7 +46,7 @@ def test_where_hashes_are_known_nothing_is_installed_without_one(extras: str, re
 
 
 def _runs_of_demo(home: Path, cleaned: Path) -> str:
-    """What `make demo` would run, with an environment that is installed."""
+    """Return the commands of `make demo` in an installed environment."""
     make = shutil.which("make")
     if make is None:
         pytest.skip("no make")
@@ -59,7 +57,7 @@ def _runs_of_demo(home: Path, cleaned: Path) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-def test_the_demo_materializes_its_upstream_asset_only_where_that_is_out_of_date(tmp_path: Path) -> None:
+def test_the_demo_materializes_its_upstream_asset_only_if_it_is_out_of_date(tmp_path: Path) -> None:
     (home := tmp_path / "home").mkdir()
     (home / "dagster.yaml").touch()
     (cleaned := tmp_path / "cleaned").mkdir()

@@ -32,20 +32,20 @@ def test_another_class_value_or_position_fails(
         raise CorruptSourceError("x: row 3", relpath="x", row=3)
 
 
-def test_what_is_expected_passes() -> None:
+def test_the_expected_message_passes() -> None:
     with raises(CorruptSourceError, "x", 3, relpath="x", row=3) as caught:
         raise CorruptSourceError("x: row 3", relpath="x", row=3)
     assert caught.value.relpath == "x"
 
 
-def test_the_input_of_a_validation_is_no_part_of_its_message() -> None:
+def test_the_input_of_a_validation_is_not_part_of_its_message() -> None:
     with raises(ValidationError, "integer"):
         TypeAdapter(int).validate_python("canary")
     with pytest.raises(AssertionError), raises(ValidationError, "canary"):
         TypeAdapter(int).validate_python("canary")
 
 
-def test_no_error_and_an_error_of_a_strange_class_fail() -> None:
+def test_no_error_and_an_error_of_an_unexpected_class_fail() -> None:
     with pytest.raises(pytest.fail.Exception), raises(ConfigError):
         pass
     with pytest.raises(KeyError), raises(ConfigError):

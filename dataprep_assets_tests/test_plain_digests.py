@@ -1,4 +1,4 @@
-"""What looks for digests finds them, in each form in which programs write them, and nothing else."""
+"""The search for digests finds them in each form in which programs write them, and reports nothing else."""
 
 import base64
 import hashlib
@@ -33,12 +33,12 @@ SHA = hashlib.sha256(NOTE)
     ],
 )
 @pytest.mark.parametrize("before", [0, (1 << 20) - 10])
-def test_a_digest_is_found_wherever_it_is_written(written: bytes, before: int) -> None:
+def test_a_digest_is_found_in_every_form(written: bytes, before: int) -> None:
     digests = PlainDigests([NOTE, b"another note"])
     assert digests.found(b" " * before + b" " + written + b" ") is not None
 
 
-def test_nothing_else_is() -> None:
+def test_other_text_is_not_reported() -> None:
     digests = PlainDigests([NOTE])
     other = hashlib.sha256(b"another note")
     assert digests.found(b"") is None

@@ -1,4 +1,4 @@
-"""The files of `requirements/`: hashes of what is installed, for each extra, in the versions of `constraints.txt`."""
+"""The files in `requirements/` have the hashes of each extra's packages, in the versions of `constraints.txt`."""
 
 import importlib.metadata
 import importlib.util
@@ -27,7 +27,7 @@ ENTRY = re.compile(r"([a-z0-9-]+)==(\S+)((?: --hash=sha256:[0-9a-f]{64})+)")
 
 
 def hashes() -> ModuleType:
-    """The command that writes them, which is in no package."""
+    """Return the command that writes the hashes, which is not part of the package."""
     spec = importlib.util.spec_from_file_location("hashes", FOLDER / "hashes.py")
     assert spec is not None
     assert spec.loader is not None
@@ -37,7 +37,7 @@ def hashes() -> ModuleType:
 
 
 def entries(path: Path) -> Iterator[tuple[str, str]]:
-    """Name and version of each line; a line that is neither that with its hashes nor a comment fails."""
+    """Return name and version of each line; fail for a line that is neither that with its hashes nor a comment."""
     for line in path.read_text().replace(" \\\n   ", "").splitlines():
         if not line.startswith("#"):
             found = ENTRY.fullmatch(line)
@@ -45,7 +45,7 @@ def entries(path: Path) -> Iterator[tuple[str, str]]:
             yield found[1], found[2]
 
 
-def test_what_is_installed_has_hashes_in_the_versions_of_the_constraints() -> None:
+def test_installed_packages_have_hashes_in_the_versions_of_the_constraints() -> None:
     module = hashes()
     assert {path.stem for path in FOLDER.glob("*.txt")} == {*module.extras(), module.TORCH, module.GPU}
     pins = module.pins()
@@ -74,8 +74,8 @@ def test_every_pinned_version_can_be_installed_in_the_oldest_python() -> None:
 
 
 @pytest.mark.parametrize("python", hashes().PYTHONS)
-def test_with_its_extra_s_file_and_the_base_s_nothing_is_lacking(python: str) -> None:
-    """`--no-deps` installs what is named alone, so what any of it requires has to be named."""
+def test_an_extra_s_file_and_the_base_s_contain_all_requirements(python: str) -> None:
+    """`--no-deps` installs only the named packages, so all indirect requirements must be named."""
     module = hashes()
     requires = {
         canonicalize_name(d.metadata["Name"]): list(d.requires or ())
@@ -96,7 +96,7 @@ def test_no_file_names_a_host() -> None:
             assert not re.search(r"://|--(extra-)?index-url|--find-links|\.(org|com|io)\b", text), path.name
 
 
-def test_hashes_of_versions_that_are_pinned_no_more_are_forgotten(
+def test_hashes_of_versions_that_are_no_longer_pinned_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = hashes()
@@ -112,17 +112,17 @@ def test_hashes_of_versions_that_are_pinned_no_more_are_forgotten(
         module.written("r2", ["boto3", "botocore"], {"boto3": "1.44.5"}, {"boto3": set(digests)})
 
 
-def test_pytorch_has_its_file_and_no_other_package_of_an_extra_is_without_a_hash() -> None:
+def test_pytorch_has_its_own_file_and_every_other_package_has_a_hash() -> None:
     module = hashes()
     everything = {name for path in FOLDER.glob("*.txt") for name, _ in entries(path)}
     assert everything == {*module.pins(), *dict(entries(FOLDER / "torch-gpu.txt"))}
     assert dict(entries(FOLDER / "torch.txt")) == {"torch": module.pins()["torch"]}
-    # one for each Python, and one for CPUs at least
+    # one per Python version, and at least one for CPUs
     assert (FOLDER / "torch.txt").read_text().count("--hash=") > len(module.PYTHONS)
     assert all(name.startswith(module.OF_TORCH) for name, _ in entries(FOLDER / "torch-gpu.txt"))
 
 
-def test_a_wheel_that_lies_here_adds_its_hash_and_another_version_s_is_refused(
+def test_a_local_wheel_adds_its_hash_and_another_version_s_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = hashes()
@@ -140,7 +140,7 @@ def test_a_wheel_that_lies_here_adds_its_hash_and_another_version_s_is_refused(
         module.of_torch([wheel(tmp_path, "torch", "2.12.0")])
 
 
-def test_of_wheels_those_for_our_pythons_on_linux_count() -> None:
+def test_only_wheels_for_supported_pythons_on_linux_count() -> None:
     fits = hashes()._fits
     machine = "manylinux_2_28_x86_64"
     for python in ("cp311-cp311", "cp313-cp313", "cp39-abi3", "py3-none"):
@@ -153,7 +153,7 @@ def test_of_wheels_those_for_our_pythons_on_linux_count() -> None:
 
 
 def wheel(folder: Path, name: str, version: str) -> Path:
-    """A wheel of one module that says which version it is."""
+    """Write a wheel of one module that contains its version."""
     path = folder / f"{name}-{version}-py3-none-any.whl"
     about = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(path, "w") as file:
@@ -166,28 +166,28 @@ def wheel(folder: Path, name: str, version: str) -> Path:
 
 @dataclass(frozen=True)
 class Machine:
-    """A checkout's Makefile with requirements of invented wheels, and what pip knows there."""
+    """A checkout's Makefile with requirements of invented wheels, and their package index."""
 
     folder: Path
     index: Path
     links: Path
 
     def offer(self, name: str, version: str) -> Path:
-        """A wheel that the index lists with its hash, as every index does."""
+        """Add a wheel to the index with its hash, like every index has it."""
         (page := self.index / name).mkdir(parents=True)
         path = wheel(page, name, version)
         (page / "index.html").write_text(f'<a href="{path.name}#sha256={sha256_file(path)}">{path.name}</a>')
         return path
 
     def require(self, file: str, *wheels: Path) -> None:
-        """Let these files be what a requirement file accepts."""
+        """Make these files the accepted ones of a requirement file."""
         name, version, *_ = wheels[0].name.split("-")
         lines = [f"{name}=={version.partition('+')[0]}", *(f"--hash=sha256:{sha256_file(path)}" for path in wheels)]
         (self.folder / "requirements" / f"{file}.txt").write_text(" \\\n    ".join(lines) + "\n")
 
     def make(self) -> subprocess.CompletedProcess[str]:
-        """`make torch` in a fresh environment."""
-        fresh_environment.environment(self.folder / ".venv", [])
+        """Run `make torch` in a fresh environment."""
+        fresh_environment.create_environment(self.folder / ".venv", [])
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "MAKE"))}
         pip = {"CONFIG_FILE": os.devnull, "INDEX_URL": self.index.as_uri(), "FIND_LINKS": str(self.links)}
         return subprocess.run(
@@ -200,7 +200,7 @@ class Machine:
         )
 
     def has(self, name: str) -> str:
-        """The version that is installed; nothing where there is none."""
+        """Return the installed version; empty if there is none."""
         (site,) = self.folder.glob(".venv/lib/python*/site-packages")
         found = [d.version for d in importlib.metadata.distributions(path=[str(site)]) if d.metadata["Name"] == name]
         return "".join(found)
@@ -233,7 +233,7 @@ def test_make_installs_the_pytorch_of_this_machine_by_its_hash(machine: Machine,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["torch", "torch-gpu"])
-def test_make_refuses_a_pytorch_of_which_no_hash_is_known(machine: Machine, where: str) -> None:
+def test_make_refuses_a_pytorch_without_a_known_hash(machine: Machine, where: str) -> None:
     files = {"torch": machine.offer("torch", "2.13.0"), "torch-gpu": machine.offer("triton", "3.7.1")}
     for file, path in files.items():
         machine.require(file, path)

@@ -1,4 +1,4 @@
-"""Lines on a terminal: wrapped at words, short at the end of a run, with short paths."""
+"""Lines on a terminal are wrapped at words, the end of a run is short, and paths are short."""
 
 import re
 import sys
@@ -22,7 +22,7 @@ from dataprep_assets.table import fit_columns
 
 
 @pytest.mark.parametrize("sizes", [(3, 2, 1, 4), (9, 12, 20, 6), (200, 3, 1, 0), (40, 40, 40, 40), (0, 0, 1, 70)])
-def test_the_longest_sections_are_cut_and_say_by_how_much(sizes: tuple[int, ...]) -> None:
+def test_the_longest_sections_are_truncated_with_the_number_of_omitted_lines(sizes: tuple[int, ...]) -> None:
     sections = [[f"{at}.{line}" for line in range(size)] for at, size in enumerate(sizes)]
     kept = shorten_sections([Section(lines=lines) for lines in sections], "dataprep show pages")
     assert sum(map(len, kept)) + len([lines for lines in kept if lines]) <= 30
@@ -40,7 +40,7 @@ LINE = "  Megatron-LM: --train-data-path /work/my-data/.dataprep/artifacts/pages
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
-def test_lines_break_at_spaces_only_and_a_long_word_has_its_own_row(width: int) -> None:
+def test_lines_break_only_at_spaces_and_a_long_word_has_its_own_row(width: int) -> None:
     rows = wrap_line(LINE, width)
     assert " ".join(" ".join(rows).split()) == " ".join(LINE.split())
     assert all(len(row) <= width or len(row.split()) == 1 for row in rows)
@@ -49,12 +49,12 @@ def test_lines_break_at_spaces_only_and_a_long_word_has_its_own_row(width: int) 
     assert wrap_line(LINE, None) == [LINE]
 
 
-def test_a_wide_sign_takes_two_columns() -> None:
+def test_a_wide_character_takes_two_columns() -> None:
     assert wrap_line("漢字漢字 漢字漢字", 10) == ["漢字漢字", "    漢字漢字"]
     assert count_rows("漢字漢字", 4) == 2
 
 
-def test_long_lines_count_by_their_rows() -> None:
+def test_long_lines_count_as_several_rows() -> None:
     sections = [["a " * 300], [f"line {number}" for number in range(20)], ["one", "two"]]
     kept = shorten_sections([Section(lines=lines) for lines in sections], "dataprep show pages", width=60)
     assert kept[0] == sections[0], "a section keeps its first line"
@@ -62,7 +62,7 @@ def test_long_lines_count_by_their_rows() -> None:
     assert sum(count_rows(line, 60) for lines in kept for line in lines) + len(kept) <= MAX_LINES
 
 
-def test_the_end_of_a_section_is_never_cut() -> None:
+def test_the_end_of_a_section_is_never_truncated() -> None:
     lines, end = [f"line {number}" for number in range(40)], ["changed since:", "  train: 1 → 2 rows"]
     (shown, other) = shorten_sections([Section(lines=lines, end=end), Section(lines=["one"])], "dataprep show pages")
     assert shown[-2:] == end
@@ -135,13 +135,13 @@ def test_a_line_is_wrapped_at_words_and_keeps_its_paths_and_commands(width: int)
     assert all(line.startswith("    ") for line in lines[1:])
 
 
-def test_the_last_column_of_a_row_is_wrapped_below_itself() -> None:
+def test_the_last_column_of_a_row_is_wrapped_with_indentation() -> None:
     row = "on ray            16.8 s   overhead: 4.1 s per run, 18 ms of CPU time per shard"
     first, *others = wrap_line(row, 60)
     column = first.index("overhead")
     assert others
     assert {len(line) - len(line.lstrip()) for line in others} == {column}
-    # a path that does not fit there needs the whole line
+    # a path that does not fit there gets its own line
     assert [len(line) - len(line.lstrip()) for line in wrap_line(f"  manifest    yes  {PATH}", 60)] == [2, 6]
 
 
@@ -182,7 +182,7 @@ def test_a_terminal_gets_wrapped_lines_unless_they_are_data(
     assert err.getvalue() == f"{PROSE}\n", "a file is not wrapped"
 
 
-def test_columns_are_left_out_in_order_until_the_table_fits() -> None:
+def test_columns_are_dropped_in_order_until_the_table_fits() -> None:
     rows = [("name", "partitions", "source", "time"), ("a" * 20, "b" * 27, "c" * 8, "d" * 7)]
     assert fit_columns(rows, (1, 2), None) == ([0, 1, 2, 3], [])
     assert fit_columns(rows, (1, 2), 68) == ([0, 1, 2, 3], [])

@@ -1,4 +1,4 @@
-"""The `dataprep` command as a person types it, and other lines of a shell, in processes of their own."""
+"""Run the `dataprep` command as a user types it, and other shell lines, each in its own process."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from dataprep_assets_tests.forked import run
 _SHELL = frozenset("|><;&$*`(~")
 _QUOTED = re.compile(r"""'[^']*'|"[^"$`]*\"""")
 _SETS = re.compile(r"(?:\w+=(?:\$\([^)]*\)|\S)* )*")
-"""What sets variables for a command, before it."""
+"""A variable assignment before a command."""
 _PROGRAMS = {
     "dataprep": ["-m", "dataprep_assets.cli"],
     "dg": ["-c", DG],
@@ -23,14 +23,14 @@ _PROGRAMS = {
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The environment of a command whose instance and artifacts are in a folder."""
+    """Return the environment of a command that keeps its instance and artifacts in a folder."""
     return {**os.environ, "DAGSTER_HOME": str(folder / "home"), "DATAPREP_ROOT": str(folder / "artifacts")}
 
 
 def dataprep(
     folder: Path, *arguments: str, project: Path = PROJECT_ROOT, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command of a project to its end."""
+    """Run a command in a project until it ends."""
     path = {"PYTHONPATH": str(project)}
     return run(["-m", "dataprep_assets.cli", *arguments], env=environment(folder) | variables | path, cwd=project)
 
@@ -38,9 +38,9 @@ def dataprep(
 def run_line(
     line: str, folder: Path, environment: Mapping[str, str], *, fork: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    """Run a line of a shell in a folder to its end.
+    """Run a shell line in a folder until it ends.
 
-    With `fork`, a program of Python that needs no shell, but for what sets variables, is forked.
+    With `fork`, a Python program is forked if its line needs no shell except for variable assignments.
     """
     arguments = _arguments(_SETS.sub("", line, count=1)) if fork else None
     if arguments is None:
@@ -57,7 +57,7 @@ def _shell(line: str, folder: Path, environment: Mapping[str, str]) -> subproces
 
 
 def _arguments(line: str) -> list[str] | None:
-    """Python's arguments for a line without variables; None where it needs a shell, or is no program of Python."""
+    """Return Python's arguments for a line without variables; None if it needs a shell or is no Python program."""
     if _SHELL & set(_QUOTED.sub("", line)):
         return None
     program, *words = shlex.split(line)

@@ -1,7 +1,7 @@
-"""A project of `dataprep init` under another name, as a person's may be.
+"""A `dataprep init` project under another name, as a user may have it.
 
-Its folders are nested and called otherwise than their datasets, two declarations are broken, and somebody else's asset
-and component lie beside.
+Its folders are nested and named differently from their datasets. Two declarations are broken, and a third-party asset
+and component are in the same folders.
 """
 
 import json
@@ -43,7 +43,7 @@ class Table(dg.Component, dg.Model, dg.Resolvable):
 
 
 def write_corpus(folder: Path, dataset: str, template: str = CORPUS) -> Path:
-    """Declare a dataset in a folder, with a few texts beside it; returns the `defs.yaml`."""
+    """Declare a dataset in a folder, write a few texts next to its `defs.yaml`, and return the path of that file."""
     texts = folder / "texts"
     texts.mkdir(parents=True, exist_ok=True)
     for split in ("train", "val"):
@@ -55,7 +55,7 @@ def write_corpus(folder: Path, dataset: str, template: str = CORPUS) -> Path:
 
 
 def nested_project(root: Path) -> Path:
-    """Make the project `my_texts` in a folder: d00 and d01 are right, d02 and a file that is no YAML are broken."""
+    """Create the project `my_texts` in a folder: d00 and d01 are valid; d02 and a file that is not YAML are broken."""
     done = dataprep(root, "init", str(root / "My-Texts"))
     assert done.returncode == 0, done.stderr
     project = root / "My-Texts"

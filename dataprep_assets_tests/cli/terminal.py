@@ -1,4 +1,4 @@
-"""A process in a terminal of its own: what a person sees of it, and the keys that this person presses."""
+"""A process in its own terminal: the output that a user sees, and the keys that the user presses."""
 
 import contextlib
 import fcntl
@@ -15,14 +15,17 @@ from typing import Self
 
 CTRL_C, CTRL_Z = b"\x03", b"\x1a"
 _SECONDS = 120.0
-"""The limit of every wait, after which the test fails."""
+"""The limit of every wait in seconds; the test fails after it."""
 
 
 class Terminal:
-    """Runs a command in a pseudo-terminal, whose foreground it is; ends it with the `with` block."""
+    """A command that runs in the foreground of a pseudo-terminal and ends with the `with` block."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], columns: int = 100) -> None:
-        """`environment` is all that the command gets; without COLUMNS, so that it asks the terminal for its width."""
+        """Start the command.
+
+        `environment` is its whole environment, without COLUMNS, so that it asks the terminal for its width.
+        """
         self.seen = ""
         self._pid, self._descriptor = pty.fork()
         if not self._pid:
@@ -52,21 +55,21 @@ class Terminal:
         raise AssertionError(f"{text!r} was not shown: {self.seen!r}")
 
     def end(self) -> int:
-        """Wait until the command ends; its exit code."""
+        """Wait until the command ends, and return its exit code."""
         for _ in self._reads():
             pass
         pid, self._pid = self._pid, 0
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     def _reads(self) -> Iterator[None]:
-        """Read what is written until the terminal is closed or the time is over, a step each tenth of a second."""
+        """Read the output in steps of a tenth of a second until the terminal is closed or the time is up."""
         end = time.monotonic() + _SECONDS
         while time.monotonic() < end:
             yield
             if select.select([self._descriptor], [], [], 0.1)[0]:
                 try:
                     written = os.read(self._descriptor, 1 << 16)
-                except OSError:  # as Linux says that nobody has the terminal open any more
+                except OSError:  # Linux reports this error once no process has the terminal open
                     return
                 self.seen += written.decode("utf-8", "replace")
         raise AssertionError(f"it did not end: {self.seen!r}")

@@ -1,4 +1,4 @@
-"""`dataprep check`: mistakes of declarations, of their tokenizers and their sources, found before anything is built."""
+"""`dataprep check` finds mistakes in declarations, in their tokenizers and in their sources before a build."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ GOOD = (SAMPLE / "defs.yaml").read_text()
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project of the sample corpus, and of others that are wrong in one way each."""
+    """Return a project with the sample corpus and with copies of it that each have one mistake."""
     root = tmp_path_factory.mktemp("check") / "mine"
     for name, text in (("one", ""), ("long", "one two three " * 400)):
         data = root.parent / name
@@ -60,7 +60,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _small(data: Path) -> list[tuple[str, str]]:
-    """The edits that declare a corpus of a few kilobytes."""
+    """Return the edits that declare a corpus of a few kilobytes."""
     return [
         (f"path: {SAMPLE}/data", f"path: {data}"),
         ('["**/*.jsonl.zst"]', '["**/*.jsonl"]'),
@@ -70,13 +70,13 @@ def _small(data: Path) -> list[tuple[str, str]]:
 
 
 def lines(project: Path, name: str, told: str) -> list[str]:
-    """Those about a dataset, without its path."""
+    """Return the lines about a dataset, without its path."""
     prefix = f"{project}/mine/defs/{name}/defs.yaml:"
     every = [line.removeprefix("note: ") for line in told.splitlines()]
     return [line.removeprefix(prefix) for line in every if line.startswith(prefix)]
 
 
-def test_every_mistake_of_every_declaration_is_told_with_its_line(project: Path) -> None:
+def test_every_mistake_in_every_declaration_is_reported_with_its_line(project: Path) -> None:
     done = dataprep(project, "--project", str(project), "check")
     assert done.returncode == 2, done.stderr
     told = done.stdout
@@ -106,7 +106,7 @@ def test_every_mistake_of_every_declaration_is_told_with_its_line(project: Path)
     assert told.splitlines()[-1].startswith("9 declarations: ")
 
 
-def test_one_that_is_right_or_has_hints_alone_is_no_failure(project: Path) -> None:
+def test_valid_declarations_and_declarations_with_only_hints_pass(project: Path) -> None:
     done = dataprep(project, "--project", str(project), "check", "sample_corpus", "turn", "no_split")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "3 declarations: no errors found"), done.stderr
     (separator,) = (line for line in done.stdout.splitlines() if line.startswith("no_split: "))

@@ -1,4 +1,4 @@
-"""`dataprep check` judges the first rows of the files that it samples: what a run would refuse is an error there."""
+"""`dataprep check` samples the first rows of source files: a row that a run would refuse is an error there."""
 
 import gzip
 import json
@@ -36,7 +36,7 @@ attributes:
 """
 DROP = "bad_records: {policy: drop}"
 STATE = json.dumps({"_data_files": [{"filename": "data.arrow"}]}).encode()
-# files beside `a.jsonl`, what a check says of them, and whether that is a note; nothing if they are read correctly
+# files next to `a.jsonl`, the output of the check, and whether it is only a note; empty if the files are read correctly
 CASES: dict[str, tuple[dict[str, bytes], str, bool]] = {
     "array": ({"z.json": json.dumps([{"text": "a"}]).encode()}, "", False),
     "gzip_without_ending": ({"z.jsonl": gzip.compress(GOOD)}, "", False),
@@ -70,7 +70,7 @@ KINDS = {"corpus": ("TokenizedCorpus", "views: [nanogpt]"), "release": ("ShardRe
 
 
 def _declared() -> Iterator[tuple[str, str, dict[str, bytes], str, bool]]:
-    """Name, text, files, and what is said, of each declaration."""
+    """Return the name, the text, the files and the expected message of each declaration."""
     for case, (files, said, note) in {**CASES, **CORPORA}.items():
         kind = "release" if case in ("pretty", "pointer") else "corpus"
         for policy in ("", DROP) if case in CASES else ("",):
@@ -83,7 +83,7 @@ def _declared() -> Iterator[tuple[str, str, dict[str, bytes], str, bool]]:
                 text = text.replace('["**/*"]\n  splits', '["**/*.jsonl", "**/*.arrow"]\n  splits')
             yield name, text, files, said, note
     for case, (files, said, note) in CASES.items():
-        if case not in ("lists", "under_a_key"):  # whose rows only their field refuses
+        if case not in ("lists", "under_a_key"):  # only their missing field makes these rows invalid
             text = BLEND.format(name=f"blend_{case}", tokenizer=SAMPLE / "tokenizer", extra=DROP)
             yield f"blend_{case}", text, files, said, note
 
@@ -93,7 +93,7 @@ EVERY = {name: (text, files, said, note) for name, text, files, said, note in _d
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[str]]]:
-    """What one `dataprep check` says of each declaration, by its name."""
+    """Run `dataprep check` once and return its lines about each declaration, by name."""
     root = tmp_path_factory.mktemp("files") / "file_project"
     write_project(root)
     for name, (text, files, _, _) in EVERY.items():
@@ -114,7 +114,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[st
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_file_that_a_run_would_refuse_is_told_with_what_it_is(told: dict[str, list[str]], name: str) -> None:
+def test_a_file_that_a_run_would_refuse_is_reported_with_its_kind(told: dict[str, list[str]], name: str) -> None:
     _, _, said, note = EVERY[name]
     if not said:
         assert told[name] == []

@@ -1,4 +1,4 @@
-"""The `dataprep` command as a person types it: real processes, real exit codes."""
+"""The `dataprep` command as a user types it, with real processes and real exit codes."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, done.stdout
 
 
-def test_run_prints_the_table_the_checks_and_where_things_are(ran: tuple[Path, str]) -> None:
+def test_run_prints_the_table_the_checks_and_the_locations(ran: tuple[Path, str]) -> None:
     _, out = ran
     for column in ("shards", "documents", "tokens", "size"):
         assert column in out
@@ -40,7 +40,7 @@ def test_run_prints_the_table_the_checks_and_where_things_are(ran: tuple[Path, s
     assert_names(out.splitlines()[-1], "make ui", "http://127.0.0.1:3000")
 
 
-def test_show_ends_as_the_run_did_and_list_tells_what_was_run(
+def test_show_ends_like_the_run_and_list_shows_what_ran(
     ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = ran
@@ -72,7 +72,7 @@ def test_a_second_run_does_nothing(ran: tuple[Path, str]) -> None:
     assert after == before
 
 
-def test_status_and_verify_agree_that_all_is_well(ran: tuple[Path, str]) -> None:
+def test_status_and_verify_report_an_intact_dataset(ran: tuple[Path, str]) -> None:
     folder, _ = ran
     assert dataprep(folder, "status", "sample_corpus").returncode == 0
     verified = dataprep(folder, "verify")
@@ -80,7 +80,7 @@ def test_status_and_verify_agree_that_all_is_well(ran: tuple[Path, str]) -> None
     assert "DAMAGED" not in verified.stdout
 
 
-def test_verify_names_a_flipped_byte_and_run_mends_it(ran: tuple[Path, str]) -> None:
+def test_verify_names_a_flipped_byte_and_run_repairs_it(ran: tuple[Path, str]) -> None:
     folder, _ = ran
     path = folder / "artifacts" / "sample_corpus" / "token_bins" / "train-00001" / "tokens.bin"
     good = path.read_bytes()
@@ -107,7 +107,7 @@ def test_verify_names_a_flipped_byte_and_run_mends_it(ran: tuple[Path, str]) -> 
     assert dataprep(folder, "verify").returncode == 0
 
 
-def test_what_is_in_no_plan_is_listed_and_goes_with_yes_alone(ran: tuple[Path, str]) -> None:
+def test_obsolete_artifacts_are_listed_and_removed_only_with_yes(ran: tuple[Path, str]) -> None:
     folder, _ = ran
     assert "nothing to remove" in dataprep(folder, "prune", "sample_corpus").stdout
     bins = folder / "artifacts" / "sample_corpus" / "token_bins"
@@ -139,7 +139,7 @@ def test_shards_can_be_spread_over_processes(ran: tuple[Path, str], tmp_path: Pa
     assert "--process-index 3" in refused.stderr
 
 
-def test_plan_tells_the_cost_before_anything_is_made_and_writes_nothing(tmp_path: Path) -> None:
+def test_plan_shows_the_cost_before_a_build_and_writes_nothing(tmp_path: Path) -> None:
     done = dataprep(tmp_path, "plan", "sample_corpus", "--cores", "16", "--bandwidth", "1e6", "--runs-at-a-time", "2")
     assert done.returncode == 0, done.stderr
     assert_names(done.stdout, "sample_corpus", 16, "1.0", "MB/s", 2)
@@ -151,7 +151,7 @@ def test_plan_tells_the_cost_before_anything_is_made_and_writes_nothing(tmp_path
     assert list(tmp_path.rglob("receipt.json")) == []
 
 
-def test_plan_takes_its_rates_from_what_is_there(ran: tuple[Path, str]) -> None:
+def test_plan_takes_its_rates_from_finished_shards(ran: tuple[Path, str]) -> None:
     done = dataprep(ran[0], "plan", "sample_corpus")
     assert done.returncode == 0, done.stderr
     assert_names(done.stdout, "5 finished shards")
@@ -162,7 +162,7 @@ def test_plan_takes_its_rates_from_what_is_there(ran: tuple[Path, str]) -> None:
     assert f"about {tokens:,} tokens" in done.stdout
 
 
-def test_plan_of_a_release_has_its_npy_shards(tmp_path: Path) -> None:
+def test_plan_of_a_release_lists_its_npy_shards(tmp_path: Path) -> None:
     done = dataprep(tmp_path, "plan", "sample_release")
     assert done.returncode == 0, done.stderr
     assert "npy shards" in done.stdout
@@ -175,7 +175,7 @@ def test_plan_of_a_release_has_its_npy_shards(tmp_path: Path) -> None:
         ("sample_blend_pretrain", "`blend_plan`"),
     ],
 )
-def test_plan_refuses_what_has_no_plan_of_shards(
+def test_plan_refuses_a_dataset_without_a_shard_plan(
     tmp_path: Path, dataset: str, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DATAPREP_ROOT", str(tmp_path))
@@ -185,12 +185,12 @@ def test_plan_refuses_what_has_no_plan_of_shards(
     assert capsys.readouterr().err.startswith("dataprep: Invalid value for '--cores': ")
 
 
-def test_an_unknown_dataset_is_told_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_dataset_lists_the_available_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "nonesuch"]) == 2
     assert "sample_corpus" in capsys.readouterr().err
 
 
-def test_what_is_made_of_a_dataset_that_failed_is_left_and_nothing_else(
+def test_only_artifacts_downstream_of_a_failed_dataset_are_skipped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made_of: dict[str, list[str]] = {"notes": [], "mixed": ["notes"], "run": ["mixed"], "other": []}
@@ -212,7 +212,7 @@ def test_what_is_made_of_a_dataset_that_failed_is_left_and_nothing_else(
     assert said.out.splitlines()[-1].endswith("`dataprep run notes mixed run` again")
 
 
-def test_a_folder_is_tried_and_is_ready(tmp_path: Path) -> None:
+def test_preflight_writes_to_a_folder_and_reports_it_ready(tmp_path: Path) -> None:
     done = dataprep(tmp_path, "preflight", str(tmp_path / "store"))
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("  ok ") == 10
@@ -220,7 +220,7 @@ def test_a_folder_is_tried_and_is_ready(tmp_path: Path) -> None:
     assert [p for p in (tmp_path / "store").rglob("*") if p.is_file() and p.name != "lock"] == []
 
 
-def test_a_reader_tries_a_place_and_writes_nothing(
+def test_preflight_of_a_reader_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = tmp_path / "store"
@@ -235,7 +235,7 @@ def test_a_reader_tries_a_place_and_writes_nothing(
     assert [path.name for path in there.iterdir()] == ["release.json"]
 
 
-def test_a_store_that_cannot_be_reached_says_what_to_fix_and_no_secret(moto: str, tmp_path: Path) -> None:
+def test_an_unreachable_store_reports_the_remedy_and_no_secret(moto: str, tmp_path: Path) -> None:
     secrets = {
         "R2_DATASET_READ_ACCESS_KEY_ID": "CANARYKEYID0123456789",
         "R2_DATASET_READ_SECRET_ACCESS_KEY": "canary-secret-value-0123456789",
@@ -276,7 +276,7 @@ def test_a_dataset_is_copied_to_a_bucket_and_verified_there(ran: tuple[Path, str
     assert dataprep(tmp_path, "preflight", there, **reached).returncode == 0
 
 
-def test_a_missing_variable_of_the_storage_is_named(
+def test_a_missing_storage_variable_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DATAPREP_STORAGE", "gcs")

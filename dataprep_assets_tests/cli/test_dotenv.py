@@ -1,4 +1,4 @@
-"""Every door loads the `.env` of the project: the same storage, and the same declarations."""
+"""Every entry point loads the project's `.env`: each sees the same storage and the same declarations."""
 
 import os
 import sys
@@ -22,15 +22,15 @@ print(project.storage.root, project.dataset("d00").component.declaration.source.
 """
 
 
-def bare(**variables: str) -> dict[str, str]:
-    """The environment of a shell in which nothing of the project is set."""
+def shell_environment(**variables: str) -> dict[str, str]:
+    """Return the environment of a shell in which no variable of the project is set."""
     ours = ("DATAPREP_", "DAGSTER_", "PROBE_")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | variables
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with one dataset, whose source and storage are named in `.env`."""
+    """Return a project with one dataset, whose source and storage are set in `.env`."""
     root = tmp_path_factory.mktemp("dotenv")
     project = root / "my_texts"
     package = project / "my_texts"
@@ -52,17 +52,19 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_command_has_the_environment_of_the_project(project: Path, place: str) -> None:
     folder = {"in it": project, "below": project / "my_texts" / "defs" / "d00", "elsewhere": project.parent}[place]
     named = ["--project", str(project)] if place == "elsewhere" else []
-    done = run(["-m", "dataprep_assets.cli", *named, "check"], env=bare(), cwd=folder)
+    done = run(["-m", "dataprep_assets.cli", *named, "check"], env=shell_environment(), cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
-    opened = run(["-c", IN_PYTHON, *named[1:]], env=bare(), cwd=folder)
+    opened = run(["-c", IN_PYTHON, *named[1:]], env=shell_environment(), cwd=folder)
     texts = project / "my_texts" / "defs" / "d00" / "texts"
     assert opened.stdout.split() == [str(project.parent / "store"), str(texts)], opened.stderr
 
 
 @pytest.mark.slow
-def test_the_file_takes_the_place_of_the_shell_in_every_door_as_dagster_does_it(project: Path) -> None:
+def test_the_file_overrides_the_shell_at_every_entry_point_as_in_dagster(project: Path) -> None:
     below, store = project / "my_texts" / "defs", project.parent / "store"
-    shell = bare(DATAPREP_ROOT=str(project.parent / "other"), DAGSTER_DISABLE_TELEMETRY="yes", PYTHONPATH=str(project))
+    shell = shell_environment(
+        DATAPREP_ROOT=str(project.parent / "other"), DAGSTER_DISABLE_TELEMETRY="yes", PYTHONPATH=str(project)
+    )
     shell["VIRTUAL_ENV"] = str(Path(sys.executable).parents[1])
     launched = run(["-c", DG, "launch", "--assets", "d00/manifest"], cwd=below, env=shell, timeout=300)
     assert launched.returncode == 0, launched.stdout[-2000:] + launched.stderr[-2000:]
@@ -84,7 +86,7 @@ def test_the_file_takes_the_place_of_the_shell_in_every_door_as_dagster_does_it(
         (b"\xef\xbb\xbfA=1\n", ": begins with a byte order mark"),
     ],
 )
-def test_a_file_that_is_not_understood_is_refused_with_its_line(
+def test_a_malformed_file_is_refused_with_its_line(
     content: bytes, place: str, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = project / ".env"
@@ -101,7 +103,7 @@ def test_a_file_that_is_not_understood_is_refused_with_its_line(
         path.write_bytes(before)
 
 
-def test_a_folder_of_this_name_is_a_virtual_environment(tmp_path: Path) -> None:
+def test_a_folder_named_dotenv_is_a_virtual_environment(tmp_path: Path) -> None:
     (tmp_path / ".env").mkdir()
     (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "x"\n')
     assert open_project(tmp_path).project.load_environment() == []

@@ -1,4 +1,4 @@
-"""What is there to be seen is told by `dataprep check` and by `dataprep run` at its beginning, with file, line, key."""
+"""`dataprep check` and the start of `dataprep run` report every visible mistake with its file, line and key."""
 
 import errno
 import os
@@ -76,7 +76,7 @@ attributes:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with a dataset for each mistake."""
+    """Return a project with one dataset per mistake."""
     found = nested_project(tmp_path_factory.mktemp("early"))
     defs = found / "my_texts" / "defs" / "wrong"
     for name, (right, wrong) in MISTAKES.items():
@@ -102,7 +102,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_check_tells_each_with_its_line(project: Path) -> None:
+def test_check_reports_each_mistake_with_its_line(project: Path) -> None:
     done = dataprep(project, "check", project=project)
     assert done.returncode == 2, done.stderr
     for name, told in TOLD.items():
@@ -115,7 +115,7 @@ def test_check_tells_each_with_its_line(project: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TOLD))
-def test_run_tells_it_before_anything_is_made(project: Path, name: str) -> None:
+def test_run_reports_a_mistake_before_it_builds_anything(project: Path, name: str) -> None:
     done = dataprep(project, "run", name, project=project)
     folder = project / "my_texts" / "defs" / "wrong" / name
     assert (done.returncode, done.stdout) == (2, "")
@@ -123,7 +123,7 @@ def test_run_tells_it_before_anything_is_made(project: Path, name: str) -> None:
     assert not (project / "artifacts" / name).exists()
 
 
-def test_of_several_what_is_wrong_with_each_is_told(project: Path) -> None:
+def test_mistakes_in_several_datasets_are_all_reported(project: Path) -> None:
     done = dataprep(project, "run", "no_key", "d00", "storage", project=project)
     assert (done.returncode, done.stdout) == (2, "")
     for name in ("no_key", "storage"):
@@ -131,14 +131,14 @@ def test_of_several_what_is_wrong_with_each_is_told(project: Path) -> None:
     assert not (project / "artifacts" / "d00").exists()
 
 
-def test_the_first_run_of_a_blend_without_its_file_ends_with_2_and_the_line(project: Path) -> None:
+def test_the_first_run_of_a_blend_without_its_file_exits_with_2_and_names_the_line(project: Path) -> None:
     done = dataprep(project, "run", "gone", project=project)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{project}/my_texts/defs/wrong/gone/defs.yaml:5: a: " in done.stderr
     assert os.strerror(errno.ENOENT) in done.stderr
 
 
-def test_what_the_source_alone_can_tell_is_named_with_dataset_and_artifact(project: Path) -> None:
+def test_a_mistake_that_only_the_source_shows_is_named_with_dataset_and_artifact(project: Path) -> None:
     path = write_corpus(project / "my_texts" / "defs" / "damaged", "no_parquet_later")
     path.write_text(path.read_text().replace('["*.jsonl"]', '["*"]'))
     assert dataprep(project, "run", "no_parquet_later", project=project).returncode == 0
@@ -150,8 +150,10 @@ def test_what_the_source_alone_can_tell_is_named_with_dataset_and_artifact(proje
     assert "train_more.parquet: " in line
 
 
-def test_an_error_of_configuration_that_a_step_finds_ends_with_2_and_names_the_line(project: Path) -> None:
-    """The view `mds` wants a split of a sample; of a source that is not plain, only the last step knows its length."""
+def test_a_configuration_error_found_by_a_step_exits_with_2_and_names_the_line(project: Path) -> None:
+    """The view `mds` needs at least one sample per split; if the source is compressed, only the last step knows its
+    length.
+    """
     path = write_corpus(project / "my_texts" / "defs" / "late", "late")
     path.write_text(path.read_text().replace("[nanogpt]", "[mds]\n  mds_sequence_length: 4096"))
     texts = path.with_name("texts")

@@ -1,4 +1,4 @@
-"""A wrong environment or storage: what is wrong, in a few lines without a stack, before anything is built."""
+"""A wrong environment or storage is reported in a few lines, without a traceback, before a build."""
 
 import os
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ KEYS = {"R2_DATASET_WRITE_ACCESS_KEY_ID": "CANARYKEYID0123456789", "R2_DATASET_W
 R2 = {"DATAPREP_STORAGE": "r2", "DATAPREP_BUCKET": "b", "DATAPREP_ENDPOINT_URL": "http://127.0.0.1:9", **KEYS}
 MAX_LINES = 6
 RUN, STATUS = ["run", "sample_corpus"], ["status", "sample_corpus"]
-VERIFY = ["verify"]  # reads nothing but the storage
+VERIFY = ["verify"]  # this command reads only the storage
 
-# what is typed, the variables (HERE is the folder of the files below), the exit code, what is said
+# the command, the variables (HERE is the folder of the files below), the exit code, and the expected output
 CASES = [
     (VERIFY, {"DATAPREP_STORAGE": "tape"}, 2, "DATAPREP_STORAGE: unknown kind 'tape'. Available: local, gcs, r2, s3"),
     (VERIFY, {"DATAPREP_STORAGE": "gcs"}, 2, "DATAPREP_STORAGE=gcs needs DATAPREP_BUCKET"),
@@ -149,12 +149,12 @@ compute_logs:
   config: {base_dir: {env: DAGSTER_HOME}}
 telemetry: {enabled: false}
 """
-"""What `dataprep init` wrote until Dagster's own storage was taken."""
+"""The file that `dataprep init` wrote before Dagster's own storage was used."""
 
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a project, and with files and folders that are wrong in one way each."""
+    """Return a folder with a project and with files and folders that each have one mistake."""
     folder = tmp_path_factory.mktemp("environment")
     write_project(folder / "environment_project")
     (folder / "file").touch()
@@ -175,7 +175,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def wrong(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """An environment in which nothing is set, in the folder of the project."""
+    """Change to the project's folder, in an environment without variables."""
     for name in list(os.environ):
         if name.startswith(("DATAPREP_", "DAGSTER_HOME", "AWS_", "R2_", "GOOGLE_", "DATASET_BINS")):
             monkeypatch.delenv(name)
@@ -188,17 +188,17 @@ def wrong(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.Monkey
     project.current_project.cache_clear()
 
 
-def test_a_name_that_is_no_unicode_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_is_not_unicode_can_be_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", str(tmp_path / os.fsdecode(b"cafes\xe9"))]) == 0
     assert f"in {tmp_path}/cafes\\udce9. Next" in capsys.readouterr().out
 
 
-def test_there_are_thirty_and_more() -> None:
+def test_at_least_thirty_environment_mistakes_are_covered() -> None:
     assert len(CASES) >= 30
 
 
 @pytest.mark.parametrize(("typed", "variables", "code", "said"), CASES)
-def test_what_is_wrong_is_said_in_a_few_lines(
+def test_an_environment_mistake_is_reported_in_a_few_lines(
     typed: list[str],
     variables: dict[str, str],
     code: int,

@@ -1,4 +1,4 @@
-"""The examples in the help of every command: the real parser takes each, and the cheap ones run in a new project."""
+"""The examples in each command's help: the real parser accepts all, and the cheap ones run in a new project."""
 
 import shlex
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ CHEAP = {
     "status": 1,
     "preflight": 0,
 }
-"""Command → exit code of its first example in a project of which nothing was run."""
+"""Command → exit code of its first example in a project in which nothing has run."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def new_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_the_help_ends_with_lines_that_the_parser_takes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_ends_with_examples_that_the_parser_accepts(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([name, "--help"]) == 0
     _, heading, shown = capsys.readouterr().out.partition("Examples:\n")
     assert heading
@@ -49,10 +49,10 @@ def test_the_help_ends_with_lines_that_the_parser_takes(name: str, capsys: pytes
     for line in lines:
         program, command, *words = shlex.split(line)
         assert (program, command) == ("dataprep", name)
-        COMMANDS[name].make_context(name, words)  # raises if an option or argument is unknown or missing
+        COMMANDS[name].make_context(name, words)  # the parser raises if an option or argument is unknown or missing
 
 
-def test_the_cheap_ones_run_in_a_new_project(new_project: Path) -> None:
+def test_the_cheap_examples_run_in_a_new_project(new_project: Path) -> None:
     codes = {}
     for name in CHEAP:
         _, *words = shlex.split(EXAMPLES[name][0])
@@ -60,7 +60,7 @@ def test_the_cheap_ones_run_in_a_new_project(new_project: Path) -> None:
     assert codes == CHEAP
 
 
-def test_the_example_of_init_makes_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_init_creates_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     _, *words = shlex.split(EXAMPLES["init"][0])
     assert cli.main(words) == 0

@@ -1,4 +1,4 @@
-"""What `dataprep run` says of a failure: the sentence that a person needs, once, without a Python stack."""
+"""`dataprep run` reports a failure once, in one sentence, without a Python traceback."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ DATA = Path("defs", "sample_corpus", "data")
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's project with the sample corpus, which makes one view of it."""
+    """Return a user's project with the sample corpus and one of its views."""
     root = tmp_path_factory.mktemp("failures") / "mine"
     done = dataprep(root.parent, "init", str(root))
     assert done.returncode == 0, done.stderr
@@ -36,7 +36,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 900 kB."""
+    """Mount a disk of 900 kB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=900k", "none", str(disk)], check=False).returncode:
@@ -52,7 +52,9 @@ def run(project: Path, *options: str, part: tuple[str, ...] = (), **variables: s
     )
 
 
-def test_damaged_sources_are_told_in_one_line_and_verbose_shows_the_stack(project: Path, tmp_path: Path) -> None:
+def test_damaged_sources_are_reported_in_one_line_and_verbose_shows_the_traceback(
+    project: Path, tmp_path: Path
+) -> None:
     train = project / "mine" / DATA / "train"
     good = tmp_path / "good"
     shutil.copytree(train, good)
@@ -86,7 +88,7 @@ def test_damaged_sources_are_told_in_one_line_and_verbose_shows_the_stack(projec
     assert "Stack Trace" in loud.stderr
 
 
-def test_a_full_disk_is_named_with_what_is_needed_and_what_is_free(project: Path, small_disk: Path) -> None:
+def test_a_full_disk_is_reported_with_the_needed_and_the_free_space(project: Path, small_disk: Path) -> None:
     done = run(project, DATAPREP_ROOT=str(small_disk / "artifacts"))
     assert done.returncode == 1
     assert all("the disk is full: " in line or "check disk_headroom: " in line for line in done.stderr.splitlines()), (
@@ -99,24 +101,25 @@ def test_a_full_disk_is_named_with_what_is_needed_and_what_is_free(project: Path
     assert again.returncode == 0, again.stderr
 
 
-def test_an_interruption_ends_a_run_and_its_workers_and_the_next_completes(project: Path, tmp_path: Path) -> None:
+def test_an_interrupt_ends_a_run_with_its_workers_and_the_next_run_completes(project: Path, tmp_path: Path) -> None:
     variables = {"DAGSTER_HOME": str(project / "home"), "DATAPREP_ROOT": str(tmp_path / "artifacts")}
-    variables["DATAPREP_WORKERS"] = "2"  # else so small a corpus is made in the run's own process
+    variables["DATAPREP_WORKERS"] = "2"  # otherwise the run's own process builds such a small corpus
     command = ["-m", "dataprep_assets.cli", "--project", project, "run", "sample_corpus"]
     with open(tmp_path / "told", "wb") as told:
         running = forked.start(command, env={**os.environ, **variables}, cwd=PROJECT_ROOT, stderr=told.fileno())
     manifest = tmp_path / "artifacts" / "sample_corpus" / "manifest" / "receipt.json"
     limit = time.monotonic() + 120
-    while not (manifest.exists() and children(running.pid)) and time.monotonic() < limit:
+    while not (manifest.exists() and find_children(running.pid)) and time.monotonic() < limit:
         time.sleep(0.05)
-    workers = children(running.pid)
-    running.send_signal(signal.SIGINT)  # once: Dagster forgets an interruption that falls between two of its steps
+    workers = find_children(running.pid)
+    # tried a second time, because Dagster loses an interrupt between two of its steps
+    running.send_signal(signal.SIGINT)
     assert running.wait(120) == 130
     said = (tmp_path / "told").read_text().strip()
     assert said.startswith("dataprep: interrupted.")
     assert f"`dataprep --project {project} run sample_corpus`" in said
     assert workers
-    limit = time.monotonic() + 20  # the kernel ends them when their parent is gone
+    limit = time.monotonic() + 20  # the kernel ends them when their parent ends
     while (left := [pid for pid in workers if Path(f"/proc/{pid}").exists()]) and time.monotonic() < limit:
         time.sleep(0.05)
     assert left == []
@@ -124,10 +127,11 @@ def test_an_interruption_ends_a_run_and_its_workers_and_the_next_completes(proje
     assert [path for path in (tmp_path / "artifacts").rglob(".staging/*") if path.suffix != ".lock"] == []
 
 
-def test_an_interruption_while_the_command_is_imported_is_told_without_a_stack(tmp_path: Path) -> None:
+def test_an_interrupt_during_imports_is_reported_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     installed = (
-        "import sys; from dataprep_assets.entry import main; sys.exit(main())"  # what pip writes for the command
+        # the script that pip writes for the command
+        "import sys; from dataprep_assets.entry import main; sys.exit(main())"
     )
     places = os.pathsep.join([str(tmp_path), str(PROJECT_ROOT)])
     done = subprocess.run(
@@ -142,7 +146,7 @@ def test_an_interruption_while_the_command_is_imported_is_told_without_a_stack(t
     assert done.stderr.strip() == "dataprep: interrupted before the command started"
 
 
-def children(parent: int) -> list[int]:
-    """Processes that a process has started."""
+def find_children(parent: int) -> list[int]:
+    """Return the processes that a process has started."""
     listed = Path(f"/proc/{parent}/task/{parent}/children")
     return [int(pid) for pid in listed.read_text().split()] if listed.exists() else []

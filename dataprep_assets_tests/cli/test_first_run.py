@@ -1,4 +1,4 @@
-"""Mistakes in files, taggers and the environment: found by a first run before it makes anything, in one sentence."""
+"""A first run finds mistakes in files, taggers and the environment before a build, and reports each in one sentence."""
 
 import os
 import subprocess
@@ -23,43 +23,43 @@ TAGGED = """  tag:
 """
 
 
-def no_field(path: Path) -> None:
-    """Another field in one file."""
+def rename_field(path: Path) -> None:
+    """Use another field name in one file."""
     (path.with_name("texts") / "train_more.jsonl").write_text('{"txt": "hello"}\n')
 
 
-def another_kind(path: Path) -> None:
-    """A file that is not what its name says."""
+def change_format(path: Path) -> None:
+    """Write content that the file's name does not match."""
     (path.with_name("texts") / "train_more.jsonl").write_bytes(b"PAR1\x00\x00PAR1")
 
 
-def bad_row(path: Path) -> None:
-    """A row that is not UTF-8."""
+def write_invalid_row(path: Path) -> None:
+    """Write a row that is not UTF-8."""
     with open(path.with_name("texts") / "train.jsonl", "ab") as file:
         file.write(b'{"text": "caf\xe9"}\n')
 
 
-def no_module(path: Path) -> None:
-    """A tagger that cannot be imported."""
-    tagger(path, "import surely_not_installed\ndef quality(documents): ...\n")
+def import_missing_module(path: Path) -> None:
+    """Write a tagger that cannot be imported."""
+    write_tagger(path, "import surely_not_installed\ndef quality(documents): ...\n")
 
 
-def exits(path: Path) -> None:
-    """A tagger that ends its process."""
-    tagger(path, "import sys\ndef quality(documents):\n    sys.exit(0)\n")
+def exit_process(path: Path) -> None:
+    """Write a tagger that ends its process."""
+    write_tagger(path, "import sys\ndef quality(documents):\n    sys.exit(0)\n")
 
 
-def tagger(path: Path, code: str) -> None:
+def write_tagger(path: Path, code: str) -> None:
     path.write_text(path.read_text() + TAGGED)
     (path.parents[3] / "taggers.py").write_text(code)
 
 
 FOUND: dict[Callable[[Path], None], str] = {
-    no_field: ":4: source: train_more.jsonl: none of its rows can be read",
-    another_kind: ":4: source: train_more.jsonl: the file is a Parquet file",
-    bad_row: ":4: source: train.jsonl: row 21, byte ",
-    no_module: ":11: tag: my_texts.taggers:quality: cannot be imported: ModuleNotFoundError",
-    exits: ":11: train.jsonl: row 1: tagger 'quality' raised SystemExit",
+    rename_field: ":4: source: train_more.jsonl: none of its rows can be read",
+    change_format: ":4: source: train_more.jsonl: the file is a Parquet file",
+    write_invalid_row: ":4: source: train.jsonl: row 21, byte ",
+    import_missing_module: ":11: tag: my_texts.taggers:quality: cannot be imported: ModuleNotFoundError",
+    exit_process: ":11: train.jsonl: row 1: tagger 'quality' raised SystemExit",
 }
 
 
@@ -70,7 +70,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", FOUND)
-def test_a_first_run_begins_with_what_check_finds(project: Path, mistake: Callable[[Path], None]) -> None:
+def test_a_first_run_begins_with_the_findings_of_check(project: Path, mistake: Callable[[Path], None]) -> None:
     name = f"first_{mistake.__name__}"
     path = write_corpus(project / "my_texts" / "defs" / "team" / name, name)
     mistake(path)
@@ -86,7 +86,7 @@ def test_a_tagger_that_kills_its_worker_is_named_once(project: Path) -> None:
     path = write_corpus(project / "my_texts" / "defs" / "team" / "dies", "dies")
     rows = "".join('{"text": "a text"}\n' for _ in range(40))
     (path.with_name("texts") / "train.jsonl").write_text(rows)
-    tagger(path, "import os\ndef quality(documents):\n    os._exit(3) if len(documents) > 20 else None\n" + GIVES)
+    write_tagger(path, "import os\ndef quality(documents):\n    os._exit(3) if len(documents) > 20 else None\n" + GIVES)
     done = dataprep(project, "run", "dies", project=project, DATAPREP_WORKERS="2")
     assert done.returncode == 1, done.stderr
     assert done.stderr.count("The worker ran my_texts.taggers:quality. Check this code first") == 1, done.stderr
@@ -95,7 +95,7 @@ def test_a_tagger_that_kills_its_worker_is_named_once(project: Path) -> None:
 GIVES = "    return {'quality': [1.0] * len(documents)}\n"
 
 
-def test_a_file_of_the_project_takes_the_place_of_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_the_project_does_not_shadow_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shadowing" / "defs").mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "shadowing"\n')
     (tmp_path / "tokenizers.py").touch()
@@ -104,13 +104,13 @@ def test_a_file_of_the_project_takes_the_place_of_no_library(tmp_path: Path, mon
     assert sys.path[-1] == str(tmp_path)
 
 
-def test_a_file_as_the_project_is_no_project(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_project_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with raises(ConfigError, tmp_path / "file"):
         find_project(str(tmp_path / "file"))
 
 
-def test_a_working_folder_that_was_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATAPREP_PROJECT", raising=False)
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
@@ -119,13 +119,13 @@ def test_a_working_folder_that_was_removed_is_named(tmp_path: Path, monkeypatch:
         find_project()
 
 
-def test_a_locale_that_reads_names_of_files_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locale_that_decodes_file_names_differently_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.getfilesystemencoding", lambda: "iso8859-1")
     with raises(ConfigError, "iso8859-1", "UTF-8"):
         require_sound_environment()
 
 
-def test_a_database_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_database_without_write_permission_is_named(tmp_path: Path) -> None:
     import sqlalchemy
 
     engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/absent/runs.db")
@@ -137,11 +137,11 @@ def test_a_database_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "why"), [(os.fsdecode(b"c\xff.jsonl"), "it is not valid UTF-8"), ("a\nb", "it has a control character")]
 )
-def test_a_name_is_refused_for_what_it_has(name: str, why: str) -> None:
+def test_an_invalid_name_is_refused_with_its_reason(name: str, why: str) -> None:
     assert explain_invalid_name(name).startswith(why)
 
 
-def test_a_link_to_itself_is_no_folder(project: Path) -> None:
+def test_a_link_to_itself_is_not_a_folder(project: Path) -> None:
     path = write_corpus(project / "my_texts" / "defs" / "team" / "loop", "loop")
     subprocess.run(["rm", "-r", str(path.with_name("texts"))], check=True)
     path.with_name("texts").symlink_to("texts")

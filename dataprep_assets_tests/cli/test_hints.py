@@ -1,4 +1,4 @@
-"""What a command says of a wrong option leads to help and options that exist."""
+"""The message about a wrong option points to the help and to options that exist."""
 
 import re
 
@@ -27,14 +27,14 @@ OPTIONS = {
         (["--prject", "x", "list"], "dataprep --help"),
     ],
 )
-def test_a_wrong_word_leads_to_the_help_of_its_command(
+def test_a_wrong_word_points_to_the_help_of_its_command(
     given: list[str], shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(given) == 2
     assert f"`{shown}`" in capsys.readouterr().err
 
 
-def test_a_question_names_only_options_that_exist() -> None:
+def test_a_suggestion_names_only_options_that_exist() -> None:
     with pytest.raises(ConfigError) as raised:
         TraceQuery()
     ways = str(raised.value).removeprefix("trace: use exactly one of ").split(", ")

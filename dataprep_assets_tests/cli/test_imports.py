@@ -1,4 +1,4 @@
-"""What a command imports that only looks: no Dagster, and no library of which it opens no file."""
+"""Read-only commands import neither Dagster nor a data library whose files they do not open."""
 
 import re
 import subprocess
@@ -16,11 +16,11 @@ DAGSTER = {"dagster", "dagster_shared", "sqlalchemy", "alembic"}
 READERS = {"pyarrow", "pandas", "transformers", "torch", "huggingface_hub", "httpx", "fastokens"}
 LOOKS = DAGSTER | READERS | {"tokenizers", "jinja2", "rich", "zstandard"}
 NAMES = LOOKS | {"numpy", "pydantic", "orjson", "xxhash"}
-"""What a command does without that only finds names."""
+"""Packages that a command which only finds names must not import."""
 
 
-def imported(folder: Path, *arguments: str, project: Path = PROJECT_ROOT, **variables: str) -> set[str]:
-    """The packages that a command imports, also in the process that does its work."""
+def list_imported_packages(folder: Path, *arguments: str, project: Path = PROJECT_ROOT, **variables: str) -> set[str]:
+    """Return the packages that a command imports, including in the process that does its work."""
     more = {"DATAPREP_PROJECT": str(project), "PYTHONPATH": str(project), **variables}
     done = subprocess.run([*COMMAND, *arguments], env=environment(folder) | more, capture_output=True, text=True)
     names = re.findall(r"^import time: .*\| +([\w.]+)$", done.stderr, re.MULTILINE)
@@ -30,40 +30,42 @@ def imported(folder: Path, *arguments: str, project: Path = PROJECT_ROOT, **vari
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with one dataset."""
+    """Return a project with one dataset."""
     folder = tmp_path_factory.mktemp("imports") / "small_project"
     write_project(folder)
     return folder
 
 
-def test_help_and_completion_import_only_what_reads_a_command_line(tmp_path: Path) -> None:
-    assert not NAMES & imported(tmp_path, "--help")
-    # typer imports pydantic where it is installed
+def test_help_and_completion_import_only_the_command_line_parser(tmp_path: Path) -> None:
+    assert not NAMES & list_imported_packages(tmp_path, "--help")
+    # typer imports pydantic if it is installed
     completion = {"_DATAPREP_COMPLETE": "complete_bash", "COMP_WORDS": "dataprep status ", "COMP_CWORD": "2"}
-    assert not NAMES - {"pydantic"} & imported(tmp_path, **completion)
+    assert not NAMES - {"pydantic"} & list_imported_packages(tmp_path, **completion)
 
 
-def test_a_list_of_every_kind_of_dataset_imports_no_dagster(tmp_path: Path) -> None:
-    assert not LOOKS & imported(tmp_path, "list")
+def test_listing_every_kind_of_dataset_imports_no_dagster(tmp_path: Path) -> None:
+    assert not LOOKS & list_imported_packages(tmp_path, "list")
 
 
 @pytest.mark.parametrize("command", ["status", "show"])
-def test_a_command_that_reads_receipts_imports_no_library_of_data(root: Path, tmp_path: Path, command: str) -> None:
-    assert not LOOKS & imported(tmp_path, command, "sample_corpus", project=root)
+def test_a_command_that_reads_receipts_imports_no_data_library(root: Path, tmp_path: Path, command: str) -> None:
+    assert not LOOKS & list_imported_packages(tmp_path, command, "sample_corpus", project=root)
 
 
-def test_a_check_opens_the_tokenizer_and_nothing_else(root: Path, tmp_path: Path) -> None:
-    found = imported(tmp_path, "check", project=root)
+def test_check_opens_only_the_tokenizer(root: Path, tmp_path: Path) -> None:
+    found = list_imported_packages(tmp_path, "check", project=root)
     assert not LOOKS - {"tokenizers", "zstandard"} & found
     assert "tokenizers" in found
 
 
-def test_a_template_is_dagsters_to_render(root: Path, tmp_path: Path) -> None:
+def test_a_template_is_left_to_dagster_to_render(root: Path, tmp_path: Path) -> None:
     declared = root / "small_project" / "defs" / "sample_corpus" / "defs.yaml"
     text = declared.read_text()
     try:
         declared.write_text(re.sub(r"(?m)^  description:.*$", '  description: "{{ env.TOLD }}"', text))
         assert declared.read_text() != text
-        assert "dagster" in imported(tmp_path, "show", "sample_corpus", project=root, TOLD="from the environment")
+        assert "dagster" in list_imported_packages(
+            tmp_path, "show", "sample_corpus", project=root, TOLD="from the environment"
+        )
     finally:
         declared.write_text(text)

@@ -1,4 +1,4 @@
-"""`dataprep init`: folders that a shell has to quote, and names that Python has already."""
+"""`dataprep init` with folders that a shell must quote, and with names that Python already uses."""
 
 import shlex
 import sys
@@ -18,7 +18,7 @@ def test_the_printed_command_enters_a_folder_with_a_space(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize("name", ["class", "Import", "json", "winreg", "dagster", "yaml", "google", "ray", "boto3"])
-def test_a_name_that_python_has_is_refused_and_nothing_is_written(
+def test_a_name_that_python_uses_is_refused_and_nothing_is_written(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", str(tmp_path / name)]) == 2
@@ -28,7 +28,7 @@ def test_a_name_that_python_has_is_refused_and_nothing_is_written(
     assert not (tmp_path / name).exists()
 
 
-def test_a_sample_whose_extra_is_missing_prints_its_installation_before_the_run(
+def test_a_sample_without_its_extra_prints_the_installation_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "array_record", None)

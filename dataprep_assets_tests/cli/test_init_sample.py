@@ -1,4 +1,4 @@
-"""`dataprep init --sample`: each sample is a project that `dataprep check` accepts, and runs as printed."""
+"""`dataprep init --sample`: `dataprep check` accepts the project of each sample, and it runs as printed."""
 
 import re
 from pathlib import Path
@@ -10,8 +10,8 @@ from dataprep_assets.project_template import Sample
 from dataprep_assets_tests.cli.commands import dataprep
 
 
-def begin(folder: Path, sample: str) -> tuple[Path, list[str]]:
-    """A new project, and the names in the line `dataprep run` that `init` prints."""
+def create_project(folder: Path, sample: str) -> tuple[Path, list[str]]:
+    """Create a project, and return it with the names in the `dataprep run` line that `init` prints."""
     root = folder / f"begun_{sample}"
     done = dataprep(folder, "init", str(root), "--sample", sample)
     assert done.returncode == 0, done.stderr
@@ -20,8 +20,8 @@ def begin(folder: Path, sample: str) -> tuple[Path, list[str]]:
 
 
 @pytest.mark.parametrize("sample", [one.value for one in Sample])
-def test_the_declarations_of_each_sample_are_sound_in_a_project_of_their_own(tmp_path: Path, sample: str) -> None:
-    root, names = begin(tmp_path, sample)
+def test_the_declarations_of_each_sample_are_valid_in_their_own_project(tmp_path: Path, sample: str) -> None:
+    root, names = create_project(tmp_path, sample)
     checked = dataprep(tmp_path, "--project", str(root), "check", *names, project=root)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "dataprep_assets" not in (root / "README.md").read_text().partition("```")[2].partition("dg scaffold")[0]
@@ -37,13 +37,13 @@ def test_the_declarations_of_each_sample_are_sound_in_a_project_of_their_own(tmp
 @pytest.mark.slow
 @pytest.mark.parametrize("sample", ["chats", "rl", "tasks"])
 def test_a_sample_runs_as_printed(tmp_path: Path, sample: str) -> None:
-    root, names = begin(tmp_path, sample)
+    root, names = create_project(tmp_path, sample)
     ran = dataprep(tmp_path, "run", *names, project=root)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert dataprep(tmp_path, "status", *names, project=root).returncode == 0
 
 
-def test_an_unknown_sample_is_told_with_those_that_there_are(tmp_path: Path) -> None:
+def test_an_unknown_sample_lists_the_available_ones(tmp_path: Path) -> None:
     done = dataprep(tmp_path, "init", str(tmp_path / "begun"), "--sample", "chat")
     assert done.returncode == 2
     assert all(f"'{one.value}'" in done.stderr for one in Sample)
@@ -51,8 +51,8 @@ def test_an_unknown_sample_is_told_with_those_that_there_are(tmp_path: Path) -> 
     assert not (tmp_path / "begun").exists()
 
 
-def test_a_project_that_is_there_gets_no_other_sample(tmp_path: Path) -> None:
-    root, _ = begin(tmp_path, "corpus")
+def test_an_existing_project_gets_no_other_sample(tmp_path: Path) -> None:
+    root, _ = create_project(tmp_path, "corpus")
     done = dataprep(tmp_path, "init", str(root), "--deploy", "slurm", "--sample", "notes")
     assert done.returncode == 2
     assert "--sample" in done.stderr

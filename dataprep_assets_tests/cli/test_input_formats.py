@@ -1,4 +1,4 @@
-"""A corpus of files of every input format, as a person declares and runs it in a project of their own."""
+"""A corpus with files of every input format, declared and run in a user's own project."""
 
 import csv
 import gzip
@@ -64,7 +64,7 @@ def _arrow(texts: Sequence[str]) -> bytes:
 
 
 def _wet(texts: Sequence[str]) -> bytes:
-    """As crawls are: each record compressed by itself."""
+    """Return records that are each compressed separately, as in crawls."""
     records = []
     for text in texts:
         body = text.encode()
@@ -89,7 +89,7 @@ FORMS: dict[str, Callable[[Sequence[str]], bytes]] = {
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with the corpus, and with somebody else's input format installed beside."""
+    """Return a project with the corpus and with a third-party input format installed."""
     root = tmp_path_factory.mktemp("formats")
     done = dataprep(root, "init", str(root / "My-Texts"))
     assert done.returncode == 0, done.stderr
@@ -114,7 +114,7 @@ def _defs(project: Path) -> Path:
     return project / "my_texts" / "defs" / "everything"
 
 
-def test_the_same_texts_are_the_same_tokens_in_every_format_and_are_traced_back(project: Path) -> None:
+def test_equal_texts_give_equal_tokens_in_every_format_and_can_be_traced(project: Path) -> None:
     done = dataprep(project, "check", "everything", project=project)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     done = dataprep(project, "run", "everything", project=project)
@@ -132,7 +132,7 @@ def test_the_same_texts_are_the_same_tokens_in_every_format_and_are_traced_back(
     assert "everything is up to date" in again.stdout
 
 
-def test_bad_records_are_named_with_file_and_row_or_dropped_and_traced(project: Path) -> None:
+def test_invalid_records_are_named_with_file_and_row_or_dropped_and_traced(project: Path) -> None:
     path, yaml = _defs(project) / "texts" / "train" / "b.csv", _defs(project) / "defs.yaml"
     whole, declared = path.read_bytes(), yaml.read_text()
     try:
@@ -161,7 +161,7 @@ def test_bad_records_are_named_with_file_and_row_or_dropped_and_traced(project: 
         ('csv_delimiter: ";"', 'csv_delimiter: ";;"', "csv_delimiter"),
     ],
 )
-def test_what_no_file_has_is_told_before_anything_is_built(project: Path, before: str, after: str, told: str) -> None:
+def test_a_missing_column_is_reported_before_a_build(project: Path, before: str, after: str, told: str) -> None:
     yaml = _defs(project) / "defs.yaml"
     declared = yaml.read_text()
     try:

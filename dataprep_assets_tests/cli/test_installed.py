@@ -1,4 +1,4 @@
-"""What `pip install` gives: the wheel in a fresh environment, without the checkout, makes a project and runs it."""
+"""Install the wheel with pip in a fresh environment without the checkout, create a project and run it."""
 
 import json
 import os
@@ -24,16 +24,16 @@ ENVIRONMENT = "environment"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
+    """Build the wheel of this checkout."""
     return fresh_environment.build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that `dataprep init` of the installed wheel made."""
+    """Return a project that `dataprep init` of the installed wheel created."""
     folder = tmp_path_factory.mktemp("installed")
     fresh_environment.install(wheel, folder / ENVIRONMENT)
-    done = said(folder, "dataprep", "init", "my-data")
+    done = run_program(folder, "dataprep", "init", "my-data")
     assert "dataprep run sample_corpus" in done
     return folder / "my-data"
 
@@ -49,7 +49,7 @@ for line in sys.argv[1:]:
 
 
 def check_posts(project: Path, fields: str) -> str:
-    """Declare a corpus of two CSV files with some keys of the quickstart, and return what `dataprep check` prints."""
+    """Declare a corpus of two CSV files with some keys of the quickstart, and return the output of `dataprep check`."""
     defs = project / "my_data" / "defs"
     declared = yaml.safe_load((defs / "my_corpus" / "defs.yaml").read_text(encoding="utf-8"))
     declared["attributes"] |= yaml.safe_load(fields) | {"dataset": "my_posts"}
@@ -57,28 +57,28 @@ def check_posts(project: Path, fields: str) -> str:
     for name in ("part_00", "part_10"):
         (defs / "my_posts" / "texts" / f"{name}.csv").write_text("id,body\n1,a text of some words\n")
     (defs / "my_posts" / "defs.yaml").write_text(yaml.safe_dump(declared), encoding="utf-8")
-    return answers(project, "dataprep check my_posts")["dataprep check my_posts"]
+    return run_each_command(project, "dataprep check my_posts")["dataprep check my_posts"]
 
 
-def answers(folder: Path, *lines: str) -> dict[str, str]:
-    """What each command line of ours says in such a folder, one after the other."""
-    told = said(folder, "python", "-c", IN_ONE_PROCESS, *lines)
+def run_each_command(folder: Path, *lines: str) -> dict[str, str]:
+    """Return the output of each of our command lines in a folder, in order."""
+    told = run_program(folder, "python", "-c", IN_ONE_PROCESS, *lines)
     return {part.partition("\n")[0]: part.partition("\n")[2] for part in told.split("$ ")[1:]}
 
 
-def said(folder: Path, program: str, *arguments: str) -> str:
-    """What a program of the environment prints in a folder below which it lies."""
+def run_program(folder: Path, program: str, *arguments: str) -> str:
+    """Return the output of a program of the environment that is installed below the folder."""
     (environment,) = (found for parent in (folder, *folder.parents) if (found := parent / ENVIRONMENT).is_dir())
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("DATAPREP_", "PYTHON"))}
     variables |= {"PATH": f"{environment / 'bin'}:{os.environ['PATH']}", "DAGSTER_HOME": str(folder / ".dagster")}
-    variables["OMP_NUM_THREADS"] = "1"  # threads of a tiny model cost more than they give
+    variables["OMP_NUM_THREADS"] = "1"  # threads slow a tiny model down
     command = [environment / "bin" / program, *arguments]
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_the_wheel_holds_the_package_and_no_other(wheel: Path) -> None:
+def test_the_wheel_contains_only_the_package(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         names = packed.namelist()
         (metadata,) = (packed.read(name).decode() for name in names if name.endswith(".dist-info/METADATA"))
@@ -104,29 +104,31 @@ def test_the_wheel_holds_the_package_and_no_other(wheel: Path) -> None:
 
 
 def test_the_installed_command_runs_the_sample_and_verifies_it(project: Path) -> None:
-    assert ENVIRONMENT in said(project, "python", "-c", "import dataprep_assets; print(dataprep_assets.__file__)")
-    out = said(project, "dataprep", "run", "sample_corpus")
+    assert ENVIRONMENT in run_program(
+        project, "python", "-c", "import dataprep_assets; print(dataprep_assets.__file__)"
+    )
+    out = run_program(project, "dataprep", "run", "sample_corpus")
     assert "checks: 88 of 88 passed" in out
     assert float(re.findall(r"^built in ([0-9.]+) s", out, re.MULTILINE)[0]) < 90
-    told = answers(project, "dataprep verify", "dataprep run sample_corpus")
+    told = run_each_command(project, "dataprep verify", "dataprep run sample_corpus")
     assert "all match their receipts" in told["dataprep verify"]
     assert "everything is up to date" in told["dataprep run sample_corpus"]
-    found = said(project.parent, "dataprep", "--project", str(project), "status", "sample_corpus")
+    found = run_program(project.parent, "dataprep", "--project", str(project), "status", "sample_corpus")
     assert found == "sample_corpus: everything is up to date\n"
 
 
-def test_what_deploys_a_project_brings_the_wheel_that_no_index_has(project: Path, wheel: Path) -> None:
+def test_deployment_files_include_the_wheel_that_no_index_has(project: Path, wheel: Path) -> None:
     brought = project.parent / "deployed" / "deploy" / "wheels" / wheel.name
-    told = said(project.parent, "dataprep", "init", "deployed", "--deploy", "compose")
+    told = run_program(project.parent, "dataprep", "init", "deployed", "--deploy", "compose")
     assert brought.read_bytes() == wheel.read_bytes()
     assert "not installed from an index" not in told
     brought.unlink()
-    told = said(project.parent / "deployed", "dataprep", "init", ".", "--deploy", "kubernetes")
+    told = run_program(project.parent / "deployed", "dataprep", "init", ".", "--deploy", "kubernetes")
     assert brought.read_bytes() == wheel.read_bytes(), "each file that is not there"
     assert "not installed from an index" not in told
     elsewhere = wheel.rename(wheel.with_name("elsewhere.whl"))
     try:
-        told = said(project.parent, "dataprep", "init", "later", "--deploy", "compose")
+        told = run_program(project.parent, "dataprep", "init", "later", "--deploy", "compose")
     finally:
         elsewhere.rename(wheel)
     assert f"pip wheel --no-deps -w later/deploy/wheels {wheel}" in told
@@ -143,8 +145,8 @@ NOT_RUN = {
 }
 
 
-def test_the_quickstart_and_its_training_loops(project: Path) -> None:
-    """Line by line, in the order of the pages."""
+def test_the_quickstart_and_its_training_loops_run(project: Path) -> None:
+    """The lines run in the order of the pages."""
     docs = PROJECT_ROOT / "docs"
     page = "\n".join((docs / name).read_text(encoding="utf-8") for name in ("quickstart.md", "train.md"))
     commands: list[str] = []
@@ -152,13 +154,13 @@ def test_the_quickstart_and_its_training_loops(project: Path) -> None:
 
     def run_commands() -> None:
         if commands:
-            outs.update(answers(project, *commands) | outs)  # of a command that comes again the first answer
+            outs.update(run_each_command(project, *commands) | outs)  # the first output, for a command that is repeated
         commands.clear()
 
     readme, own_files = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8"), list[str]()
     for language, block in re.findall(r"^```(python|yaml|bash)\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
         if language != "bash" and not block.startswith("# "):
-            if block not in readme:  # which test_readme.py builds
+            if block not in readme:  # test_readme.py builds these
                 own_files.append(block)
             continue
         if language != "bash":
@@ -180,9 +182,9 @@ def test_the_quickstart_and_its_training_loops(project: Path) -> None:
                 continue
             if script == "gpt.py":
                 fresh_environment.link_distributions(
-                    project.parent / ENVIRONMENT, fresh_environment.required(["torch"])
+                    project.parent / ENVIRONMENT, fresh_environment.find_distributions(["torch"])
                 )
-            outs[line] = said(project, program, script, *(["20"] if script == "gpt.py" else arguments))
+            outs[line] = run_program(project, program, script, *(["20"] if script == "gpt.py" else arguments))
     run_commands()
     (fields,) = own_files
     assert "1 declaration: no errors found" in check_posts(project, fields)
@@ -207,7 +209,7 @@ def test_the_quickstart_and_its_training_loops(project: Path) -> None:
 
 
 def compare_with_the_loop(project: Path, outs: dict[str, str]) -> None:
-    """The log of the loop equals the ledger of its schedule, sample by sample."""
+    """Assert that the loop's log equals the ledger of its schedule, sample by sample."""
     folder = project / "my_data" / "defs" / "my_corpus" / "texts"
     texts = {
         f"{path.name}:{row}": json.loads(line)["text"]
@@ -224,7 +226,7 @@ def compare_with_the_loop(project: Path, outs: dict[str, str]) -> None:
         assert len(told) == len(one["texts"]), one
         for document, part in zip(told, one["texts"], strict=True):
             sources[document.source] += one["step"] >= 100
-            if document.source == "my_corpus":  # a cut character is no text of it
+            if document.source == "my_corpus":  # a truncated character is not part of the text
                 assert part.strip("\N{REPLACEMENT CHARACTER}") in texts[f"{document.file}:{document.row}"], one
     assert abs(sources["my_corpus"] - sources["sample_corpus"]) < 300
     retracted = outs["dataprep retract my_corpus --ids gone.txt"]
@@ -235,17 +237,18 @@ def compare_with_the_loop(project: Path, outs: dict[str, str]) -> None:
     assert any("train_more.jsonl" in document.file for step in range(100, 200) for document in seen[step])
 
 
-def test_the_examples_of_the_concepts_are_those_of_the_sample(project: Path) -> None:
-    """Its commands run; its JSON is part of the file that the text before it names."""
-    if not (project / ".dataprep" / "artifacts" / "sample_corpus" / "data_card").is_dir():  # run alone
-        said(project, "dataprep", "run", "sample_corpus")
+def test_the_examples_of_the_concepts_match_the_sample(project: Path) -> None:
+    """The commands run; the JSON is part of the file that the text before it names."""
+    # if this test runs without the others
+    if not (project / ".dataprep" / "artifacts" / "sample_corpus" / "data_card").is_dir():
+        run_program(project, "dataprep", "run", "sample_corpus")
     page = (PROJECT_ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
     lines = [
         line
         for block in re.findall(r"^```bash\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
         for line in block.splitlines()
     ]
-    assert len(answers(project, *lines)) == len(lines) >= 6
+    assert len(run_each_command(project, *lines)) == len(lines) >= 6
     (project / "my_data" / "defs" / "sample_corpus" / "dataset.lock").unlink()
     examples = re.findall(r"`(sample_corpus/\S+\.jsonl?)`[^`]*```json\n(.*?)\n```", page, re.DOTALL)
     assert len(examples) == page.count("```json") >= 5
@@ -256,48 +259,51 @@ def test_the_examples_of_the_concepts_are_those_of_the_sample(project: Path) -> 
 
 
 def contains(value: object, part: object) -> bool:
-    """Whether a JSON value is `part`, or an object that has its keys with values that contain its own."""
+    """Return whether a JSON value equals `part`, or is an object that contains every key and value of `part`."""
     if isinstance(value, dict) and isinstance(part, dict) and part:
         return all(key in value and contains(value[key], wanted) for key, wanted in part.items())
     return value == part
 
 
-def test_the_python_of_the_pages_runs_on_the_sample(project: Path) -> None:
-    if not (project / ".dataprep" / "artifacts" / "sample_corpus" / "data_card").is_dir():  # run alone
-        said(project, "dataprep", "run", "sample_corpus")
+def test_the_python_blocks_of_the_pages_run_on_the_sample(project: Path) -> None:
+    # if this test runs without the others
+    if not (project / ".dataprep" / "artifacts" / "sample_corpus" / "data_card").is_dir():
+        run_program(project, "dataprep", "run", "sample_corpus")
     docs = PROJECT_ROOT / "docs"
-    out = said(project, "python", str(PROJECT_ROOT / "dataprep_assets_tests" / "docs" / "run_blocks.py"), str(docs))
+    out = run_program(
+        project, "python", str(PROJECT_ROOT / "dataprep_assets_tests" / "docs" / "run_blocks.py"), str(docs)
+    )
     assert [line for line in out.splitlines() if line.startswith("ran ")] == ["ran installation.md", "ran a cell"]
 
 
 def test_the_wheel_deploys_the_project(project: Path) -> None:
-    """The files of deploy/ are in it: in the tree their folder is a link."""
+    """The wheel contains the files of deploy/; in the checkout, their folder is a link."""
     for place, file in (("compose", "docker-compose.yaml"), ("kubernetes", "values.yaml"), ("slurm", "run.sbatch")):
-        said(project, "dataprep", "init", ".", "--deploy", place)
+        run_program(project, "dataprep", "init", ".", "--deploy", place)
         assert (project / "deploy" / place / file).is_file()
     assert "my-data" in (project / "deploy" / "kubernetes" / "values.yaml").read_text(encoding="utf-8")
     assert (project / "deploy" / "Dockerfile").is_file()
 
 
-def test_dagsters_own_command_takes_the_project(project: Path) -> None:
-    said(project, "dg", "scaffold", "defs", "dataprep_assets.components.TokenizedCorpus", "mine")
+def test_dagsters_own_command_accepts_the_project(project: Path) -> None:
+    run_program(project, "dg", "scaffold", "defs", "dataprep_assets.components.TokenizedCorpus", "mine")
     assert (project / "my_data" / "defs" / "mine" / "defs.yaml").exists()
-    assert "All definitions loaded successfully" in said(project, "dg", "check", "defs")
-    listed = said(project, "dg", "list", "defs", "--json")
+    assert "All definitions loaded successfully" in run_program(project, "dg", "check", "defs")
+    listed = run_program(project, "dg", "list", "defs", "--json")
     assert '"sample_corpus/manifest"' in listed
     assert '"mine/manifest"' in listed
 
 
-def test_the_command_says_where_the_documentation_is(project: Path) -> None:
-    told = said(project, "dataprep", "--help").split()
+def test_the_command_prints_the_address_of_the_documentation(project: Path) -> None:
+    told = run_program(project, "dataprep", "--help").split()
     assert Path(told[told.index("Documentation:") + 1]).read_text(encoding="utf-8").startswith("# Documentation")
 
 
-def test_outside_of_any_project_the_command_says_what_to_do(project: Path) -> None:
+def test_outside_of_any_project_the_command_prints_the_remedy(project: Path) -> None:
     with raises(AssertionError, "no project"):
-        said(project.parent, "dataprep", "status", "sample_corpus")
+        run_program(project.parent, "dataprep", "status", "sample_corpus")
 
 
-def test_a_folder_that_is_not_empty_is_left_alone(project: Path) -> None:
+def test_a_folder_that_is_not_empty_is_left_unchanged(project: Path) -> None:
     with raises(AssertionError, "my-data", "empty"):
-        said(project.parent, "dataprep", "init", "my-data")
+        run_program(project.parent, "dataprep", "init", "my-data")

@@ -1,5 +1,7 @@
-"""Of sensitive corpora, releases, blends and task folders no digest of a source surfaces: not in an artifact, in the
-instance's folder, in a log, or in what a command prints, whether it goes well or not."""
+"""No digest of a sensitive source appears in artifacts, in the instance's folder, in logs or in command output.
+
+This holds for sensitive corpora, releases, blends and task folders, whether a command succeeds or fails.
+"""
 
 import contextlib
 import shutil
@@ -13,7 +15,7 @@ import pytest
 import yaml
 
 from dataprep_assets_tests.cli.commands import dataprep
-from dataprep_assets_tests.database_cells import cells
+from dataprep_assets_tests.database_cells import read_cells
 from dataprep_assets_tests.plain_digests import PlainDigests, contents_of
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tools.drill.datasets import PIPELINES
@@ -30,20 +32,20 @@ KEYS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Hospital:
-    """A project, what its commands said, and the digests of all that it read."""
+    """A project, the output of its commands, and the digests of all sources that it reads."""
 
     folder: Path
     said: Mapping[str, str]
     digests: PlainDigests
 
     def left(self) -> Iterator[Path]:
-        """Every file below artifacts, instance and home."""
+        """Return every file below artifacts, instance and home."""
         for name in ("artifacts", "home", "cache"):
             yield from (path for path in (self.folder / name).rglob("*") if path.is_file())
 
 
 def declare(folder: Path, pipelines: tuple[str, ...]) -> list[str]:
-    """Sources and declarations of the drill's datasets, sensitive ones; their names."""
+    """Write the sources and declarations of the drill's datasets as sensitive ones, and return their names."""
     names = []
     for pipeline in pipelines:
         (place := folder / pipeline).mkdir()
@@ -58,14 +60,14 @@ def declare(folder: Path, pipelines: tuple[str, ...]) -> list[str]:
     return names
 
 
-def contents(folder: Path) -> Iterator[bytes]:
-    """What is in the source files."""
+def read_contents(folder: Path) -> Iterator[bytes]:
+    """Return the contents of the source files."""
     return contents_of(p for name in SOURCES for p in folder.glob(f"*/{name}/**/*") if p.is_file())
 
 
 @pytest.fixture(scope="module")
 def hospital(tmp_path_factory: pytest.TempPathFactory) -> Hospital:
-    """Built, looked at, damaged, and built again without success."""
+    """Return a project that was built, inspected, damaged, and rebuilt without success."""
     folder = tmp_path_factory.mktemp("hospital")
     root, said = folder / "project", dict[str, str]()
 
@@ -84,7 +86,7 @@ def hospital(tmp_path_factory: pytest.TempPathFactory) -> Hospital:
     assert run("status", "status", *names) == 0, said["status"]
     assert run("verify", "verify") == 0, said["verify"]
     assert run("lock", "lock", names[0]) == 0, said["lock"]
-    digests = [*contents(folder)]
+    digests = [*read_contents(folder)]
     sources = ("corpus/source/train/part-0*", "release/source/train/part-0*", "blend/source/first*")
     for pattern in (*sources, "tasks/new/**/*.jsonl"):
         path = next(p for p in sorted(folder.glob(pattern)) if p.is_file() and not p.is_symlink())
@@ -95,12 +97,12 @@ def hospital(tmp_path_factory: pytest.TempPathFactory) -> Hospital:
     return Hospital(folder, said, PlainDigests(digests))
 
 
-def test_no_digest_is_in_what_commands_print(hospital: Hospital) -> None:
+def test_no_digest_is_in_command_output(hospital: Hospital) -> None:
     found = {step: hospital.digests.found(text.encode()) for step, text in hospital.said.items()}
     assert found == dict.fromkeys(hospital.said)
 
 
-def test_no_digest_is_in_a_file_of_artifacts_instance_and_logs(hospital: Hospital) -> None:
+def test_no_digest_is_in_a_file_of_artifacts_instance_or_logs(hospital: Hospital) -> None:
     files = list(hospital.left())
     assert {"receipt.json", "files.jsonl", "dagster.yaml"} <= {path.name for path in files}
     assert {path.suffix for path in files} >= {".db", ".err"}
@@ -111,7 +113,7 @@ def test_no_digest_is_in_a_cell_of_a_database(hospital: Hospital) -> None:
     seen = 0
     for database in (path for path in hospital.left() if path.read_bytes()[:15] == b"SQLite format 3"):
         with contextlib.suppress(sqlite3.OperationalError):
-            values = [value for _, value in cells(database)]
+            values = [value for _, value in read_cells(database)]
             seen += len(values)
             assert hospital.digests.found(b"\n".join(values)) is None, database
     assert seen > 1000

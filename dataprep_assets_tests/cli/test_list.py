@@ -1,4 +1,4 @@
-"""`dataprep` alone, `dataprep list` and `dataprep show` before anything was run, and where a declaration is broken."""
+"""`dataprep` without a command, `dataprep list` and `dataprep show` before a run and with a broken declaration."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ CLEAN = ("DATAPREP_PROJECT", "DATAPREP_STORAGE", "DATAPREP_ROOT")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project as `dataprep init` makes it, with two more datasets, of which one is broken."""
+    """Return a project of `dataprep init` with two more datasets, one of them broken."""
     folder = tmp_path_factory.mktemp("list") / "listed_project"
     write_project(folder)
     defs = folder / "listed_project" / "defs"
@@ -42,7 +42,7 @@ def in_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     project.current_project.cache_clear()
 
 
-def test_alone_it_names_the_datasets_and_commands_that_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_the_datasets_and_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "  sample_corpus  TokenizedCorpus" in lines
@@ -51,7 +51,7 @@ def test_alone_it_names_the_datasets_and_commands_that_can_be_typed(capsys: pyte
     assert "  dataprep ui" in lines
 
 
-def test_outside_of_a_project_it_says_how_to_make_one(
+def test_outside_of_a_project_the_message_says_how_to_create_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -61,7 +61,7 @@ def test_outside_of_a_project_it_says_how_to_make_one(
     assert "  dataprep init my-data" in out
 
 
-def test_a_broken_declaration_is_one_row_and_the_others_have_their_state(
+def test_a_broken_declaration_is_one_row_and_other_datasets_show_their_state(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["list"]) == 0
@@ -78,7 +78,7 @@ def test_a_broken_declaration_is_one_row_and_the_others_have_their_state(
     assert "unknown dataset 'nonesuch'" in capsys.readouterr().err
 
 
-def test_on_a_terminal_it_is_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_on_a_terminal_the_list_is_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERM", "dumb")  # no escape codes
@@ -90,7 +90,7 @@ def test_on_a_terminal_it_is_a_table(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert any(row[:5] == ["broken", "TokenizedCorpus", "cannot", "be", "loaded"] for row in rows)
 
 
-def test_a_long_name_is_whole_on_a_narrow_terminal(
+def test_a_long_name_is_not_truncated_on_a_narrow_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name, folder = "clinical_notes_of_2026_06", tmp_path / "narrow_project"
@@ -108,12 +108,12 @@ def test_a_long_name_is_whole_on_a_narrow_terminal(
         out = capsys.readouterr().out
         assert name in out.split()
         assert "…" not in out.partition(name)[2]
-        # a path is longer than the terminal is wide, and has a line of its own
+        # a path that is wider than the terminal has its own line
         assert all(len(line) <= columns or len(line.split()) == 1 for line in out.splitlines())
         assert any("/defs.yaml:" in word for word in out.split()), "a whole path"
 
 
-def test_in_this_repository_it_names_a_sample_that_runs_anywhere(
+def test_in_this_repository_the_hint_names_a_sample_that_runs_anywhere(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(PROJECT_ROOT)
@@ -123,7 +123,7 @@ def test_in_this_repository_it_names_a_sample_that_runs_anywhere(
     assert "  make ui" in lines
 
 
-def test_in_json_a_line_is_a_dataset(capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_json_each_line_is_a_dataset(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--json", "other"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "dataset": "other",
@@ -134,7 +134,9 @@ def test_in_json_a_line_is_a_dataset(capsys: pytest.CaptureFixture[str]) -> None
     }
 
 
-def test_what_was_never_run_is_shown_with_its_artifacts_and_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dataset_that_never_ran_is_shown_with_its_artifacts_and_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["show", "sample_corpus"]) == 0
     out = capsys.readouterr().out
     assert "* nanogpt_bins" in out

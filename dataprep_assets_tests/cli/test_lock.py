@@ -1,4 +1,4 @@
-"""`dataprep lock`, `run --locked`, `verify --lock` and `diff` as a person types them, on a small corpus of its own."""
+"""`dataprep lock`, `run --locked`, `verify --lock` and `diff` as a user types them, on their own small corpus."""
 
 import json
 import os
@@ -29,7 +29,7 @@ NAME = "tales"
 
 
 def declare(folder: Path, **changes: object) -> None:
-    """Declare a corpus of two files, a shard each, and one view."""
+    """Declare a corpus of two files, with one shard per file, and one view."""
     attributes = {
         "dataset": NAME,
         "source": {"kind": "local", "path": "./data"},
@@ -47,17 +47,17 @@ def declare(folder: Path, **changes: object) -> None:
 
 
 def write_tales(path: Path, count: int) -> None:
-    """A source file of so many documents."""
+    """Write a source file with this number of documents."""
     sentence = "Once upon a time, number {}, there was a fox who counted {} stars, and slept."
     path.write_text("".join(json.dumps({"text": sentence.format(i, i * 37 % 11)}) + "\n" for i in range(count)))
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A project with one dataset, and the folder of its artifacts after its run and its lock."""
+    """Return a project with one dataset, and its artifact folder after a run and a lock."""
     clone = tmp_path_factory.mktemp("project") / "clone"
     write_project(clone)
-    folder = folder_of(clone)
+    folder = find_folder(clone)
     shutil.rmtree(folder.with_name("sample_corpus"))
     (folder / "data").mkdir(parents=True)
     write_tales(folder / "data" / "a.jsonl", 60)
@@ -74,33 +74,33 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def place(built: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
-    """A copy of the project and of its folder that a test may change."""
+    """Return a copy of the project and of its folder that a test may change."""
     clone = Path(shutil.copytree(built[0], tmp_path / "clone"))
     return clone, Path(shutil.copytree(built[1], tmp_path / "work"))
 
 
-def folder_of(clone: Path) -> Path:
+def find_folder(clone: Path) -> Path:
     return clone / "clone" / "defs" / NAME
 
 
-def receipts(work: Path) -> dict[Path, int]:
+def read_receipts(work: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in (work / "artifacts").rglob("receipt.json")}
 
 
-def test_a_locked_run_of_what_is_there_does_nothing_and_says_it_equals_its_lock(built: tuple[Path, Path]) -> None:
+def test_a_locked_run_of_a_built_dataset_does_nothing_and_reports_equality(built: tuple[Path, Path]) -> None:
     clone, work = built
-    before = receipts(work)
+    before = read_receipts(work)
     done = dataprep(work, "run", NAME, "--locked", project=clone)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "everything is up to date" in done.stdout
     assert "matches its lock: 9 artifacts" in done.stdout.splitlines()
-    assert receipts(work) == before
+    assert read_receipts(work) == before
 
 
-def test_a_fresh_machine_builds_all_of_it_and_proves_it_equals_the_lock(place: tuple[Path, Path]) -> None:
+def test_a_fresh_machine_builds_the_dataset_and_verifies_the_lock(place: tuple[Path, Path]) -> None:
     clone, work = place
     lock = work / "elsewhere.lock"
-    shutil.move(folder_of(clone) / "dataset.lock", lock)
+    shutil.move(find_folder(clone) / "dataset.lock", lock)
     shutil.rmtree(work / "artifacts")
     shutil.rmtree(work / "home")
     done = dataprep(work, "run", NAME, "--lock", str(lock), project=clone)
@@ -111,15 +111,15 @@ def test_a_fresh_machine_builds_all_of_it_and_proves_it_equals_the_lock(place: t
     assert (work / "again.lock").read_bytes() == lock.read_bytes()
 
 
-def test_a_changed_setting_is_refused_before_anything_is_built(place: tuple[Path, Path]) -> None:
+def test_a_changed_setting_is_refused_before_a_build(place: tuple[Path, Path]) -> None:
     clone, work = place
-    declare(folder_of(clone), bad_records={"budget": 0.25})
-    before = receipts(work)
+    declare(find_folder(clone), bad_records={"budget": 0.25})
+    before = read_receipts(work)
     done = dataprep(work, "run", NAME, "--locked", project=clone)
     assert done.returncode == 1
     assert_names(done.stdout, "drift", "token_bins/train-00000", 1, "bad_records.budget", "0.001", "0.25")
     assert done.stderr == f"dataprep: {NAME}: 2 artifacts differ from the lock; nothing was built\n"
-    assert receipts(work) == before
+    assert read_receipts(work) == before
     shutil.rmtree(work / "artifacts")
     fresh = dataprep(work, "run", NAME, "--locked", project=clone)
     assert fresh.returncode == 1
@@ -130,16 +130,16 @@ def test_a_changed_setting_is_refused_before_anything_is_built(place: tuple[Path
 
 def test_a_changed_byte_of_a_source_is_refused_with_its_file(place: tuple[Path, Path]) -> None:
     clone, work = place
-    path = folder_of(clone) / "data" / "b.jsonl"
+    path = find_folder(clone) / "data" / "b.jsonl"
     path.write_bytes(path.read_bytes().replace(b"fox", b"ox!", 1))
-    before = receipts(work)
+    before = read_receipts(work)
     done = dataprep(work, "run", NAME, "--locked", project=clone)
     assert done.returncode == 1
     assert_names(done.stdout, "drift", "snapshot/train-00001", "b.jsonl")
-    assert receipts(work) == before
+    assert read_receipts(work) == before
 
 
-def test_damage_is_mended_by_a_locked_run(place: tuple[Path, Path]) -> None:
+def test_a_locked_run_repairs_damage(place: tuple[Path, Path]) -> None:
     clone, work = place
     path = work / "artifacts" / NAME / "token_bins" / "train-00000" / "tokens.bin"
     good = path.read_bytes()
@@ -149,9 +149,9 @@ def test_damage_is_mended_by_a_locked_run(place: tuple[Path, Path]) -> None:
     assert path.read_bytes() == good
 
 
-def test_somebodys_copy_is_proven_with_the_lock_alone(place: tuple[Path, Path]) -> None:
+def test_a_copy_is_verified_with_only_the_lock(place: tuple[Path, Path]) -> None:
     clone, work = place
-    lock, copied = folder_of(clone) / "dataset.lock", work / "copy"
+    lock, copied = find_folder(clone) / "dataset.lock", work / "copy"
     shutil.copytree(work / "artifacts", copied)
     shutil.rmtree(work / "artifacts")
     good = dataprep(work, "verify", "--lock", str(lock), str(copied), project=clone)
@@ -183,14 +183,14 @@ def test_somebodys_copy_is_proven_with_the_lock_alone(place: tuple[Path, Path]) 
     assert some.returncode == 0, some.stdout
 
 
-def test_two_roots_differ_by_the_document_that_was_added(place: tuple[Path, Path]) -> None:
+def test_two_roots_differ_by_the_added_document(place: tuple[Path, Path]) -> None:
     clone, work = place
-    lock = folder_of(clone) / "dataset.lock"
+    lock = find_folder(clone) / "dataset.lock"
     old = Path(shutil.copytree(work / "artifacts", work / "old"))
     same = dataprep(work, "diff", str(lock), str(old / NAME), project=clone)
     assert same.returncode == 0, same.stdout + same.stderr
     assert re.search(r"^no differences: 2 source files, 140 documents, [\d,]+ tokens$", same.stdout, re.MULTILINE)
-    write_tales(folder_of(clone) / "data" / "b.jsonl", 81)
+    write_tales(find_folder(clone) / "data" / "b.jsonl", 81)
     assert dataprep(work, "run", NAME, project=clone).returncode == 0
     told = dataprep(work, "diff", str(old), str(work / "artifacts"), project=clone)
     assert told.returncode == 1, told.stderr
@@ -207,11 +207,11 @@ def test_two_roots_differ_by_the_document_that_was_added(place: tuple[Path, Path
     assert "token_bins/train-00000" not in value["artifacts"]["changed"]
 
 
-def test_what_cannot_be_used_is_refused_in_one_line(
+def test_an_unusable_lock_is_refused_in_one_line(
     built: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clone, work = built
-    lock = folder_of(clone) / "dataset.lock"
+    lock = find_folder(clone) / "dataset.lock"
     no_lock, newer, other = (tmp_path / name for name in ("no.lock", "newer.lock", "other.lock"))
     no_lock.write_text("no: lock\n")
     newer.write_text(lock.read_text().replace('"dataprep_lock": 2', '"dataprep_lock": 3'))
@@ -244,9 +244,9 @@ def test_what_cannot_be_used_is_refused_in_one_line(
         assert len(err.splitlines()) == 1, err
 
 
-def test_a_killed_lock_leaves_the_old_one_or_the_new_one(place: tuple[Path, Path]) -> None:
+def test_a_killed_lock_leaves_the_old_or_the_new_file(place: tuple[Path, Path]) -> None:
     clone, work = place
-    path = folder_of(clone) / "dataset.lock"
+    path = find_folder(clone) / "dataset.lock"
     good = path.read_bytes()
     path.write_bytes(b"the old one")
     variables = environment(work) | {"PYTHONPATH": str(clone)}
@@ -266,7 +266,7 @@ def test_a_killed_lock_leaves_the_old_one_or_the_new_one(place: tuple[Path, Path
     assert read_lock(path).dataset == NAME
 
 
-def test_a_copy_in_a_bucket_is_proven_and_compared(
+def test_a_copy_in_a_bucket_is_verified_and_compared(
     built: tuple[Path, Path],
     moto: str,
     tmp_path: Path,
@@ -274,7 +274,7 @@ def test_a_copy_in_a_bucket_is_proven_and_compared(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     clone, work = built
-    lock = str(folder_of(clone) / "dataset.lock")
+    lock = str(find_folder(clone) / "dataset.lock")
     there = f"s3://{new_bucket(moto)}/copies"
     monkeypatch.setenv("R2_DATASET_WRITE_ACCESS_KEY_ID", KEY_ID)
     monkeypatch.setenv("R2_DATASET_WRITE_SECRET_ACCESS_KEY", SECRET)

@@ -1,4 +1,4 @@
-"""`dataprep run`, at its end, and `dataprep show` list what a dataset lost of its sources, whatever its kind."""
+"""At the end of `dataprep run` and in `dataprep show`, every kind of dataset lists its losses."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets_tests.cli.commands import dataprep
-from dataprep_assets_tests.pipelines.blend.pipeline import text_of, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import make_text, write_rows
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
@@ -25,7 +25,7 @@ DROP = {"policy": "drop", "budget": 0.9}
 
 
 class Project:
-    """A project of `dataprep init`, with the datasets that a test declares."""
+    """A `dataprep init` project with the datasets that a test declares."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -42,13 +42,13 @@ class Project:
         return dataprep(self.folder.parent, *words, project=self.folder)
 
     def run(self, *names: str) -> str:
-        """What a run prints that succeeds."""
+        """Run the project, which must succeed, and return its output."""
         ran = self.command("run", *names)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
 
     def losses(self, name: str) -> list[dict[str, Any]]:
-        """Those of `show --json`."""
+        """Return the losses of a dataset from `show --json`."""
         shown = self.command("show", name, "--json")
         found: list[dict[str, Any]] = json.loads(shown.stdout)["losses"]
         return found
@@ -59,8 +59,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return Project(tmp_path_factory.mktemp("losses") / "harbour-lights")
 
 
-def block(said: str) -> list[str]:
-    """The lines on losses and changes."""
+def read_block(said: str) -> list[str]:
+    """Return the lines about losses and changes."""
     found = re.search(r"^lost: .*(?:\n.+)*", said, re.MULTILINE)
     assert found is not None, said
     return found[0].splitlines()
@@ -78,13 +78,13 @@ def texts(*words: str) -> list[dict[str, Any]]:
     return [{"text": word} for word in words]
 
 
-def only(losses: Sequence[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
-    """The only loss with these values."""
+def single_loss(losses: Sequence[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
+    """Return the only loss with these values."""
     (found,) = [loss for loss in losses if wanted.items() <= loss.items()]
     return found
 
 
-def test_of_a_corpus_by_file_rule_duplicate_and_split_and_what_a_run_changed(project: Project) -> None:
+def test_a_corpus_lists_losses_by_file_rule_duplicate_and_split_and_what_changed(project: Project) -> None:
     rows = texts(*(f"page {i} of the harbour book, kept for its words" for i in range(40)))
     files: dict[str, list[Any]] = {
         "train/a.jsonl": [*rows[:20], b"{broken\n", b"[1]\n", rows[3], *texts("x", "y")],
@@ -102,16 +102,16 @@ def test_of_a_corpus_by_file_rule_duplicate_and_split_and_what_a_run_changed(pro
         mds_sequence_length=7,
     )
     project.declare("TokenizedCorpus", "pages", **declared)
-    told = block(project.run("pages"))
+    told = read_block(project.run("pages"))
     losses = project.losses("pages")
-    bad = only(losses, reason="bad_json")
+    bad = single_loss(losses, reason="bad_json")
     assert (bad["action"], bad["kind"], bad["unit"], bad["count"], bad["of"]) == ("dropped", "bad record", "row", 1, 47)
     assert bad["files"] == {"train/a.jsonl": 1}
-    assert only(losses, reason="missing_text")["files"] == {"train/b.jsonl": 1}
-    assert only(losses, reason="short")["kind"] == "rule"
-    assert only(losses, reason="short")["files"] == {"train/a.jsonl": 2, "train/b.jsonl": 1}
-    assert only(losses, reason="duplicate")["count"] == 1
-    assert only(losses, reason="no_split") == {
+    assert single_loss(losses, reason="missing_text")["files"] == {"train/b.jsonl": 1}
+    assert single_loss(losses, reason="short")["kind"] == "rule"
+    assert single_loss(losses, reason="short")["files"] == {"train/a.jsonl": 2, "train/b.jsonl": 1}
+    assert single_loss(losses, reason="duplicate")["count"] == 1
+    assert single_loss(losses, reason="no_split") == {
         "action": "left out",
         "reason": "no_split",
         "count": 1,
@@ -121,23 +121,23 @@ def test_of_a_corpus_by_file_rule_duplicate_and_split_and_what_a_run_changed(pro
         "kind": "",
         "files": {"other/c.jsonl": 1},
     }
-    assert only(losses, reason="mds_tail")["count"] < 7
+    assert single_loss(losses, reason="mds_tail")["count"] < 7
     assert told[0].startswith("lost: 1 of 3 files left out, 7 of 47 rows dropped, ")
     assert any("bad_json (bad record)" in line and "train: train/a.jsonl 1" in line for line in told)
     at = next(number for number, line in enumerate(told) if "short (rule)" in line)
     assert "train: train/a.jsonl 2, train/b.jsonl 1" in " ".join(told[at : at + 2])
     assert all(len(line) <= 80 for line in told[1:])
     assert "train/b.jsonl 1" in project.command("show", "pages").stdout
-    # nothing to do: what is missing of the data is told all the same
+    # with nothing to do, the losses are still listed
     again = project.run("pages")
     assert f"; {told[0]}" in next(line for line in again.splitlines() if "nothing to do" in line)
     write_rows(project.folder / "sources" / "pages" / "train" / "b.jsonl", rows[20:30])
-    changed = block(project.run("pages"))
+    changed = read_block(project.run("pages"))
     at = next(at for at, line in enumerate(changed) if line.startswith("changed since the complete run of 20"))
     assert re.fullmatch(r"  train: 40 → 30 documents, \d+ → \d+ tokens", changed[at + 1])
 
 
-def test_of_what_is_finished_when_a_run_fails(project: Project) -> None:
+def test_a_failed_run_lists_the_losses_of_finished_artifacts(project: Project) -> None:
     name = "halfway"
     files = {
         "train/a.jsonl": [*texts(*(f"page {i}" for i in range(20))), {"words": 1}],
@@ -146,17 +146,17 @@ def test_of_what_is_finished_when_a_run_fails(project: Project) -> None:
     project.declare("TokenizedCorpus", name, **corpus(project, name, files, shards={"count": 2}))
     ran = project.command("run", name, "--split", "train")
     assert ran.returncode == 1, ran.stdout
-    told = block(ran.stdout)
+    told = read_block(ran.stdout)
     assert told[0].startswith("lost: 1 of 21 rows dropped")
     assert any("missing_text" in line and "train/a.jsonl 1" in line for line in told)
     shown = json.loads(project.command("show", name, "--json").stdout)
-    assert only(shown["losses"], reason="missing_text")["files"] == {"train/a.jsonl": 1}
+    assert single_loss(shown["losses"], reason="missing_text")["files"] == {"train/a.jsonl": 1}
     outcomes = {(one["artifact"], one["check"]): one["outcome"] for one in shown["checks"]}
     assert "passed" in outcomes.values()
     assert outcomes["combined_bins_train", "meta_matches"] == "not_run"
 
 
-def test_of_a_release_its_retracted_documents_and_its_tail(project: Project) -> None:
+def test_a_release_lists_its_retracted_documents_and_its_tail(project: Project) -> None:
     rows = [{"text": f"entry {i} of the log, kept for its words", "key": f"k{i}"} for i in range(30)]
     document = {"separator": "<|endoftext|>", "id_field": "key"}
     declared = corpus(project, "logs", {"train/a.jsonl": [*rows, b"{\n"]}, document=document)
@@ -167,11 +167,11 @@ def test_of_a_release_its_retracted_documents_and_its_tail(project: Project) -> 
     listed = project.folder / "ids.txt"
     listed.write_text("k4\n")
     assert project.command("retract", "logs", "--ids", str(listed)).returncode == 0
-    told = block(project.run("logs"))
+    told = read_block(project.run("logs"))
     losses = project.losses("logs")
-    assert only(losses, reason="retracted")["files"] == {"train/a.jsonl": 1}
-    assert only(losses, reason="bad_json")["files"] == {"train/a.jsonl": 1}
-    assert 0 < only(losses, reason="tail", part="train", unit="token")["count"] < 16
+    assert single_loss(losses, reason="retracted")["files"] == {"train/a.jsonl": 1}
+    assert single_loss(losses, reason="bad_json")["files"] == {"train/a.jsonl": 1}
+    assert 0 < single_loss(losses, reason="tail", part="train", unit="token")["count"] < 16
     assert any("retracted" in line and "train/a.jsonl 1" in line for line in told)
     removal = r"removed: 1 retracted row; the check no_retracted_document passed for [1-9] artifacts?"
     assert any(re.fullmatch(removal, line) for line in told)
@@ -185,28 +185,33 @@ BAD_CHATS: list[dict[str, Any]] = [
 ]
 
 
-def chats(name: str, count: int) -> list[dict[str, Any]]:
+def write_chats(name: str, count: int) -> list[dict[str, Any]]:
     return [
-        {"messages": [{"role": "user", "content": f"{name} {i}?"}, {"role": "assistant", "content": text_of(name, i)}]}
+        {
+            "messages": [
+                {"role": "user", "content": f"{name} {i}?"},
+                {"role": "assistant", "content": make_text(name, i)},
+            ]
+        }
         for i in range(count)
     ]
 
 
-def blend(project: Project, *names: str) -> dict[str, Any]:
+def declare_blend(project: Project, *names: str) -> dict[str, Any]:
     return {"datasets": [{"name": name, "path": str(project.folder / "sources" / f"{name}.jsonl")} for name in names]}
 
 
-def test_of_chats_in_rows_sequences_and_shards(project: Project) -> None:
+def test_a_chat_blend_lists_losses_of_rows_sequences_and_shards(project: Project) -> None:
     sources = project.folder / "sources"
-    write_rows(sources / "big.jsonl", [*chats("big", 77), *BAD_CHATS])
-    write_rows(sources / "small.jsonl", chats("small", 20))
+    write_rows(sources / "big.jsonl", [*write_chats("big", 77), *BAD_CHATS])
+    write_rows(sources / "small.jsonl", write_chats("small", 20))
     write_chat_tokenizer(project.folder / "tokenizer")
     (project.folder / "style.jinja").write_text(QWEN)
     project.declare(
         "TrainingBlend",
         "tides",
         stage="sft",
-        blend=blend(project, "big", "small"),
+        blend=declare_blend(project, "big", "small"),
         tokenizer={"path": str(project.folder / "tokenizer"), "engine": "tokenizers"},
         sft={"pack_size": 96, "chat_template": str(project.folder / "style.jinja")},
         num_shards=8,
@@ -214,7 +219,7 @@ def test_of_chats_in_rows_sequences_and_shards(project: Project) -> None:
         bad_records=DROP,
     )
     said = project.run("tides")
-    told = block(said)
+    told = read_block(said)
     losses = project.losses("tides")
     contents = re.search(
         r"^(\d+) conversations, (\d+) sequences, ([\d,]+) tokens, of which ([\d,]+) in the loss", said, re.M
@@ -223,10 +228,10 @@ def test_of_chats_in_rows_sequences_and_shards(project: Project) -> None:
     conversations, sequences, tokens, trained = (int(number.replace(",", "")) for number in contents.groups())
     assert (conversations, sequences >= conversations) == (97, True)
     assert 0 < trained < tokens
-    masked = only(losses, reason="empty_after_masking")
+    masked = single_loss(losses, reason="empty_after_masking")
     assert (masked["part"], masked["kind"], masked["count"], masked["of"]) == ("big", "filter", 2, 80)
-    assert only(losses, reason="empty_assistant")["files"] == {"big.jsonl": 1}
-    assert only(losses, reason="empty_assistant")["kind"] == "bad record"
+    assert single_loss(losses, reason="empty_assistant")["files"] == {"big.jsonl": 1}
+    assert single_loss(losses, reason="empty_assistant")["kind"] == "bad record"
     cut = [loss for loss in losses if loss["action"] == "cut"]
     assert {(loss["reason"], loss["unit"]) for loss in cut} == {("pack_size", "sequence")}
     assert {loss["part"]: loss["of"] for loss in cut} == {"big": 77, "small": 20}
@@ -237,26 +242,26 @@ def test_of_chats_in_rows_sequences_and_shards(project: Project) -> None:
     assert any("empty_assistant" in line and "big: big.jsonl 1" in line for line in told)
 
 
-def test_of_texts_that_were_cut_and_of_a_trial_on_some_shards(project: Project) -> None:
+def test_truncated_texts_and_a_trial_on_some_shards_are_listed(project: Project) -> None:
     sources = project.folder / "sources"
-    write_rows(sources / "long.jsonl", [*texts(*(text_of("long", i, words=30) for i in range(20))), b"{\n"])
+    write_rows(sources / "long.jsonl", [*texts(*(make_text("long", i, words=30) for i in range(20))), b"{\n"])
     project.declare(
         "TrainingBlend",
         "waves",
         stage="pretrain",
-        blend=blend(project, "long"),
+        blend=declare_blend(project, "long"),
         tokenizer=TOKENIZER,
         pretrain={"sequence_length": 16, "max_doc_tokens": 8},
         bad_records=DROP,
     )
-    told = block(project.run("waves"))
+    told = read_block(project.run("waves"))
     losses = project.losses("waves")
-    assert only(losses, action="cut", reason="max_doc_tokens", unit="document")["count"] == 20
-    assert only(losses, reason="bad_json", part="long")["files"] == {"long.jsonl": 1}
+    assert single_loss(losses, action="cut", reason="max_doc_tokens", unit="document")["count"] == 20
+    assert single_loss(losses, reason="bad_json", part="long")["files"] == {"long.jsonl": 1}
     assert any("cut to max_doc_tokens" in line for line in told)
 
 
-def test_of_records_by_file_and_of_texts_of_which_nothing_is_lost(project: Project) -> None:
+def test_records_are_counted_by_file_and_texts_without_losses_have_none(project: Project) -> None:
     sources = project.folder / "sources"
     write_rows(sources / "some.jsonl", [*({"prompt": f"{i}?"} for i in range(5)), b"{\n", {"text": "no prompt"}])
     write_rows(sources / "whole.jsonl", texts("one", "two"))
@@ -272,19 +277,21 @@ def test_of_records_by_file_and_of_texts_of_which_nothing_is_lost(project: Proje
     project.declare("TrainingBlend", "kept", stage="rl", blend=train["whole"], rl={"transforms": ["passthrough"]})
     told = project.run("records", "kept")
     losses = project.losses("records")
-    assert only(losses, reason="bad_json")["files"] == {"some.jsonl": 1}
-    assert only(losses, reason="no_prompt") | {"kind": "bad record", "of": 7} == only(losses, reason="no_prompt")
+    assert single_loss(losses, reason="bad_json")["files"] == {"some.jsonl": 1}
+    assert single_loss(losses, reason="no_prompt") | {"kind": "bad record", "of": 7} == single_loss(
+        losses, reason="no_prompt"
+    )
     assert "bad_json (bad record)" in told
     assert project.losses("kept") == []
     assert told.count("\nlost: nothing\n") == 1
 
 
-def patients(month: str, count: int, *more: dict[str, Any]) -> list[dict[str, Any]]:
+def write_patients(month: str, count: int, *more: dict[str, Any]) -> list[dict[str, Any]]:
     people = [patient(f"{month}-{i}", note(f"visit {i} of {month} " * 3)) for i in range(count)]
     return [*people, *more]
 
 
-def notes(source: Path, first: str, last: str, **changes: Any) -> dict[str, Any]:
+def declare_notes(source: Path, first: str, last: str, **changes: Any) -> dict[str, Any]:
     return {
         "sensitive": False,
         "source": {"kind": "local", "path": str(source)},
@@ -299,15 +306,15 @@ def notes(source: Path, first: str, last: str, **changes: Any) -> dict[str, Any]
     } | changes
 
 
-def test_of_notes_by_month_and_of_a_combination_its_splits(project: Project) -> None:
+def test_notes_list_losses_by_month_and_a_combination_by_split(project: Project) -> None:
     source = written(
         project.folder / "clinic",
         {
-            "2010-01": patients("2010-01", 12, patient("p", note(None), note(""))),
-            "2010-03": patients("2010-03", 12, patient("q", note("a word " * 90))),
+            "2010-01": write_patients("2010-01", 12, patient("p", note(None), note(""))),
+            "2010-03": write_patients("2010-03", 12, patient("q", note("a word " * 90))),
         },
     )
-    declared = notes(
+    declared = declare_notes(
         source,
         "2010-01",
         "2010-03",
@@ -323,19 +330,19 @@ def test_of_notes_by_month_and_of_a_combination_its_splits(project: Project) -> 
     assert "val" in json.dumps(hints)
     told = project.run("visits", "mixed")
     losses = project.losses("visits")
-    assert only(losses, reason="empty_note")["files"] == {"2010-01": 1}
-    assert only(losses, action="cut", reason="long_notes", unit="note")["files"] == {"2010-03": 1}
-    assert only(losses, reason="allow_missing", unit="month")["files"] == {"2010-02": 1}
-    left = only(project.losses("mixed"), action="left out", reason="split val", part="visits", unit="row")
+    assert single_loss(losses, reason="empty_note")["files"] == {"2010-01": 1}
+    assert single_loss(losses, action="cut", reason="long_notes", unit="note")["files"] == {"2010-03": 1}
+    assert single_loss(losses, reason="allow_missing", unit="month")["files"] == {"2010-02": 1}
+    left = single_loss(project.losses("mixed"), action="left out", reason="split val", part="visits", unit="row")
     assert 0 < left["count"] < left["of"]
     assert re.search(r"left out: split val +[\d.]+% of rows +visits", told)
     project.declare("CombinedCohorts", "mixed", sensitive=False, sources=[{"dataset": "visits"}], splits=["train"])
     assert "val" not in project.command("check", "mixed").stdout
 
 
-def test_of_sensitive_notes_no_small_count_is_told(project: Project) -> None:
-    source = written(project.folder / "ward", {"2010-01": patients("2010-01", 30, patient("p", note(None)))})
-    declared = notes(source, "2010-01", "2010-01", sensitive=True, patient_key={"env": "WARD_KEY"})
+def test_sensitive_notes_show_no_small_count(project: Project) -> None:
+    source = written(project.folder / "ward", {"2010-01": write_patients("2010-01", 30, patient("p", note(None)))})
+    declared = declare_notes(source, "2010-01", "2010-01", sensitive=True, patient_key={"env": "WARD_KEY"})
     project.declare("PackedCohorts", "ward", **declared)
     key = {"WARD_KEY": "a key that nobody knows, at least 32 characters"}
     ran = dataprep(project.folder.parent, "run", "ward", project=project.folder, **key)
@@ -343,10 +350,10 @@ def test_of_sensitive_notes_no_small_count_is_told(project: Project) -> None:
     shown = dataprep(project.folder.parent, "show", "ward", "--json", project=project.folder, **key)
     (loss,) = json.loads(shown.stdout)["losses"]
     assert (loss["count"], loss["of"], loss["files"]) == ("< 11", "withheld", {"2010-01": "< 11"})
-    assert not re.search(r"\b3[01]\b", "\n".join(block(ran.stdout)))
+    assert not re.search(r"\b3[01]\b", "\n".join(read_block(ran.stdout)))
 
 
-def test_of_tasks_files_and_folders_and_of_a_schedule_unread_tokens(project: Project) -> None:
+def test_tasks_list_files_and_folders_and_a_schedule_lists_unread_tokens(project: Project) -> None:
     old = project.folder / "old" / LAYOUT / "Copa"
     row = {"premise": "p", "choice1": "a", "choice2": "b", "question": "cause", "label": 0, "idx": 0}
     for folder in (old, old / "version_1", old / "version_x"):
@@ -364,43 +371,45 @@ def test_of_tasks_files_and_folders_and_of_a_schedule_unread_tokens(project: Pro
     )
     told = project.command("run", "tasks").stdout
     losses = project.losses("tasks")
-    assert only(losses, reason="not_a_version")["files"] == {"version_x": 1}
-    assert only(losses, reason="never_read")["files"] == {"notes.jsonl": 1}
-    assert only(losses, reason="no_row_of_its_id")["count"] == 1
+    assert single_loss(losses, reason="not_a_version")["files"] == {"version_x": 1}
+    assert single_loss(losses, reason="never_read")["files"] == {"notes.jsonl": 1}
+    assert single_loss(losses, reason="no_row_of_its_id")["count"] == 1
     assert "left out: not_a_version" in told
     assert "notes.jsonl" in told
-    files = {"train/a.jsonl": texts(*(text_of("s", i) for i in range(30)))}
+    files = {"train/a.jsonl": texts(*(make_text("s", i) for i in range(30)))}
     project.declare("TokenizedCorpus", "read", **corpus(project, "read", files, views=[]))
     project.declare("TrainingSchedule", "course", sources=[{"dataset": "read"}], sequence_length=16, batch=2, steps=3)
     told = project.run("read", "course")
-    unread = only(project.losses("course"), action="left out", reason="unread", unit="token", part="read")
+    unread = single_loss(project.losses("course"), action="left out", reason="unread", unit="token", part="read")
     assert unread["of"] - unread["count"] == 96
     assert re.search(r"left out: unread +[\d.]+% of tokens +read", told)
-    write_rows(project.folder / "sources" / "read" / "train" / "a.jsonl", texts(*(text_of("s", i) for i in range(20))))
+    write_rows(
+        project.folder / "sources" / "read" / "train" / "a.jsonl", texts(*(make_text("s", i) for i in range(20)))
+    )
     project.run("read")
     assert "nothing to do" in project.run("course"), "the schedule is as it was"
     assert project.command("schedule", "course", "--from-step", "1").returncode == 0
-    _, _, changed, source = block(project.run("course"))
+    _, _, changed, source = read_block(project.run("course"))
     assert changed.startswith("changed since the complete run of 20")
     assert re.fullmatch(r"  read: 30 → 20 documents, [\d,]+ → [\d,]+ tokens", source)
 
 
-def test_of_a_part_of_a_dataset_what_is_there_and_then_since_the_last_run_that_made_all(project: Project) -> None:
+def test_a_partial_run_lists_present_artifacts_then_changes_since_the_last_full_run(project: Project) -> None:
     rows = texts(*(f"leaf {i} of a book, kept for its words" for i in range(4)))
     files = {"train/a.jsonl": [*rows, b"{\n"], "val/b.jsonl": rows}
     splits = {"train": ["train/**"], "val": ["val/**"]}
     project.declare("TokenizedCorpus", "leaves", **corpus(project, "leaves", files, splits=splits))
     project.run("leaves")
     write_rows(project.folder / "sources" / "leaves" / "train" / "a.jsonl", [rows[0], b"{\n"])
-    assert block(project.run("leaves", "--split", "train"))[0] == "lost: 1 of 6 rows dropped"
-    # as after a run that was killed: what it made is there when the next one begins
-    _, changed, *splits_changed = block(project.run("leaves"))[1:]
+    assert read_block(project.run("leaves", "--split", "train"))[0] == "lost: 1 of 6 rows dropped"
+    # as after a killed run, whose artifacts exist when the next run begins
+    _, changed, *splits_changed = read_block(project.run("leaves"))[1:]
     assert changed.startswith("changed since the complete run of ")
     assert [line.partition(" documents")[0] for line in splits_changed] == ["  train: 4 → 1"]
 
 
-def test_a_rule_that_drops_nearly_all_of_a_language_is_warned_of_unless_a_budget_is_declared(project: Project) -> None:
-    # words are counted by white space: such a rule drops what is written without
+def test_a_rule_that_drops_most_of_a_language_gives_a_warning_without_a_budget(project: Project) -> None:
+    # words are split at white space, so such a rule drops text in languages that are written without it
     chinese = texts(*(f"春天的港口有第{i}艘船，船长在码头上等待潮水。" for i in range(30)))
     english = texts(*(f"In spring the captain of ship {i} waits for the tide." for i in range(170)))
     declared = corpus(project, "ports", {"train/a.jsonl": [*english, *chinese]}, tag=["gopher", "language"], views=[])
@@ -414,12 +423,14 @@ def test_a_rule_that_drops_nearly_all_of_a_language_is_warned_of_unless_a_budget
     assert "sources_kept" not in project.run("ports")
 
 
-def test_a_dataset_of_which_a_template_refuses_all_rows_says_so_by_file(project: Project) -> None:
+def test_a_dataset_whose_rows_a_template_all_refuses_is_reported_by_file(project: Project) -> None:
     sources = project.folder / "sources"
     refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
     (project.folder / "strict.jinja").write_text(refuses + QWEN)
     for name, count in (("one", 3), ("two", 2)):
-        rows = [{"messages": [{"role": "system", "content": "s"}, *row["messages"]]} for row in chats(name, count)]
+        rows = [
+            {"messages": [{"role": "system", "content": "s"}, *row["messages"]]} for row in write_chats(name, count)
+        ]
         write_rows(sources / "many" / f"{name}.jsonl", rows)
     write_chat_tokenizer(project.folder / "tokenizer")
     project.declare(
@@ -438,18 +449,18 @@ def test_a_dataset_of_which_a_template_refuses_all_rows_says_so_by_file(project:
     assert "5 template_refused (one.jsonl 3, two.jsonl 2)" in said, said
 
 
-def test_characters_that_a_normalizer_changes_are_told_by_file(project: Project, tmp_path: Path) -> None:
+def test_characters_that_a_normalizer_changes_are_counted_by_file(project: Project, tmp_path: Path) -> None:
     tokenizer = {"path": str(save(tmp_path, "wordpiece_blanks")), "engine": "tokenizers"}
     files = {"train/a.jsonl": texts("The Quick brown fox"), "train/b.jsonl": texts("the FOX", "the fox")}
     declared = corpus(project, "lowered", files, tokenizer=tokenizer, document={"separator": "</s>"})
     project.declare("TokenizedCorpus", "lowered", **declared)
-    assert "5 of 33 characters changed" in block(project.run("lowered"))[0]
-    loss = only(project.losses("lowered"), reason="changed_characters")
+    assert "5 of 33 characters changed" in read_block(project.run("lowered"))[0]
+    loss = single_loss(project.losses("lowered"), reason="changed_characters")
     assert loss["action"] == "changed"
     assert loss["files"] == {"train/b.jsonl": 3, "train/a.jsonl": 2}
 
 
-def test_another_limit_of_losses_is_judged_again_though_nothing_is_built(project: Project, tmp_path: Path) -> None:
+def test_a_changed_loss_limit_is_checked_again_without_a_build(project: Project, tmp_path: Path) -> None:
     tokenizer = {"path": str(save(tmp_path, "wordlevel")), "engine": "tokenizers"}
     rows = texts("the quick brown fox", "the quick qwertz fox")
     declared = corpus(project, "words", {"train/a.jsonl": rows}, document={"separator": "</s>"})

@@ -1,4 +1,4 @@
-"""A dataset has one name, `dataset:`, for every command and in the code location, wherever its `defs.yaml` lies."""
+"""A dataset has one name, `dataset:`, in every command and in the code location, wherever its `defs.yaml` is."""
 
 import json
 import os
@@ -27,14 +27,14 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project, in which `d00` was run."""
+    """Return the project, in which `d00` has run."""
     found = nested_project(tmp_path_factory.mktemp("nested"))
     done = dataprep(found, "run", "d00", project=found)
     assert done.returncode == 0, done.stderr + done.stdout
     return found
 
 
-def test_every_command_takes_the_name_that_the_declaration_has(project: Path) -> None:
+def test_every_command_accepts_the_declared_name(project: Path) -> None:
     ids = project / "ids"
     ids.write_text("train.jsonl:3\n")
     lock = project / "d00.lock"
@@ -56,7 +56,7 @@ def test_every_command_takes_the_name_that_the_declaration_has(project: Path) ->
         done = dataprep(project, *arguments, project=project)
         assert done.returncode == 0, (arguments, done.stdout, done.stderr)
         assert said in done.stdout, arguments
-    assert dataprep(project, "status", "d01", project=project).returncode == 1  # it was never run
+    assert dataprep(project, "status", "d01", project=project).returncode == 1  # this dataset never ran
     (project / "my_texts" / "defs" / "team" / "first" / "retracted.jsonl").unlink()
     assert dataprep(project, "lock", "d00", project=project).returncode == 0
     assert (project / "my_texts" / "defs" / "team" / "first" / "dataset.lock").is_file()
@@ -71,13 +71,13 @@ def test_every_command_takes_the_name_that_the_declaration_has(project: Path) ->
         ("xyz", "unknown dataset 'xyz'; available: d00, d01, d02, d03, theirs/table"),
     ],
 )
-def test_another_name_is_told_with_the_right_one(project: Path, given: str, told: str) -> None:
+def test_a_wrong_name_is_reported_with_the_right_one(project: Path, given: str, told: str) -> None:
     done = dataprep(project, "run", given, project=project)
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
 
 
-def test_nothing_is_made_if_one_of_the_names_is_wrong_or_its_declaration_broken(project: Path) -> None:
+def test_nothing_is_built_if_a_name_is_wrong_or_its_declaration_is_broken(project: Path) -> None:
     for other in ("d02", "nowhere"):
         done = dataprep(project, "run", "d01", other, project=project)
         assert (done.returncode, done.stdout) == (2, "")
@@ -97,11 +97,11 @@ def test_list_names_each_dataset_with_its_state(project: Path) -> None:
     assert_names(rows["d02"]["why"], "spilts", "`splits`")
 
 
-def test_the_code_location_has_all_that_can_be_loaded_and_says_what_cannot(project: Path) -> None:
-    # a second broken file of the same name, and one whose name is that of a dataset that is right
+def test_the_code_location_loads_valid_datasets_and_reports_the_others(project: Path) -> None:
+    # add a second broken file of the same name, and one with the name of a valid dataset
     write_corpus(project / "my_texts" / "defs" / "late" / "third", "d02").write_text("type: [\n  dataset: d02\n")
     write_corpus(project / "my_texts" / "defs" / "late" / "fourth", "d00").write_text("type: [\n  dataset: d00\n")
-    # what is wrong only once its templates are resolved, and two that are made of each other
+    # add a mistake that only resolved templates show, and two datasets that depend on each other
     for name, changed in (
         ("d05", ("./texts", '"{{ env.SURELY_NOT_SET }}"')),
         ("d06", ("  views", "  duplicates: {against: [d07]}\n  views")),
@@ -117,54 +117,54 @@ def test_the_code_location_has_all_that_can_be_loaded_and_says_what_cannot(proje
     broken = {key.partition("/")[0] for key in found["assets"] if key.endswith("/cannot_be_loaded")}
     assert broken == {"team_eu_third", "late_third", "d03", "late_fourth", "d05", "d06", "d07"}
     assert {"build_d00", "build_d01"} <= set(found["jobs"])
-    # `d00` is right, and the broken file of its name does not hide it from the command
+    # `d00` is valid, and the broken file of the same name does not hide it from the command
     done = dataprep(project, "status", "d00", project=project)
     assert done.returncode == 0, done.stderr
 
 
-def told(project: Path, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
-    """The JSON objects that a command prints, and nothing else."""
+def parse_json_lines(project: Path, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
+    """Return the JSON objects that a command prints; it must print nothing else."""
     done = dataprep(project, *arguments, "--json", project=project)
     assert done.returncode == code, (arguments, done.stdout, done.stderr)
     assert done.stderr == ""
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_what_commands_tell_is_there_as_json(project: Path, tmp_path: Path) -> None:
-    mistakes = told(project, "check", code=2)
+def test_command_output_is_available_as_json(project: Path, tmp_path: Path) -> None:
+    mistakes = parse_json_lines(project, "check", code=2)
     (spilts,) = [one for one in mistakes if one["sentence"].startswith("spilts: unknown key")]
     assert (Path(spilts["file"]).parent.name, spilts["line"], spilts["hint"]) == ("third", 6, False)
-    (shown,) = told(project, "show", "d00")
+    (shown,) = parse_json_lines(project, "show", "d00")
     assert (shown["dataset"], shown["component"]) == ("d00", "TokenizedCorpus")
     made = {one["artifact"]: one for one in shown["artifacts"]}
     assert made["nanogpt_bins"]["product"]
     assert Path(made["nanogpt_bins"]["location"]).is_dir()
     assert (made["token_bins_train"]["there"], made["token_bins_train"]["planned"]) == (1, 1)
     assert any("nanoGPT: data_dir" in line for line in shown["summary"])
-    (planned,) = told(project, "plan", "d00", "--cores", "4")
+    (planned,) = parse_json_lines(project, "plan", "d00", "--cores", "4")
     assert planned["machine"]["cores"] == 4
     assert planned["tokens"] > 0
     assert set(planned["seconds_on"]) == {"processes", "ray"}
-    (unmade,) = told(project, "show", "d01")
+    (unmade,) = parse_json_lines(project, "show", "d01")
     assert unmade["summary"] is None
-    assert told(project, "prune", "d00") == []
-    verdicts = told(project, "verify")
+    assert parse_json_lines(project, "prune", "d00") == []
+    verdicts = parse_json_lines(project, "verify")
     assert {verdict["artifact"].partition("/")[0] for verdict in verdicts} == {"d00"}
     assert [verdict["defects"] for verdict in verdicts] == [[]] * len(verdicts)
     copy = tmp_path / "copy"
-    (copied,) = told(project, "sync", str(project / "artifacts"), str(copy))
+    (copied,) = parse_json_lines(project, "sync", str(project / "artifacts"), str(copy))
     assert copied["copied"]
     assert sum(one["bytes"] for one in copied["objects"]) == copied["bytes"] > 0
     victim = copy / "d00" / "nanogpt_bins" / "meta.json"
     victim.write_bytes(victim.read_bytes()[:-1] + b"x")
-    (bad,) = [one for one in told(project, "verify", str(copy), code=1) if one["defects"]]
+    (bad,) = [one for one in parse_json_lines(project, "verify", str(copy), code=1) if one["defects"]]
     assert bad["artifact"] == "d00/nanogpt_bins"
     quiet = dataprep(project, "verify", str(copy), "--quiet", project=project)
     assert (quiet.returncode, quiet.stdout) == (1, "")
     assert quiet.stderr.startswith("DAMAGED d00/nanogpt_bins: ")
 
 
-def test_quiet_prints_what_is_wrong_and_nothing_else(project: Path) -> None:
+def test_quiet_prints_only_problems(project: Path) -> None:
     for arguments, code in ((["run", "d00"], 0), (["status", "d01"], 1), (["check", "d00"], 0), (["list"], 0)):
         done = dataprep(project, *arguments, "--quiet", project=project)
         assert (done.returncode, done.stdout, done.stderr) == (code, "", ""), arguments
@@ -200,7 +200,7 @@ assert dg.AssetKey("alone") in found.resolve_asset_graph().get_all_asset_keys()
 """
 
 
-def test_the_executor_of_a_persons_own_definitions_is_left_alone(project: Path) -> None:
+def test_the_executor_of_a_users_own_definitions_is_unchanged(project: Path) -> None:
     variables = {**os.environ, "PYTHONPATH": str(project), "DAGSTER_HOME": str(project / "home")}
     try:
         for code in (EXECUTORS, ITS_OWN):

@@ -1,4 +1,4 @@
-"""Messages for somebody who does not know the project yet: each says once what is wrong, and what to do."""
+"""Messages for new users: each states once what is wrong and what to do."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ TAG = '  tag: [{function: "my_data.taggers:variety", columns: {variety: number}}
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    # one for all tests, because its package may be imported only once
+    # one project for all tests, because its package may be imported only once
     folder = tmp_path_factory.mktemp("newcomer") / "newcomers-data"
     write_project(folder)
     write_corpus(folder / "newcomers_data" / "defs" / "pages", "pages", CORPUS + TAG)
@@ -41,7 +41,7 @@ def test_artifacts_of_a_removed_dataset_are_named_with_their_folder(
     assert "available: pages, sample_corpus" in capfd.readouterr().err
 
 
-def test_a_tagger_that_cannot_be_imported_is_one_mistake(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_tagger_that_cannot_be_imported_is_reported_once(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert _run(project, "check", "pages") == 2
     output = capfd.readouterr()
     assert (output.out + output.err).count("my_data.taggers:variety") == 1

@@ -1,4 +1,6 @@
-"""A reference with other Unicode tables: `status`, `diff` and `--locked` tell the change, an append mixes no two."""
+"""A reference with other Unicode tables: `status`, `diff` and `--locked` report the change, and no append mixes the
+two.
+"""
 
 import json
 import subprocess
@@ -30,7 +32,7 @@ attributes:
 
 
 class Project:
-    """A project of `dataprep init` with one corpus; commands run in it, with or without the candidate."""
+    """A `dataprep init` project with one corpus, in which commands run with or without the candidate."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "my-data"
@@ -60,7 +62,7 @@ class Project:
         return done.stdout + done.stderr
 
     def tables(self) -> dict[str, int]:
-        """Normalization → how many receipts of token bins name it."""
+        """Return how many receipts of token bins name each normalization."""
         artifacts = self._folder / ".dataprep" / "artifacts"
         receipts = [one for _, one in read_receipts_below(artifacts) if one.artifact == "token_bins"]
         return Counter(one.recipe["settings"]["reference"]["normalization"] for one in receipts)
@@ -68,7 +70,7 @@ class Project:
 
 @pytest.mark.slow
 @candidate.needed
-def test_an_upgraded_reference_is_told_with_the_texts_that_it_touches_and_no_stream_mixes_two(tmp_path: Path) -> None:
+def test_an_upgraded_reference_lists_affected_texts_and_no_stream_mixes_two_references(tmp_path: Path) -> None:
     project = Project(tmp_path)
     for name in ("train-0.jsonl", "train-1.jsonl"):
         project.add(name, [f"Document {row} of {name}, in plain words." for row in range(40)])
@@ -86,7 +88,7 @@ def test_an_upgraded_reference_is_told_with_the_texts_that_it_touches_and_no_str
 
     said = project.dataprep("run", "marks", with_candidate=True)
     assert "engine: fastokens" in said
-    assert "for documents of class unnormalized" in said  # where it has the older reference's tables
+    assert "for documents of class unnormalized" in said  # with the older reference's tables
     assert project.tables() == {"Unicode 17.0": 2}
     project.dataprep("lock", "marks", "--output", "after.lock", with_candidate=True)
     differences = project.dataprep("diff", "before.lock", "after.lock", code=1)

@@ -1,6 +1,6 @@
-"""A dataset of a fresh project that is made in parts: whoever comes first makes what all parts need, once.
+"""A dataset in a fresh project that is built in parts: the first part builds the shared artifacts, once.
 
-Each command is typed in a project of `dataprep init`, and the last one, which makes the whole, finds the parts made.
+Each command is typed in a `dataprep init` project. The last command builds the whole dataset and reuses the parts.
 """
 
 import json
@@ -25,7 +25,7 @@ Line = Sequence[str]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project of `dataprep init` with a dataset of notes beside its sample."""
+    """Return a `dataprep init` project with a dataset of notes in addition to its sample."""
     root = tmp_path / "ward"
     write_project(root)
     folder = root / "ward" / "defs" / "years"
@@ -54,7 +54,7 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_part_that_needs_what_is_made_of_all_partitions_is_refused_until_that_is_there(tmp_path: Path) -> None:
+def test_a_part_that_needs_an_artifact_of_all_partitions_is_refused_until_it_exists(tmp_path: Path) -> None:
     part = ("run", "sample_duplicates", "--split", "val")
     refused = dataprep(tmp_path, *part)
     assert refused.returncode == 2
@@ -65,8 +65,8 @@ def test_a_part_that_needs_what_is_made_of_all_partitions_is_refused_until_that_
     assert done.returncode == 0, done.stderr
 
 
-def on_machine(number: int, project: Path, line: Line) -> "CompletedProcess[str]":
-    """A command on one of several machines: it has an instance of its own, and the artifacts of all."""
+def run_on_machine(number: int, project: Path, line: Line) -> "CompletedProcess[str]":
+    """Run a command on one of several machines, which has its own instance and shares all artifacts."""
     return dataprep(
         project.parent / f"machine-{number}",
         *line,
@@ -75,15 +75,15 @@ def on_machine(number: int, project: Path, line: Line) -> "CompletedProcess[str]
     )
 
 
-def at_once(project: Path, lines: Sequence[Line]) -> None:
-    """Each command on a machine of its own, all at the same time."""
+def run_concurrently(project: Path, lines: Sequence[Line]) -> None:
+    """Run each command on its own machine, all at the same time."""
     with ThreadPoolExecutor(len(lines)) as machines:
-        done = list(machines.map(lambda at: on_machine(at, project, lines[at]), range(len(lines))))
+        done = list(machines.map(lambda at: run_on_machine(at, project, lines[at]), range(len(lines))))
     assert [one.returncode for one in done] == [0] * len(lines), "\n".join(one.stdout + one.stderr for one in done)
 
 
-def receipts(project: Path, dataset: str) -> dict[str, str]:
-    """Each artifact there is, with what its receipt says of its bytes and of when they were made."""
+def read_receipts(project: Path, dataset: str) -> dict[str, str]:
+    """Return each existing artifact with its digests and build time from its receipt."""
     root = project.parent / "artifacts" / dataset
     found = {}
     for path in sorted(root.rglob("receipt.json")):
@@ -92,67 +92,71 @@ def receipts(project: Path, dataset: str) -> dict[str, str]:
     return found
 
 
-def whole(project: Path, dataset: str) -> None:
-    """The whole of a dataset on the first machine; what the parts made is kept as it is."""
-    before = receipts(project, dataset)
-    done = on_machine(0, project, ["run", dataset])
+def run_whole(project: Path, dataset: str) -> None:
+    """Build the whole dataset on the first machine; artifacts that the parts built must stay unchanged."""
+    before = read_receipts(project, dataset)
+    done = run_on_machine(0, project, ["run", dataset])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "checks: " in done.stdout
-    after = receipts(project, dataset)
+    after = read_receipts(project, dataset)
     assert before
     assert {name: after[name] for name in before} == before
 
 
-def partitions_of(project: Path, dataset: str, artifact: str) -> list[str]:
-    """The partitions that are made of an artifact."""
-    return [name.partition("/")[2] for name in receipts(project, dataset) if name.startswith(f"{artifact}/")]
+def list_partitions(project: Path, dataset: str, artifact: str) -> list[str]:
+    """Return the built partitions of an artifact."""
+    return [name.partition("/")[2] for name in read_receipts(project, dataset) if name.startswith(f"{artifact}/")]
 
 
-def test_two_machines_make_the_parts_of_a_corpus_at_the_same_time(project: Path) -> None:
-    at_once(project, [["run", "sample_corpus", "--process-count", "2", "--process-index", i] for i in "01"])
-    made = partitions_of(project, "sample_corpus", "token_bins")
+def test_two_machines_build_the_parts_of_a_corpus_at_the_same_time(project: Path) -> None:
+    run_concurrently(project, [["run", "sample_corpus", "--process-count", "2", "--process-index", i] for i in "01"])
+    made = list_partitions(project, "sample_corpus", "token_bins")
     assert len(made) > 2
-    whole(project, "sample_corpus")
-    assert partitions_of(project, "sample_corpus", "token_bins") == made
+    run_whole(project, "sample_corpus")
+    assert list_partitions(project, "sample_corpus", "token_bins") == made
 
 
-def test_a_range_of_shards_and_a_split_of_a_fresh_corpus(project: Path) -> None:
-    done = on_machine(0, project, ["run", "sample_corpus", "--shards", "train-00000"])
+def test_a_range_of_shards_and_a_split_of_a_fresh_corpus_can_be_built(project: Path) -> None:
+    done = run_on_machine(0, project, ["run", "sample_corpus", "--shards", "train-00000"])
     assert done.returncode == 0, done.stdout + done.stderr
-    assert partitions_of(project, "sample_corpus", "token_bins") == ["train-00000"]
-    done = on_machine(1, project, ["run", "sample_corpus", "--split", "val"])
+    assert list_partitions(project, "sample_corpus", "token_bins") == ["train-00000"]
+    done = run_on_machine(1, project, ["run", "sample_corpus", "--split", "val"])
     assert done.returncode == 0, done.stdout + done.stderr
-    made = partitions_of(project, "sample_corpus", "token_bins")
+    made = list_partitions(project, "sample_corpus", "token_bins")
     assert made[0] == "train-00000"
     assert made[1:]
     assert all(name.startswith("val-") for name in made[1:])
-    whole(project, "sample_corpus")
+    run_whole(project, "sample_corpus")
 
 
-def test_what_is_wrong_with_the_last_dataset_is_said_before_the_first_is_built(project: Path) -> None:
+def test_a_mistake_in_the_last_dataset_is_reported_before_the_first_is_built(project: Path) -> None:
     declared = project / "ward" / "defs" / "years" / "defs.yaml"
     declared.write_text(declared.read_text().replace("<|pad|>", "<|nothing|>"))
-    done = on_machine(0, project, ["run", "sample_corpus", "years"])
+    done = run_on_machine(0, project, ["run", "sample_corpus", "years"])
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert "years/defs.yaml" in line
     assert "<|nothing|>" in line
-    assert receipts(project, "sample_corpus") == {}
+    assert read_receipts(project, "sample_corpus") == {}
 
 
-def test_ranges_that_overlap_make_each_month_once(project: Path) -> None:
-    at_once(project, [["run", "years", "--months", half] for half in ("2009-10...2009-12", "2009-11...2010-03")])
-    assert partitions_of(project, "years", "tfrecord_shards") == MONTHS
-    assert "tfds_directory" not in receipts(project, "years")
-    rows = {name: receipt for name, receipt in receipts(project, "years").items() if name.startswith("packed_cohorts/")}
+def test_overlapping_ranges_build_each_month_once(project: Path) -> None:
+    run_concurrently(
+        project, [["run", "years", "--months", half] for half in ("2009-10...2009-12", "2009-11...2010-03")]
+    )
+    assert list_partitions(project, "years", "tfrecord_shards") == MONTHS
+    assert "tfds_directory" not in read_receipts(project, "years")
+    rows = {
+        name: receipt for name, receipt in read_receipts(project, "years").items() if name.startswith("packed_cohorts/")
+    }
     assert [json.loads(receipt)["ledger"]["documents"] for receipt in rows.values()] == [24] * len(MONTHS)
-    whole(project, "years")
-    assert "tfds_directory" in receipts(project, "years")
+    run_whole(project, "years")
+    assert "tfds_directory" in read_receipts(project, "years")
 
 
-def test_months_that_are_not_there_or_in_no_range_are_named_by_the_option_that_asked(project: Path) -> None:
+def test_missing_months_are_named_with_the_option_that_selected_them(project: Path) -> None:
     for asked in ("2009-10...2011-01", "2009-10...2009-12,2009-11"):
-        done = on_machine(0, project, ["run", "years", "--months", asked])
+        done = run_on_machine(0, project, ["run", "years", "--months", asked])
         assert done.returncode == 2
         assert f"--months {asked}: must be FIRST...LAST. Available: 2009-10...2010-03" in done.stderr
-    assert partitions_of(project, "years", "packed_cohorts") == []
+    assert list_partitions(project, "years", "packed_cohorts") == []

@@ -1,4 +1,4 @@
-"""What `dataprep sync` copies of a closed folder is closed, and all of it where that is asked for."""
+"""`dataprep sync` copies a private folder to private files, and copies the whole of it on request."""
 
 import os
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.messages import raises
 
 
-def source(folder: Path, *, root: int = 0o755, dataset: int = 0o755) -> Path:
-    """A folder with a dataset in it, with these permissions."""
+def write_source(folder: Path, *, root: int = 0o755, dataset: int = 0o755) -> Path:
+    """Return a folder that contains a dataset with these permissions."""
     (folder / "source" / "notes" / "rows").mkdir(parents=True)
     (folder / "source" / "notes" / "rows" / "a.bin").write_bytes(b"1234")
     (folder / "source" / "notes").chmod(dataset)
@@ -24,8 +24,8 @@ def source(folder: Path, *, root: int = 0o755, dataset: int = 0o755) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The umask that most machines have, and a cache of the test's own."""
+def usual_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Set the umask that most machines have, and a cache for this test only."""
     monkeypatch.setenv("DATAPREP_CACHE", str(tmp_path / "cache"))
     before = os.umask(0o022)
     yield
@@ -36,10 +36,10 @@ def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ("modes", "private", "closed"),
     [({}, False, False), ({}, True, True), ({"root": 0o700}, False, True), ({"dataset": 0o700}, False, True)],
 )
-def test_copies_are_closed_as_their_source_is(
+def test_copies_are_private_like_their_source(
     modes: dict[str, int], private: bool, closed: bool, tmp_path: Path
 ) -> None:
-    there, here = source(tmp_path, **modes), tmp_path / "copy"
+    there, here = write_source(tmp_path, **modes), tmp_path / "copy"
     assert command(str(there), str(here), private=private) == 0
     assert (here / "notes" / "rows" / "a.bin").read_bytes() == b"1234"
     found = [path for path, _ in list_open_to_others(here)] + [
@@ -48,18 +48,18 @@ def test_copies_are_closed_as_their_source_is(
     assert (found == []) is closed, found
 
 
-def test_one_artifact_is_chosen_of_its_dataset_and_is_no_source_by_itself(tmp_path: Path) -> None:
-    there = source(tmp_path)
+def test_an_artifact_is_selected_within_its_dataset_and_is_no_source_by_itself(tmp_path: Path) -> None:
+    there = write_source(tmp_path)
     (there / "notes" / "rows" / "receipt.json").write_bytes(b"{}")
     with raises(ConfigError, "single artifact"):
         command(str(there / "notes" / "rows"), str(tmp_path / "copy"))
     assert not (tmp_path / "copy").exists()
 
 
-def test_two_commands_between_the_same_places_do_not_take_each_others_files(
+def test_concurrent_commands_between_the_same_locations_do_not_share_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there, here = source(tmp_path), tmp_path / "copy"
+    there, here = write_source(tmp_path), tmp_path / "copy"
     (there / "notes" / "rows" / "b.bin").write_bytes(b"5678")
     download = LocalStore.download
 

@@ -1,4 +1,4 @@
-"""What a command shows of the datasets that it has loaded."""
+"""Warnings that a command shows about the datasets that it has loaded."""
 
 from itertools import permutations
 from pathlib import Path

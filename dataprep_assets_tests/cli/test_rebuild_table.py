@@ -1,4 +1,4 @@
-"""The table of what is to be built: aligned, bounded, plain, and closed early without a word."""
+"""The table of pending builds: aligned, bounded, plain text, and silent if its reader closes early."""
 
 import subprocess
 import sys
@@ -49,7 +49,7 @@ def work(
     return PlannedBuild(stale=stale, reading=reading, tokens=1200 if partition else None, seconds=seconds)
 
 
-def test_each_cause_is_there_once_and_below_it_what_follows_from_it() -> None:
+def test_each_cause_is_listed_once_with_its_consequences_below() -> None:
     new, rule = "new file a", "rule short changed: words < 50 → words < 20"
     works = [
         work("list", None, new, "removed file b"),
@@ -71,7 +71,7 @@ def test_each_cause_is_there_once_and_below_it_what_follows_from_it() -> None:
     assert {line.rindex("-") for line in (lines[2], lines[5], lines[6])} == {lines[2].rindex("-")}
 
 
-def test_of_a_sensitive_dataset_names_kinds_and_rounded_counts_leave() -> None:
+def test_a_sensitive_dataset_shows_only_names_kinds_and_rounded_counts() -> None:
     stale = Decision(
         action=Action.BUILD,
         name="bins",
@@ -90,10 +90,10 @@ def test_of_a_sensitive_dataset_names_kinds_and_rounded_counts_leave() -> None:
 
 
 @pytest.mark.parametrize("privacy", [OPEN, CLOSED])
-def test_beyond_twenty_causes_the_rest_is_a_number(privacy: Privacy) -> None:
+def test_causes_beyond_twenty_are_counted(privacy: Privacy) -> None:
     many = [work(f"asset_{i:02d}", p, f"cause {i:02d}") for i in range(MAX_LISTED + 3) for p in ("p-0", "p-1")]
     lines = list(rebuild_lines(rebuild(*many), privacy))
-    if privacy.closed:  # one kind, below which all are listed
+    if privacy.closed:  # one kind, whose builds are all listed
         assert [line.split()[0] for line in lines[1:4]] == ["input", "asset_00", "asset_01"]
         return
     assert lines[2 * MAX_LISTED - 1] == f"cause {MAX_LISTED - 1}"
@@ -101,7 +101,7 @@ def test_beyond_twenty_causes_the_rest_is_a_number(privacy: Privacy) -> None:
 
 
 @pytest.mark.parametrize("count", [MAX_LISTED + 1, MAX_LISTED + 2])
-def test_one_or_two_causes_more_are_shown(count: int) -> None:
+def test_one_or_two_extra_causes_are_listed(count: int) -> None:
     lines = list(rebuild_lines(rebuild(*(work(f"asset_{i:02d}", None, f"cause {i:02d}") for i in range(count))), OPEN))
     assert lines[1 : 2 * count + 1 : 2] == [f"cause {i:02d}" for i in range(count)]
     assert lines[2 * count + 1] == ""
@@ -114,7 +114,7 @@ def test_many_changed_files_of_one_cause_are_counted() -> None:
     assert lines[MAX_LISTED + 2].split()[0] == "list"
 
 
-def test_what_is_dropped_before_and_after_is_a_table() -> None:
+def test_dropped_documents_before_and_after_are_a_table() -> None:
     losses = (
         LossChange(artifact="selection_train", reason="short", before=10, after=1200),
         LossChange(artifact="selection_train", reason="odd", before=0, after=None),
@@ -127,7 +127,7 @@ def test_what_is_dropped_before_and_after_is_a_table() -> None:
     ]
 
 
-def test_a_check_that_is_due_is_a_line_unless_a_run_builds_something() -> None:
+def test_a_pending_check_is_one_line_unless_a_run_builds_something() -> None:
     due = tuple(
         Decision(action=Action.CHECK, name="ds/bins", kind="not checked", reason="not checked: eye_test", partition=p)
         for p in ("a-0", "a-1")
@@ -137,7 +137,7 @@ def test_a_check_that_is_due_is_a_line_unless_a_run_builds_something() -> None:
     assert line not in list(rebuild_lines(rebuild(work("bins"), due=due), OPEN))
 
 
-def test_sums_and_places_are_told() -> None:
+def test_sums_and_locations_are_shown() -> None:
     published = (ReplacedPublication(artifact="ds/published_shards", place="s3://bucket/there"),)
     told = "\n".join(
         rebuild_lines(rebuild(work("bins", "a-0"), work("view", provisional=True), published=published), OPEN)
@@ -149,7 +149,7 @@ def test_sums_and_places_are_told() -> None:
     assert "\x1b" not in told
 
 
-def test_one_number_is_expected_of_steps_that_were_timed_and_a_range_of_others() -> None:
+def test_timed_steps_give_one_number_and_untimed_steps_a_range() -> None:
     assert list(rebuild_lines(rebuild(work("bins"), work("view")), OPEN))[-1] == "expected: about 10.0 s on 2 cores"
     lines = list(rebuild_lines(rebuild(work("bins"), work("view", seconds=(1.0, 9.0))), OPEN))
     assert ["view", *"-----"] in [line.split() for line in lines]

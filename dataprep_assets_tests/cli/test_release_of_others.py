@@ -1,7 +1,7 @@
-"""Shards that somebody published without a manifest: adopted, trained on, copied and verified, in no project; and a
-release of another dataset, over which none is published.
+"""Shards that others published without a manifest: adopted, trained on, copied and verified outside of any project.
 
-`adopt` is typed in a folder that is no project; the shards are as templar's scripts leave them.
+`adopt` runs in a folder that is not a project; the shards have the layout of templar's scripts. A release of another
+dataset is never overwritten.
 """
 
 import json
@@ -33,22 +33,22 @@ pytestmark = pytest.mark.slow
 KEYS = {"R2_DATASET_READ_ACCESS_KEY_ID": "key", "R2_DATASET_READ_SECRET_ACCESS_KEY": "secret"}
 
 
-def typed(folder: Path, *line: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """A command in a folder that is no project, with a home of its own."""
+def run_command(folder: Path, *line: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command in a folder that is not a project, with its own home."""
     folder.mkdir(parents=True, exist_ok=True)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("DATAPREP_", "R2_", "AWS_", "DAGSTER_"))}
     home = {"HOME": str(folder / "home"), "PYTHONPATH": str(PROJECT_ROOT)}
     return forked.run(["-m", "dataprep_assets.cli", *line], env=kept | home | variables, cwd=folder)
 
 
-def shards_of_others(folder: Path, samples: tuple[int, ...] = (8, 6, 8), **options: Any) -> Path:
-    """A folder of shards without a manifest."""
+def write_shards(folder: Path, samples: tuple[int, ...] = (8, 6, 8), **options: Any) -> Path:
+    """Write a folder of shards without a manifest."""
     make_release(folder, samples, **options)
     return folder
 
 
-def bucket_of(server: str, *folders: Path) -> list[dict[str, str]]:
-    """A bucket for each folder with its files below `remote/tokenized/`, and the environment of its readers."""
+def fill_buckets(server: str, *folders: Path) -> list[dict[str, str]]:
+    """Return a bucket per folder, with its files below `remote/tokenized/`, and the environment of the readers."""
     found = []
     for folder in folders:
         bucket = new_bucket(server)
@@ -67,21 +67,21 @@ def bucket_of(server: str, *folders: Path) -> list[dict[str, str]]:
     return found
 
 
-def test_shards_in_somebodys_bucket_are_adopted_into_a_folder_and_trained_on(
+def test_shards_in_a_third_party_bucket_are_adopted_into_a_folder_and_trained_on(
     tmp_path: Path, moto: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shards = shards_of_others(tmp_path / "theirs", val=1)
-    (environment,) = bucket_of(moto, shards)
+    shards = write_shards(tmp_path / "theirs", val=1)
+    (environment,) = fill_buckets(moto, shards)
     url = f"s3://{environment['R2_DATASET_BUCKET_NAME']}/remote/tokenized"
     line = ["release", "adopt", url, "--to", "mine", "--name", "swarm", "--tokenizer", "gemma"]
-    done = typed(tmp_path / "here", *line, **environment)
+    done = run_command(tmp_path / "here", *line, **environment)
     assert done.returncode == 0, done.stderr
     assert_names(done.stdout, "train", 3, 22, 16, "uint32")
     assert not (tmp_path / "here" / ".dataprep").exists()
     kept = tmp_path / "here" / "mine" / MANIFEST
-    again = typed(tmp_path / "here", *line, **environment)
+    again = run_command(tmp_path / "here", *line, **environment)
     assert again.returncode == 0, again.stderr
-    assert "reading" not in again.stdout  # digests of an adoption before are remembered
+    assert "reading" not in again.stdout  # digests from an earlier adoption are reused
 
     release = read_release(ReleaseLocation(LocalStore(kept.parent)))
     wanted = make_release(tmp_path / "built", (8, 6, 8), val=1)
@@ -97,18 +97,18 @@ def test_shards_in_somebodys_bucket_are_adopted_into_a_folder_and_trained_on(
         state = window.state(3)
     turns = managed_turns(kept, tmp_path / "of the manager", LENGTH, 1, 2, environment)
     assert [turn["shard"] for turn in turns] == [1, 2, 0]
-    # the import alone: the manifest lies in the folder of the shards on this disk
+    # the import only: the manifest is in the folder of the shards on this disk
     at_home = {**environment, "DATASET_BINS_PATH": "mine"}
     turns = managed_turns(None, None, LENGTH, 0, 1, at_home, tmp_path / "here")
     assert [turn["shard"] for turn in turns] == [0, 1]
 
-    # a copy to a place of one's own is the same release: a run goes on over it
-    copied = typed(tmp_path / "here", "sync", str(kept.parent), "own", **environment)
+    # a copy at the user's own location is the same release, and a run continues with it
+    copied = run_command(tmp_path / "here", "sync", str(kept.parent), "own", **environment)
     assert copied.returncode == 0, copied.stderr
     with ShardWindow(tmp_path / "here" / "own", tmp_path / "other cache", steps_per_shard=2) as window:
         assert window.restore(state) == 3
     for place in ("mine", "own", url, "."):
-        verified = typed(tmp_path / "here", "verify", place, **environment)
+        verified = run_command(tmp_path / "here", "verify", place, **environment)
         if place == url:
             assert verified.returncode == 1
             assert_names(verified.stderr, "receipt.json", "release.json")
@@ -117,11 +117,11 @@ def test_shards_in_somebodys_bucket_are_adopted_into_a_folder_and_trained_on(
             assert verified.stdout.count("all match release.json") == (2 if place == "." else 1)
 
 
-def test_the_buckets_of_a_list_are_read_in_turn_and_one_that_is_gone_stops_nobody(tmp_path: Path, moto: str) -> None:
-    shards = shards_of_others(tmp_path / "theirs")
-    assert typed(tmp_path / "here", "release", "adopt", str(shards)).returncode == 0
+def test_listed_buckets_are_read_in_turn_and_a_missing_one_is_skipped(tmp_path: Path, moto: str) -> None:
+    shards = write_shards(tmp_path / "theirs")
+    assert run_command(tmp_path / "here", "release", "adopt", str(shards)).returncode == 0
     assert (shards / MANIFEST).is_file()
-    first, second = bucket_of(moto, shards, shards)
+    first, second = fill_buckets(moto, shards, shards)
     listed = [
         {"account_id": "abc", "name": one, "credentials": {"read": {"access_key_id": "k", "secret_access_key": "s"}}}
         for one in (first["R2_DATASET_BUCKET_NAME"], "a-bucket-that-is-gone", second["R2_DATASET_BUCKET_NAME"])
@@ -137,7 +137,7 @@ def test_the_buckets_of_a_list_are_read_in_turn_and_one_that_is_gone_stops_nobod
     assert (tmp_path / "remote" / "tokenized" / "train_000000.npy").is_file()
 
 
-def test_a_list_of_buckets_that_is_wrong_is_refused_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_list_of_buckets_is_refused_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     from dataprep_assets.errors import ConfigError
     from dataprep_assets.serving.window.templar import ShardedDatasetManager
 
@@ -150,8 +150,8 @@ def test_a_list_of_buckets_that_is_wrong_is_refused_without_its_secrets(monkeypa
         assert "KEY-ID" not in str(raised.value)
 
 
-def test_the_evaluators_dataset_reads_a_folder_of_any_prefix(tmp_path: Path) -> None:
-    shards = shards_of_others(tmp_path / "theirs", val=1)
+def test_the_evaluators_dataset_reads_a_folder_with_any_prefix(tmp_path: Path) -> None:
+    shards = write_shards(tmp_path / "theirs", val=1)
     for prefix, folder, tokens in (("train", shards, tokens_of(0, 8)), ("val", shards / "val", tokens_of(100, 4))):
         found = evaluated(folder, prefix, 0, LENGTH)
         assert np.array_equal(found["samples"].reshape(-1), tokens.astype(np.int64))
@@ -163,13 +163,13 @@ def test_the_evaluators_dataset_reads_a_folder_of_any_prefix(tmp_path: Path) -> 
     assert "the file does not exist" in evaluated(shards, "train", 7, LENGTH)["refused"]
 
 
-def cut_tokens(folder: Path) -> None:
+def truncate_tokens(folder: Path) -> None:
     path = folder / "train_000002.npy"
     tokens = tokens_of(2, 8)[:-5]
     path.write_bytes(npy_shards.build_header(len(tokens), "uint32") + tokens.tobytes())
 
 
-def saved_ids(folder: Path) -> None:
+def save_ids(folder: Path) -> None:
     path = folder / "sample_ids_000000.bin"
     with path.open("r+b") as file:
         ids = np.fromfile(file, "<u8")
@@ -177,7 +177,7 @@ def saved_ids(folder: Path) -> None:
         np.save(file, ids)
 
 
-def other_ids(folder: Path) -> None:
+def change_ids(folder: Path) -> None:
     (folder / "sample_ids_000000.bin").write_bytes((folder / "sample_ids_000002.bin").read_bytes())
 
 
@@ -188,9 +188,9 @@ def other_ids(folder: Path) -> None:
             lambda folder: (folder / "train_000001.npy").unlink(),
             "train_000001.npy: missing. Use --shards 1 to adopt only the shards before it",
         ),
-        (cut_tokens, "of ids, so readers would reject the shard. Use --shards 2 to adopt"),
-        (saved_ids, "has a .npy header, which readers would read as 16 ids"),
-        (other_ids, "sample_ids_000000.bin: the id of sample 0 does not match its tokens (2 defects)"),
+        (truncate_tokens, "of ids, so readers would reject the shard. Use --shards 2 to adopt"),
+        (save_ids, "has a .npy header, which readers would read as 16 ids"),
+        (change_ids, "sample_ids_000000.bin: the id of sample 0 does not match its tokens (2 defects)"),
         (
             lambda folder: (folder / "train_000000.npy").write_bytes(b"\x93NUMPY"),
             "train_000000.npy: must have .npy version",
@@ -201,47 +201,47 @@ def other_ids(folder: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_release_is_not_adopted(tmp_path: Path, damage: Any, told: str) -> None:
-    shards = shards_of_others(tmp_path / "theirs")
+def test_an_invalid_release_is_not_adopted(tmp_path: Path, damage: Any, told: str) -> None:
+    shards = write_shards(tmp_path / "theirs")
     damage(shards)
-    done = typed(tmp_path / "here", "release", "adopt", str(shards))
+    done = run_command(tmp_path / "here", "release", "adopt", str(shards))
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     assert told in line
     assert not (shards / MANIFEST).exists()
     if "--shards 2" in told:
-        assert typed(tmp_path / "here", "release", "adopt", str(shards), "--shards", "2").returncode == 0
+        assert run_command(tmp_path / "here", "release", "adopt", str(shards), "--shards", "2").returncode == 0
         assert len(read_release(ReleaseLocation(LocalStore(shards))).shards_of("train")) == 2
 
 
-def test_a_manifest_that_is_there_is_not_replaced_by_another(tmp_path: Path) -> None:
-    shards = shards_of_others(tmp_path / "theirs")
-    assert typed(tmp_path / "here", "release", "adopt", str(shards), "--name", "a").returncode == 0
+def test_an_existing_manifest_is_not_replaced_by_a_different_one(tmp_path: Path) -> None:
+    shards = write_shards(tmp_path / "theirs")
+    assert run_command(tmp_path / "here", "release", "adopt", str(shards), "--name", "a").returncode == 0
     before = (shards / MANIFEST).read_bytes()
-    done = typed(tmp_path / "here", "release", "adopt", str(shards), "--name", "b")
+    done = run_command(tmp_path / "here", "release", "adopt", str(shards), "--name", "b")
     assert done.returncode == 1
     assert_names(done.stderr, "manifest")
     assert (shards / MANIFEST).read_bytes() == before
 
 
-def test_a_manifest_of_a_server_sends_no_trainer_elsewhere(tmp_path: Path, moto: str) -> None:
-    """Only a folder of this machine may have a manifest whose files are at another place."""
-    shards = shards_of_others(tmp_path / "theirs")
-    assert typed(tmp_path / "here", "release", "adopt", str(shards), "--to", "kept").returncode == 0
-    (environment,) = bucket_of(moto, tmp_path / "here" / "kept")
+def test_a_server_manifest_cannot_redirect_a_trainer(tmp_path: Path, moto: str) -> None:
+    """Only a folder on this machine may have a manifest whose files are at another location."""
+    shards = write_shards(tmp_path / "theirs")
+    assert run_command(tmp_path / "here", "release", "adopt", str(shards), "--to", "kept").returncode == 0
+    (environment,) = fill_buckets(moto, tmp_path / "here" / "kept")
     url = f"s3://{environment['R2_DATASET_BUCKET_NAME']}/remote/tokenized"
-    done = typed(tmp_path / "here", "verify", url, **environment)
+    done = run_command(tmp_path / "here", "verify", url, **environment)
     assert done.returncode == 1
     assert_names(done.stdout, "manifest", "local")
 
 
-def test_verify_tells_the_truth_of_a_release_its_copy_and_a_folder_of_neither(tmp_path: Path) -> None:
+def test_verify_distinguishes_a_release_its_copy_and_an_unrelated_folder(tmp_path: Path) -> None:
     publish(
         make_release(tmp_path / "built", val=1), tmp_path / "built", ReleaseLocation(LocalStore(tmp_path / "place"))
     )
-    assert typed(tmp_path / "here", "sync", str(tmp_path / "place"), "copy").returncode == 0
+    assert run_command(tmp_path / "here", "sync", str(tmp_path / "place"), "copy").returncode == 0
     for place in (str(tmp_path / "place"), "copy"):
-        done = typed(tmp_path / "here", "verify", place)
+        done = run_command(tmp_path / "here", "verify", place)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "8 files" in done.stdout
         assert "all match release.json" in done.stdout
@@ -253,22 +253,22 @@ def test_verify_tells_the_truth_of_a_release_its_copy_and_a_folder_of_neither(tm
         (None, "missing"),
     ):
         path.write_bytes(damaged) if damaged is not None else path.unlink()
-        done = typed(tmp_path / "here", "verify", "copy")
+        done = run_command(tmp_path / "here", "verify", "copy")
         assert done.returncode == 1
         (line, *_) = [line for line in done.stdout.splitlines() if line.startswith("DAMAGED")]
         assert "train_000001.npy" in line
         assert told in line
         assert "1 damaged" in done.stdout
     (tmp_path / "here" / "copy" / MANIFEST).write_text("{}")
-    assert "not a release manifest" in typed(tmp_path / "here", "verify", "copy").stdout
+    assert "not a release manifest" in run_command(tmp_path / "here", "verify", "copy").stdout
     (tmp_path / "here" / "random").mkdir()
     (tmp_path / "here" / "random" / "a.txt").write_text("hello")
-    done = typed(tmp_path / "here", "verify", "random")
+    done = run_command(tmp_path / "here", "verify", "random")
     assert (done.returncode, done.stdout) == (1, "")
     assert_names(done.stderr, "random", "receipt.json", "release.json")
 
 
-def test_another_datasets_release_is_not_published_over(tmp_path: Path) -> None:
+def test_another_datasets_release_is_not_overwritten(tmp_path: Path) -> None:
     from dataclasses import replace
 
     from dataprep_assets.errors import IntegrityError
@@ -281,7 +281,7 @@ def test_another_datasets_release_is_not_published_over(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (tmp_path / "place").iterdir() if path.is_file()} == before
 
 
-def test_a_run_does_not_publish_over_another_datasets_release(tmp_path: Path) -> None:
+def test_a_run_does_not_overwrite_another_datasets_release(tmp_path: Path) -> None:
     project = tmp_path / "theirs"
     assert dataprep(tmp_path, "init", str(project)).returncode == 0
     for name in ("first", "second"):

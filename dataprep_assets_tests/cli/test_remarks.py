@@ -1,4 +1,4 @@
-"""`dataprep check` of notes and blends: each mistake a sentence with file and line, found without building anything."""
+"""`dataprep check` of notes and blends reports each mistake in a sentence with file and line, and builds nothing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -201,7 +201,7 @@ CASES = [(base, number) for base, cases in BASES.items() for number in range(len
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, list[str]], Path]]:
-    """What one `dataprep check` says of each wrong declaration, by its name, and the folder of all."""
+    """Run `dataprep check` once; return its lines about each wrong declaration, by name, and the folder of all."""
     root = tmp_path_factory.mktemp("remarks") / "remarked_project"
     write_project(root)
     defs = root / "remarked_project" / "defs"
@@ -232,7 +232,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, l
 
 
 @pytest.mark.parametrize(("base", "number"), CASES)
-def test_it_is_told_in_one_sentence_with_its_line(
+def test_each_mistake_is_reported_in_one_sentence_with_its_line(
     told: tuple[dict[str, list[str]], Path], base: str, number: int
 ) -> None:
     lines, defs = told
@@ -245,8 +245,8 @@ def test_it_is_told_in_one_sentence_with_its_line(
     assert "Ann Nonymous" not in line
 
 
-def test_what_only_a_source_says_stops_a_first_run(told: tuple[dict[str, list[str]], Path]) -> None:
-    """A dataset may be current without its source; a key or a token that is missing stops it at once."""
+def test_a_mistake_that_only_a_source_shows_stops_a_first_run(told: tuple[dict[str, list[str]], Path]) -> None:
+    """A dataset may be up to date without its source; a missing key or token stops it at once."""
     _, defs = told
     declared = open_project(defs.parents[1])
     declared.dataset("notes_9").require_sound(is_whole=False)

@@ -1,4 +1,4 @@
-"""`dataprep retract`, and the `dataprep run` after it, reach what is in no plan any more, in a project of a user."""
+"""`dataprep retract` and the next `dataprep run` also remove documents from obsolete artifacts of a user's project."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ from dataprep_assets_tests.samples import SAMPLE
 
 TEXTS = [f"Document {number} " + " ".join(f"w{number * 7 + at}" for at in range(20)) for number in range(40)]
 GONE = 33
-"""The document that is retracted: in the last file, so in the last shard."""
+"""The retracted document, which is in the last file and thus in the last shard."""
 
 
 class Own:
@@ -68,8 +68,8 @@ class Own:
             return []
         return [json.loads(line)["id"] for line in self.list.read_text().splitlines()]
 
-    def traces(self, number: int) -> set[str]:
-        """The folders of artifacts, and of staging, with a file that holds the tokens of a document."""
+    def find_traces(self, number: int) -> set[str]:
+        """Return the artifact and staging folders with a file that contains the tokens of a document."""
         engine = ReferenceEngine(TokenizerBundle.load(SAMPLE / "tokenizer", name="sample"), "text")
         wanted = np.array(engine.encode([TEXTS[number]])[0], "<u2").tobytes()
         files = [path for path in self.artifacts.rglob("*") if path.is_file() and wanted in path.read_bytes()]
@@ -78,7 +78,7 @@ class Own:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built in four shards, then declared anew in two, without one of the views, and built again."""
+    """Return a project that was built in four shards, declared again with two shards and one view less, and rebuilt."""
     root = tmp_path_factory.mktemp("retract") / "their-data"
     assert dataprep(root.parent, "init", str(root)).returncode == 0
     own = Own(root)
@@ -99,12 +99,12 @@ def own(built: Path, tmp_path: Path) -> Own:
     return Own(Path(shutil.copytree(built, tmp_path / "their-data", symlinks=True)))
 
 
-def test_the_run_after_a_retraction_leaves_nothing_in_what_left_the_plan(
+def test_the_run_after_a_retraction_removes_the_document_from_obsolete_artifacts(
     own: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = {"token_bins/train-00003", "megatron_bins"}
-    assert own.traces(GONE) == left | {"token_bins/train-00001", "combined_bins/train", "nanogpt_bins"}
-    # a killed build of a shard that is in no plan any more, of which nothing else is there
+    assert own.find_traces(GONE) == left | {"token_bins/train-00001", "combined_bins/train", "nanogpt_bins"}
+    # leave a killed build of an obsolete shard that has no other files
     with open_staging(own.artifacts / "token_bins" / "train-00007", "0123456789abcdef") as staged:
         shutil.copy(own.artifacts / "token_bins" / "train-00003" / "tokens.bin", staged)
     begun = "token_bins/.staging/train-00007-0123456789abcdef"
@@ -121,12 +121,12 @@ def test_the_run_after_a_retraction_leaves_nothing_in_what_left_the_plan(
     assert status.returncode == 1
     places = {one["artifact"] for one in json.loads(status.stdout)["retracted_in_no_plan"]}
     assert places == {"mine/token_bins/train-00003", "mine/token_bins/train-00007", "mine/megatron_bins"}
-    assert left | {begun} <= own.traces(GONE), "nothing is removed before the run"
+    assert left | {begun} <= own.find_traces(GONE), "nothing is removed before the run"
     said = own.run()
     assert_names(said, "mine/megatron_bins")
-    assert own.traces(GONE) == set()
+    assert own.find_traces(GONE) == set()
     assert not (own.artifacts / ".findings" / "token_bins" / "train-00003.json").exists()
-    assert own.traces(25), "the other documents are there"
+    assert own.find_traces(25), "the other documents are there"
     assert (own.artifacts / "token_bins" / "train-00002" / "tokens.bin").exists(), "it held none"
     assert own("status", "mine").returncode == 0
     monkeypatch.setenv("DAGSTER_HOME", str(own.root / "home"))
@@ -141,7 +141,7 @@ def test_the_run_after_a_retraction_leaves_nothing_in_what_left_the_plan(
     assert_names(str(warned.description), "mine/token_bins/train-00003", "obsolete")
 
 
-def test_places_left_by_themselves_are_not_up_to_date_and_the_next_run_removes_them(own: Own) -> None:
+def test_artifacts_that_lost_their_plan_are_out_of_date_and_the_next_run_removes_them(own: Own) -> None:
     kept = shutil.copytree(own.artifacts / "token_bins" / "train-00003", own.root / "kept")
     own.retract(f"doc-{GONE}\n")
     own.run()
@@ -150,17 +150,17 @@ def test_places_left_by_themselves_are_not_up_to_date_and_the_next_run_removes_t
     assert (status.returncode, "up to date" in status.stdout) == (1, False), status.stdout
     assert "token_bins/train-00003" in status.stdout
     assert_names(own.run(), "mine/token_bins/train-00003")
-    assert own.traces(GONE) == set()
+    assert own.find_traces(GONE) == set()
     assert own("status", "mine").returncode == 0
 
 
-def test_a_run_that_fails_removes_nothing(own: Own) -> None:
+def test_a_failed_run_removes_nothing(own: Own) -> None:
     own.retract(f"doc-{GONE}\n")
-    before = own.traces(GONE)
+    before = own.find_traces(GONE)
     with (own.defs / "data" / "train" / "f_0.jsonl").open("a") as file:
         file.write("{broken\n")
     own.run(code=1)
-    assert {"token_bins/train-00003", "megatron_bins"} <= own.traces(GONE) <= before
+    assert {"token_bins/train-00003", "megatron_bins"} <= own.find_traces(GONE) <= before
 
 
 def test_strict_writes_nothing_when_an_id_is_not_found(own: Own) -> None:
@@ -176,7 +176,7 @@ def test_strict_writes_nothing_when_an_id_is_not_found(own: Own) -> None:
     assert own.listed() == ["doc-3", "doc-none"]
 
 
-def test_a_dry_run_shows_the_same_and_writes_nothing(own: Own) -> None:
+def test_a_dry_run_prints_the_same_and_writes_nothing(own: Own) -> None:
     before = {path: path.stat().st_mtime_ns for path in own.root.rglob("*") if path.is_file()}
     dry = own.retract(f"doc-{GONE}\ndoc-none\n", "--dry-run")
     assert own.listed() == []
@@ -184,28 +184,28 @@ def test_a_dry_run_shows_the_same_and_writes_nothing(own: Own) -> None:
     assert {path: before[path] for path in after} == after
     done = own.retract(f"doc-{GONE}\ndoc-none\n")
     assert (dry.returncode, done.returncode) == (0, 0)
-    # all but the line that says what was written, or would be
+    # compare all lines except the last, which reports what was or would be written
     told = [[line for line in one.stdout.splitlines() if str(own.list) not in line] for one in (dry, done)]
     assert told[0] == told[1]
     assert own.retract("doc-other\n", "--dry-run", "--strict").returncode == 1
     assert own.listed() == [f"doc-{GONE}", "doc-none"]
 
 
-def test_a_list_that_windows_wrote_is_read_whole(own: Own) -> None:
+def test_a_list_written_by_windows_is_read_completely(own: Own) -> None:
     told = own.retract(b"\xef\xbb\xbfdoc-3\r\ndoc-4\r\n", "--strict")
     assert told.returncode == 0, told.stdout
     assert own.listed() == ["doc-3", "doc-4"]
 
 
 @pytest.mark.parametrize("row", ["0", "x", "-3", "1.5", "", " 3"])
-def test_a_row_that_is_none_is_told_with_its_line(own: Own, row: str) -> None:
+def test_an_invalid_row_is_reported_with_its_line(own: Own, row: str) -> None:
     done = own.retract(f"doc-3\ntrain/f_0.jsonl:{row}\n")
     assert done.returncode == 2
     assert_names(done.stderr, "line 2", "row")
     assert own.listed() == []
 
 
-def test_of_a_sensitive_corpus_it_is_told_at_which_steps_it_was_read_and_not_how_much(
+def test_a_sensitive_corpus_shows_the_training_steps_but_no_counts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(training_steps, "find_training_runs", lambda _: [("first_model", None)])

@@ -15,10 +15,10 @@ import yaml
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import dataprep
-from dataprep_assets_tests.faults.armed import armed, passed
+from dataprep_assets_tests.faults.armed import make_armed_environment, read_log
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
-from dataprep_assets_tests.pipelines.blend.retracted_blend import OPTIONS, ROWS, VIEWS, row_of, word
+from dataprep_assets_tests.pipelines.blend.retracted_blend import OPTIONS, ROWS, VIEWS, make_row, make_word
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -27,12 +27,12 @@ STAGES = ("sft", "pairs", "rl")
 SHARDS = ("packed_sft", "pairs", "rl_jsonl")
 NOUNS = {"sft": "conversation", "pairs": "pair", "rl": "record"}
 ROW, OTHER_ROW = 4, 7
-"""Rows of the first file that are removed, by their place and by their id."""
-GONE = [word("first", ROW - 1), word("first", OTHER_ROW - 1)]
+"""Removed rows of the first file, by row number and by id."""
+GONE = [make_word("first", ROW - 1), make_word("first", OTHER_ROW - 1)]
 
 
 class Project:
-    """A user's project with a blend of each stage."""
+    """A user's project with a blend for each stage."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.artifacts = root, root / "artifacts"
@@ -55,7 +55,7 @@ class Project:
             for part in range(2):
                 numbers = range(part * ROWS // 2, (part + 1) * ROWS // 2)
                 path = folder / "data" / dataset / f"{dataset[0]}{part}.jsonl"
-                write_rows(path, [row_of(stage, dataset, number) for number in numbers])
+                write_rows(path, [make_row(stage, dataset, number) for number in numbers])
         value: dict[str, Any] = {
             "dataset": stage,
             "stage": stage,
@@ -73,11 +73,11 @@ class Project:
         (folder / "defs.yaml").write_text(yaml.safe_dump(declared))
 
     def shard(self, stage: str) -> str:
-        """The shard of the first file."""
+        """Return the shard of the first file."""
         return "first__train-00001" if stage == "rl" else "first-00001"
 
     def texts(self, stage: str) -> Iterator[tuple[str, str]]:
-        """The name and the text of every file of a blend; token ids are decoded."""
+        """Return the name and the text of every file of a blend, with token ids decoded."""
         bundle = TokenizerBundle.load(self.defs / stage / "tokenizer") if stage != "rl" else None
         for path in (self.artifacts / stage).rglob("*"):
             if path.suffix == ".parquet":
@@ -97,11 +97,11 @@ class Project:
         return self("retract", stage, "--ids", str(ids), *options)
 
     def assert_removed(self, stage: str, told: str) -> None:
-        """The lines at the end of a run, every file, and the trace name no removed row."""
+        """Assert that the last lines of the run, every file, and the trace name no removed row."""
         assert_names(told, "2 retracted")
         assert_names(told, "removed: 2 retracted rows", "no_retracted_document passed")
         assert self.files_with_removed(stage) == set()
-        assert any(word("first", ROW) in text for _, text in self.texts(stage))
+        assert any(make_word("first", ROW) in text for _, text in self.texts(stage))
         for row in (ROW, OTHER_ROW):
             refused = self("trace", stage, "--file", "f0.jsonl", "--row", str(row), code=1)
             assert_names(refused, f"row {row} of f0.jsonl", "removed", "retraction list")
@@ -109,7 +109,9 @@ class Project:
 
 
 def build(folder: Path, *stages: str) -> Project:
-    """Return a new project with built blends. It is not copied, because a plan contains the paths of the sources."""
+    """Return a new project with built blends; each test builds its own, because a plan contains the paths of the
+    sources.
+    """
     root = folder / "their-data"
     assert dataprep(folder, "init", str(root)).returncode == 0
     project = Project(root)
@@ -121,14 +123,12 @@ def build(folder: Path, *stages: str) -> Project:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project whose blends are changed by one test each."""
+    """Return a project whose blends are each changed by one test."""
     return build(tmp_path_factory.mktemp("retract"), *STAGES)
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_the_run_after_a_removal_rebuilds_one_shard_and_leaves_nothing_of_the_rows(
-    project: Project, stage: str
-) -> None:
+def test_the_run_after_a_removal_rebuilds_one_shard_without_the_rows(project: Project, stage: str) -> None:
     assert project.files_with_removed(stage)
     rehearsed = project.retract(stage, "--dry-run")
     assert_names(rehearsed, f"found 2: 2 {NOUNS[stage]}s in 1 shard", project.shard(stage), VIEWS[stage], "Dry run")
@@ -152,7 +152,7 @@ def test_the_run_after_a_removal_rebuilds_one_shard_and_leaves_nothing_of_the_ro
     assert project.files_with_removed(stage) == set()
 
 
-def test_a_removal_that_is_killed_resumes(tmp_path: Path) -> None:
+def test_a_killed_removal_resumes(tmp_path: Path) -> None:
     project = build(tmp_path, "sft")
     project.retract("sft")
     copy = Path(shutil.copytree(project.artifacts, tmp_path / "copy", symlinks=True))
@@ -165,9 +165,11 @@ def test_a_removal_that_is_killed_resumes(tmp_path: Path) -> None:
 
 def _run(project: Project, artifacts: Path, home: Path, at: int) -> int:
     """Run the blend in a process that is killed at a write (0: never); return how many writes it passed."""
-    environment = armed(home, artifacts, at=at) | project.environment | {"DATAPREP_ROOT": str(artifacts)}
+    environment = (
+        make_armed_environment(home, artifacts, at=at) | project.environment | {"DATAPREP_ROOT": str(artifacts)}
+    )
     command = ["-m", "dataprep_assets.cli", "--project", str(project.root), "run", "sft"]
     done = forked.run(command, env=environment, cwd=project.root, timeout=600)
     # the process that watches the command ends with a shell's code of the signal
     assert done.returncode in ((-signal.SIGKILL, 128 + signal.SIGKILL) if at else (0,)), done.stdout + done.stderr
-    return len(passed(home, "parent"))
+    return len(read_log(home, "parent"))

@@ -37,9 +37,9 @@ def declare(project: Path, name: str, **changes: Any) -> None:
     (folder / "defs.yaml").write_text(yaml.safe_dump(declared))
 
 
-def test_all_are_built_inputs_first_and_without_a_name_they_are_listed(project: Path) -> None:
+def test_all_datasets_are_built_inputs_first_and_listed_without_a_name(project: Path) -> None:
     declare(project, "books", duplicates={})
-    # what it leaves out of `books` is decided by what `books` keeps, which the alphabet puts behind
+    # its deduplication depends on the documents that `books` keeps, and `books` follows it in the alphabet
     declare(project, "articles", duplicates={"against": ["books"]})
     listed = dataprep(project.parent, "run", project=project)
     assert (listed.returncode, listed.stdout) == (2, "")
@@ -51,7 +51,7 @@ def test_all_are_built_inputs_first_and_without_a_name_they_are_listed(project: 
     assert built.returncode == 0, built.stdout + built.stderr
     kept = json.loads((project.parent / "home" / "step_times.json").read_bytes())
     assert kept.keys() >= {f"CorpusDeclaration/{name}/run" for name in ("articles", "books", "sample_corpus")}
-    # each second of the command counts for one dataset alone
+    # each second of the command is attributed to only one dataset
     assert sum(seconds for builds in kept.values() for _, seconds in builds) <= time.monotonic() - started
     begun = [line for line in built.stdout.splitlines() if line in ("articles:", "books:", "sample_corpus:")]
     assert sorted(begun) == ["articles:", "books:", "sample_corpus:"]
@@ -61,7 +61,7 @@ def test_all_are_built_inputs_first_and_without_a_name_they_are_listed(project: 
     assert lines == [line.rstrip(":") for line in begun]
 
 
-def test_a_part_ends_with_the_checks_so_far_and_the_command_for_the_rest(project: Path) -> None:
+def test_a_partial_run_ends_with_its_checks_and_the_command_for_the_rest(project: Path) -> None:
     declare(project, "letters")
     part = dataprep(project.parent, "run", "letters", "--split", "train", project=project)
     assert part.returncode == 0, part.stderr
@@ -71,7 +71,7 @@ def test_a_part_ends_with_the_checks_so_far_and_the_command_for_the_rest(project
     assert "`dataprep run letters`" in rest
 
 
-def test_datasets_that_are_made_of_each_other_are_named(project: Path) -> None:
+def test_datasets_that_depend_on_each_other_are_named(project: Path) -> None:
     declare(project, "moon", duplicates={"against": ["sun"]})
     declare(project, "sun", duplicates={"against": ["moon"]})
     refused = dataprep(project.parent, "run", "--all", project=project)

@@ -1,4 +1,4 @@
-"""`dataprep status` after a run that a check has blocked, and `dataprep run` after one that a check only warned of."""
+"""`dataprep status` after a run that a check blocked, and `dataprep run` after a check that only warned."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def declare(project: Path, name: str, texts: list[str]) -> None:
-    """Declare a corpus of these texts in a project, one split, one shard, no view."""
+    """Declare a corpus of these texts in a project, with one split, one shard and no view."""
     folder = project / "dataprep_assets" / "defs" / name
     (folder / "data").mkdir(parents=True)
     lines = "".join(f'{{"text": "{text}"}}\n' for text in texts)
@@ -46,25 +46,25 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for other in (clone / "dataprep_assets" / "defs").iterdir():
         if other.is_dir():
             shutil.rmtree(other)
-    # one id again and again: nothing can be learned of it
+    # one id repeated: a model can learn nothing from it
     declare(clone, "words", [" the" * 60_000])
-    # valid text that looks like ids of another width
+    # valid text that looks like token ids of another width
     declare(clone, "numbers", [",".join(["0"] * 2000)] * 40)
     return clone
 
 
-def told(project: Path, folder: Path, name: str) -> dict[str, Any]:
+def read_status(project: Path, folder: Path, name: str) -> dict[str, Any]:
     done = dataprep(folder, "status", name, "--json", project=project)
     found: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == (0 if found["up_to_date"] else 1)
     return found
 
 
-def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_path: Path) -> None:
+def test_a_blocked_run_is_out_of_date_and_names_the_check(project: Path, tmp_path: Path) -> None:
     blocked = dataprep(tmp_path, "run", "words", project=project)
     assert blocked.returncode == 1
     assert "check random_batches_load" in blocked.stderr
-    rows = told(project, tmp_path, "words")["rebuild"]
+    rows = read_status(project, tmp_path, "words")["rebuild"]
     assert [(row["artifact"], row["kind"]) for row in rows] == [
         ("combined_bins_train", "check failed"),
         ("data_card", "missing"),
@@ -80,7 +80,7 @@ def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_
     assert "Run `dataprep status words`" in summary.splitlines()[-2], "the others may be of an earlier run"
 
 
-def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project: Path, tmp_path: Path) -> None:
+def test_valid_text_that_looks_damaged_is_a_warning_that_can_be_accepted(project: Path, tmp_path: Path) -> None:
     done = dataprep(tmp_path, "run", "numbers", project=project)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "warning, not passed: numbers/token_bins_train: looks_like_text" in done.stdout
@@ -91,7 +91,7 @@ def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project:
     declared = yaml.safe_load(path.read_text())
     declared["attributes"]["accept"] = {"looks_like_text": "numbers only"}
     path.write_text(yaml.safe_dump(declared))
-    assert told(project, tmp_path, "numbers")["up_to_date"], "no byte depends on it"
+    assert read_status(project, tmp_path, "numbers")["up_to_date"], "no byte depends on it"
     accepted = dataprep(tmp_path, "run", "numbers", project=project)
     assert accepted.returncode == 0, accepted.stdout + accepted.stderr
     assert "not passed" not in accepted.stdout
@@ -107,13 +107,13 @@ def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project:
         assert f"accept.{name}: {why}" in refused.stderr
 
 
-def test_a_check_that_is_due_is_told_until_a_run_has_made_it(project: Path, tmp_path: Path) -> None:
+def test_a_pending_check_is_reported_until_a_run_executes_it(project: Path, tmp_path: Path) -> None:
     declare(project, "plain", [f"text number {number}, which is like no other" for number in range(200)])
     assert dataprep(tmp_path, "run", "plain", project=project).returncode == 0
-    assert told(project, tmp_path, "plain")["checks_due"] == []
+    assert read_status(project, tmp_path, "plain")["checks_due"] == []
     (verdict,) = Path(environment(tmp_path)["DATAPREP_ROOT"]).rglob("combined_bins_train.json")
     verdict.unlink()
-    found = told(project, tmp_path, "plain")
+    found = read_status(project, tmp_path, "plain")
     assert found["rebuild"] == []
     (due,) = found["checks_due"]
     assert due["name"] == "plain/combined_bins/train"
@@ -123,13 +123,11 @@ def test_a_check_that_is_due_is_told_until_a_run_has_made_it(project: Path, tmp_
     assert f"combined_bins_train: {due['reason']}" in shown.stdout.splitlines()
     assert "expected:" not in shown.stdout
     assert dataprep(tmp_path, "run", "plain", project=project).returncode == 0
-    assert told(project, tmp_path, "plain")["up_to_date"]
+    assert read_status(project, tmp_path, "plain")["up_to_date"]
 
 
-def test_without_an_instance_the_receipts_alone_are_told_and_a_dry_run_writes_nothing(
-    project: Path, tmp_path: Path
-) -> None:
-    found = told(project, tmp_path, "words")
+def test_without_an_instance_only_receipts_are_read_and_a_dry_run_writes_nothing(project: Path, tmp_path: Path) -> None:
+    found = read_status(project, tmp_path, "words")
     assert [row["artifact"] for row in found["rebuild"]] == [
         *("manifest", "engine_certificate", "snapshot_train", "token_bins_train", "combined_bins_train", "data_card"),
     ]
@@ -142,9 +140,7 @@ def test_without_an_instance_the_receipts_alone_are_told_and_a_dry_run_writes_no
     assert [json.loads(line)["dataset"] for line in both.stdout.splitlines()] == ["words", "words"]
 
 
-def test_of_two_datasets_of_one_file_it_is_told_which_still_holds_a_retracted_document(
-    project: Path, tmp_path: Path
-) -> None:
+def test_two_datasets_of_one_file_show_which_still_contains_a_retracted_document(project: Path, tmp_path: Path) -> None:
     root, ids = Path(environment(tmp_path)["DATAPREP_ROOT"]), tmp_path / "ids"
     ids.write_text("a.jsonl.zst:3\n")
 
@@ -163,8 +159,8 @@ def test_of_two_datasets_of_one_file_it_is_told_which_still_holds_a_retracted_do
         build(name)
     build("first", without=True)
     second = {"dataset": "second", "artifact": "token_bins", "partitions": 1, "noun": "shard", "retracted_by": "first"}
-    assert told(project, tmp_path, "first")["still_held"] == [second]
+    assert read_status(project, tmp_path, "first")["still_held"] == [second]
     said = dataprep(tmp_path, "status", "second", project=project).stdout
     assert_names(said, "second/token_bins", "1 shard", "first")
     build("second", without=True)
-    assert told(project, tmp_path, "first")["still_held"] == []
+    assert read_status(project, tmp_path, "first")["still_held"] == []

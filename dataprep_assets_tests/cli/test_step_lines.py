@@ -1,4 +1,4 @@
-"""A run's line per finished step, which takes one row of a narrow terminal."""
+"""The line that a run prints per finished step fits one row of a narrow terminal."""
 
 import io
 
@@ -27,7 +27,7 @@ SHARDS = [f"train-{number:05d}" for number in range(1234)]
         (StepResult(built_slots=SHARDS, reused=0, warned=["looks_like_text", "round_trip"]), "warnings"),
     ],
 )
-def test_a_step_takes_one_row_of_sixty_columns(
+def test_a_step_fits_one_row_of_sixty_columns(
     result: StepResult, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     specs = corpus_specs(sample_declaration(SMALL, SAMPLE / "tokenizer"))
@@ -42,7 +42,7 @@ def test_a_step_takes_one_row_of_sixty_columns(
 
 
 @pytest.mark.parametrize("columns", range(40, 130, 10))
-def test_the_live_line_has_only_whole_values(columns: int) -> None:
+def test_the_live_line_never_truncates_a_value(columns: int) -> None:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=columns, color_system=None)
     progress = Progress(source_bytes=200, clock=iter([0.0, *[10.0] * 9]).__next__)

@@ -1,4 +1,4 @@
-"""The lines of `dataprep sync`: one per folder, the sum at the end, and what was copied before an error."""
+"""The lines of `dataprep sync`: one per folder, a sum at the end, and the copied files before an error."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from dataprep_assets_tests.messages import raises
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two artifacts of a dataset, one in two shards, and a file next to them."""
+    """Return two artifacts of a dataset, one of them in two shards, and a file next to them."""
     monkeypatch.setenv("DATAPREP_CACHE", str(tmp_path / "cache"))
     for key in ("books/bins/train-00000/a.bin", "books/bins/train-00001/a.bin", "books/card/card.md", "README"):
         (tmp_path / "source" / key).parent.mkdir(parents=True, exist_ok=True)
@@ -24,7 +24,7 @@ def lines(captured: pytest.CaptureFixture[str], *marks: str) -> list[list[str]]:
     return [line.split() for line in captured.readouterr().out.splitlines() if line.startswith(marks)]
 
 
-def test_each_folder_has_a_line_and_the_end_has_the_sum(
+def test_each_folder_has_a_line_and_the_last_line_has_the_sum(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(str(source), str(tmp_path / "copy")) == 0
@@ -40,7 +40,7 @@ def test_each_folder_has_a_line_and_the_end_has_the_sum(
     assert again[1:3] == ["0", "objects"]
 
 
-def test_an_error_leaves_a_line_with_what_was_copied(
+def test_an_error_is_preceded_by_a_line_with_the_copied_files(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upload = LocalStore.upload

@@ -1,4 +1,4 @@
-"""The command in a terminal: its first line, the end of a run, and what a person sees who presses Ctrl-C."""
+"""The command in a terminal: its first line, the end of a run, and the output after Ctrl-C."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from dataprep_assets_tests.cli.terminal import CTRL_C, Terminal
 pytestmark = pytest.mark.slow
 
 
-def test_ctrl_c_during_a_run_is_one_line_and_the_next_run_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_during_a_run_prints_one_line_and_the_next_run_resumes(tmp_path: Path) -> None:
     project = tmp_path / "their-data"
     write_project(project)
     variables = environment(tmp_path) | {"PYTHONPATH": str(project), "PATH": os.environ["PATH"]}
@@ -27,9 +27,9 @@ def test_ctrl_c_during_a_run_is_one_line_and_the_next_run_goes_on(tmp_path: Path
         terminal.press(CTRL_C)
         assert terminal.end() == 130
         assert "Traceback" not in terminal.seen
-        # what stays on the screen: behind the line of the step at work, which is erased
+        # keep the text that stays on the screen, after the erased line of the current step
         left = terminal.seen.rpartition("^C")[2].rpartition("\x1b[2K")[2]
-        # a step may end in the same moment
+        # a step may end at the same moment
         after = [line for line in left.splitlines() if line.strip() and "✓" not in line]
         message = " ".join(" ".join(after).split())
         assert message.startswith("dataprep: interrupted.")
@@ -45,8 +45,8 @@ VIEWS = CORPUS.replace("[nanogpt]", "[nanogpt, mds]").replace("tokenizer: {", "t
 )
 
 
-def ended(terminal: Terminal) -> list[str]:
-    """The lines that stay on the screen below the steps."""
+def read_end(terminal: Terminal) -> list[str]:
+    """Return the lines that stay on the screen below the steps."""
     left = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.seen.rpartition("\x1b[2K")[2]).replace("\r", "")
     return left.removesuffix("\n").split("\n")
 
@@ -64,7 +64,7 @@ def test_the_end_of_a_run_fits_the_screen_and_names_the_next_command(tmp_path: P
     with Terminal(command, variables, columns) as terminal:
         terminal.see("pages: loading…")
         assert terminal.end() == 0, terminal.seen
-        lines = ended(terminal)
+        lines = read_end(terminal)
         steps = max(at for at, line in enumerate(lines) if line.startswith(("✓ ", "! ")))
         below = lines[steps + 1 :]
         assert all(len(line) <= columns or len(line.split()) == 1 for line in below), below
@@ -73,12 +73,12 @@ def test_the_end_of_a_run_fits_the_screen_and_names_the_next_command(tmp_path: P
         assert any(" .dataprep/artifacts/pages/" in line for line in below), below
         assert "7 of 47 rows dropped" in "\n".join(below)
         assert "dataprep ui" in below[-1]
-    # a failed check of one split, while the views of the previous run are still present
+    # fail a check of one split while the views of the previous run still exist
     declared.write_text(VIEWS.replace("NAME", "pages") + "  tag: [gopher]\n  drop: {short: words < 90}\n")
     declared.write_text(declared.read_text() + "  budget: {per_rule: {short: 0.1}}\n")
     with Terminal(command, variables, columns) as terminal:
         assert terminal.end() == 1, terminal.seen
-        lines = ended(terminal)
+        lines = read_end(terminal)
         below = lines[lines.index("pages: failed") :]
         text = " ".join(" ".join(below).split())
         assert [line for line in lines if line.startswith("✗ ")]

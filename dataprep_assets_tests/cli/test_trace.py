@@ -1,4 +1,4 @@
-"""`dataprep trace` as a person types it, over artifacts of the shipped sample."""
+"""`dataprep trace` as a user types it, over artifacts of the shipped sample."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_what_it_prints_leads_back_to_the_same_document(folder: Path, tmp_path: Path) -> None:
+def test_the_printed_location_leads_back_to_the_same_document(folder: Path, tmp_path: Path) -> None:
     told = dataprep(folder, "trace", "sample_corpus", "--split", "train", "--token", "12345")
     assert (told.returncode, told.stderr) == (0, "")
     lines = told.stdout.splitlines()
@@ -44,14 +44,14 @@ def test_what_it_prints_leads_back_to_the_same_document(folder: Path, tmp_path: 
     assert all("text" not in one for one in found)
 
 
-def test_a_number_is_looked_up_in_each_split_that_is_given(folder: Path) -> None:
+def test_a_number_is_looked_up_in_each_given_split(folder: Path) -> None:
     asked = ("trace", "sample_corpus", "--document", "0", "--no-text", "--json")
     one_by_one = [dataprep(folder, *asked, "--split", split).stdout for split in ("val", "train")]
     assert all(one_by_one)
     assert dataprep(folder, *asked, "--split", "val,train").stdout == "".join(one_by_one)
 
 
-def test_what_does_not_exist_is_one_line(folder: Path) -> None:
+def test_a_missing_document_is_reported_in_one_line(folder: Path) -> None:
     told = dataprep(folder, "trace", "sample_corpus", "--split", "train", "--token", "999999999")
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr.startswith("dataprep: trace: token 999999999 is out of range: train has ")

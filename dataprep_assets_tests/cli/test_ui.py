@@ -1,4 +1,4 @@
-"""What becomes of the processes of `dataprep ui`, however it ends. What they serve is tested in `ui/`."""
+"""The processes of `dataprep ui` end with it in every case. The pages that they serve are tested in `ui/`."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True)
 class ServedUi:
-    """A running `dataprep ui`: its process, its port, and what it printed so far in `folder`."""
+    """A running `dataprep ui`: its process, its port, and its output so far in `folder`."""
 
     pid: int
     port: int
@@ -31,12 +31,12 @@ class ServedUi:
 
     @property
     def lines(self) -> list[str]:
-        """Standard output."""
+        """The lines of standard output."""
         return (self.folder / "out").read_text().splitlines()
 
     @property
     def problems(self) -> list[str]:
-        """Standard error."""
+        """The lines of standard error."""
         return (self.folder / "err").read_text().splitlines()
 
     @property
@@ -46,8 +46,10 @@ class ServedUi:
 
 
 @contextmanager
-def served(folder: Path, *shell: str, port: int | None = None) -> Iterator[ServedUi]:
-    """`dataprep ui` of the project `seen`, which has printed its address; `shell` is what starts it, if any."""
+def serve_ui(folder: Path, *shell: str, port: int | None = None) -> Iterator[ServedUi]:
+    """Start `dataprep ui` in the project `seen`, through `shell` if given, and yield it once it has printed its
+    address.
+    """
     if not (project := folder / "seen").exists():
         write_project(project)
     port = port or free_port()
@@ -69,16 +71,16 @@ def served(folder: Path, *shell: str, port: int | None = None) -> Iterator[Serve
         end(process)
 
 
-def below(pid: int) -> dict[int, str]:
-    """The processes that a process started, and those started by them: id → command line."""
+def find_descendants(pid: int) -> dict[int, str]:
+    """Return the processes that a process started, directly or indirectly: id → command line."""
     found: dict[int, str] = {}
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         found[int(child)] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
-        found |= below(int(child))
+        found |= find_descendants(int(child))
     return found
 
 
-def gone(pid: int) -> bool:
+def is_gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -86,7 +88,7 @@ def gone(pid: int) -> bool:
 
 
 BACKGROUND = ("sh", "-c", 'nohup "$@" & echo $!; wait $!; echo $? >&2', "sh")
-"""A script that starts a command in its background, where the shell has it ignore SIGINT."""
+"""A script that starts a command in its background, where the shell makes it ignore SIGINT."""
 
 
 @pytest.mark.parametrize(
@@ -94,13 +96,13 @@ BACKGROUND = ("sh", "-c", 'nohup "$@" & echo $!; wait $!; echo $? >&2', "sh")
     [(signal.SIGKILL, ()), (signal.SIGINT, BACKGROUND), (signal.SIGTERM, BACKGROUND)],
     ids=["killed", "SIGINT in a script", "SIGTERM in a script"],
 )
-def test_no_process_outlives_it(by: signal.Signals, shell: tuple[str, ...], tmp_path: Path) -> None:
-    with served(tmp_path, *shell) as ui:
-        processes = below(ui.pid)
+def test_no_process_outlives_the_command(by: signal.Signals, shell: tuple[str, ...], tmp_path: Path) -> None:
+    with serve_ui(tmp_path, *shell) as ui:
+        processes = find_descendants(ui.pid)
         for name in ("dagster code-server", "dagster api", "dataprep_assets.webserver", "dagster-daemon"):
             assert any(name in line for line in processes.values()), name
         os.kill(ui.pid, by)
-        wait_until(lambda: all(map(gone, [ui.pid, *processes])), 60)
+        wait_until(lambda: all(map(is_gone, [ui.pid, *processes])), 60)
     if shell:
         *killed, code = ui.problems
         assert code == "0"
@@ -113,7 +115,7 @@ def test_no_process_outlives_it(by: signal.Signals, shell: tuple[str, ...], tmp_
         assert "dagster" in ui.log.read_text()
 
 
-def test_a_broken_declaration_and_the_death_of_a_service_take_a_line_each(tmp_path: Path) -> None:
+def test_a_broken_declaration_and_a_dead_service_are_reported_in_a_line_each(tmp_path: Path) -> None:
     write_project(project := tmp_path / "seen")
     broken = project / "seen" / "defs" / "broken" / "defs.yaml"
     broken.parent.mkdir()
@@ -122,23 +124,23 @@ def test_a_broken_declaration_and_the_death_of_a_service_take_a_line_each(tmp_pa
     (tmp_path / "home").mkdir()
     (earlier := tmp_path / "home" / f"ui-{port}.log").write_text("of an earlier start\n")
     earlier.chmod(0o644)
-    with served(tmp_path, port=port) as ui:
+    with serve_ui(tmp_path, port=port) as ui:
         assert stat.S_IMODE(ui.log.stat().st_mode) == 0o600
         assert "earlier" not in ui.log.read_text()
         wait_until(lambda: bool(ui.problems), 30, every=0.1)
-        processes = below(ui.pid)
+        processes = find_descendants(ui.pid)
         (daemon,) = (child for child, line in processes.items() if "dagster-daemon" in line)
         os.kill(daemon, signal.SIGKILL)
-        wait_until(lambda: all(map(gone, [ui.pid, *processes])), 60)
+        wait_until(lambda: all(map(is_gone, [ui.pid, *processes])), 60)
     declaration, death = ui.problems
     assert "dataprep check broken" in declaration
     assert death == f"dataprep: ui: the daemon ended with exit code -9; see {ui.log}"
 
 
-def test_a_code_location_that_cannot_be_loaded_is_a_problem_with_its_reason(tmp_path: Path) -> None:
+def test_a_code_location_that_cannot_be_loaded_is_reported_with_the_reason(tmp_path: Path) -> None:
     write_project(project := tmp_path / "seen")
     (project / "seen" / "definitions.py").write_text("import no_such_module\n")
-    with served(tmp_path) as ui:
+    with serve_ui(tmp_path) as ui:
         wait_until(lambda: bool(ui.problems), 30, every=0.1)
         os.kill(ui.pid, signal.SIGTERM)
     (problem,) = ui.problems
@@ -146,7 +148,7 @@ def test_a_code_location_that_cannot_be_loaded_is_a_problem_with_its_reason(tmp_
     assert str(ui.log) in problem
 
 
-def test_a_port_that_is_taken_is_said_before_anything_starts(tmp_path: Path) -> None:
+def test_a_used_port_is_reported_before_anything_starts(tmp_path: Path) -> None:
     write_project(project := tmp_path / "seen")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A corpus, and a blend, of the files of a Dagster asset of the user's own, in a project under another name."""
+"""A corpus and a blend over the files of the user's own Dagster asset, in a project under another name."""
 
 import json
 import shutil
@@ -101,7 +101,7 @@ def _declare(project: Path, name: str, source: str, splits: str) -> Path:
 
 
 def _dagster(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command of Dagster's own, as a person types it in the project."""
+    """Run one of Dagster's own commands in the project, as a user types it."""
     env = environment(project) | {"PYTHONPATH": str(project)}
     Path(env["DAGSTER_HOME"]).mkdir(exist_ok=True)
     return forked.run(["-m", "dagster", *arguments], cwd=project, env=env)
@@ -123,7 +123,7 @@ def _tokens(project: Path, dataset: str) -> bytes:
     return (project / "artifacts" / dataset / "combined_bins" / "train" / "train.bin").read_bytes()
 
 
-def test_a_corpus_goes_on_from_an_asset_and_follows_what_it_changes(project: Path) -> None:
+def test_a_corpus_reads_an_assets_files_and_follows_its_changes(project: Path) -> None:
     _declare(project, "ours", "{kind: asset, key: [team, cleaned]}", '{train: ["**"]}')
     home = f"DAGSTER_HOME={environment(project)['DAGSTER_HOME']}"
     told = f"Run `{home} dg launch --assets team/cleaned` first"
@@ -138,13 +138,13 @@ def test_a_corpus_goes_on_from_an_asset_and_follows_what_it_changes(project: Pat
     assert trace.startswith("part.jsonl:8\n")
     assert "everything is up to date" in _run(project, "status", "ours")
 
-    # made again, at another place, with the same files: nothing is built
+    # rebuilt at another location with the same files: nothing is built
     _materialize(project, "team/cleaned")
     assert "everything is up to date" in _run(project, "status", "ours")
     assert "nothing to do" in _run(project, "run", "ours")
     assert len(list((project / "cleaned").iterdir())) == 2
 
-    # made again with other texts: what follows is stale, and built
+    # rebuilt with other texts: downstream artifacts are stale, and a run builds them
     _texts(project, [f"another document {at}" for at in range(41)])
     _materialize(project, "team/cleaned")
     assert "token_bins" in _run(project, "status", "ours", code=1)
@@ -168,10 +168,10 @@ def test_partitions_are_folders_that_splits_name(project: Path) -> None:
     trace = _run(project, "trace", "parts", "--split", "val", "--document", "2")
     assert trace.startswith("held-out/part.jsonl:3\n")
     yaml.write_text(yaml.read_text().replace("by_part]}", 'by_part], path: "../../../cleaned/parts/{partition}"}'))
-    assert "token_bins" not in _run(project, "run", "parts")  # declared otherwise, so proven again
+    assert "token_bins" not in _run(project, "run", "parts")  # the declaration changed, so the checks run again
 
 
-def test_an_asset_that_does_not_say_where_its_files_are_takes_a_declared_place(project: Path) -> None:
+def test_an_asset_without_a_reported_location_uses_the_declared_one(project: Path) -> None:
     yaml = _declare(project, "silent", "{kind: asset, key: [team, silent]}", '{train: ["**"]}')
     _materialize(project, "team/silent")
     assert_names(_run(project, "run", "silent", code=2), "`path`", "`uri`")
@@ -180,7 +180,7 @@ def test_an_asset_that_does_not_say_where_its_files_are_takes_a_declared_place(p
     assert "silent]" in yaml.read_text()
 
 
-def test_a_blend_takes_an_asset_by_its_path(project: Path) -> None:
+def test_a_blend_reads_an_asset_by_its_path(project: Path) -> None:
     folder = project / "our_work" / "defs" / "mixed"
     folder.mkdir()
     (folder / "defs.yaml").write_text(BLEND)
@@ -191,7 +191,7 @@ def test_a_blend_takes_an_asset_by_its_path(project: Path) -> None:
     assert "nothing to do" in _run(project, "run", "mixed")
 
 
-def test_another_datasets_artifact_is_an_upstream_like_any_other(project: Path) -> None:
+def test_another_datasets_artifact_works_as_an_upstream(project: Path) -> None:
     _declare(project, "ours", "{kind: asset, key: [team, cleaned]}", '{train: ["**"]}')
     _materialize(project, "team/cleaned")
     _run(project, "run", "ours")

@@ -1,4 +1,4 @@
-"""Texts as signed shards, for tests of duplicates without a project."""
+"""Write texts as signature shards, for tests of deduplication without a project."""
 
 import random
 from collections.abc import Sequence
@@ -22,25 +22,25 @@ NEAR = SignatureSettings(kind="near", normalization="words", shingle=5, banding=
 EXACT = SignatureSettings(kind="exact", normalization="words", shingle=5, banding=choose_banding(0.8, 128))
 
 
-def page(draw: random.Random, words: int = 120) -> list[str]:
-    """Words of a text that is like no other."""
+def draw_page(draw: random.Random, words: int = 120) -> list[str]:
+    """Return the words of a text that resembles no other."""
     return [draw.choice(VOCABULARY) for _ in range(words)]
 
 
-def edited(words: Sequence[str], draw: random.Random, share: float) -> list[str]:
-    """The words of a text with this share of them replaced by others."""
+def edit_words(words: Sequence[str], draw: random.Random, share: float) -> list[str]:
+    """Return the words of a text with this share of them replaced."""
     return [draw.choice(VOCABULARY) if draw.random() < share else word for word in words]
 
 
-def one_other(words: Sequence[str], draw: random.Random) -> list[str]:
-    """The words with one of them replaced."""
+def replace_one(words: Sequence[str], draw: random.Random) -> list[str]:
+    """Return the words with one of them replaced."""
     found = list(words)
     found[len(words) // 2] = draw.choice(VOCABULARY)
     return found
 
 
-def signed(folder: Path, texts: Sequence[str], settings: SignatureSettings = NEAR) -> SignedShard:
-    """The signatures of a shard with these texts."""
+def write_signatures(folder: Path, texts: Sequence[str], settings: SignatureSettings = NEAR) -> SignedShard:
+    """Write the signatures of a shard with these texts."""
     folder.mkdir(parents=True)
     with SignatureWriter(folder, settings) as writer:
         for start in range(0, len(texts), 37):
@@ -49,7 +49,7 @@ def signed(folder: Path, texts: Sequence[str], settings: SignatureSettings = NEA
     return SignedShard(folder, writer.rows, writer.documents, settings.bands)
 
 
-def decided(
+def find_kept_set(
     folder: Path,
     shards: Sequence[Sequence[str]],
     *,
@@ -62,8 +62,8 @@ def decided(
     known: ComparedPairs | None = None,
     threshold: float = 0.8,
 ) -> tuple[KeptSet, CandidateSet]:
-    """The kept set of texts in shards, each of one file."""
-    made = [signed(folder / f"{number}", texts, settings) for number, texts in enumerate(shards)]
+    """Return the kept set of texts in shards of one file each."""
+    made = [write_signatures(folder / f"{number}", texts, settings) for number, texts in enumerate(shards)]
     taken = [one.digests[:, :2].any(axis=1) for one in made]
     documents = CandidateSet(made, taken)
     order = [
@@ -82,7 +82,7 @@ def decided(
 
 
 def kept_texts(shards: Sequence[Sequence[str]], found: KeptSet) -> list[str]:
-    """The texts that stay, sorted."""
+    """Return the kept texts, sorted."""
     every = [text for shard in shards for text in shard]
     removed = set(found.removed.tolist())
     return sorted(text for at, text in enumerate(every) if at not in removed)

@@ -1,4 +1,4 @@
-"""The version of an asset's columns is, for a shard, that of the values of its rows."""
+"""The version of an asset's columns, for a shard, is derived from the values of its rows."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def versions(*paths: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("column", "value"), [("score", 9.0), ("score", None), ("label", "es"), ("ok", False), ("row", 3)]
 )
-def test_another_value_is_of_its_file_alone(column: str, value: Any, tmp_path: Path) -> None:
+def test_a_changed_value_changes_the_version_of_its_file_only(column: str, value: Any, tmp_path: Path) -> None:
     pq.write_table(pa.table(ROWS), tmp_path / "old.parquet")
     changed = {**ROWS, column: [*ROWS[column][:3], value, ROWS[column][4]]}
     pq.write_table(pa.table(changed), tmp_path / "new.parquet")
@@ -40,7 +40,7 @@ def test_another_value_is_of_its_file_alone(column: str, value: Any, tmp_path: P
     assert tagger(tmp_path / "old.parquet").version != tagger(tmp_path / "new.parquet").version
 
 
-def test_the_same_values_in_other_files_row_groups_and_types_are_the_same(tmp_path: Path) -> None:
+def test_equal_values_in_other_files_row_groups_and_types_have_equal_versions(tmp_path: Path) -> None:
     table = pa.table(ROWS)
     pq.write_table(table, tmp_path / "whole.parquet")
     pq.write_table(table, tmp_path / "cut.parquet", row_group_size=2)
@@ -52,7 +52,7 @@ def test_the_same_values_in_other_files_row_groups_and_types_are_the_same(tmp_pa
     assert versions(tmp_path / "1.parquet", tmp_path / "2.parquet") == wanted
 
 
-def test_files_that_are_not_as_declared_have_the_version_of_their_bytes(tmp_path: Path) -> None:
+def test_files_with_other_columns_than_declared_have_the_version_of_their_bytes(tmp_path: Path) -> None:
     for name, table in {"lacks": {"file": ["a"], "row": [1]}, "other": {**ROWS, "score": ["x"] * 5}}.items():
         pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
     (tmp_path / "none.parquet").write_text("no Parquet")

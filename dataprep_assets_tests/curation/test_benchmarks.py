@@ -1,4 +1,4 @@
-"""Items of benchmarks are found in every form in which they leak, and innocent texts are not."""
+"""Benchmark items are found in every form in which they leak, and unrelated texts are not."""
 
 import json
 import random
@@ -21,20 +21,20 @@ LEAKED = 0.5
 FILLER = "The keeper of the lighthouse wrote a letter about the weather, the price of rope and the two dogs. " * 3
 
 
-def opened(folder: Path, items: Sequence[Any], ngram: int = 8, least: int = 13, **more: Any) -> Benchmarks:
-    """The items of one set in a file."""
+def open_items(folder: Path, items: Sequence[Any], ngram: int = 8, least: int = 13, **more: Any) -> Benchmarks:
+    """Return the benchmark items of one set, which is a file."""
     path = folder / "quiz.jsonl"
     path.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in items), encoding="utf-8")
     return Benchmarks([BenchmarkSet(name="quiz", path=path, **more)], ngram, least)
 
 
-def leaks(benchmarks: Benchmarks, texts: Sequence[str]) -> list[str | None]:
-    """Of each text the item that it contains, if it does."""
+def find_leaks(benchmarks: Benchmarks, texts: Sequence[str]) -> list[str | None]:
+    """Return, per text, the item that it contains, or None."""
     return [name if share >= LEAKED else None for name, share in zip(*benchmarks.find_best_matches(texts), strict=True)]
 
 
 def exam() -> list[dict[str, Any]]:
-    """Items of short questions with four short choices, no phrase of which is in two."""
+    """Return items of short questions with four short choices, which share no phrase."""
     draw = random.Random(5)
     names = [f"{a}{b}" for a in ("kel", "mor", "tan", "vis", "dro", "pla") for b in ("bek", "dun", "fir", "gos", "hul")]
     return [
@@ -50,27 +50,27 @@ def exam() -> list[dict[str, Any]]:
 
 def test_an_item_of_short_texts_is_found_as_a_whole_in_every_form(tmp_path: Path) -> None:
     items = exam()
-    benchmarks = opened(tmp_path, items)
+    benchmarks = open_items(tmp_path, items)
     assert benchmarks.coverage == {"quiz": Coverage(items=40)}
     assert [whole.name for whole in benchmarks.whole_items] == [f"quiz:{row}" for row in range(1, 41)]
     for whole in benchmarks.whole_items:
         forms = render_item(whole.parts, whole.name)
         pages = [f"{FILLER}\n\n{text}\n\n{FILLER}" for text in forms.values()]
-        assert leaks(benchmarks, [*forms.values(), *pages]) == [whole.name] * 14
-        assert leaks(benchmarks, list(build_look_alikes(whole.parts, whole.name).values())) == [None] * 3
-        # the question, or what is asked about, is no item yet, and neither are two of its choices
+        assert find_leaks(benchmarks, [*forms.values(), *pages]) == [whole.name] * 14
+        assert find_leaks(benchmarks, list(build_look_alikes(whole.parts, whole.name).values())) == [None] * 3
+        # the question or its subject without the choices is no item, nor is it with two choices
         question, *choices = (part.text for part in whole.parts)
-        assert leaks(benchmarks, [question, *choices, " ".join(choices[:2])]) == [None] * 6
-    # an explanation between them, some choices left out, the question put in other words
+        assert find_leaks(benchmarks, [question, *choices, " ".join(choices[:2])]) == [None] * 6
+    # with an explanation between them, with some choices left out, and with a reworded question
     question, choices = items[3]["question"], items[3]["choices"]
-    assert leaks(benchmarks, [
+    assert find_leaks(benchmarks, [
         f"{question} Think of it step by step.\n* {choices[2]}\n* {choices[0]}\n* {choices[1]}\nThe last one is right.",
         "What is it?\n" + "\n".join(f"{at}) {one}" for at, one in enumerate(choices)),
         f"{question}\n{choices[1]}",
     ]) == ["quiz:4", "quiz:4", None]  # fmt: skip
 
 
-def test_two_part_items_are_found_verbatim_and_their_parts_alone_are_not(tmp_path: Path) -> None:
+def test_two_part_items_are_found_verbatim_but_single_parts_are_not(tmp_path: Path) -> None:
     things = ["jar", "orange", "wet boot", "oven", "kitchen knife", "wooden fence", "rope", "shirt", "heavy box"]
     items = [
         {"goal": f"How do you {verb} the {thing}?", "sol1": first, "sol2": second, "label": 0}
@@ -81,11 +81,11 @@ def test_two_part_items_are_found_verbatim_and_their_parts_alone_are_not(tmp_pat
             ("carry", "With a spoon.", "With your hands."),
         )
     ]
-    benchmarks = opened(tmp_path, items)
+    benchmarks = open_items(tmp_path, items)
     assert benchmarks.coverage == {"quiz": Coverage(items=27)}
     pages = [f"{one['goal']} {one['sol1']} {one['sol2']}" for one in items]
-    assert leaks(benchmarks, pages) == [f"quiz:{row}" for row in range(1, 28)]
-    assert leaks(benchmarks, [
+    assert find_leaks(benchmarks, pages) == [f"quiz:{row}" for row in range(1, 28)]
+    assert find_leaks(benchmarks, [
         *(one["goal"] for one in items),
         "Use vinegar. How to clean the oven is a matter of patience, said my aunt. How do you clean the oven?",
         "With a spoon. Leave it. Use vinegar. With your hands. With a spoon.",
@@ -131,20 +131,24 @@ CEVAL = [
 ]
 
 
-def test_a_name_in_a_script_without_spaces_is_no_item(tmp_path: Path) -> None:
-    benchmarks = opened(tmp_path, CEVAL)
+def test_a_name_in_a_script_without_spaces_is_not_an_item(tmp_path: Path) -> None:
+    benchmarks = open_items(tmp_path, CEVAL)
     assert benchmarks.coverage["quiz"].looked_for == 5
     names = [one[key] for one in CEVAL for key in "ABCD"]
-    assert leaks(benchmarks, [f"昨天，{name}发布了一份报告，指出今年产量继续增长。" for name in names]) == [None] * 20
+    assert (
+        find_leaks(benchmarks, [f"昨天，{name}发布了一份报告，指出今年产量继续增长。" for name in names]) == [None] * 20
+    )
     listed = "、".join(names[:3])
     assert (
-        leaks(benchmarks, [f"会议由{listed}等部门联合举行。", "本网站根据《中华人民共和国个人信息保护法》处理数据。"])
+        find_leaks(
+            benchmarks, [f"会议由{listed}等部门联合举行。", "本网站根据《中华人民共和国个人信息保护法》处理数据。"]
+        )
         == [None] * 2
     )
     asked = [f"练习题：{one['question']}答案见后页。" for one in CEVAL]
-    assert leaks(benchmarks, asked) == [f"quiz:{row}:question" for row in range(1, 6)]
+    assert find_leaks(benchmarks, asked) == [f"quiz:{row}:question" for row in range(1, 6)]
     wholes = [f"{one['question']}\n" + "\n".join(f"{key}. {one[key]}" for key in "ABCD") for one in CEVAL]
-    assert all(leaks(benchmarks, wholes))
+    assert all(find_leaks(benchmarks, wholes))
 
 
 @pytest.mark.parametrize(
@@ -158,33 +162,33 @@ def test_a_name_in_a_script_without_spaces_is_no_item(tmp_path: Path) -> None:
     ],
     ids=["grid", "numbers", "short words", "stop words", "one sign"],
 )
-def test_an_item_that_says_nothing_is_counted_and_not_looked_for(tmp_path: Path, text: str) -> None:
+def test_an_item_without_information_is_counted_but_not_searched(tmp_path: Path, text: str) -> None:
     item = {"question": "How many of the brass lamps of the harbour were lit by the keeper on that night?"}
-    benchmarks = opened(tmp_path, [item, {"question": text}, {"question": " "}, {"question": None}, {}, item])
+    benchmarks = open_items(tmp_path, [item, {"question": text}, {"question": " "}, {"question": None}, {}, item])
     assert benchmarks.coverage == {"quiz": Coverage(items=3, common=1, empty=3)}
-    assert leaks(benchmarks, [f"A table: {text}.", item["question"]]) == [None, "quiz:1:question"]
+    assert find_leaks(benchmarks, [f"A table: {text}.", item["question"]]) == [None, "quiz:1:question"]
     with raises(ConfigError, "decontaminate.sets.quiz", 3):
-        opened(tmp_path, [{"question": text}])
+        open_items(tmp_path, [{"question": text}])
     with raises(ConfigError, "decontaminate.sets.quiz", "text"):
-        opened(tmp_path, [{"question": None}, {}])
+        open_items(tmp_path, [{"question": None}, {}])
 
 
-def test_labels_and_identifiers_are_no_texts(tmp_path: Path) -> None:
+def test_labels_and_identifiers_are_not_searched(tmp_path: Path) -> None:
     items = [
         {**one, "url": f"https://example.org/a/b/c/d/e/f/g/h/i/j/k/l/m/{number}", "subject": "high_school_physics"}
         for number, one in enumerate(exam())
     ]
-    benchmarks = opened(tmp_path, items)
+    benchmarks = open_items(tmp_path, items)
     assert {part.place for whole in benchmarks.whole_items for part in whole.parts} == {"question", "choices"}
-    assert leaks(benchmarks, [items[0]["url"]]) == [None]
-    # choices that have no words, only signs, do not count
+    assert find_leaks(benchmarks, [items[0]["url"]]) == [None]
+    # choices that consist only of signs do not count
     asked = {"question": "In Lua, which operator compares two values for equality?", "choices": ["eq", "==", "="]}
     other = {"question": "In C, which one is it?", "choices": ["an equals sign", "two of them"]}
-    assert leaks(opened(tmp_path, [asked, other]), [f"{asked['question']}\nA. =\nB. ==\nC. eq"]) == ["quiz:1"]
-    # a text in pieces, as of sets of tagged words, is one text
+    assert find_leaks(open_items(tmp_path, [asked, other]), [f"{asked['question']}\nA. =\nB. ==\nC. eq"]) == ["quiz:1"]
+    # a text in pieces, as in datasets of tagged words, is one text
     tokens = "The brass lamps of the old harbour were lit by the keeper on that night".split(" ")  # noqa: SIM905
-    benchmarks = opened(tmp_path, [{"tokens": tokens, "tags": ["O"] * len(tokens)}])
-    assert leaks(benchmarks, [" ".join(tokens)]) == ["quiz:1:tokens"]
+    benchmarks = open_items(tmp_path, [{"tokens": tokens, "tags": ["O"] * len(tokens)}])
+    assert find_leaks(benchmarks, [" ".join(tokens)]) == ["quiz:1:tokens"]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +207,7 @@ def test_labels_and_identifiers_are_no_texts(tmp_path: Path) -> None:
         ("a.csv", b"question\nx\n", ("a.csv", "'q'")),
     ],
 )
-def test_a_file_or_a_row_that_is_no_item_is_named(
+def test_a_file_or_row_without_an_item_is_named(
     tmp_path: Path, name: str, content: bytes, values: tuple[object, ...]
 ) -> None:
     (tmp_path / name).write_bytes(content)
@@ -211,16 +215,16 @@ def test_a_file_or_a_row_that_is_no_item_is_named(
         Benchmarks([BenchmarkSet(name="quiz", path=tmp_path / name, fields=("q",))], 8, 13)
 
 
-def test_a_set_has_any_format_of_sources(tmp_path: Path) -> None:
+def test_a_set_can_have_any_source_format(tmp_path: Path) -> None:
     question = "How many of the brass lamps of the harbour, old or new, were lit by the keeper?"
     (tmp_path / "a.csv").write_text(f'id,question\n1,"{question}"\n')
     (tmp_path / "a.json").write_text(json.dumps([{"question": question}]))
     for name in ("a.csv", "a.json"):
         benchmarks = Benchmarks([BenchmarkSet(name="quiz", path=tmp_path / name)], 8, 13)
-        assert leaks(benchmarks, [question]) == ["quiz:1:question"]
+        assert find_leaks(benchmarks, [question]) == ["quiz:1:question"]
 
 
-def test_runs_weigh_alike_in_every_script_and_never_cross_texts() -> None:
+def test_ngrams_have_equal_weight_in_every_script_and_never_cross_texts() -> None:
     draw = random.Random(2)
     letters = ["ab", "cd", "ef", "gh", *"中国人กขのカé"]
     texts = [[draw.choice(letters) for _ in range(draw.randrange(40))] for _ in range(30)]
@@ -237,14 +241,14 @@ def test_runs_weigh_alike_in_every_script_and_never_cross_texts() -> None:
                 wanted += [(end - len(words) + at, end - len(words) + stop)] if stop is not None else []
         assert list(zip(starts.tolist(), stops.tolist(), strict=True)) == wanted
         hashes = dict(zip([tuple(flat[a:b]) for a, b in wanted], runs.hash_runs(starts, stops).tolist(), strict=True))
-        # equal runs have equal hashes, wherever they are, and others have others
+        # equal n-grams have equal hashes at any position, and other n-grams have other hashes
         assert [hashes[tuple(flat[a:b])] for a, b in wanted] == runs.hash_runs(starts, stops).tolist()
         assert len(set(hashes.values())) == len(hashes)
     assert count_words(sum(4 for _ in split_words("公民的个人信息主要受下列哪部法律的保护"))) == 13
 
 
-def test_what_is_found_does_not_depend_on_what_is_asked_together(tmp_path: Path) -> None:
-    benchmarks = opened(tmp_path, [*exam(), *CEVAL])
+def test_results_do_not_depend_on_the_other_items_in_the_query(tmp_path: Path) -> None:
+    benchmarks = open_items(tmp_path, [*exam(), *CEVAL])
     draw = random.Random(4)
     texts = [text for whole in benchmarks.whole_items for text in render_item(whole.parts, whole.name).values()]
     texts += [FILLER, "", "中国"]

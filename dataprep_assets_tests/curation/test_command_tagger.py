@@ -1,4 +1,4 @@
-"""A command that fails: the error, and the line of the user's program where it is a Python program."""
+"""The error of a failing command shows the line of the user's program if it is a Python program."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,9 @@ PROGRAM = "import json\n\n\ndef read(text):\n    return json.loads(text)\n\n\nre
 
 
 @pytest.mark.parametrize("sensitive", [False, True])
-def test_a_python_program_that_raises_is_told_with_its_own_line_and_no_stack(tmp_path: Path, sensitive: bool) -> None:
+def test_a_python_program_that_raises_is_reported_with_its_own_line_and_no_traceback(
+    tmp_path: Path, sensitive: bool
+) -> None:
     (tmp_path / "mark.py").write_text(PROGRAM)
     given = tmp_path / "scratch" / "given.parquet"
     given.parent.mkdir()

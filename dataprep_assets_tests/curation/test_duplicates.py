@@ -1,5 +1,6 @@
-"""The kept set is a function of the documents and their priority alone, verified exactly, and linear where many are
-alike."""
+"""The kept set depends only on the documents and their priority, is verified exactly, and takes linear time for many
+duplicates.
+"""
 
 import random
 import time
@@ -22,12 +23,12 @@ from dataprep_assets_tests.curation.signed import (
     EXACT,
     NEAR,
     VOCABULARY,
-    decided,
-    edited,
+    draw_page,
+    edit_words,
+    find_kept_set,
     kept_texts,
-    one_other,
-    page,
-    signed,
+    replace_one,
+    write_signatures,
 )
 from dataprep_assets_tests.messages import raises
 
@@ -35,28 +36,30 @@ pytest.importorskip("rensa", reason="the extra `duplicates`")
 
 
 def corpus(seed: int, originals: int = 40) -> list[str]:
-    """Texts of which many are alike, by chains of edits, and some equal but for case and signs."""
+    """Return texts of which many are near-duplicates by chains of edits, and some are equal except for case and
+    punctuation.
+    """
     draw = random.Random(seed)
     texts = []
     for _ in range(originals):
-        words = page(draw)
+        words = draw_page(draw)
         texts.append(" ".join(words))
         for _ in range(draw.randrange(4)):
-            words = edited(words, draw, draw.choice([0.0, 0.01, 0.02, 0.05]))
+            words = edit_words(words, draw, draw.choice([0.0, 0.01, 0.02, 0.05]))
             texts.append(" ".join(words))
         if draw.random() < 0.3:
             texts.append(texts[-1].upper().replace(" W", ",  w") + "!")
     return texts
 
 
-def dealt(texts: list[str], shards: int, seed: int) -> list[list[str]]:
-    """The texts in another order, in so many shards."""
+def deal(texts: list[str], shards: int, seed: int) -> list[list[str]]:
+    """Return the texts in a different order, in this number of shards."""
     shuffled = random.Random(seed).sample(texts, len(texts))
     return [shuffled[number::shards] for number in range(shards)]
 
 
-def by_hand(texts: list[str], key: dict[str, tuple[object, ...]]) -> list[str]:
-    """The texts kept by comparing each with every kept one."""
+def keep_by_hand(texts: list[str], key: dict[str, tuple[object, ...]]) -> list[str]:
+    """Return the texts that remain after comparing each with every kept one."""
     sets = {
         text: frozenset(zip(*(split_compared_words(text, "words")[at:] for at in range(5)), strict=False))
         for text in texts
@@ -68,37 +71,37 @@ def by_hand(texts: list[str], key: dict[str, tuple[object, ...]]) -> list[str]:
     return sorted(kept)
 
 
-def test_the_kept_set_is_the_same_for_any_order_and_number_of_shards(tmp_path: Path) -> None:
+def test_the_kept_set_is_equal_for_any_order_and_number_of_shards(tmp_path: Path) -> None:
     for seed in range(6):
         texts = corpus(seed)
         kept = {
-            tuple(kept_texts(shards, decided(tmp_path / f"{seed}-{n}", shards)[0]))
-            for n, shards in enumerate(dealt(texts, count, count + seed) for count in (1, 2, 3, 7))
+            tuple(kept_texts(shards, find_kept_set(tmp_path / f"{seed}-{n}", shards)[0]))
+            for n, shards in enumerate(deal(texts, count, count + seed) for count in (1, 2, 3, 7))
         }
         assert len(kept) == 1
         assert 40 <= len(kept.pop()) < len(texts)
 
 
-def test_it_is_what_comparing_all_with_all_gives_but_for_what_no_band_shares(tmp_path: Path) -> None:
+def test_the_kept_set_equals_comparing_all_pairs_except_pairs_without_a_shared_band(tmp_path: Path) -> None:
     missed = total = 0
     for seed in range(6):
         texts = sorted(set(corpus(100 + seed)))
         (tmp_path / f"{seed}").mkdir()
-        found, documents = decided(tmp_path / f"{seed}/s", [texts])
+        found, documents = find_kept_set(tmp_path / f"{seed}/s", [texts])
         nodes = np.arange(len(texts))
         digests = documents.get_digests(nodes)
         key: dict[str, tuple[object, ...]] = {
             text: (int(digests[at, 1]), int(digests[at, 0]), int(digests[at, 2])) for at, text in enumerate(texts)
         }
-        wanted, kept = by_hand(texts, key), kept_texts([texts], found)
+        wanted, kept = keep_by_hand(texts, key), kept_texts([texts], found)
         total += len(texts)
         missed += len(set(wanted) ^ set(kept))
     assert missed <= 0.02 * total
 
 
-def test_every_removal_has_a_kept_document_as_alike_as_it_says(tmp_path: Path) -> None:
+def test_every_removed_document_has_a_kept_one_with_the_reported_similarity(tmp_path: Path) -> None:
     texts = corpus(7)
-    found, documents = decided(tmp_path / "s", dealt(texts, 3, 1))
+    found, documents = find_kept_set(tmp_path / "s", deal(texts, 3, 1))
     removed = set(found.removed.tolist())
     assert removed
     for node, stands, similar in zip(
@@ -109,44 +112,44 @@ def test_every_removal_has_a_kept_document_as_alike_as_it_says(tmp_path: Path) -
         assert similar == shared / either >= 0.8
 
 
-def test_what_is_older_stays_and_a_column_decides_whatever_came_first(tmp_path: Path) -> None:
+def test_the_older_document_stays_unless_a_column_decides(tmp_path: Path) -> None:
     draw = random.Random(3)
-    words = [page(draw) for _ in range(30)]
-    old, new = [" ".join(one) for one in words], [" ".join(one_other(one, draw)) for one in words]
-    found, _ = decided(tmp_path / "old", [old, new], ages=[0, 1])
+    words = [draw_page(draw) for _ in range(30)]
+    old, new = [" ".join(one) for one in words], [" ".join(replace_one(one, draw)) for one in words]
+    found, _ = find_kept_set(tmp_path / "old", [old, new], ages=[0, 1])
     assert found.removed.tolist() == list(range(30, 60))
-    found, _ = decided(tmp_path / "new", [old, new], ages=[1, 0])
+    found, _ = find_kept_set(tmp_path / "new", [old, new], ages=[1, 0])
     assert found.removed.tolist() == list(range(30))
-    # a value that is not known comes last
+    # an unknown value comes last
     values = [[float("nan")] * 30, [-float(at) for at in range(30)]]
-    found, _ = decided(tmp_path / "column", [old, new], values=values)
+    found, _ = find_kept_set(tmp_path / "column", [old, new], values=values)
     assert found.removed.tolist() == list(range(30))
 
 
-def test_documents_of_other_splits_go_block_or_stay(tmp_path: Path) -> None:
+def test_documents_of_other_splits_are_removed_or_block_or_stay(tmp_path: Path) -> None:
     draw = random.Random(4)
-    words = [page(draw) for _ in range(10)]
-    train, held = [" ".join(one) for one in words], [" ".join(words[0]), " ".join(one_other(words[1], draw))]
-    found, _ = decided(tmp_path / "drop", [train, held], splits=[0, 1], across="drop")
+    words = [draw_page(draw) for _ in range(10)]
+    train, held = [" ".join(one) for one in words], [" ".join(words[0]), " ".join(replace_one(words[1], draw))]
+    found, _ = find_kept_set(tmp_path / "drop", [train, held], splits=[0, 1], across="drop")
     assert found.removed.tolist() == [0, 1]
     assert not len(found.across)
-    found, _ = decided(tmp_path / "block", [train, held], splits=[0, 1], across="block")
+    found, _ = find_kept_set(tmp_path / "block", [train, held], splits=[0, 1], across="block")
     assert not len(found.removed)
     assert found.across.tolist() == [[0, 10], [1, 11]]
     assert found.across_similarities[0] == 1 > found.across_similarities[1] >= 0.8
-    found, _ = decided(tmp_path / "ignore", [train, held], splits=[0, 1], across="ignore")
+    found, _ = find_kept_set(tmp_path / "ignore", [train, held], splits=[0, 1], across="ignore")
     assert not len(found.removed) + len(found.across)
 
 
 @pytest.mark.parametrize("across", ["drop", "block", "ignore"])
-def test_documents_of_other_datasets_stay_and_stand_for_those_of_every_split(tmp_path: Path, across: str) -> None:
-    """As many as share a band with more than are compared with each other, equal ones, and versions of one another."""
+def test_documents_of_other_datasets_stay_and_remove_duplicates_in_every_split(tmp_path: Path, across: str) -> None:
+    """More documents share a band than are compared with each other: equal ones, and versions of one another."""
     draw = random.Random(3)
-    original, other = page(draw), page(draw)
-    theirs = [original, one_other(original, draw), other, other]
-    ours = [one_other(original, draw) for _ in range(80)]
+    original, other = draw_page(draw), draw_page(draw)
+    theirs = [original, replace_one(original, draw), other, other]
+    ours = [replace_one(original, draw) for _ in range(80)]
     shards = [[" ".join(words) for words in some] for some in ([other, *ours[:40]], [*ours[40:], other], theirs)]
-    found, documents = decided(
+    found, documents = find_kept_set(
         tmp_path, shards, splits=[0, 1, 2], ages=[0, 0, 9], theirs=[False, False, True], across=across
     )
     first = int(documents.first[2])
@@ -154,21 +157,21 @@ def test_documents_of_other_datasets_stay_and_stand_for_those_of_every_split(tmp
     assert (found.representatives >= first).all()
     assert found.across.tolist() == []
     assert sorted(found.similarities.tolist())[-2:] == [1, 1]
-    # what they are compared with depends on the documents alone: dealt to other shards nothing else stays
+    # the comparisons depend only on the documents, so the same documents stay if they are dealt to other shards
     dealt = [shards[0][::2], shards[0][1::2], shards[1], shards[2][::-1]]
-    again, _ = decided(
+    again, _ = find_kept_set(
         tmp_path / "dealt", dealt, splits=[0, 0, 1, 2], theirs=[False, False, False, True], across=across
     )
     assert kept_texts(dealt, again) == kept_texts(shards, found) == sorted(shards[2])
 
 
 @pytest.mark.parametrize("notice", range(len(NOTICES)))
-def test_a_text_and_its_translations_are_told_apart_and_all_stay(tmp_path: Path, notice: int) -> None:
-    """They have names and numbers in common, and nothing else."""
+def test_a_text_and_its_translations_are_distinct_and_all_stay(tmp_path: Path, notice: int) -> None:
+    """They have only names and numbers in common."""
     texts = NOTICES[notice]
     assert len(set(texts)) == 8
-    found, _ = decided(tmp_path, [texts[:3], texts[3:], [texts[0]]])
-    assert found.removed.tolist() == [len(texts)]  # the copy, and no translation
+    found, _ = find_kept_set(tmp_path, [texts[:3], texts[3:], [texts[0]]])
+    assert found.removed.tolist() == [len(texts)]  # the copy, but no translation
     hashes, ends = Signer(NEAR).compute_shingles(texts)
     sets = np.split(hashes, ends[:-1])
     shared = [count_overlap(one, other) for one, other in combinations(sets, 2)]
@@ -176,16 +179,16 @@ def test_a_text_and_its_translations_are_told_apart_and_all_stay(tmp_path: Path,
     assert sum(both > 0 for both, _ in shared) >= len(shared) * 3 // 4
 
 
-def test_what_was_compared_before_is_not_compared_again_and_changes_nothing(
+def test_earlier_comparisons_are_reused_without_changing_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shards = dealt(corpus(11), 2, 1)
-    before, _ = decided(tmp_path / "before", shards)
+    shards = deal(corpus(11), 2, 1)
+    before, _ = find_kept_set(tmp_path / "before", shards)
     assert len(before.compared.pairs)
     monkeypatch.setattr(
         "dataprep_assets.curation.duplicates.kept_set.count_overlap", lambda *_: pytest.fail("compared")
     )
-    again, _ = decided(tmp_path / "again", shards, known=before.compared)
+    again, _ = find_kept_set(tmp_path / "again", shards, known=before.compared)
     for name in ("removed", "representatives", "similarities"):
         assert np.array_equal(getattr(before, name), getattr(again, name))
     assert np.array_equal(before.compared.pairs, again.compared.pairs)
@@ -200,7 +203,7 @@ def test_what_was_compared_before_is_not_compared_again_and_changes_nothing(
         ("none", [{0, 1}, {9, 11}, {12, 13}]),
     ],
 )
-def test_exact_duplicates_are_equal_in_what_is_compared_and_blank_ones_are_counted(
+def test_exact_duplicates_compare_equal_and_blank_texts_are_counted(
     tmp_path: Path, normalization: Normalization, groups: list[set[int]]
 ) -> None:
     texts = [
@@ -209,7 +212,7 @@ def test_exact_duplicates_are_equal_in_what_is_compared_and_blank_ones_are_count
         *("\u4e2d\u6587", "\u4e2d \u6587", "", " \n", "\u3000"),
     ]
     settings = replace(EXACT, normalization=normalization)
-    found, documents = decided(tmp_path / "s", [texts], settings=settings)
+    found, documents = find_kept_set(tmp_path / "s", [texts], settings=settings)
     kept = np.setdiff1d(np.arange(len(texts)), found.removed)
     assert len(found.removed) == sum(len(one) - 1 for one in groups)
     assert all(len(one.intersection(kept.tolist())) == 1 for one in groups)
@@ -221,7 +224,7 @@ def test_exact_duplicates_are_equal_in_what_is_compared_and_blank_ones_are_count
 
 
 @pytest.mark.parametrize("settings", [NEAR, EXACT], ids=["near", "exact"])
-def test_texts_of_which_only_signs_differ_all_stay(tmp_path: Path, settings: SignatureSettings) -> None:
+def test_texts_that_differ_only_in_signs_all_stay(tmp_path: Path, settings: SignatureSettings) -> None:
     texts = [
         *(f"def f(a, b):\n    return a {sign} b" for sign in ("+", "-", "*", "/", "%", "//", "**", "<", "<=", "==")),
         *("f(a,b)", "f(a.b)", "f[a,b]", "if (ok) return x;", "if (!ok) return x;", "p.x = 1", "p->x = 1", "#a", "@a"),
@@ -251,22 +254,22 @@ def test_texts_of_which_only_signs_differ_all_stay(tmp_path: Path, settings: Sig
             "\u4f60\u597d\uff1f",
         ),
     ]
-    found, _ = decided(tmp_path, [texts], settings=settings)
+    found, _ = find_kept_set(tmp_path, [texts], settings=settings)
     assert [texts[at] for at in found.removed.tolist()] == []
 
 
 @pytest.mark.parametrize("threshold", [0.55, 0.56, 0.57, 0.58, 0.7, 0.8])
-def test_a_pair_just_at_the_threshold_goes(tmp_path: Path, threshold: float) -> None:
-    """0.55 * 100 is more than 55 in floating point."""
+def test_a_pair_exactly_at_the_threshold_is_removed(tmp_path: Path, threshold: float) -> None:
+    """In floating point, 0.55 * 100 is more than 55."""
     draw, most = random.Random(8), 100
     words = [f"w{number}" for number in range(most + 4)]
     settings = replace(NEAR, banding=choose_banding(threshold, 128))
-    # as many shingles as the threshold says of 100, and all of them in both
+    # each text has 100 shingles, and exactly the threshold's share of them is common
     texts = [" ".join(words), " ".join(words[: round(threshold * most) + 4])]
     for seed in range(5):
         draw.shuffle(words)
         texts += [" ".join(words), " ".join(words[: round(threshold * most) + 4])]
-        found, _ = decided(tmp_path / f"{seed}", [texts[-2:]], settings=settings, threshold=threshold)
+        found, _ = find_kept_set(tmp_path / f"{seed}", [texts[-2:]], settings=settings, threshold=threshold)
         if len(found.removed):
             assert found.similarities.tolist() == [threshold]
             return
@@ -287,16 +290,16 @@ def test_a_pair_just_at_the_threshold_goes(tmp_path: Path, threshold: float) -> 
         ("a_b", "a b", True),
     ],
 )
-def test_words_are_told_apart_by_what_a_reader_sees(one: str, other: str, same: bool) -> None:
+def test_words_are_compared_as_a_reader_sees_them(one: str, other: str, same: bool) -> None:
     assert (split_words(one) == split_words(other)) is same
 
 
-def test_signatures_estimate_what_datasketch_estimates() -> None:
+def test_signatures_give_the_same_estimates_as_datasketch() -> None:
     datasketch = pytest.importorskip("datasketch", reason="the reference that rensa is held against")
     draw, signer, ours, theirs = random.Random(5), Signer(NEAR), [], []
     for number in range(60):
-        words = page(draw, 200)
-        pair = [words, edited(words, draw, 0.002 * (number % 30))]
+        words = draw_page(draw, 200)
+        pair = [words, edit_words(words, draw, 0.002 * (number % 30))]
         hashes, ends = signer.compute_shingles([" ".join(one) for one in pair])
         sets = [hashes[: ends[0]], hashes[ends[0] :]]
         shared, either = count_overlap(*sets)
@@ -315,18 +318,18 @@ def test_signatures_estimate_what_datasketch_estimates() -> None:
     assert abs(found - sum(theirs)) < 10
 
 
-def test_bands_find_at_least_what_is_promised_at_the_threshold() -> None:
+def test_bands_find_at_least_the_promised_share_at_the_threshold() -> None:
     assert (choose_banding(0.8, 128).bands, choose_banding(0.8, 128).rows) == (18, 7)
     for threshold in (0.5, 0.7, 0.8, 0.9, 0.95):
         assert float(choose_banding(threshold, 128).match_probability(threshold)) >= 0.95
 
 
-def test_copies_and_forms_that_only_look_alike_cost_no_square_of_their_number(
+def test_copies_and_form_letters_need_no_quadratic_number_of_comparisons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = random.Random(9)
-    words = page(draw, 60)
-    forms = [" ".join([*words, *page(draw, 22)]) for _ in range(2000)]  # half of the shingles are the form's
+    words = draw_page(draw, 60)
+    forms = [" ".join([*words, *draw_page(draw, 22)]) for _ in range(2000)]  # half of the shingles belong to the form
     copies = [" ".join(words)] * 2000
     counted = []
     real = candidates.find_pairs
@@ -337,30 +340,30 @@ def test_copies_and_forms_that_only_look_alike_cost_no_square_of_their_number(
     sizes = []
     for count in (500, 2000):
         started = time.monotonic()
-        found, _ = decided(tmp_path / f"{count}", [forms[:count], copies[:count]])
+        found, _ = find_kept_set(tmp_path / f"{count}", [forms[:count], copies[:count]])
         assert len(found.removed) == count - 1
         sizes.append(len(counted[-1]))
         assert time.monotonic() - started < 60
-    # four times the documents, and not sixteen times the pairs
+    # four times as many documents need less than sixteen times as many comparisons
     assert 0 < sizes[1] < 6 * sizes[0], sizes
     assert sizes[1] < 2000 * 400, sizes
 
 
-def test_versions_of_one_page_leave_one_however_many_there_are(tmp_path: Path) -> None:
+def test_of_many_versions_of_one_page_only_one_stays(tmp_path: Path) -> None:
     draw = random.Random(10)
-    words = page(draw, 300)
+    words = draw_page(draw, 300)
     texts = []
     for at in range(2000):
         changed = list(words)
         changed[at % 300] = VOCABULARY[at]
         texts.append(" ".join(changed))
-    found, _ = decided(tmp_path / "s", dealt(texts, 3, 1))
+    found, _ = find_kept_set(tmp_path / "s", deal(texts, 3, 1))
     assert len(texts) - len(found.removed) <= 2
     assert len(found.compared.pairs) < 10 * len(texts)
 
 
-def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:
-    shard = signed(tmp_path / "s", ["a b c d e f", "g h i j k l"])
+def test_a_truncated_file_is_reported(tmp_path: Path) -> None:
+    shard = write_signatures(tmp_path / "s", ["a b c d e f", "g h i j k l"])
     path = tmp_path / "s" / "key_hashes.bin"
     path.write_bytes(path.read_bytes()[:-8])
     with raises(FormatError, path, "`signatures`"):

@@ -1,4 +1,6 @@
-"""The version of a function is that of its code, of what this imports and names, and of the files that are declared."""
+"""The version of a function depends on its code, on the modules and files that the code names, and on declared
+files.
+"""
 
 import os
 import pickle
@@ -17,7 +19,7 @@ from dataprep_assets.curation.tagging import TaggingError, compute_tags
 from dataprep_assets.errors import ConfigError
 from dataprep_assets_tests.messages import raises
 
-# importing any of these would raise: nothing is executed for a version
+# importing any of these would raise, because computing a version must execute nothing
 CODE = {
     "pond/__init__.py": "raise SystemExit('executed')\n",
     "pond/taggers.py": '''
@@ -68,8 +70,8 @@ def version(**more: Any) -> str:
     return FunctionTagger(name="q", columns={"quality": "number"}, function="pond.taggers:quality", **more).version
 
 
-def edit(path: Path, change: Callable[[str], str]) -> None:
-    """Change a file; its time is another one, however coarse the clock is."""
+def edit_file(path: Path, change: Callable[[str], str]) -> None:
+    """Change a file and its modification time, however coarse the clock is."""
     before = path.stat().st_mtime_ns
     path.write_text(change(path.read_text()))
     os.utime(path, ns=(before + 1_000_000, before + 1_000_000))
@@ -88,31 +90,31 @@ FOLLOWED = [
 
 
 @pytest.mark.parametrize("name", FOLLOWED)
-def test_code_that_is_imported_is_part_of_the_version_and_its_comments_are_not(name: str, project: Path) -> None:
+def test_imported_code_is_part_of_the_version_but_its_comments_are_not(name: str, project: Path) -> None:
     before = version()
-    edit(
+    edit_file(
         project / name, lambda code: code.replace("N = 1", "N  =  1  # one").replace("Say it", "Tell it") + "\n# end\n"
     )
     assert version() == before
-    edit(project / name, lambda code: f"{code}\nL = 2\n")
+    edit_file(project / name, lambda code: f"{code}\nL = 2\n")
     assert version() != before
 
 
 @pytest.mark.parametrize("name", ["pond/blocklist.txt", "settings.json"])
 def test_files_that_the_code_names_are_part_of_the_version(name: str, project: Path) -> None:
     before = version()
-    edit(project / name, lambda text: text + " ")
+    edit_file(project / name, lambda text: text + " ")
     assert version() != before
 
 
 @pytest.mark.parametrize("name", ["pond/other.py", "pond/notes.txt", "pond/calls.txt", "pond/totals.txt"])
-def test_what_nothing_imports_or_reads_is_not(name: str, project: Path) -> None:
+def test_unused_files_are_not_part_of_the_version(name: str, project: Path) -> None:
     before = version()
-    edit(project / name, lambda text: text + "\nM = 2\n")
+    edit_file(project / name, lambda text: text + "\nM = 2\n")
     assert version() == before
 
 
-def test_a_module_is_followed_as_python_finds_it_but_not_into_what_is_installed(project: Path) -> None:
+def test_modules_are_found_like_python_does_but_installed_packages_are_not_followed(project: Path) -> None:
     assert set(ModuleCode("pond.taggers").sources) == {
         name[:-3].replace("/", ".").removesuffix(".__init__") for name in FOLLOWED
     }
@@ -123,12 +125,12 @@ def test_a_module_is_followed_as_python_finds_it_but_not_into_what_is_installed(
     assert ModuleCode("pond.none").file is None
 
 
-def test_a_declared_version_stands_for_the_code_and_declared_files_count_beside_either(project: Path) -> None:
+def test_a_declared_version_replaces_the_code_and_declared_files_always_count(project: Path) -> None:
     assert version(declared="7") == "7"
     files = (str(project / "pond" / "*.txt"),)
     for given in ({"files": files}, {"files": files, "declared": "7"}):
         before = version(**given)
-        edit(project / "pond/notes.txt", lambda text: text + ".")
+        edit_file(project / "pond/notes.txt", lambda text: text + ".")
         assert version(**given) != before
     with raises(ConfigError, "pond.taggers:quality", "files", "none.txt"):
         version(files=(str(project / "none.txt"),))
@@ -160,7 +162,7 @@ def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., F
         (tmp_path / "data" / f"{name}.txt").write_text("x")
 
     def make(source: str, **keys: Any) -> FunctionTagger:
-        package = f"brook_{abs(hash((tmp_path, source, str(keys))))}"  # Python imports a module once
+        package = f"brook_{abs(hash((tmp_path, source, str(keys))))}"  # because Python imports a module only once
         (tmp_path / package).mkdir()
         (tmp_path / package / "judge.py").write_text(source)
         said = DeclaredTagger(function=f"{package}.judge:quality", columns={"quality": "number"}, **keys)
@@ -171,7 +173,9 @@ def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., F
     return make
 
 
-def test_a_file_of_the_project_that_is_read_unsaid_is_refused_by_name(declared: Callable[..., FunctionTagger]) -> None:
+def test_a_project_file_that_is_read_without_declaration_is_refused_by_name(
+    declared: Callable[..., FunctionTagger],
+) -> None:
     source = READS.format(parts=["one", "two"], more="import json, colorsys")
     with raises(ConfigError, "judge:quality", "data/two.txt"):
         compute_tags(declared(source, files=("../data/one.txt",)), batch(), sensitive=False)
@@ -183,7 +187,7 @@ def test_a_file_of_the_project_that_is_read_unsaid_is_refused_by_name(declared: 
 @pytest.mark.parametrize(
     "raised", ["raise ValueError(str(documents['text']))", "import sys; sys.exit(str(documents['text']))"]
 )
-def test_an_exception_names_the_tagger_the_row_and_the_line_of_the_user(
+def test_an_exception_names_the_tagger_the_row_and_the_users_line(
     raised: str, sensitive: bool, declared: Callable[..., FunctionTagger]
 ) -> None:
     source = READS.format(parts=[], more=f"if 'text 1' in documents['text'].to_pylist(): {raised}")
@@ -194,7 +198,7 @@ def test_an_exception_names_the_tagger_the_row_and_the_line_of_the_user(
     assert "judge.py:9 in quality)" in said
     assert ("text 1" in said) is not sensitive
     assert len(said.splitlines()) == 1
-    # as from a worker process, or from Ray
+    # as raised by a worker process or by Ray
     copy = pickle.loads(pickle.dumps(failed.value))
     assert (str(copy), copy.at) == (said, failed.value.at)
     if sensitive:
@@ -202,7 +206,7 @@ def test_an_exception_names_the_tagger_the_row_and_the_line_of_the_user(
         assert failed.value.__cause__ is failed.value.__context__ is None
 
 
-def test_keys_that_have_no_effect_on_a_kind_are_refused() -> None:
+def test_keys_without_effect_on_a_kind_of_tagger_are_refused() -> None:
     for keys, value in (
         ({"function": "a:b", "timeout": "1h"}, "`timeout`"),
         ({"asset": ["a"], "files": ["x"]}, "`files`"),

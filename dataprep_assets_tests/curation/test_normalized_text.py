@@ -1,4 +1,4 @@
-"""No built-in tagger, and no word by which texts are compared, depends on how a text was typed."""
+"""No built-in tagger, and no word that deduplication compares, depends on how a text was typed."""
 
 import random
 import re
@@ -55,7 +55,7 @@ _LINE_ENDS = ("CRLF", "CR", "U+2028", "NEL")
 @pytest.mark.parametrize("name", list(TAGGERS))
 @settings(max_examples=25, deadline=None)
 @given(page=pages)
-def test_line_ends_white_space_and_unicode_form_change_no_column_of_a_tagger(name: str, page: str) -> None:
+def test_line_ends_white_space_and_unicode_form_change_no_tagger_column(name: str, page: str) -> None:
     tag = load_tagger(name).tag
     plain = tag([page])
     for typing, typed in TYPINGS.items():
@@ -64,12 +64,12 @@ def test_line_ends_white_space_and_unicode_form_change_no_column_of_a_tagger(nam
 
 @settings(max_examples=50, deadline=None)
 @given(page=pages, seed=st.integers(0, 1_000))
-def test_typings_together_are_normalized_away_and_a_normalized_text_stays(page: str, seed: int) -> None:
+def test_combined_typing_variants_are_normalized_and_a_normalized_text_stays(page: str, seed: int) -> None:
     plain = normalize_text(page)
     assert normalize_text(plain) == plain
     chosen = random.Random(seed).sample([name for name in TYPINGS if name not in _LINE_ENDS], 6)
     typed = page
-    # the line ends come last, because the others look for `\n`
+    # line ends come last, because the other variants search for `\n`
     for name in [*chosen, random.Random(seed).choice(_LINE_ENDS)]:
         typed = TYPINGS[name](typed)
     assert normalize_text(typed) == plain
@@ -77,13 +77,13 @@ def test_typings_together_are_normalized_away_and_a_normalized_text_stays(page: 
 
 @settings(max_examples=50, deadline=None)
 @given(page=pages)
-def test_the_words_by_which_texts_are_compared_do_not_depend_on_typing(page: str) -> None:
+def test_the_words_for_deduplication_do_not_depend_on_typing(page: str) -> None:
     assume(any(map(str.isalnum, page)))
     for typing, typed in TYPINGS.items():
         assert split_words(typed(page)) == split_words(page), typing
 
 
-def test_spelling_is_no_typing() -> None:
+def test_spelling_is_not_normalized_away() -> None:
     for text in ("می\u200cخواهم", "\U0001f469\u200d\U0001f680", "ﬁne", "Ａ", "x\n\ny", "x\ny", "x y"):
         assert normalize_text(text) == text
     assert normalize_text(" \ufeff\r\n\u200b") == ""

@@ -1,4 +1,4 @@
-"""Planted cases: built-in taggers find them in any document, their counts are what they say, and they stay the same."""
+"""Built-in taggers find planted cases in any document, count them correctly, and the cases stay the same."""
 
 import pytest
 
@@ -15,12 +15,12 @@ AROUND = [
 ]
 
 
-def test_what_has_a_truth_has_cases() -> None:
+def test_every_tagger_with_a_truth_has_cases() -> None:
     assert [name for name in TAGGERS if load_tagger(name).planted is not None] == list(WITH_CASES)
 
 
 @pytest.mark.parametrize("name", WITH_CASES)
-def test_a_tagger_finds_its_cases_and_takes_nothing_else_for_them(name: str) -> None:
+def test_a_tagger_finds_its_cases_and_no_others(name: str) -> None:
     tagger = load_tagger(name)
     assert tagger.planted is not None
     cases = list(tagger.planted())
@@ -31,7 +31,7 @@ def test_a_tagger_finds_its_cases_and_takes_nothing_else_for_them(name: str) -> 
     assert {kind: (one.recall, one.precision) for kind, one in counts.items()} == dict.fromkeys(counts, (1.0, 1.0))
 
 
-def test_recall_and_precision_are_shares_of_what_was_planted_and_of_what_was_taken() -> None:
+def test_recall_is_a_share_of_planted_cases_and_precision_of_found_ones() -> None:
     def is_found(before: dict[str, int], after: dict[str, int]) -> bool:
         return after["x"] > before["x"]
 

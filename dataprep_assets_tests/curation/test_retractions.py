@@ -1,4 +1,4 @@
-"""The retraction list: what two processes add to it at once is all on it."""
+"""The retraction list keeps everything that two processes add at the same time."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from dataprep_assets_tests import forked
 
 TRIALS, EACH = 40, 3
 
-# Both meet before each trial: a byte for the other, and one of the other's.
+# The two processes synchronize before each trial: each sends the other a byte and waits for one.
 ADDER = """
 import os, sys
 from pathlib import Path
@@ -35,7 +35,7 @@ for trial in range(int(sys.argv[4])):
 
 
 @pytest.mark.parametrize("kind", ["documents", "patients"])
-def test_what_two_processes_add_at_once_is_all_on_the_list(tmp_path: Path, kind: str) -> None:
+def test_concurrent_additions_are_all_on_the_list(tmp_path: Path, kind: str) -> None:
     for one in (0, 1):
         os.mkfifo(tmp_path / f"{one}.pipe")
     with (tmp_path / "0.out").open("wb") as first, (tmp_path / "1.out").open("wb") as second:
@@ -57,7 +57,7 @@ def test_what_two_processes_add_at_once_is_all_on_the_list(tmp_path: Path, kind:
     assert [path.name for path in tmp_path.glob(".*")] == [], "no lock is left"
 
 
-def test_what_is_on_the_list_already_needs_no_lock(tmp_path: Path) -> None:
+def test_entries_that_are_already_on_the_list_need_no_lock(tmp_path: Path) -> None:
     path, entry = tmp_path / "retracted.jsonl", Retraction(hash=f"{1:016x}", given="1")
     assert add_retractions(path, DocumentIds(), [entry]) == 1
     (tmp_path / ".retracted.jsonl.lock").symlink_to(tmp_path)

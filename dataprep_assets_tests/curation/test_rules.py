@@ -1,4 +1,6 @@
-"""The grammar of rules: what it reads is what Arrow decides, and what is no rule is refused with its place."""
+"""The grammar of filter rules: a parsed rule gives the same result in Arrow, and an invalid rule is refused with its
+position.
+"""
 
 import pyarrow as pa
 import pytest
@@ -45,7 +47,7 @@ TABLE = pa.table(
         ("true", [0, 1, 2, 3]),
     ],
 )
-def test_a_rule_matches_the_rows_of_which_it_is_true_and_null_is_neither(text: str, rows: list[int]) -> None:
+def test_a_rule_matches_the_rows_for_which_it_is_true_and_null_is_neither(text: str, rows: list[int]) -> None:
     found = match_rules(TABLE, {"r": parse_rule(text, COLUMNS, "drop.r")})["r"]
     assert found.nonzero()[0].tolist() == rows
 
@@ -93,13 +95,13 @@ def test_whole_numbers_beyond_a_float_are_compared_with_any_number() -> None:
         ("meta.score > 3", "meta.score: columns have no prefix. Write meta_score"),
     ],
 )
-def test_what_is_no_rule_is_refused_in_a_sentence_that_names_it(text: str, said: str) -> None:
+def test_an_invalid_rule_is_refused_in_a_sentence_that_names_it(text: str, said: str) -> None:
     with raises(ConfigError, "drop.r") as raised:
         parse_rule(text, COLUMNS, "drop.r")
     assert said in str(raised.value)
 
 
-def test_the_first_rule_that_drops_a_row_is_its_reason_and_what_is_kept_has_to_be_true() -> None:
+def test_the_first_rule_that_drops_a_row_is_its_reason_and_keep_rules_must_be_true() -> None:
     rules = {
         "known": (True, parse_rule("language is not null", COLUMNS, "keep.known")),
         "long": (True, parse_rule("words >= 50", COLUMNS, "keep.long")),
@@ -122,7 +124,7 @@ def test_the_first_rule_that_drops_a_row_is_its_reason_and_what_is_kept_has_to_b
         ("words < 3) or (words > 5", "at character 10"),
     ],
 )
-def test_the_place_of_a_mistake_is_counted_in_what_was_written(text: str, place: str) -> None:
+def test_the_position_of_a_mistake_refers_to_the_written_text(text: str, place: str) -> None:
     with pytest.raises(ConfigError) as raised:
         parse_rule(text, COLUMNS, "drop.r")
     assert_names(str(raised.value), place)

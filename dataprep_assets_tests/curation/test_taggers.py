@@ -1,4 +1,4 @@
-"""What the built-in taggers say of texts of which it is known."""
+"""The built-in taggers give the known values for known texts."""
 
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ from dataprep_assets.curation.tagging import TaggingError, load_tagger, write_al
 from dataprep_assets.stores.files import digest_value
 
 
-def tags(name: str, text: str) -> dict[str, Any]:
-    """The columns of a tagger for one text."""
+def tag_text(name: str, text: str) -> dict[str, Any]:
+    """Return the columns of a tagger for one text."""
     return {column: values[0] for column, values in load_tagger(name).tag([text]).items()}
 
 
 @pytest.mark.parametrize("name", list(TAGGERS))
-def test_a_tagger_gives_a_value_of_the_type_of_each_column_for_each_text_or_null(name: str) -> None:
+def test_a_tagger_returns_a_value_of_the_column_type_or_null_for_each_text(name: str) -> None:
     import pyarrow as pa
 
     tagger = load_tagger(name)
@@ -45,7 +45,7 @@ def test_a_tagger_gives_a_value_of_the_type_of_each_column_for_each_text_or_null
 
 
 def test_gopher_counts_words_symbols_bullets_and_stop_words() -> None:
-    found = tags("gopher", "- the cat, and the dog\n• 42 # ...\n— with … that\nplain")
+    found = tag_text("gopher", "- the cat, and the dog\n• 42 # ...\n— with … that\nplain")
     assert found["words"] == 9
     assert found["mean_word_length"] == pytest.approx((3 + 4 + 3 + 3 + 3 + 2 + 4 + 4 + 5) / 9)
     assert found["hashes_per_word"] == pytest.approx(1 / 15)
@@ -58,7 +58,7 @@ def test_gopher_counts_words_symbols_bullets_and_stop_words() -> None:
 
 def test_repetition_is_a_share_of_characters_lines_and_paragraphs() -> None:
     text = "a b c d e\n\na b c d e\nx"
-    found = tags("repetition", text)
+    found = tag_text("repetition", text)
     assert found["repeated_lines"] == pytest.approx(1 / 3)
     assert found["repeated_line_characters"] == pytest.approx(9 / len(text))
     assert found["repeated_paragraphs"] == 0
@@ -72,13 +72,13 @@ def test_c4_keeps_lines_that_end_a_sentence_and_counts_their_sentences() -> None
         "Home\nThis line is kept. It has two sentences.\nNo end here\nEnable JavaScript to read this page.\n"
         "See the privacy policy for more.\nA quote [12] ends here.[edit]\nTwo words.\n"
     )
-    assert tags("c4", text) == {"c4_lines": 2, "c4_sentences": 3, "lorem_ipsum": False, "curly_bracket": False}
-    assert tags("c4", "We say lorem ipsum here.")["lorem_ipsum"]
-    assert tags("c4", "if (a) { b; } is code.")["curly_bracket"]
+    assert tag_text("c4", text) == {"c4_lines": 2, "c4_sentences": 3, "lorem_ipsum": False, "curly_bracket": False}
+    assert tag_text("c4", "We say lorem ipsum here.")["lorem_ipsum"]
+    assert tag_text("c4", "if (a) { b; } is code.")["curly_bracket"]
 
 
-def test_fineweb_looks_at_lines() -> None:
-    found = tags("fineweb", "A long line that ends as a sentence does.\nshort\nshort\n\n")
+def test_fineweb_counts_by_line() -> None:
+    found = tag_text("fineweb", "A long line that ends as a sentence does.\nshort\nshort\n\n")
     assert found["punctuated_lines"] == pytest.approx(1 / 3)
     assert found["short_lines"] == pytest.approx(2 / 3)
     assert found["duplicate_line_characters"] == pytest.approx(5 / 51)
@@ -94,8 +94,8 @@ def test_fineweb_looks_at_lines() -> None:
         ("ja", "港は本日閉鎖されており、船がいつ再び出港できるかは誰にも分かりません。"),
     ],
 )
-def test_the_language_of_a_text(language: str, text: str) -> None:
-    found = tags("language", text)
+def test_the_language_of_a_text_is_found(language: str, text: str) -> None:
+    found = tag_text("language", text)
     assert found["language"] == language
     assert 0.5 < found["language_score"] <= 1
 
@@ -117,7 +117,9 @@ def made():
 """
 
 
-def test_a_function_is_there_if_the_module_has_it_at_its_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_exists_only_if_the_module_defines_it_at_the_top_level(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "judges.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -130,7 +132,7 @@ def test_a_function_is_there_if_the_module_has_it_at_its_top(tmp_path: Path, mon
         assert f"no function {name!r}" in str(absent(name))
 
 
-def test_the_order_of_columns_is_in_the_key() -> None:
+def test_the_order_of_columns_is_part_of_the_key() -> None:
     def key(*columns: str) -> list[Any]:
         named = FunctionTagger(name="one", columns=dict.fromkeys(columns, "number"), function="a:b", declared="7")
         return named.key_parts
@@ -189,18 +191,18 @@ OTHER = {
 
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in PERSONAL.items() for text in texts])
-def test_personal_data_are_found_once(kind: str, text: str) -> None:
-    assert {name: count for name, count in tags("personal", text).items() if count} == {kind: 1}
+def test_each_kind_of_personal_data_is_found_once(kind: str, text: str) -> None:
+    assert {name: count for name, count in tag_text("personal", text).items() if count} == {kind: 1}
 
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in OTHER.items() for text in texts])
-def test_what_only_looks_like_personal_data_is_not_counted(kind: str, text: str) -> None:
-    assert tags("personal", text)[kind] == 0
+def test_text_that_only_resembles_personal_data_is_not_counted(kind: str, text: str) -> None:
+    assert tag_text("personal", text)[kind] == 0
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("piece", ["+1", "0 1 ", "1 ", "a@", "1.1.", "a:", "DE12", "(", "+1((((", "1-", "4111 "])
-def test_personal_data_are_looked_for_in_time_proportional_to_the_text(piece: str) -> None:
+def test_the_search_for_personal_data_takes_linear_time(piece: str) -> None:
     text = piece * 100_000
     for find in (
         personal.find_emails,
@@ -215,8 +217,8 @@ def test_personal_data_are_looked_for_in_time_proportional_to_the_text(piece: st
 NO_UTF8 = pa.array([b"CANARY\xff"]).view(pa.string())
 
 
-def refused(table: pa.Table, folder: Path, *, sensitive: bool = False) -> TaggingError:
-    """The error of what a command wrote."""
+def find_error(table: pa.Table, folder: Path, *, sensitive: bool = False) -> TaggingError:
+    """Return the error about a command's output."""
     tagger = CommandTagger(name="theirs", columns={"q": "number"}, command=("x",), declared="1", folder=folder)
     pq.write_table(table, made := folder / "made.parquet")
     with pytest.raises(TaggingError) as raised:
@@ -245,15 +247,15 @@ def refused(table: pa.Table, folder: Path, *, sensitive: bool = False) -> Taggin
         ({"file": ["a"], "row": [1], "q": pa.array([2**31 - 1], pa.int32()).view(pa.date32())}, "'q' has text"),
     ],
 )
-def test_what_another_program_wrote_that_is_no_column_is_told(
+def test_invalid_columns_from_another_program_are_reported(
     columns: dict[str, Any], told: str, sensitive: bool, tmp_path: Path
 ) -> None:
-    error = refused(pa.table(columns), tmp_path, sensitive=sensitive)
+    error = find_error(pa.table(columns), tmp_path, sensitive=sensitive)
     assert told in str(error)
     assert "CANARY" not in str(error)
     assert error.__cause__ is None
 
 
-def test_two_columns_of_one_name_are_told(tmp_path: Path) -> None:
+def test_two_columns_with_one_name_are_reported(tmp_path: Path) -> None:
     columns = [pa.array(["a"]), pa.array([1]), pa.array([1.0]), pa.array([2.0])]
-    assert "column 'q' twice" in str(refused(pa.Table.from_arrays(columns, ["file", "row", "q", "q"]), tmp_path))
+    assert "column 'q' twice" in str(find_error(pa.Table.from_arrays(columns, ["file", "row", "q", "q"]), tmp_path))

@@ -1,1 +1,1 @@
-"""deploy/ against the real programs, as far as one machine has them."""
+"""Tests of deploy/ with the real programs, as far as one machine can run them."""

@@ -1,7 +1,8 @@
-"""A backfill of real shards on Postgres, through Dagster's own daemon, with workers, a run and the daemon killed.
+"""Run a backfill of real shards on Postgres through Dagster's own daemon, and kill workers, a run and the daemon.
 
-`python -m dataprep_assets_tests.deploy.backfill --shards 2000` runs the large one and prints what it measured; with
-`--engine ray`, its shards are tasks of a Ray cluster. `--undisturbed` kills nothing, to measure orchestration.
+`python -m dataprep_assets_tests.deploy.backfill --shards 2000` runs the large backfill and prints its measurements.
+With `--engine ray`, its shards are tasks of a Ray cluster. With `--undisturbed` nothing is killed, to measure
+orchestration.
 """
 
 import argparse
@@ -23,28 +24,28 @@ from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.orchestration.partitions import asset_key
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.resources import StorageResource, create_resources
-from dataprep_assets_tests.deploy.cluster import Cluster, cluster
-from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
-from dataprep_assets_tests.deploy.wall_time import wall_time
+from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets_tests.deploy.cluster import Cluster, run_cluster
+from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
+from dataprep_assets_tests.deploy.wall_time import measure_wall_time
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts, run_pipeline
 
 BACKFILL_TAG = "dagster/backfill"
 
 
-def key_of(running: Cluster, name: str, split: str | None = None) -> dg.AssetKey:
-    """The key of an asset of the cluster's dataset."""
+def make_key(running: Cluster, name: str, split: str | None = None) -> dg.AssetKey:
+    """Return the key of an asset of the cluster's dataset."""
     return asset_key(TokenizedCorpus(running.corpus).spec(name, split))
 
 
 def prepare(running: Cluster) -> list[str]:
-    """Materialize manifest and certificate on the cluster's instance; the partitions of `train`."""
+    """Materialize manifest and certificate on the cluster's instance, and return the partitions of `train`."""
     built = TokenizedCorpus(running.corpus).build_defs(None)  # type: ignore[arg-type]
-    resources = create_resources(StorageResource(root=str(running.root)))
+    resources = resources_of(StorageResource(root=str(running.root)))
     job = dg.Definitions.merge(built, dg.Definitions(resources=resources)).resolve_implicit_global_asset_job_def()
     with running.instance() as instance:
         job.execute_in_process(
-            asset_selection=[key_of(running, "manifest"), key_of(running, "engine_certificate")],
+            asset_selection=[make_key(running, "manifest"), make_key(running, "engine_certificate")],
             instance=instance,
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )
@@ -52,17 +53,17 @@ def prepare(running: Cluster) -> list[str]:
 
 
 def shard_keys(running: Cluster) -> list[dg.AssetKey]:
-    """What a backfill of shards materializes."""
-    return [key_of(running, name, "train") for name in ("snapshot", "token_bins")]
+    """Return the keys of the assets that a backfill of shards materializes."""
+    return [make_key(running, name, "train") for name in ("snapshot", "token_bins")]
 
 
 def committed(root: Path) -> int:
-    """Token bins that have a receipt."""
+    """Return the token bins that have a receipt."""
     return sum(1 for _ in root.glob(f"*/token_bins/*/{NAME}"))
 
 
-def run_pid(instance: dg.DagsterInstance, run_id: str) -> int | None:
-    """The process of a run, as its own log names it."""
+def read_run_pid(instance: dg.DagsterInstance, run_id: str) -> int | None:
+    """Return the id of a run's process, from the run's own log."""
     for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
         message = entry.user_message or (entry.dagster_event.message if entry.dagster_event else "") or ""
         if "Started process for run (pid: " in message:
@@ -70,17 +71,17 @@ def run_pid(instance: dg.DagsterInstance, run_id: str) -> int | None:
     return None
 
 
-def backfill_runs(instance: dg.DagsterInstance, backfill: str) -> list[dg.DagsterRun]:
-    """All runs of a backfill, retries included."""
+def find_backfill_runs(instance: dg.DagsterInstance, backfill: str) -> list[dg.DagsterRun]:
+    """Return all runs of a backfill, including retries."""
     return list(instance.get_runs(filters=dg.RunsFilter(tags={BACKFILL_TAG: backfill})))
 
 
 def kill_a_run(instance: dg.DagsterInstance, backfill: str) -> str | None:
-    """kill -9 the process of a run that is under way, the oldest, which has most left to do; its id."""
-    for run in reversed(backfill_runs(instance, backfill)):
-        if run.status == dg.DagsterRunStatus.STARTED and (pid := run_pid(instance, run.run_id)) is not None:
+    """Kill -9 the process of the oldest active run, which has the most work left, and return the run's id."""
+    for run in reversed(find_backfill_runs(instance, backfill)):
+        if run.status == dg.DagsterRunStatus.STARTED and (pid := read_run_pid(instance, run.run_id)) is not None:
             try:
-                os.kill(pid, signal.SIGSTOP)  # it cannot end between this look and the kill
+                os.kill(pid, signal.SIGSTOP)  # the run cannot end between this check and the kill
                 now = instance.get_run_by_id(run.run_id)
                 if now is None or now.is_finished:
                     os.kill(pid, signal.SIGCONT)
@@ -93,7 +94,7 @@ def kill_a_run(instance: dg.DagsterInstance, backfill: str) -> str | None:
 
 
 def differences(root: Path, other: Path) -> list[str]:
-    """Artifacts of shards whose bytes or receipts differ, or that lie about; empty when there are none."""
+    """Return the shard artifacts whose bytes or receipts differ, and leftover files; empty if there are none."""
     found = []
     for read in (data_files, receipts):
         ours, theirs = (
@@ -104,7 +105,7 @@ def differences(root: Path, other: Path) -> list[str]:
 
 
 def kill_a_ray_worker(running: Cluster) -> int | None:
-    """kill -9 a worker that holds a shard (Ray names a process after its task); its pid."""
+    """Kill -9 a worker that processes a shard (Ray names a process after its task), and return its process id."""
     for pid in running.pids():
         try:
             if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::train-"):
@@ -117,10 +118,11 @@ def kill_a_ray_worker(running: Cluster) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Killed:
-    """The damage done half-way. `detected` is from the run's kill to its failure, `retried` until its retry is at work.
+    """The effects of kills half-way through a backfill, in seconds.
 
-    `redone` counts shards that were committed when the run was killed and written again later. `ray_worker`: whether a
-    worker of Ray was killed, before the run.
+    `detected` is the time from the kill of the run to its failure, `retried` the time until its retry works. `redone`
+    counts shards that were committed when the run was killed and were written again later. `ray_worker` states whether
+    a Ray worker was killed before the run.
     """
 
     committed: int
@@ -132,9 +134,9 @@ class Killed:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What a backfill took; `at_work` and `seconds_a_run` as `wall_time.WallTime` has them.
+    """The measurements of a backfill; `at_work` and `seconds_a_run` are defined in `wall_time.WallTime`.
 
-    `differences` from the bytes and receipts of a quiet build, where something was killed.
+    If something was killed, `differences` compares bytes and receipts with those of an undisturbed build.
     """
 
     shards: int
@@ -152,8 +154,8 @@ class Measured:
     event_bytes: int
 
 
-def receipt_times(root: Path) -> dict[str, int]:
-    """Shards of token bins → when their receipt was written, in ns."""
+def read_receipt_times(root: Path) -> dict[str, int]:
+    """Return the time in ns at which the receipt of each shard's token bins was written."""
     found = {}
     for path in root.glob(f"*/token_bins/*/{NAME}"):
         with contextlib.suppress(FileNotFoundError):
@@ -162,14 +164,16 @@ def receipt_times(root: Path) -> dict[str, int]:
 
 
 def disturb(running: Cluster, instance: dg.DagsterInstance, backfill: str, engine: str, guard_seconds: float) -> Killed:
-    """Kill -9 in turn a worker of Ray, a run's process and the daemon; what was noticed when, with a new daemon up."""
+    """Kill -9 a Ray worker, a run's process and the daemon in turn, start a new daemon, and return the measured
+    times.
+    """
     if engine == RAY:
         running.wait(lambda: kill_a_ray_worker(running) is not None, guard_seconds, "a Ray worker that holds a shard")
     killed: list[str] = []
     there: dict[str, int] = {}
 
     def kill() -> bool:
-        there.update(receipt_times(running.root))
+        there.update(read_receipt_times(running.root))
         killed.extend(filter(None, [kill_a_run(instance, backfill)]))
         return bool(killed)
 
@@ -180,17 +184,18 @@ def disturb(running: Cluster, instance: dg.DagsterInstance, backfill: str, engin
         return run is not None and run.is_finished
 
     def retrying() -> bool:
-        # not STARTING: a daemon that is killed between that and the launch loses the run until its start times out
+        # not STARTING: if the daemon is killed between that state and the launch, the run is lost until its start times
+        # out
         begun = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.SUCCESS)
-        return any(r.parent_run_id == killed[0] and r.status in begun for r in backfill_runs(instance, backfill))
+        return any(r.parent_run_id == killed[0] and r.status in begun for r in find_backfill_runs(instance, backfill))
 
     detected = running.wait(failed, guard_seconds, "the killed run to be failed")
     retried = detected + running.wait(retrying, guard_seconds, "its retry")
-    # the daemon alone keeps the backfill going; what it was doing is in Postgres
+    # only the daemon keeps the backfill running; its state is in Postgres
     running.kill("daemon")
     running.start_daemon()
     running.wait(lambda: _ended(instance, backfill), guard_seconds, "the backfill")
-    now = receipt_times(running.root)
+    now = read_receipt_times(running.root)
     return Killed(
         committed=len(there),
         detected=round(detected, 1),
@@ -200,7 +205,7 @@ def disturb(running: Cluster, instance: dg.DagsterInstance, backfill: str, engin
     )
 
 
-def measured_backfill(
+def measure_backfill(
     folder: Path,
     shards: int,
     *,
@@ -210,15 +215,15 @@ def measured_backfill(
     disturbed: bool = True,
     guard_seconds: float = 600,
 ) -> Measured:
-    """Backfill a generated corpus, kill half-way what can be killed, wait for Dagster to finish, compare the bytes."""
+    """Backfill a generated corpus, kill processes half-way, wait for Dagster to finish, and compare the bytes."""
     corpus = write_corpus(folder / "corpus", files or shards, documents)
-    declaration = attributes(corpus, shards, views=[], workers=1)  # two runs share two cores
-    with cluster(folder / "cluster", declaration, ray_cpus=2 if engine == RAY else None) as running:
+    declaration = make_attributes(corpus, shards, views=[], workers=1)  # two runs share two cores
+    with run_cluster(folder / "cluster", declaration, ray_cpus=2 if engine == RAY else None) as running:
         partitions = prepare(running)
         launched, started = time.time(), time.monotonic()
         backfill = running.backfill(shard_keys(running), partitions)
         with running.instance() as instance:
-            first_run = running.wait(lambda: bool(backfill_runs(instance, backfill)), guard_seconds, "first run")
+            first_run = running.wait(lambda: bool(find_backfill_runs(instance, backfill)), guard_seconds, "first run")
             killed = None
             if disturbed:
 
@@ -232,11 +237,11 @@ def measured_backfill(
             status = instance.get_backfill(backfill)
             materialized = instance.get_materialized_partitions(shard_keys(running)[1])
             missing = sorted(set(partitions) - set(materialized))
-            runs = backfill_runs(instance, backfill)
+            runs = find_backfill_runs(instance, backfill)
             if missing or status is None or status.status.value != "COMPLETED_SUCCESS":
                 raise RuntimeError(f"{status}: {len(missing)} partitions missing, e.g. {missing[:3]}")
-            events, size = event_log_size(instance)
-            spent = wall_time(instance, [run.run_id for run in runs], launched)
+            events, size = measure_event_log(instance)
+            spent = measure_wall_time(instance, [run.run_id for run in runs], launched)
         different = None
         if disturbed:
             quiet = folder / "quiet"
@@ -270,8 +275,8 @@ def _ended(instance: dg.DagsterInstance, backfill: str) -> bool:
     )
 
 
-def event_log_size(instance: dg.DagsterInstance) -> tuple[int, int]:
-    """`(rows, bytes with indexes)` of the event log on Postgres."""
+def measure_event_log(instance: dg.DagsterInstance) -> tuple[int, int]:
+    """Return the event log's size on Postgres as `(rows, bytes including indexes)`."""
     from sqlalchemy import text
 
     with instance.event_log_storage.index_connection() as connection:  # type: ignore[attr-defined]
@@ -281,7 +286,7 @@ def event_log_size(instance: dg.DagsterInstance) -> tuple[int, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it in a temporary folder; 1 when the bytes differ."""
+    """Run the backfill in a temporary folder; return 1 if the bytes differ."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.deploy.backfill", description=__doc__)
     parser.add_argument("--shards", type=int, default=2_000)
     parser.add_argument("--files", type=int, help="source files (default: one a shard)")
@@ -289,10 +294,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", choices=[PROCESSES, RAY], default=PROCESSES)
     parser.add_argument("--undisturbed", action="store_true", help="kill nothing")
     options = parser.parse_args(arguments)
-    # a terminated bench leaves no server behind
+    # so that a terminated benchmark leaves no server behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="dataprep-backfill-") as folder:
-        measured = measured_backfill(
+        measured = measure_backfill(
             Path(folder),
             options.shards,
             files=options.files,

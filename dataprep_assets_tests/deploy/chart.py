@@ -1,7 +1,8 @@
-"""Dagster's Helm chart, rendered by helm with the values of `deploy/kubernetes`, and what the launcher makes of it.
+"""Dagster's Helm chart, rendered by helm with the values of `deploy/kubernetes`, and the Jobs that the launcher
+derives.
 
-The chart lies in `../shared/charts` (or below DATAPREP_SHARED); helm is on PATH, or where `.ci/run` puts it. Schemas of
-Kubernetes are those of the package kubernetes-validate.
+The chart is in `../shared/charts` (or below DATAPREP_SHARED); helm is on PATH or where `.ci/run` installs it. The
+Kubernetes schemas are those of the package kubernetes-validate.
 """
 
 import json
@@ -21,16 +22,16 @@ from dataprep_assets_tests.deploy.cluster import DEPLOY
 
 FOLDER = DEPLOY / "kubernetes"
 ENVIRONMENTS = {"gke-gcs": "environment-gcs", "eks-s3": "environment-eks", "r2": "environment-r2"}
-"""The places, and the manifests that are applied beside the chart in each."""
+"""The deployment places, with the manifests that are applied in addition to the chart in each."""
 PLACES = tuple(ENVIRONMENTS)
 KUBERNETES = "1.33"
 OPERATORS = {"ray.io/v1", "cloud.google.com/v1", "networking.gke.io/v1"}
-"""Kinds of operators, which no schema of Kubernetes has."""
+"""Kinds of operators, for which Kubernetes has no schema."""
 NAMESPACE = "dagster"
 
 
-def chart() -> Path:
-    """Dagster's chart; the test is skipped where it is absent."""
+def find_chart() -> Path:
+    """Return the path of Dagster's chart; skip the test if it is missing."""
     shared = Path(os.environ.get("DATAPREP_SHARED") or DEPLOY.parents[1] / "shared")
     found = sorted(shared.glob("charts/dagster-*/Chart.yaml"))
     if not found:
@@ -38,8 +39,8 @@ def chart() -> Path:
     return found[-1].parent
 
 
-def helm() -> str:
-    """The command; the test is skipped where it is absent."""
+def find_helm() -> str:
+    """Return the path of the command; skip the test if it is missing."""
     here = DEPLOY.parent / "build" / "helm" / "node_modules" / ".bin" / "helm"
     found = shutil.which("helm") or (str(here) if here.is_file() else None)
     if found is None:
@@ -49,21 +50,21 @@ def helm() -> str:
 
 @dataclass(frozen=True)
 class Rendered:
-    """All manifests of a deployment: the chart's, and those that are applied beside it."""
+    """All manifests of a deployment: those of the chart and those applied in addition."""
 
     manifests: tuple[dict[str, Any], ...]
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        """The manifest of this kind and name."""
+        """Return the manifest of this kind and name."""
         (found,) = (m for m in self.of(kind) if m["metadata"]["name"] == name)
         return found
 
     def of(self, kind: str) -> Iterator[dict[str, Any]]:
-        """The manifests of a kind."""
+        """Return the manifests of a kind."""
         return (m for m in self.manifests if m["kind"] == kind)
 
     def templates(self) -> dict[str, dict[str, Any]]:
-        """The pod templates of all Deployments, by name; each with the namespace's labels of its pods."""
+        """Return the pod templates of all Deployments, by name, with the labels of each pod's namespace."""
         return {m["metadata"]["name"]: m["spec"]["template"] for m in self.of("Deployment")}
 
     @property
@@ -86,16 +87,16 @@ class Rendered:
 
     @property
     def container_context(self) -> dict[str, Any] | None:
-        """What the code location has Dagster add to the pods of its runs; None when nothing."""
-        found = literals(self.code_location).get("DAGSTER_CLI_API_GRPC_CONTAINER_CONTEXT")
+        """The settings that the code location makes Dagster add to the pods of its runs; None if there are none."""
+        found = read_literals(self.code_location).get("DAGSTER_CLI_API_GRPC_CONTAINER_CONTEXT")
         return json.loads(found) if found else None
 
     def environment(self, container: Mapping[str, Any], secrets: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        """The variables of a container, as Kubernetes would set them.
+        """Return the variables of a container, as Kubernetes would set them.
 
         Args:
-            container: Of a pod's manifest.
-            secrets: Those made by hand, by name; one that is missing is a KeyError unless it is optional.
+            container: A container of a pod's manifest.
+            secrets: The manually created secrets, by name. A missing one raises KeyError unless it is optional.
         """
         found: dict[str, str] = {}
         for source in container.get("envFrom") or ():
@@ -114,13 +115,13 @@ class Rendered:
 
 
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where Kubernetes mounts the token of a pod's account."""
+"""The folder in which Kubernetes mounts the token of a pod's account."""
 
 
 def has_token(pod: Mapping[str, Any]) -> bool:
-    """Whether a container of the pod gets the token of its account, with which it may speak to Kubernetes' API.
+    """Return whether a container of the pod gets the token of its account, with which it can use Kubernetes' API.
 
-    None is mounted where the pod says so, nor over what a container has at that place (the admission plugin
+    No token is mounted if the pod disables it, or over an existing mount at that path (the admission plugin
     `ServiceAccount`, `mountServiceAccountToken`).
     """
     if pod.get("automountServiceAccountToken") is False:
@@ -128,33 +129,35 @@ def has_token(pod: Mapping[str, Any]) -> bool:
     return any(all(m["mountPath"] != TOKEN for m in c.get("volumeMounts") or ()) for c in pod["containers"])
 
 
-def literals(container: Mapping[str, Any]) -> dict[str, str]:
-    """The variables of a container whose values stand in its manifest; of several of a name the last, as ever."""
+def read_literals(container: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables with literal values in a container's manifest; of duplicates the last one counts, as in
+    Kubernetes.
+    """
     return {v["name"]: v["value"] for v in container.get("env") or () if "value" in v}
 
 
 @cache
 def render(place: str, *others: Path, folder: Path = FOLDER) -> Rendered:
-    """The deployment of a place, with further files of values over its own; of a project's own `folder`."""
+    """Return the rendered deployment of a place, with extra value files over its own, or of the project in `folder`."""
     files = [folder / "values.yaml", folder / f"{place}.yaml", *others]
-    command = [helm(), "template", "dagster", str(chart()), "--namespace", NAMESPACE]
+    command = [find_helm(), "template", "dagster", str(find_chart()), "--namespace", NAMESPACE]
     ended = subprocess.run([*command, *(f"--values={file}" for file in files)], capture_output=True, text=True)
     if ended.returncode:
         raise RuntimeError(f"helm: {ended.stderr}")
     beside = [(folder / f"{name}.yaml").read_text() for name in (ENVIRONMENTS[place], "network")]
     documents = [m for text in (ended.stdout, *beside) for m in yaml.safe_load_all(text) if m]
-    return Rendered(tuple(_without_nulls(m) for m in documents))
+    return Rendered(tuple(_remove_nulls(m) for m in documents))
 
 
-def _without_nulls(value: Any) -> Any:
-    """As the API server reads it: what is null is not there."""
+def _remove_nulls(value: Any) -> Any:
+    """Return the value without nulls, because the API server treats a null as missing."""
     if isinstance(value, dict):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
-    return [_without_nulls(v) for v in value] if isinstance(value, list) else value
+        return {k: _remove_nulls(v) for k, v in value.items() if v is not None}
+    return [_remove_nulls(v) for v in value] if isinstance(value, list) else value
 
 
-def kubeconfig(folder: Path, server: str = "http://127.0.0.1:1") -> Path:
-    """A file that names an API server, by default one that is not there."""
+def write_kubeconfig(folder: Path, server: str = "http://127.0.0.1:1") -> Path:
+    """Write a file that names an API server, by default one that does not exist."""
     path = folder / "kubeconfig"
     cluster = {"name": "c", "cluster": {"server": server}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
@@ -163,13 +166,13 @@ def kubeconfig(folder: Path, server: str = "http://127.0.0.1:1") -> Path:
     return path
 
 
-def run_job(rendered: Rendered, folder: Path, tags: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The Job of a run as Dagster's launcher makes it from the rendered instance and container context.
+def make_run_job(rendered: Rendered, folder: Path, tags: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the Job of a run as Dagster's launcher creates it from the rendered instance and container context.
 
     Args:
         rendered: The deployment.
-        folder: Gets the instance's dagster.yaml and a kubeconfig.
-        tags: The run's.
+        folder: The folder for the instance's dagster.yaml and a kubeconfig.
+        tags: The run's tags.
     """
     import dagster as dg
     import kubernetes
@@ -179,12 +182,12 @@ def run_job(rendered: Rendered, folder: Path, tags: Mapping[str, str] | None = N
     from dagster_k8s.job import construct_dagster_k8s_job, get_job_name_from_run_id
 
     config = yaml.safe_load(rendered.instance)["run_launcher"]["config"]
-    config |= {"load_incluster_config": False, "kubeconfig_file": str(kubeconfig(folder))}
+    config |= {"load_incluster_config": False, "kubeconfig_file": str(write_kubeconfig(folder))}
     launcher = K8sRunLauncher(**config)
     repository = RepositoryPythonOrigin(
         executable_path="python",
         code_pointer=ModuleCodePointer(rendered.code_location["args"][-1], "defs"),
-        container_image=literals(rendered.code_location)["DAGSTER_CURRENT_IMAGE"],
+        container_image=read_literals(rendered.code_location)["DAGSTER_CURRENT_IMAGE"],
         container_context=rendered.container_context,
     )
     origin = JobPythonOrigin("__ASSET_JOB", repository)

@@ -1,6 +1,6 @@
-"""What `deploy/compose` starts, as processes of one machine: Postgres, code location, daemon, webserver, and runs.
+"""The services of `deploy/compose` as processes of one machine: Postgres, code location, daemon, webserver, and runs.
 
-The instance is `deploy/compose/dagster.yaml`, word for word; commands and health checks are compose's own, but for
+The instance is `deploy/compose/dagster.yaml` unchanged. Commands and health checks are those of compose, except for
 ports and folders.
 """
 
@@ -30,7 +30,7 @@ from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.orchestration.runs.runs import POOLS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.deploy.location import DECLARATION
-from dataprep_assets_tests.deploy.postgres import binaries, postgres
+from dataprep_assets_tests.deploy.postgres import find_binaries, run_postgres
 from dataprep_assets_tests.servers import free_port, free_ports
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -53,8 +53,8 @@ mutation($params: LaunchBackfillParams!) {
 class Cluster:
     """A running deployment.
 
-    `environment` is that of its processes, `project` their working directory; `corpus` is its only dataset, where it
-    has one.
+    `environment` is the environment of its processes, `project` their working directory; `corpus` is its only dataset,
+    if it has one.
     """
 
     folder: Path
@@ -68,18 +68,18 @@ class Cluster:
 
     @property
     def root(self) -> Path:
-        """Where artifacts go."""
+        """The folder of artifacts."""
         return Path(self.environment["DATAPREP_ROOT"])
 
     @contextmanager
     def instance(self) -> Iterator[dg.DagsterInstance]:
-        """The instance, in this process."""
+        """Return the instance, opened in this process."""
         home = self.environment["DAGSTER_HOME"]
         with mock.patch.dict(os.environ, self.environment), dg.DagsterInstance.from_config(home) as instance:
             yield instance
 
     def start(self, name: str, *command: str) -> None:
-        """Start a process as a service; its output goes to a file of its name."""
+        """Start a process as a service that writes its output to a file of its name."""
         with open(self.folder / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
                 [str(SCRIPTS / command[0]), *command[1:]],
@@ -92,7 +92,7 @@ class Cluster:
             )
 
     def words(self, command: Sequence[str], **others: str) -> list[str]:
-        """A command of compose with the ports and folders of this machine, and `others` in place of some words."""
+        """Return a compose command with this machine's ports and folders, and with the replacements in `others`."""
         here = {
             "0.0.0.0": "127.0.0.1",
             "4000": str(self.code_port),
@@ -103,47 +103,47 @@ class Cluster:
         return [here.get(word, word).replace(":3000/", f":{self.web_port}/") for word in command]
 
     def start_code(self, module: str | None = None) -> None:
-        """The code location, as compose has it, or of another module."""
+        """Start the code location as compose does, or with a different module."""
         command = self.words(self.services["code_location"]["command"])
         if module is not None:
             command[command.index("-m") + 1] = module
         self.start("code", *command)
-        self.wait(lambda: _healthy(self.code_port), 180, "code location")
+        self.wait(lambda: _is_healthy(self.code_port), 180, "code location")
 
     def start_web(self) -> None:
-        """The webserver, as compose has it."""
+        """Start the webserver as compose does."""
         self.start("web", *self.words(self.services["webserver"]["command"]))
-        self.wait(lambda: serves(self.web_port), 180, "webserver")
+        self.wait(lambda: is_serving(self.web_port), 180, "webserver")
 
     def start_daemon(self) -> None:
-        """The daemon, as compose has it."""
+        """Start the daemon as compose does."""
         self.start("daemon", *self.words(self.services["daemon"]["command"]))
 
     def healthy(self, service: str) -> bool:
-        """What compose's own health check of a service says."""
+        """Return the result of compose's own health check of a service."""
         kind, *test = self.services[service]["healthcheck"]["test"]
         assert kind == "CMD"
         environment = self.environment | {
-            "PATH": f"{SCRIPTS}:{binaries()}:{os.environ['PATH']}",
+            "PATH": f"{SCRIPTS}:{find_binaries()}:{os.environ['PATH']}",
             "PGHOST": self.environment["DAGSTER_PG_HOST"],
             "PGPORT": self.environment["DAGSTER_PG_PORT"],
         }
         return subprocess.run(self.words(test), env=environment, capture_output=True, timeout=120).returncode == 0
 
     def kill(self, name: str) -> None:
-        """kill -9 a service, not its children."""
+        """Kill -9 a service without its children."""
         process = self.processes.pop(name)
         process.send_signal(signal.SIGKILL)
         process.wait()
 
     def lose(self, name: str) -> None:
-        """kill -9 a service and its children, as the end of a container does."""
+        """Kill -9 a service and its children, as the end of a container does."""
         process = self.processes.pop(name)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def graphql(self, query: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Ask the webserver; its answer's data."""
+        """Send a query to the webserver and return the data of its answer."""
         body = json.dumps({"query": query, "variables": variables or {}}).encode()
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.web_port}/graphql", body, {"Content-Type": "application/json"}
@@ -158,7 +158,7 @@ class Cluster:
     def backfill(
         self, keys: Sequence[dg.AssetKey], partitions: Sequence[str], tags: dict[str, str] | None = None
     ) -> str:
-        """Launch a backfill as the UI does; its id."""
+        """Launch a backfill as the UI does, and return its id."""
         params = {
             "assetSelection": [{"path": list(key.path)} for key in keys],
             "partitionNames": list(partitions),
@@ -171,7 +171,9 @@ class Cluster:
         return backfill
 
     def wait(self, ready: Callable[[], bool], seconds: float, what: str) -> float:
-        """Seconds until `ready`; RuntimeError with the services' last words when it takes too long."""
+        """Wait until `ready` and return the seconds; raise RuntimeError with the services' last output after
+        the limit.
+        """
         started = time.monotonic()
         while not ready():
             for name, process in self.processes.items():
@@ -183,11 +185,11 @@ class Cluster:
         return time.monotonic() - started
 
     def last_words(self) -> str:
-        """The end of every service's output."""
+        """Return the end of every service's output."""
         return "\n".join(f"--- {p.name}\n{p.read_text(errors='replace')[-1500:]}" for p in self.folder.glob("*.log"))
 
     def stop(self) -> None:
-        """End every process that was started, the runs among them: they carry this cluster's DAGSTER_HOME."""
+        """End every process that was started, including runs, which are found by this cluster's DAGSTER_HOME."""
         for process in self.processes.values():
             process.terminate()
         deadline = time.monotonic() + 5
@@ -202,7 +204,7 @@ class Cluster:
             process.wait()
 
     def pids(self) -> list[int]:
-        """Processes of this cluster, told by their environment."""
+        """Return the process ids of this cluster, identified by their environment."""
         mark = f"DAGSTER_HOME={self.environment['DAGSTER_HOME']}".encode()
         found = []
         for entry in Path("/proc").iterdir():
@@ -215,8 +217,8 @@ class Cluster:
         return found
 
 
-def serves(port: int) -> bool:
-    """Whether a webserver answers."""
+def is_serving(port: int) -> bool:
+    """Return whether a webserver answers."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=5):
             return True
@@ -225,10 +227,10 @@ def serves(port: int) -> bool:
 
 
 @contextmanager
-def ray_cluster(running: Cluster, cpus: int) -> Iterator[None]:
-    """A Ray cluster of this machine, as somebody else keeps one, that the runs of this deployment use."""
+def run_ray_cluster(running: Cluster, cpus: int) -> Iterator[None]:
+    """Run a Ray cluster on this machine, as if operated separately, for the runs of this deployment."""
     port = free_port()
-    # its sockets lie there, and a socket's path has 107 characters at most
+    # a short path, because its sockets are created there and a socket's path has at most 107 characters
     with tempfile.TemporaryDirectory(prefix="dp-ray-", ignore_cleanup_errors=True) as home:
         options = [f"--temp-dir={home}", f"--num-cpus={cpus}", "--object-store-memory=100000000"]
         options += ["--include-dashboard=false", "--disable-usage-stats", "--dashboard-agent-listen-port=0"]
@@ -236,25 +238,24 @@ def ray_cluster(running: Cluster, cpus: int) -> Iterator[None]:
         running.start(
             "ray", "ray", "start", "--head", "--block", f"--port={port}", *options, "--node-ip-address=127.0.0.1"
         )
-        running.wait(lambda: listens(port), 120, "Ray")
+        running.wait(lambda: is_listening(port), 120, "Ray")
         running.environment |= {"DATAPREP_ENGINE": "ray", "RAY_ADDRESS": f"127.0.0.1:{port}"}
         yield
 
 
-def listens(port: int) -> bool:
-    """Whether somebody listens on a port of the loopback."""
+def is_listening(port: int) -> bool:
+    """Return whether a process listens on a port of the loopback interface."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager
-def deployment(folder: Path, project: Path = DEPLOY.parent, **variables: str) -> Iterator[Cluster]:
-    """Postgres, and on it the instance of a project's `deploy/compose`; services are yet to be started.
-
-    Ended and gone afterwards.
+def create_deployment(folder: Path, project: Path = DEPLOY.parent, **variables: str) -> Iterator[Cluster]:
+    """Yield Postgres with the instance of a project's `deploy/compose`, without services; remove all of it
+    afterwards.
     """
     compose = project / "deploy" / "compose"
-    with postgres() as database:
+    with run_postgres() as database:
         home = folder / "home"
         home.mkdir(parents=True)
         shutil.copy(compose / "dagster.yaml", home)
@@ -282,30 +283,30 @@ def deployment(folder: Path, project: Path = DEPLOY.parent, **variables: str) ->
 
 
 @contextmanager
-def cluster(
+def run_cluster(
     folder: Path, attributes: dict[str, Any], *, cpu_runs: int = 2, ray_cpus: int | None = None
 ) -> Iterator[Cluster]:
-    """Everything running, `cpu_runs` runs of token bins at a time; ended and gone afterwards.
+    """Yield a running deployment with `cpu_runs` concurrent runs of token bins; remove it afterwards.
 
-    With `ray_cpus`, the shards of the runs are tasks of a Ray cluster with so many.
+    With `ray_cpus`, the shards of the runs are tasks of a Ray cluster with this number of CPUs.
     """
     folder.mkdir(parents=True, exist_ok=True)
     declaration = folder / "corpus.json"
     declaration.write_text(json.dumps(attributes))
-    with ExitStack() as stack, deployment(folder, **{DECLARATION: str(declaration)}) as running:
+    with ExitStack() as stack, create_deployment(folder, **{DECLARATION: str(declaration)}) as running:
         running.corpus = validate_declaration(CorpusDeclaration, attributes, declaration)
         with running.instance() as instance:
             for pool in POOLS.values():
                 instance.event_log_storage.set_concurrency_slots(pool, cpu_runs)
         if ray_cpus is not None:
-            stack.enter_context(ray_cluster(running, ray_cpus))
+            stack.enter_context(run_ray_cluster(running, ray_cpus))
         running.start_code("dataprep_assets_tests.deploy.location")
         running.start_web()
         running.start_daemon()
         yield running
 
 
-def _healthy(port: int) -> bool:
+def _is_healthy(port: int) -> bool:
     from dagster._grpc.client import DagsterGrpcClient
 
     return DagsterGrpcClient(port=port, host="127.0.0.1").health_check_query() == "SERVING"

@@ -1,4 +1,4 @@
-"""Dagster's own daemon over the corpora of a JSON file, on the instance of `deploy/local`."""
+"""Run Dagster's own daemon over the corpora of a JSON file, on the instance of `deploy/local`."""
 
 import os
 import shutil
@@ -13,13 +13,13 @@ from dataprep_assets_tests.servers import end
 
 
 @contextmanager
-def daemon(folder: Path, declarations: Path, root: Path) -> Iterator[Path]:
-    """A running daemon; its log, beside which is its process id.
+def run_daemon(folder: Path, declarations: Path, root: Path) -> Iterator[Path]:
+    """Run a daemon and yield the path of its log, next to the file with its process id.
 
     Args:
         folder: Gets `home`, `daemon.log` and `daemon.pid`.
         declarations: See `deploy.location`.
-        root: Where artifacts go.
+        root: The folder for artifacts.
     """
     home, log = folder / "home", folder / "daemon.log"
     home.mkdir()
@@ -30,7 +30,7 @@ def daemon(folder: Path, declarations: Path, root: Path) -> Iterator[Path]:
         "DAGSTER_HOME": str(home),
         "DATAPREP_ROOT": str(root),
         "DAGSTER_DISABLE_TELEMETRY": "yes",
-        # the tests are not installed, and the daemon stands in another folder
+        # the tests are not installed, and the daemon runs in a different folder
         "PYTHONPATH": str(DEPLOY.parent),
     }
     command = [SCRIPTS / "dagster-daemon", "run", "-m", "dataprep_assets_tests.deploy.location"]

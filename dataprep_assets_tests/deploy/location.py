@@ -1,6 +1,6 @@
-"""A code location of one corpus, declared in the JSON file that DATAPREP_TEST_CORPUS names, as `definitions.py` is.
+"""A code location with the corpus in the JSON file that DATAPREP_TEST_CORPUS names, like `definitions.py`.
 
-A list in the file declares several.
+A list in the file declares several corpora.
 """
 
 import json
@@ -19,7 +19,7 @@ DECLARATION = "DATAPREP_TEST_CORPUS"
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """The corpora bound to the resources of the environment."""
+    """Return the corpora bound to the resources of the environment."""
     path = Path(os.environ[DECLARATION])
     found = json.loads(path.read_bytes())
     corpora = [

@@ -1,4 +1,4 @@
-"""What NetworkPolicies let arrive, by the rules of networking.k8s.io/v1."""
+"""Decide which connections NetworkPolicies allow, by the rules of networking.k8s.io/v1."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,16 +7,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Pod:
-    """Who speaks or is spoken to; its namespace has the labels that Kubernetes gives each, its name alone."""
+    """A source or target of a connection; its namespace has only the label that Kubernetes sets, its name."""
 
     labels: Mapping[str, str]
     namespace: str = "dagster"
     address: str = field(default="", kw_only=True)
-    """For peers outside of the cluster."""
+    """Only for peers outside of the cluster."""
 
 
-def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether a label selector means these labels; an empty one means all."""
+def is_selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Return whether a label selector matches these labels; an empty selector matches all."""
     for key, value in (selector.get("matchLabels") or {}).items():
         if labels.get(key) != value:
             return False
@@ -28,19 +28,19 @@ def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     return True
 
 
-def arrives(policies: Iterable[Mapping[str, Any]], source: Pod, target: Pod, port: int) -> bool:
-    """Whether the target hears the source on a port: it is meant by no policy, or one of those that mean it allows it.
+def is_allowed(policies: Iterable[Mapping[str, Any]], source: Pod, target: Pod, port: int) -> bool:
+    """Return whether a connection is allowed: no policy selects the target, or one that does allows the source.
 
     Args:
-        policies: All of the target's namespace.
+        policies: All policies of the target's namespace.
         source: A pod, or an address outside.
         target: A pod.
-        port: TCP.
+        port: A TCP port.
     """
     ruling = [
         policy["spec"]
         for policy in policies
-        if "Ingress" in policy["spec"]["policyTypes"] and selects(policy["spec"]["podSelector"], target.labels)
+        if "Ingress" in policy["spec"]["policyTypes"] and is_selected(policy["spec"]["podSelector"], target.labels)
     ]
     return not ruling or any(
         _allows(rule, source, target.namespace, port) for spec in ruling for rule in spec.get("ingress") or ()
@@ -50,11 +50,11 @@ def arrives(policies: Iterable[Mapping[str, Any]], source: Pod, target: Pod, por
 def _allows(rule: Mapping[str, Any], source: Pod, namespace: str, port: int) -> bool:
     ports = [entry["port"] for entry in rule.get("ports") or ()]
     return (not ports or port in ports) and (
-        "from" not in rule or any(_is(peer, source, namespace) for peer in rule["from"])
+        "from" not in rule or any(_is_peer(peer, source, namespace) for peer in rule["from"])
     )
 
 
-def _is(peer: Mapping[str, Any], source: Pod, namespace: str) -> bool:
+def _is_peer(peer: Mapping[str, Any], source: Pod, namespace: str) -> bool:
     from ipaddress import ip_address, ip_network
 
     if "ipBlock" in peer:
@@ -63,8 +63,8 @@ def _is(peer: Mapping[str, Any], source: Pod, namespace: str) -> bool:
         return False
     if "namespaceSelector" in peer:
         named = {"kubernetes.io/metadata.name": source.namespace}
-        if not selects(peer["namespaceSelector"], named):
+        if not is_selected(peer["namespaceSelector"], named):
             return False
     elif source.namespace != namespace:
         return False
-    return selects(peer.get("podSelector", {}), source.labels)
+    return is_selected(peer.get("podSelector", {}), source.labels)

@@ -1,4 +1,4 @@
-"""A real Postgres on loopback, in a folder of its own, run by a user without rights."""
+"""A real Postgres on the loopback interface, in its own folder, run by a user without privileges."""
 
 import os
 import shutil
@@ -18,8 +18,8 @@ _NOBODY = 65534
 NAME, PASSWORD = "dagster", "only-for-tests"
 
 
-def binaries() -> Path | None:
-    """The folder of `initdb` and `postgres`; None when there is none on this machine."""
+def find_binaries() -> Path | None:
+    """Return the folder of `initdb` and `postgres`; None if this machine has none."""
     if found := shutil.which("initdb"):
         return Path(found).resolve().parent
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parent.parent.name))
@@ -27,15 +27,15 @@ def binaries() -> Path | None:
 
 
 @contextmanager
-def postgres() -> Iterator[dict[str, str]]:
-    """Start a server and make the database `dagster`; yields the variables that `deploy/compose/dagster.yaml` reads.
+def run_postgres() -> Iterator[dict[str, str]]:
+    """Start a server, create the database `dagster`, and yield the variables that `deploy/compose/dagster.yaml` reads.
 
-    Skips the test where the binaries are not installed.
+    Skips the test if the binaries are not installed.
     """
-    if (folder := binaries()) is None:
+    if (folder := find_binaries()) is None:
         pytest.skip("no Postgres: initdb is neither on PATH nor below /usr/lib/postgresql")
     identity = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
-    # not below pytest's own folders: those are closed to the server's user
+    # not below pytest's own folders, which the server's user cannot read
     with tempfile.TemporaryDirectory(prefix="dataprep-pg-", ignore_cleanup_errors=True) as home:
         data, secret = Path(home, "data"), Path(home, "password")
         secret.write_text(PASSWORD)

@@ -1,4 +1,6 @@
-"""A backfill on Postgres goes on by itself after what ran it was killed, to the bytes of a quiet build."""
+"""A backfill on Postgres resumes by itself after its processes were killed, and gives the bytes of an undisturbed
+build.
+"""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -6,24 +8,24 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.execution.pool import PROCESSES, RAY
-from dataprep_assets_tests.deploy.backfill import measured_backfill
-from dataprep_assets_tests.deploy.wall_time import covered
-from dataprep_assets_tests.fakes.eager_daemon import eager
+from dataprep_assets_tests.deploy.backfill import measure_backfill
+from dataprep_assets_tests.deploy.wall_time import measure_union
+from dataprep_assets_tests.fakes.eager_daemon import make_eager_environment
 
 pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-postgres) is not installed")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1_500)  # 120 s on a quiet machine, 320 s on a busy one
+@pytest.mark.timeout(1_500)  # 120 s on an idle machine, 320 s on a busy one
 def test_a_backfill_survives_a_killed_worker_a_killed_run_and_a_killed_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in eager(tmp_path / "eager").items():
+    for name, value in make_eager_environment(tmp_path / "eager").items():
         monkeypatch.setenv(name, value)
-    # a worker is killed on Ray alone: it takes the whole run with it elsewhere (`assets/test_killed_worker.py`)
+    # a worker is killed only on Ray: elsewhere that ends the whole run (`assets/test_killed_worker.py`)
     engine = RAY if find_spec("ray") else PROCESSES
-    # so many documents that the second half takes longer than it takes to kill three processes
-    measured = measured_backfill(tmp_path, shards=60, documents=3_000, engine=engine)
+    # enough documents that the second half takes longer than killing three processes
+    measured = measure_backfill(tmp_path, shards=60, documents=3_000, engine=engine)
     assert measured.differences == 0
     assert measured.killed is not None
     assert measured.killed.committed >= 30
@@ -32,6 +34,6 @@ def test_a_backfill_survives_a_killed_worker_a_killed_run_and_a_killed_daemon(
     assert 0 < measured.at_work < measured.seconds
 
 
-def test_time_at_work_counts_what_overlaps_once() -> None:
-    assert covered([]) == 0
-    assert covered([(1, 2), (5, 9), (0, 3), (8, 10)]) == 8
+def test_overlapping_time_at_work_counts_once() -> None:
+    assert measure_union([]) == 0
+    assert measure_union([(1, 2), (5, 9), (0, 3), (8, 10)]) == 8

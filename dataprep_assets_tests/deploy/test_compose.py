@@ -1,4 +1,4 @@
-"""The compose file is valid, publishes the proxies alone, on loopback, and gives credentials to user code alone."""
+"""The compose file is valid, publishes only the proxies, on loopback, and gives credentials only to user code."""
 
 import json
 import os
@@ -26,7 +26,7 @@ NOT_ROOT = {
     "postgres": "postgres",
     **dict.fromkeys(("code_location", "webserver", "daemon", "pools", "viewer"), "10001:10001"),
 }
-"""The proxies' image has a user of its own, as its name says."""
+"""The proxies' image has its own user, as its name indicates."""
 OF_COMPOSE = {
     "DAGSTER_PG_PASSWORD",
     "DATAPREP_TAG",
@@ -36,26 +36,26 @@ OF_COMPOSE = {
     "DATAPREP_SOURCES",
     "DATAPREP_UI_HOSTS",
 }
-"""What compose itself reads of `.env`."""
+"""Variables in `.env` that compose itself reads."""
 KEYS = {
     *("image", "restart", "init", "read_only", "tmpfs", "cap_drop", "security_opt", "environment", "networks"),
     *("volumes", "healthcheck", "build", "command", "depends_on", "ports", "profiles", "shm_size", "env_file", "user"),
 }
-"""Keys of the Compose specification that are used here; another one is a typing error until somebody looks it up."""
+"""Keys of the Compose specification that we use; an unlisted key counts as a typing error until it is looked up."""
 
 
-def example() -> dict[str, str]:
-    """The variables of env.example, those that are commented out too."""
+def read_example() -> dict[str, str]:
+    """Return the variables of env.example, including those that are commented out."""
     lines = (FOLDER / "env.example").read_text().splitlines()
     return dict(found.groups() for line in lines if (found := re.fullmatch(r"#?([A-Z][A-Z0-9_]*)=(.*)", line)))
 
 
-def test_docker_compose_accepts_it_and_env_reaches_user_code_alone(tmp_path: Path) -> None:
+def test_docker_compose_accepts_the_file_and_env_reaches_only_user_code(tmp_path: Path) -> None:
     program = shutil.which("docker-compose")
     if program is None:
         pytest.skip("no docker-compose on PATH (Debian's 1.29 needs no engine for `config`)")
     folder = Path(shutil.copytree(FOLDER, tmp_path / "deploy" / "compose"))
-    given = {name: f"value-of-{name.lower()}" for name in example() if name not in OF_COMPOSE}
+    given = {name: f"value-of-{name.lower()}" for name in read_example() if name not in OF_COMPOSE}
     command = [program, "-f", "docker-compose.yaml", "config"]
     environment = {"PATH": os.environ["PATH"]}
 
@@ -76,7 +76,7 @@ def test_docker_compose_accepts_it_and_env_reaches_user_code_alone(tmp_path: Pat
     assert without.returncode != 0, "a database without a password must not start"
 
 
-def test_the_example_names_every_variable_that_is_documented() -> None:
+def test_the_example_names_every_documented_variable() -> None:
     texts = [environment.__doc__ or "", connect.__doc__ or "", (DEPLOY.parent / "README.md").read_text()]
     texts += [path.read_text() for path in (DEPLOY / "storage").iterdir()]
     named = {
@@ -88,11 +88,12 @@ def test_the_example_names_every_variable_that_is_documented() -> None:
         if not name.startswith("_")  # the end of `…_SECRET_ACCESS_KEY`
     }
     assert len(named) > 15
-    elsewhere = {"AWS_PROFILE", "AWS_ENDPOINT_URL"}  # a file of the home directory, and DATAPREP_ENDPOINT_URL's twin
-    assert named - elsewhere <= example().keys()
+    # a file of the home directory, and an alternative to DATAPREP_ENDPOINT_URL
+    elsewhere = {"AWS_PROFILE", "AWS_ENDPOINT_URL"}
+    assert named - elsewhere <= read_example().keys()
 
 
-def test_every_service_is_whole() -> None:
+def test_every_service_is_complete() -> None:
     for name, service in SERVICES.items():
         assert service.keys() <= KEYS, name
         assert service["image"], name
@@ -112,7 +113,7 @@ def _conditions(service: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, how["condition"]) for name, how in wanted.items()]
 
 
-def test_the_proxies_alone_are_published_and_on_loopback() -> None:
+def test_only_the_proxies_are_published_and_only_on_loopback() -> None:
     assert {name for name, service in SERVICES.items() if "ports" in service} == PROXIES
     for name in PROXIES:
         (port,) = SERVICES[name]["ports"]
@@ -121,8 +122,8 @@ def test_the_proxies_alone_are_published_and_on_loopback() -> None:
     assert SERVICES["postgres"]["networks"] == ["records"]
 
 
-def test_user_code_is_reached_by_webservers_daemon_and_pools_alone() -> None:
-    """Its gRPC runs what it is asked to, and asks for no password."""
+def test_only_webservers_daemon_and_pools_can_reach_user_code() -> None:
+    """Its gRPC server executes every request without a password."""
     assert {name for name, service in SERVICES.items() if "code" in service["networks"]} == OURS
     reached = set(SERVICES["code_location"]["networks"])
     assert {name for name, service in SERVICES.items() if reached & set(service["networks"])} == OURS | {"postgres"}
@@ -134,12 +135,12 @@ def test_every_webserver_is_behind_the_guard() -> None:
         assert SERVICES[name]["command"][:3] == ["python", "-m", "dataprep_assets.webserver"]
         assert SERVICES[name]["environment"]["DATAPREP_UI_HOSTS"] == "${DATAPREP_UI_HOSTS:-}"
         assert SERVICES[name]["environment"].items() >= COMPOSE["x-dagster"]["environment"].items()
-    # whose chart has its own command
+    # the Helm chart of Kubernetes has its own command
     assert "exec /opt/venv/bin/python -m dataprep_assets.webserver" in (FOLDER / "dagster-webserver").read_text()
-    assert image_environment()["PATH"].startswith("/opt/guard:")
+    assert read_image_environment()["PATH"].startswith("/opt/guard:")
 
 
-def test_credentials_stand_in_no_file() -> None:
+def test_no_file_contains_credentials() -> None:
     assert [name for name, service in SERVICES.items() if "env_file" in service] == ["code_location"]
     ignored = (DEPLOY.parent / ".gitignore").read_text().splitlines()
     assert {"deploy/compose/.env", "deploy/compose/proxy/htpasswd"} <= set(ignored)
@@ -152,7 +153,7 @@ def test_credentials_stand_in_no_file() -> None:
                 assert value == "" or value.startswith(("${", "{env:")), f"{path.name}: {key}"
 
 
-def test_containers_of_ours_have_no_rights_they_do_not_use() -> None:
+def test_our_containers_have_no_unused_privileges() -> None:
     assert {name: service["user"] for name, service in SERVICES.items() if "user" in service} == NOT_ROOT
     assert {service["image"].split(":")[0] for name, service in SERVICES.items() if name not in NOT_ROOT} == {
         "nginxinc/nginx-unprivileged"
@@ -169,7 +170,7 @@ def test_containers_of_ours_have_no_rights_they_do_not_use() -> None:
     assert re.findall(r"^FROM (\S+)", dockerfile, re.M) == ["${BASE}", "${BASE}"]
 
 
-def test_images_of_others_are_named_by_their_digests() -> None:
+def test_third_party_images_are_pinned_by_digest() -> None:
     (base,) = re.findall(r"^ARG BASE=(.+)$", (FOLDER / "Dockerfile").read_text(), re.M)
     proxies = re.findall(r"image: (nginx.+)$", (DEPLOY / "kubernetes" / "environment-r2.yaml").read_text(), re.M)
     images = {service["image"] for service in SERVICES.values() if not service["image"].startswith("dataprep-assets:")}
@@ -178,7 +179,7 @@ def test_images_of_others_are_named_by_their_digests() -> None:
         assert re.fullmatch(r"[a-z/-]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
 
 
-def test_what_the_image_copies_is_there_and_let_through() -> None:
+def test_files_that_the_image_copies_exist_and_are_not_ignored() -> None:
     root = DEPLOY.parent
     allowed = {line[1:] for line in (FOLDER / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
     copied = re.findall(r"^COPY (?!--from)(?:--\S+ )?(.+) \S+$", (FOLDER / "Dockerfile").read_text(), re.M)
@@ -189,18 +190,18 @@ def test_what_the_image_copies_is_there_and_let_through() -> None:
         assert source in allowed, source
 
 
-def test_every_service_that_stays_has_a_health_check() -> None:
+def test_every_long_running_service_has_a_health_check() -> None:
     assert {name for name, service in SERVICES.items() if "healthcheck" not in service} == {"pools"}
 
 
-def test_every_pool_of_the_assets_is_limited_before_the_first_run() -> None:
+def test_every_asset_pool_is_limited_before_the_first_run() -> None:
     shell, option, script = SERVICES["pools"]["command"]
     assert (shell, option) == ("sh", "-ec")
     limited = re.findall(r"^dagster instance concurrency set (\w+) \d+$", script, re.M)
     assert sorted(limited) == sorted(POOLS.values())
 
 
-def test_the_location_has_one_name_everywhere() -> None:
+def test_the_code_location_has_one_name_everywhere() -> None:
     root = DEPLOY.parent
     (compose,) = yaml.safe_load((FOLDER / "workspace.yaml").read_text())["load_from"]
     (plain,) = yaml.safe_load((root / "workspace.yaml").read_text())["load_from"]
@@ -212,35 +213,35 @@ def test_the_location_has_one_name_everywhere() -> None:
     assert json.loads(of_image) == command
 
 
-def image_environment() -> dict[str, str]:
-    """The variables of the image."""
+def read_image_environment() -> dict[str, str]:
+    """Return the variables that the image sets."""
     found = re.search(r"^ENV PATH=(?:.*\\\n)*.*", (FOLDER / "Dockerfile").read_text(), re.M)
     assert found is not None
     return dict(re.findall(r"(\w+)=(\S+)", found[0]))
 
 
-def test_a_bucket_has_the_prefix_that_was_given_and_no_folder_of_the_image(tmp_path: Path) -> None:
+def test_a_bucket_has_the_given_prefix_and_no_folder_of_the_image(tmp_path: Path) -> None:
     pytest.importorskip("dagster_aws")
     bucket = {"DATAPREP_STORAGE": "r2", "R2_DATASET_BUCKET_NAME": "b", "R2_DATASET_ACCOUNT_ID": "a" * 32}
     keys = {"R2_DATASET_WRITE_ACCESS_KEY_ID": "k", "R2_DATASET_WRITE_SECRET_ACCESS_KEY": "s"}
     wanted = {"": "", "corpora/a": "corpora/a"}
     for given, prefix in wanted.items():
-        variables = image_environment() | bucket | keys | {"DATASET_BINS_PATH": given, "DATAPREP_ROOT": ""}
+        variables = read_image_environment() | bucket | keys | {"DATASET_BINS_PATH": given, "DATAPREP_ROOT": ""}
         assert environment.build_storage(tmp_path, variables).model_dump()["prefix"] == prefix
 
 
-def test_artifacts_and_copies_of_the_image_lie_on_the_volume(tmp_path: Path) -> None:
+def test_artifacts_and_copies_of_the_image_are_on_the_volume(tmp_path: Path) -> None:
     link, place = re.findall(r"^RUN ln -s (\S+) /opt/dataprep/(\S+)$", (FOLDER / "Dockerfile").read_text(), re.M)[0]
     assert "data:" + link in SERVICES["code_location"]["volumes"]
     (tmp_path / "data").mkdir()
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / place).symlink_to(tmp_path / "data")
-    storage = environment.build_storage(tmp_path / "project", image_environment())
+    storage = environment.build_storage(tmp_path / "project", read_image_environment())
     assert Path(storage.root).resolve() == tmp_path / "data" / "artifacts"
     assert Path(storage.cache or "").resolve() == tmp_path / "data" / "cache"
 
 
-def test_only_the_second_webserver_is_read_only_and_reports_are_closed_to_viewers() -> None:
+def test_only_the_second_webserver_is_read_only_and_viewers_cannot_report() -> None:
     assert "--read-only" in SERVICES["viewer"]["command"]
     assert "--read-only" not in SERVICES["webserver"]["command"]
     assert SERVICES["viewer"]["profiles"] == SERVICES["viewers_proxy"]["profiles"] == ["viewers"]

@@ -1,4 +1,4 @@
-"""Every dagster.yaml of deploy/ is an instance that starts, with the limits that the assets' pools need."""
+"""Every dagster.yaml in deploy/ starts as an instance with the limits that the assets' pools need."""
 
 import os
 import shutil
@@ -19,8 +19,8 @@ from dataprep_assets.orchestration.runs.planning import add_planning
 from dataprep_assets.orchestration.runs.runs import POOLS, end_lost_runs, limit_pools
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.deploy.cluster import DEPLOY
-from dataprep_assets_tests.deploy.postgres import postgres
-from dataprep_assets_tests.orchestration.notice_board import notice_board
+from dataprep_assets_tests.deploy.postgres import run_postgres
+from dataprep_assets_tests.orchestration.notice_board import make_notice_board
 from dataprep_assets_tests.project import project, sample_attributes
 from dataprep_assets_tests.servers import wait_until
 
@@ -28,8 +28,8 @@ ENDLESS = ("-m", "dataprep_assets_tests.orchestration.endless_run")
 
 
 @contextmanager
-def instance(name: str, home: Path, environment: dict[str, str]) -> Iterator[dg.DagsterInstance]:
-    """The instance of `deploy/<name>/dagster.yaml` in a home of its own."""
+def open_instance(name: str, home: Path, environment: dict[str, str]) -> Iterator[dg.DagsterInstance]:
+    """Return the instance of `deploy/<name>/dagster.yaml` in its own home."""
     home.mkdir()
     shutil.copy(DEPLOY / name / "dagster.yaml", home)
     places = {"DAGSTER_HOME": str(home)}
@@ -41,13 +41,13 @@ def instance(name: str, home: Path, environment: dict[str, str]) -> Iterator[dg.
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-postgres) is not installed")
     folder = tmp_path_factory.mktemp("compose")
-    with postgres() as environment:
+    with run_postgres() as environment:
         places = {"DAGSTER_COMPUTE_LOGS": str(folder / "logs"), "DAGSTER_LOCAL_STORAGE": str(folder / "storage")}
         yield environment | places
 
 
-def test_the_local_instance_recovers_and_limits(tmp_path: Path) -> None:
-    with instance("local", tmp_path / "home", {}) as found:
+def test_the_local_instance_recovers_and_limits_runs(tmp_path: Path) -> None:
+    with open_instance("local", tmp_path / "home", {}) as found:
         assert found.run_monitoring_enabled
         assert found.run_monitoring_settings["free_slots_after_run_end_seconds"] > 0
         assert found.run_retries_max_retries == 2
@@ -56,10 +56,10 @@ def test_the_local_instance_recovers_and_limits(tmp_path: Path) -> None:
         assert not found.telemetry_enabled
 
 
-def test_the_team_instance_is_on_postgres_and_recovers_from_crashes_alone(
+def test_the_team_instance_is_on_postgres_and_recovers_only_from_crashes(
     tmp_path: Path, database: dict[str, str]
 ) -> None:
-    with instance("compose", tmp_path / "home", database) as found:
+    with open_instance("compose", tmp_path / "home", database) as found:
         assert type(found.event_log_storage).__name__ == "PostgresEventLogStorage"
         assert type(found.run_storage).__name__ == "PostgresRunStorage"
         assert type(found.run_coordinator).__name__ == "QueuedRunCoordinator"
@@ -74,8 +74,8 @@ def test_the_team_instance_is_on_postgres_and_recovers_from_crashes_alone(
         assert found.get_run_by_id(run.run_id) is not None
 
 
-def started_at_once(instance: dg.DagsterInstance, pool: str) -> int:
-    """How many of three runs of a pool, which wait in the queue, Dagster's daemon would start now."""
+def count_started(instance: dg.DagsterInstance, pool: str) -> int:
+    """Return how many of three queued runs of a pool Dagster's daemon would start now."""
 
     @dg.op(pool=pool)
     def work() -> None: ...
@@ -91,7 +91,7 @@ def started_at_once(instance: dg.DagsterInstance, pool: str) -> int:
     return len(daemon._get_runs_to_dequeue(instance, instance.get_concurrency_config(), None))
 
 
-def test_a_pool_of_one_holds_for_the_first_runs_of_a_fresh_home(
+def test_a_pool_limit_of_one_holds_for_the_first_runs_in_a_fresh_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
@@ -99,24 +99,26 @@ def test_a_pool_of_one_holds_for_the_first_runs_of_a_fresh_home(
         assert {pool.name: pool.limit for pool in found.event_log_storage.get_pool_limits()} == dict.fromkeys(
             POOLS.values(), 1
         )
-        assert started_at_once(found, POOLS["cpu"]) == 1
+        assert count_started(found, POOLS["cpu"]) == 1
         found.event_log_storage.set_concurrency_slots(POOLS["network"], 5)
     with open_project().instance() as found:
         assert found.event_log_storage.get_concurrency_info(POOLS["network"]).slot_count == 5, "an operator's stays"
 
 
-def test_a_pool_of_one_holds_for_the_first_runs_on_a_fresh_postgres(tmp_path: Path, database: dict[str, str]) -> None:
-    with instance("compose", tmp_path / "home", database) as found:
-        for pool in POOLS.values():  # as the service `pools` does, whose very words `test_services` runs
+def test_a_pool_limit_of_one_holds_for_the_first_runs_on_a_fresh_postgres(
+    tmp_path: Path, database: dict[str, str]
+) -> None:
+    with open_instance("compose", tmp_path / "home", database) as found:
+        for pool in POOLS.values():  # like the service `pools`, whose exact command `test_services` runs
             found.event_log_storage.set_concurrency_slots(pool, 1)
-        assert started_at_once(found, POOLS["cpu"]) == 1
+        assert count_started(found, POOLS["cpu"]) == 1
 
 
-def test_a_command_that_is_killed_holds_up_nothing_and_its_run_is_ended(tmp_path: Path) -> None:
-    """Dagster watches the processes of its own launcher, and a command's run is of none."""
-    with notice_board(tmp_path) as board:
+def test_the_run_of_a_killed_command_is_ended_and_blocks_nothing(tmp_path: Path) -> None:
+    """Dagster watches only the processes of its own launcher, and a command's run belongs to none."""
+    with make_notice_board(tmp_path) as board:
         repository = add_planning(board.definitions).get_repository_def()
-    with instance("local", tmp_path / "home", {}) as found:
+    with open_instance("local", tmp_path / "home", {}) as found:
         limit_pools(found)
         environment = {**os.environ, "DAGSTER_HOME": str(tmp_path / "home")}
         running = forked.start([*ENDLESS, str(tmp_path)], env=environment)
@@ -125,7 +127,7 @@ def test_a_command_that_is_killed_holds_up_nothing_and_its_run_is_ended(tmp_path
             (run,) = found.get_runs()
             assert end_lost_runs(found) == [], "it is at work"
             assert describe_run_in_progress(found, "notices") == f"run {run.run_id[:8]} of notices is started"
-            assert started_at_once(found, POOLS["network"]) == 0, "it has the pool"
+            assert count_started(found, POOLS["network"]) == 0, "it has the pool"
         finally:
             running.kill()
             running.wait()
@@ -136,12 +138,12 @@ def test_a_command_that_is_killed_holds_up_nothing_and_its_run_is_ended(tmp_path
         (failure,) = found.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
         assert "was killed" in (failure.get_dagster_event().message or "")
         assert describe_run_in_progress(found, "notices") is None
-        assert started_at_once(found, POOLS["network"]) == 1
+        assert count_started(found, POOLS["network"]) == 1
         assert end_lost_runs(found) == []
         assert list((tmp_path / "home").rglob("dataprep_runs/*")) == []
 
 
-def test_the_pools_are_those_of_the_assets(tmp_path: Path) -> None:
+def test_the_limited_pools_are_the_assets_pools(tmp_path: Path) -> None:
     with project(sample_attributes(), tmp_path / "project") as made:
         pools = {
             node.pool for node in made.definitions.resolve_all_job_defs()[0].all_node_defs if hasattr(node, "pool")
@@ -149,6 +151,6 @@ def test_the_pools_are_those_of_the_assets(tmp_path: Path) -> None:
     assert set(POOLS.values()) <= pools
 
 
-def test_a_run_has_no_process_a_step_that_could_outlive_it() -> None:
+def test_a_run_starts_no_process_per_step_that_could_outlive_it() -> None:
     job = defs().resolve_implicit_global_asset_job_def()
     assert job.executor_def is dg.in_process_executor

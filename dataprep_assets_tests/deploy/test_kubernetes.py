@@ -1,4 +1,6 @@
-"""What the chart makes of our values: helm renders it, Dagster's launcher makes a run's Job of it, schemas judge it."""
+"""The chart with our values: helm renders it, Dagster's launcher creates a run's Job from it, and schemas validate
+both.
+"""
 
 import copy
 import json
@@ -26,13 +28,13 @@ from dataprep_assets_tests.deploy.chart import (
     OPERATORS,
     PLACES,
     Rendered,
-    chart,
+    find_chart,
     has_token,
-    literals,
+    make_run_job,
+    read_literals,
     render,
-    run_job,
 )
-from dataprep_assets_tests.deploy.network import Pod, arrives
+from dataprep_assets_tests.deploy.network import Pod, is_allowed
 from dataprep_assets_tests.fakes.places import Places
 
 pytest.importorskip("dagster_k8s", reason="the extra `k8s` is not installed")
@@ -41,55 +43,55 @@ validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-valida
 RAY = DEPLOY / "ray" / "raycluster.yaml"
 CREDENTIALS = {"secretRef": {"name": "dataprep-credentials"}}
 WITHOUT_DEFAULTS = {"apiVersion", "retryOnAssetOrOpFailure", "cancelTimeoutSeconds", "customRunCoordinator"}
-"""Keys that the chart's templates read and its values leave out."""
+"""Keys that the chart's templates read although its values omit them."""
 WORDS = ("password", "secret", "token", "access_key")
 
 
 @pytest.fixture(params=PLACES)
 def deployment(request: pytest.FixtureRequest) -> Rendered:
-    """All manifests of a place."""
+    """Return all manifests of a place."""
     return render(request.param)
 
 
 @pytest.fixture
 def job(deployment: Rendered, tmp_path: Path) -> dict[str, Any]:
-    """The Job of one of its runs."""
-    return run_job(deployment, tmp_path)
+    """Return the Job of one of its runs."""
+    return make_run_job(deployment, tmp_path)
 
 
-def ray() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The Ray cluster and its NetworkPolicy."""
+def read_ray() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the Ray cluster and its NetworkPolicy."""
     cluster, policy = yaml.safe_load_all(RAY.read_text())
     return cluster, policy
 
 
-def ray_templates() -> dict[str, dict[str, Any]]:
-    """The pods of the Ray cluster, by group."""
-    spec = ray()[0]["spec"]
+def read_ray_templates() -> dict[str, dict[str, Any]]:
+    """Return the pods of the Ray cluster, by group."""
+    spec = read_ray()[0]["spec"]
     return {"head": spec["headGroupSpec"]["template"]} | {
         g["groupName"]: g["template"] for g in spec["workerGroupSpecs"]
     }
 
 
-def at(values: Any, path: str) -> Any:
-    """What lies below a dotted path; None where there is nothing."""
+def find_value(values: Any, path: str) -> Any:
+    """Return the value below a dotted path; None if there is none."""
     for step in filter(None, path.split(".")):
         values = (values or {}).get(step)
     return values
 
 
-def unknown_keys(values: Mapping[str, Any], defaults: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Keys that are set and that the chart has no default for; a default that is empty takes any."""
+def find_unknown_keys(values: Mapping[str, Any], defaults: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Return the set keys for which the chart has no default; an empty default accepts any key."""
     for key, value in values.items():
         default = defaults.get(key)
         if key not in defaults and key not in WITHOUT_DEFAULTS:
             yield f"{path}{key}"
         elif isinstance(value, dict) and isinstance(default, dict) and default:
-            yield from unknown_keys(value, default, f"{path}{key}.")
+            yield from find_unknown_keys(value, default, f"{path}{key}.")
 
 
-def misdeeds(pod: Mapping[str, Any]) -> list[str]:
-    """What the restricted profile of Pod Security Standards refuses in a pod, and roots that can be written to."""
+def find_violations(pod: Mapping[str, Any]) -> list[str]:
+    """Return the violations of the restricted Pod Security profile in a pod, and writable root file systems."""
     found = []
     above = pod.get("securityContext") or {}
     if above.get("seccompProfile", {}).get("type") != "RuntimeDefault":
@@ -114,15 +116,15 @@ def misdeeds(pod: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_every_key_is_one_that_the_chart_has(place: str) -> None:
-    defaults = yaml.safe_load((chart() / "values.yaml").read_text())
-    user_code = yaml.safe_load((chart() / "charts" / "dagster-user-deployments" / "values.yaml").read_text())
+def test_the_chart_has_every_key_that_we_set(place: str) -> None:
+    defaults = yaml.safe_load((find_chart() / "values.yaml").read_text())
+    user_code = yaml.safe_load((find_chart() / "charts" / "dagster-user-deployments" / "values.yaml").read_text())
     defaults["dagster-user-deployments"] |= user_code
     (an_example,) = user_code["deployments"]
     for name in ("values", place):
         values = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
-        assert list(unknown_keys(values, defaults)) == []
-        for deployment in at(values, "dagster-user-deployments.deployments") or ():
+        assert list(find_unknown_keys(values, defaults)) == []
+        for deployment in find_value(values, "dagster-user-deployments.deployments") or ():
             assert set(deployment) <= {*an_example, "resources", "podSecurityContext", "securityContext"}
 
 
@@ -145,13 +147,15 @@ def test_a_run_has_the_cores_and_memory_of_a_batch(deployment: Rendered, job: di
         assert (requests.pop("ephemeral-storage"), limits.pop("ephemeral-storage")) == ("100Gi", "200Gi")
     assert (requests["cpu"], requests["memory"]) == ("8", "8Gi")
     assert limits["memory"] == "12Gi"
-    assert literals(container)["DATAPREP_WORKERS"] == container["resources"]["requests"]["cpu"]
+    assert read_literals(container)["DATAPREP_WORKERS"] == container["resources"]["requests"]["cpu"]
     assert deployment.code_location["resources"]["requests"]["cpu"] == "250m"
     assert job["spec"]["template"]["spec"]["nodeSelector"]
     assert job["spec"]["ttlSecondsAfterFinished"] == 3600
 
 
-def test_a_run_has_what_the_code_location_has_beside_its_size(deployment: Rendered, job: dict[str, Any]) -> None:
+def test_a_run_has_the_settings_of_the_code_location_and_its_own_size(
+    deployment: Rendered, job: dict[str, Any]
+) -> None:
     (container,), location = job["spec"]["template"]["spec"]["containers"], deployment.code_location
     assert container["image"] == location["image"]
     code = deployment.code["spec"]
@@ -159,8 +163,8 @@ def test_a_run_has_what_the_code_location_has_beside_its_size(deployment: Render
     assert {"configMapRef": {"name": "dataprep-environment"}} in container["envFrom"]
     for source in container["envFrom"]:
         assert source in location["envFrom"]
-    theirs = literals(location)
-    assert {k: v for k, v in literals(container).items() if k in theirs} == {
+    theirs = read_literals(location)
+    assert {k: v for k, v in read_literals(container).items() if k in theirs} == {
         k: v for k, v in theirs.items() if k != "DAGSTER_CURRENT_IMAGE"
     }
     mounts = {m["mountPath"] for m in container["volumeMounts"]}
@@ -174,18 +178,18 @@ def test_a_run_has_what_the_code_location_has_beside_its_size(deployment: Render
 @pytest.mark.parametrize("name", ["snapshot", "token_bins", "combined_bins"])
 def test_a_tag_gives_one_backfill_other_resources(name: str, tmp_path: Path) -> None:
     tags = yaml.safe_load((FOLDER / "run-tags.yaml").read_text())
-    job = run_job(render("r2"), tmp_path, {"dagster-k8s/config": json.dumps(tags[name])})
+    job = make_run_job(render("r2"), tmp_path, {"dagster-k8s/config": json.dumps(tags[name])})
     validator.validate(job, KUBERNETES, strict=True)
     (container,) = job["spec"]["template"]["spec"]["containers"]
     wanted = tags[name]["container_config"]["resources"]
     for kind in ("requests", "limits"):
         assert container["resources"][kind] | wanted[kind] == container["resources"][kind]
     if tags[name]["container_config"].get("env"):
-        assert literals(container)["DATAPREP_WORKERS"] == wanted["requests"]["cpu"]
-    assert misdeeds(job["spec"]["template"]["spec"]) == []
+        assert read_literals(container)["DATAPREP_WORKERS"] == wanted["requests"]["cpu"]
+    assert find_violations(job["spec"]["template"]["spec"]) == []
 
 
-def test_every_pod_that_touches_the_bucket_may(deployment: Rendered, job: dict[str, Any], request: Any) -> None:
+def test_every_pod_that_uses_the_bucket_has_access(deployment: Rendered, job: dict[str, Any], request: Any) -> None:
     templates = deployment.templates()
     pods = [
         job["spec"]["template"]["spec"],
@@ -194,7 +198,7 @@ def test_every_pod_that_touches_the_bucket_may(deployment: Rendered, job: dict[s
     ]
     identities = {"gke-gcs": "iam.gke.io/gcp-service-account", "eks-s3": "eks.amazonaws.com/role-arn"}
     (place,) = (name for name in PLACES if name in request.node.name)
-    for pod in (*pods, ray_templates()["shards"]["spec"]):
+    for pod in (*pods, read_ray_templates()["shards"]["spec"]):
         account = deployment.get("ServiceAccount", pod["serviceAccountName"])
         if place in identities:
             identity = account["metadata"]["annotations"][identities[place]].removeprefix("arn:aws:iam::ACCOUNT:role/")
@@ -205,7 +209,7 @@ def test_every_pod_that_touches_the_bucket_may(deployment: Rendered, job: dict[s
         assert {"secretRef": {"name": "dagster-logs"}} in pods[2]["containers"][0]["envFrom"]
 
 
-def test_the_daemon_alone_may_make_pods(deployment: Rendered, job: dict[str, Any]) -> None:
+def test_only_the_daemon_may_create_pods(deployment: Rendered, job: dict[str, Any]) -> None:
     bound = {s["name"] for binding in deployment.of("RoleBinding") for s in binding["subjects"]}
     assert bound == {"dagster"}
     assert deployment.templates()["dagster-daemon"]["spec"]["serviceAccountName"] == "dagster"
@@ -218,7 +222,7 @@ def test_the_daemon_alone_may_make_pods(deployment: Rendered, job: dict[str, Any
     assert {"create", "delete", "get"} <= verbs["jobs"]
 
 
-def test_probes_ask_the_port_that_is_served(deployment: Rendered) -> None:
+def test_probes_use_the_served_port(deployment: Rendered) -> None:
     (web,) = deployment.templates()["dagster-webserver"]["spec"]["containers"]
     served = int(web["command"][-1].partition(" -p ")[2].split()[0])
     assert {p["containerPort"] for p in web["ports"]} == {served}
@@ -234,37 +238,37 @@ def test_probes_ask_the_port_that_is_served(deployment: Rendered) -> None:
     assert [str(server["port"]), *(str(p["port"]) for p in service["spec"]["ports"])] == [grpc, grpc]
 
 
-def test_no_pod_is_root_or_writes_to_its_image(deployment: Rendered, job: dict[str, Any]) -> None:
+def test_no_pod_runs_as_root_or_writes_to_its_image(deployment: Rendered, job: dict[str, Any]) -> None:
     pods = {name: template["spec"] for name, template in deployment.templates().items()}
     pods |= {"run": job["spec"]["template"]["spec"]}
-    pods |= {f"ray {name}": template["spec"] for name, template in ray_templates().items()}
-    assert {name: found for name, pod in pods.items() if (found := misdeeds(pod))} == {}
+    pods |= {f"ray {name}": template["spec"] for name, template in read_ray_templates().items()}
+    assert {name: found for name, pod in pods.items() if (found := find_violations(pod))} == {}
 
 
-def test_the_token_of_its_account_has_who_makes_pods_alone(deployment: Rendered, job: dict[str, Any]) -> None:
+def test_only_pods_that_create_pods_have_the_token_of_their_account(deployment: Rendered, job: dict[str, Any]) -> None:
     pods = {name: template["spec"] for name, template in deployment.templates().items()}
     pods |= {"run": job["spec"]["template"]["spec"]}
     assert {name for name, pod in pods.items() if has_token(pod)} == {"dagster-daemon", "dagster-webserver"}
     for account in deployment.of("ServiceAccount"):
         assert account["automountServiceAccountToken"] is False, "a pod that says nothing gets none, as Ray's workers"
-    assert "automountServiceAccountToken" not in ray_templates()["shards"]["spec"]
+    assert "automountServiceAccountToken" not in read_ray_templates()["shards"]["spec"]
     code = copy.deepcopy(pods["dagster-dagster-user-deployments-dataprep-assets"])
     code["containers"][0]["volumeMounts"].pop()
     assert has_token(code), "the chart mounts it where nothing else is"
 
 
-def test_the_guard_answers_to_the_names_that_lead_to_it(deployment: Rendered) -> None:
+def test_the_guard_accepts_the_host_names_that_lead_to_it(deployment: Rendered) -> None:
     (web,) = deployment.templates()["dagster-webserver"]["spec"]["containers"]
     (ingress,) = deployment.of("Ingress")
     named = {rule["host"] for rule in ingress["spec"]["rules"]}
-    assert named <= set(list_hosts(literals(web)))
+    assert named <= set(list_hosts(read_literals(web)))
     for name in named:
         scope = {"type": "http", "method": "GET", "path": "/runs", "headers": [(b"host", name.encode())]}
-        assert explain_refusal(scope, list_hosts(literals(web))) is None
+        assert explain_refusal(scope, list_hosts(read_literals(web))) is None
         assert explain_refusal(scope, list_hosts({})) is not None, "without the variable, no one would see a page"
 
 
-def test_logs_on_their_way_lie_on_a_volume(deployment: Rendered, job: dict[str, Any]) -> None:
+def test_temporary_logs_are_on_a_volume(deployment: Rendered, job: dict[str, Any]) -> None:
     local_dir = yaml.safe_load(deployment.instance)["compute_logs"]["config"]["local_dir"]
     for pod in (job["spec"]["template"]["spec"], deployment.templates()["dagster-webserver"]["spec"]):
         empty = {volume["name"] for volume in pod["volumes"] if "emptyDir" in volume}
@@ -272,19 +276,19 @@ def test_logs_on_their_way_lie_on_a_volume(deployment: Rendered, job: dict[str, 
         assert folders & {str(folder) for folder in Path(local_dir).parents}
 
 
-def test_what_the_profile_refuses_is_seen(job: dict[str, Any]) -> None:
+def test_violations_of_the_profile_are_detected(job: dict[str, Any]) -> None:
     pod = copy.deepcopy(job["spec"]["template"]["spec"])
     del pod["securityContext"]["seccompProfile"], pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
     pod["containers"][0]["securityContext"]["capabilities"]["add"] = ["SYS_ADMIN"]
     pod["volumes"].append({"name": "node", "hostPath": {"path": "/"}})
-    assert misdeeds(pod) == ["seccomp", "volume node", "dagster: capabilities", "dagster: writable root"]
+    assert find_violations(pod) == ["seccomp", "volume node", "dagster: capabilities", "dagster: writable root"]
 
 
 def test_the_password_and_the_keys_come_from_secrets(deployment: Rendered, job: dict[str, Any]) -> None:
     assert list(deployment.of("Secret")) == []
     containers = [c for t in deployment.templates().values() for c in t["spec"]["containers"]]
     for container in (*containers, *job["spec"]["template"]["spec"]["containers"]):
-        for name, value in literals(container).items():
+        for name, value in read_literals(container).items():
             assert not any(word in name.lower() for word in WORDS), (name, value)
         if container["image"].startswith("registry.example"):
             (password,) = (v for v in container["env"] if v["name"] == "DAGSTER_PG_PASSWORD")
@@ -296,7 +300,9 @@ def test_the_password_and_the_keys_come_from_secrets(deployment: Rendered, job: 
     assert postgres["password"] == {"env": "DAGSTER_PG_PASSWORD"}
 
 
-def test_a_lost_pod_is_left_to_dagster_which_retries_the_run(deployment: Rendered, job: dict[str, Any]) -> None:
+def test_kubernetes_does_not_restart_a_lost_pod_because_dagster_retries_the_run(
+    deployment: Rendered, job: dict[str, Any]
+) -> None:
     assert job["spec"]["backoffLimit"] == 0
     assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
     annotations = job["spec"]["template"]["metadata"]["annotations"]
@@ -308,21 +314,21 @@ def test_a_lost_pod_is_left_to_dagster_which_retries_the_run(deployment: Rendere
     assert 0 < instance["run_monitoring"]["free_slots_after_run_end_seconds"] <= 60
 
 
-def test_the_pools_are_limited_and_the_queue_too(deployment: Rendered) -> None:
+def test_the_pools_and_the_queue_are_limited(deployment: Rendered) -> None:
     from dagster._core.instance.config import validate_concurrency_config
 
     instance = yaml.safe_load(deployment.instance)
-    validate_concurrency_config(instance)  # webserver and daemon end where it raises
+    validate_concurrency_config(instance)  # webserver and daemon exit if this raises
     assert instance["concurrency"]["runs"]["max_concurrent_runs"] == 32
     assert instance["concurrency"]["pools"] == {"default_limit": 16, "granularity": "run"}
     text = (FOLDER / "values.yaml").read_text()
     assert all(pool in text for pool in POOLS.values())
 
 
-def test_a_private_registry_is_asked_with_its_password_by_every_pod_of_our_image(tmp_path: Path) -> None:
+def test_every_pod_of_our_image_has_the_password_of_a_private_registry(tmp_path: Path) -> None:
     rendered = render("r2", FOLDER / "private-registry.yaml")
     pods = {name: template["spec"] for name, template in rendered.templates().items() if name != "dagster-proxy"}
-    pods["run"] = run_job(rendered, tmp_path)["spec"]["template"]["spec"]
+    pods["run"] = make_run_job(rendered, tmp_path)["spec"]["template"]["spec"]
     assert len(pods) == 4
     assert all(pod.get("imagePullSecrets") == [{"name": "registry"}] for pod in pods.values())
     for manifest in rendered.manifests:
@@ -336,13 +342,13 @@ def test_ticks_do_not_fill_the_database(deployment: Rendered) -> None:
     assert kept["schedule"]["purge_after_days"] == 30
 
 
-def test_the_network_lets_the_launcher_and_ray_work_and_nobody_else(deployment: Rendered, job: dict[str, Any]) -> None:
+def test_the_network_allows_only_the_launcher_and_ray(deployment: Rendered, job: dict[str, Any]) -> None:
     templates = deployment.templates()
-    policies = [*deployment.of("NetworkPolicy"), ray()[1]]
+    policies = [*deployment.of("NetworkPolicy"), read_ray()[1]]
     daemon, web = (Pod(templates[f"dagster-{name}"]["metadata"]["labels"]) for name in ("daemon", "webserver"))
     code = Pod(deployment.code["metadata"]["labels"])
     run = Pod(job["spec"]["template"]["metadata"]["labels"])
-    cluster = {"ray.io/cluster": ray()[0]["metadata"]["name"]}
+    cluster = {"ray.io/cluster": read_ray()[0]["metadata"]["name"]}
     head, worker = (Pod(cluster | {"ray.io/node-type": kind}) for kind in ("head", "worker"))
     operator = Pod({"app.kubernetes.io/name": "kuberay-operator"}, "kuberay-system")
     stranger, neighbor = Pod({"app": "anything"}), Pod(run.labels, "elsewhere")
@@ -352,22 +358,22 @@ def test_the_network_lets_the_launcher_and_ray_work_and_nobody_else(deployment: 
     if "ipBlock" in front["spec"]["ingress"][0]["from"][0]:
         block = ip_network(front["spec"]["ingress"][0]["from"][0]["ipBlock"]["cidr"])
         balancer, elsewhere = Pod({}, address=str(block[7])), Pod({}, address="198.51.100.7")
-        assert not arrives(policies, elsewhere, web, 3000)
+        assert not is_allowed(policies, elsewhere, web, 3000)
     else:
         balancer = Pod(templates["dagster-proxy"]["metadata"]["labels"])
     for source, target, port in [*spoken, (balancer, web, 3000)]:
-        assert arrives(policies, source, target, port), (source, target, port)
+        assert is_allowed(policies, source, target, port), (source, target, port)
     for source in (stranger, neighbor):
         for target, port in ((web, 3000), (code, 4000), (head, 10001), (head, 6379), (run, 8080), (daemon, 8080)):
-            assert not arrives(policies, source, target, port), (source, target, port)
-    assert not arrives(policies, run, code, 4000)
-    assert not arrives(policies, run, head, 6379)
+            assert not is_allowed(policies, source, target, port), (source, target, port)
+    assert not is_allowed(policies, run, code, 4000)
+    assert not is_allowed(policies, run, head, 6379)
 
 
 @pytest.mark.parametrize(
     "path", [*sorted(FOLDER.glob("environment-*.yaml")), FOLDER / "network.yaml", RAY], ids=lambda p: p.name
 )
-def test_manifests_are_valid_and_hold_no_secret(path: Path) -> None:
+def test_manifests_are_valid_and_contain_no_secret(path: Path) -> None:
     manifests = [m for m in yaml.safe_load_all(path.read_text()) if m]
     assert len(manifests) >= 2
     for manifest in manifests:
@@ -376,8 +382,8 @@ def test_manifests_are_valid_and_hold_no_secret(path: Path) -> None:
             validator.validate(manifest, KUBERNETES, strict=True)
 
 
-def test_the_pods_of_ray_are_valid_and_its_ports_are_not_open_to_all() -> None:
-    cluster, policy = ray()
+def test_the_pods_of_ray_are_valid_and_their_ports_are_restricted() -> None:
+    cluster, policy = read_ray()
     groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
     for group in groups:
         validator.validate(
@@ -395,27 +401,27 @@ def test_the_pods_of_ray_are_valid_and_its_ports_are_not_open_to_all() -> None:
     assert policy["spec"]["podSelector"]["matchLabels"] == {"ray.io/cluster": cluster["metadata"]["name"]}
 
 
-def test_the_ray_of_the_cluster_is_the_ray_of_the_constraints() -> None:
+def test_the_cluster_runs_the_ray_version_of_the_constraints() -> None:
     pinned = dict(
         line.split("==") for line in (DEPLOY.parent / "constraints.txt").read_text().splitlines() if "==" in line
     )
     if "ray" not in pinned:
         pytest.skip("constraints.txt does not pin ray yet")
-    assert ray()[0]["spec"]["rayVersion"] == pinned["ray"]
+    assert read_ray()[0]["spec"]["rayVersion"] == pinned["ray"]
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS.values()))
-def test_the_environment_names_a_storage_that_the_project_knows(name: str) -> None:
+def test_the_environment_names_a_storage_that_the_project_supports(name: str) -> None:
     data = next(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))["data"]
     assert data["DATAPREP_STORAGE"] in KINDS
     for variable in data:
-        # boto3's own, for the compute log manager
+        # boto3's own variables, for the compute log manager
         known = f"{environment.__doc__} DATAPREP_STORAGE {UI}"
         of_boto3 = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION", "AWS_REGION")
         assert variable in known or variable in of_boto3
 
 
-def test_the_webserver_is_behind_a_login(deployment: Rendered) -> None:
+def test_the_webserver_requires_a_login(deployment: Rendered) -> None:
     service = deployment.get("Service", "dagster-webserver")
     assert service["spec"]["type"] == "ClusterIP"
     (ingress,) = deployment.of("Ingress")
@@ -439,7 +445,7 @@ def test_the_webserver_is_behind_a_login(deployment: Rendered) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
-def test_what_a_run_printed_is_kept_in_the_bucket_and_read_by_the_webserver(
+def test_the_output_of_a_run_is_stored_in_the_bucket_and_read_by_the_webserver(
     place: str, tmp_path: Path, servers: Places
 ) -> None:
     pytest.importorskip("dagster_gcp" if place == "gke-gcs" else "dagster_aws")

@@ -1,7 +1,7 @@
 """The rendered deployment at work: its webserver, daemon and code location, and the pods of runs that Dagster launches.
 
-Everything is a process of this machine, by the commands, variables and user of the manifests, on a real Postgres and an
-S3 server. The API that the launcher speaks to is a fake that runs the Jobs it is sent.
+Everything is a process of this machine, with the commands, variables and user of the manifests, on a real Postgres and
+an S3 server. The launcher's Kubernetes API is a fake that runs the Jobs it receives.
 """
 
 import json
@@ -22,13 +22,13 @@ import dagster as dg
 import pytest
 import yaml
 
-from dataprep_assets_tests.confined import available
-from dataprep_assets_tests.deploy.chart import KUBERNETES, has_token, kubeconfig, render
+from dataprep_assets_tests.confined import is_available
+from dataprep_assets_tests.deploy.chart import KUBERNETES, has_token, render, write_kubeconfig
 from dataprep_assets_tests.deploy.cluster import Cluster
 from dataprep_assets_tests.deploy.location import DECLARATION
 from dataprep_assets_tests.deploy.pods import Node
-from dataprep_assets_tests.deploy.postgres import PASSWORD, postgres
-from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.deploy.postgres import PASSWORD, run_postgres
+from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.kubernetes_api import KubernetesApi, kubernetes_api
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -44,12 +44,12 @@ LAUNCH = """mutation($params: ExecutionParams!) {launchPipelineExecution(executi
   __typename ... on LaunchRunSuccess {run {runId}} ... on PythonError {message}}}"""
 LOCATIONS = "{workspaceOrError {... on Workspace {locationEntries {locationOrLoadError {__typename}}}}}"
 ENDS = (signal.SIGKILL, signal.SIGTERM)
-"""What happens to the pods of the first runs: their node is lost; it is drained. Those that follow are left alone."""
+"""The fate of the pods of the first runs: one node is lost, another is drained. Later pods are left alone."""
 
 
 @dataclass
 class Deployment:
-    """A running deployment."""
+    """A running deployment of processes."""
 
     node: Node
     services: Mapping[str, Mapping[str, Any]]
@@ -60,19 +60,21 @@ class Deployment:
 
     @contextmanager
     def instance(self) -> Iterator[dg.DagsterInstance]:
-        """The rendered instance, in this process."""
+        """Return the rendered instance, opened in this process."""
         home = str(self.node.folder / "home")
         with mock.patch.dict(os.environ, {"DAGSTER_PG_PASSWORD": PASSWORD}), dg.DagsterInstance.from_config(home) as it:
             yield it
 
     def start_services(self) -> None:
-        """Start the pods of Deployments that do not run: whoever creates a table second, on a new database, fails."""
+        """Start the pods of Deployments one by one: on a new database, a pod that creates the same table second
+        fails.
+        """
         for name, pod in self.services.items():
             if name not in self.node.processes or self.node.processes[name].poll() is not None:
                 self.node.start(name, pod)
 
     def wait(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
-        """Until `ready`; RuntimeError with the pods' last words when it takes too long."""
+        """Wait until `ready`; raise RuntimeError with the pods' last output after the limit."""
         deadline = time.monotonic() + seconds
         while not ready():
             self.start_services()
@@ -82,8 +84,8 @@ class Deployment:
             time.sleep(0.1)
 
 
-def overlay(database: dict[str, str], code_port: int, endpoint: str, bucket: str, home: Path) -> str:
-    """Values of this machine: addresses, a bucket, and a daemon that looks every second."""
+def make_overlay(database: dict[str, str], code_port: int, endpoint: str, bucket: str, home: Path) -> str:
+    """Return this machine's values: addresses, a bucket, and a daemon that polls every second."""
     local_dir = str(home.parent / "tmp" / "compute-logs")
     logs = {"bucket": bucket, "endpointUrl": endpoint, "region": "us-east-1", "localDir": local_dir}
     launcher = {"loadInclusterConfig": False, "kubeconfigFile": "~/kubeconfig"}
@@ -103,21 +105,21 @@ def overlay(database: dict[str, str], code_port: int, endpoint: str, bucket: str
 def deployment(moto: str) -> Iterator[Deployment]:
     bucket = new_bucket(moto)
     with ExitStack() as stack:
-        # a socket's path has 107 characters at most
+        # a short path, because a socket's path has at most 107 characters
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dp-k8s-", ignore_cleanup_errors=True)))
         for name in ("home", "workspace", "scratch", "tmp", "account"):
             (folder / name).mkdir()
-        declared = attributes(write_corpus(folder / "corpus", 4), 2, views=[])
+        declared = make_attributes(write_corpus(folder / "corpus", 4), 2, views=[])
         (folder / "corpus.json").write_text(json.dumps(declared))
-        database = stack.enter_context(postgres())
+        database = stack.enter_context(run_postgres())
         code_port, web_port = free_ports(2)
         started: list[Node] = []
         pods = stack.enter_context(
             kubernetes_api(lambda job: started[0].start(job["metadata"]["name"], job["spec"]["template"]["spec"]))
         )
         here = folder / "values.yaml"
-        kubeconfig(folder / "account", pods.url)
-        here.write_text(overlay(database, code_port, moto, bucket, folder / "home"))
+        write_kubeconfig(folder / "account", pods.url)
+        here.write_text(make_overlay(database, code_port, moto, bucket, folder / "home"))
         rendered = render("r2", here)
         (folder / "home" / "dagster.yaml").write_text(rendered.instance)
         workspace = rendered.get("ConfigMap", "dagster-workspace-yaml")["data"]["workspace.yaml"]
@@ -145,11 +147,11 @@ def deployment(moto: str) -> Iterator[Deployment]:
         made = Deployment(node, services, pods, cluster, bucket, new_client(moto))
         probe = rendered.templates()["dagster-webserver"]["spec"]["containers"][0]["readinessProbe"]["httpGet"]
         url = f"http://127.0.0.1:{probe['port']}{probe['path']}".replace(":3000", f":{web_port}")
-        made.wait(lambda: _answers(url), 120, "the webserver's probe")
+        made.wait(lambda: _is_answering(url), 120, "the webserver's probe")
         yield made
 
 
-def _answers(url: str) -> bool:
+def _is_answering(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
             return bool(answer.status == 200)
@@ -157,7 +159,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-def test_runs_outlive_a_lost_and_a_drained_node(deployment: Deployment) -> None:
+def test_runs_survive_a_lost_and_a_drained_node(deployment: Deployment) -> None:
     assert "K8sRunLauncher" in (deployment.node.folder / "home" / "dagster.yaml").read_text()
     selector = {
         "repositoryName": "__repository__",
@@ -173,7 +175,7 @@ def test_runs_outlive_a_lost_and_a_drained_node(deployment: Deployment) -> None:
     runs = [launched["run"]["runId"]]
     with deployment.instance() as instance:
         for end in ENDS:
-            _end_its_pod(deployment, instance, runs[-1], end)
+            _end_pod(deployment, instance, runs[-1], end)
             failed = instance.get_run_by_id(runs[-1])
             assert failed is not None
             assert failed.status == dg.DagsterRunStatus.FAILURE
@@ -186,7 +188,7 @@ def test_runs_outlive_a_lost_and_a_drained_node(deployment: Deployment) -> None:
             deployment.wait(retried, 60, f"a retry after {end.name}")
         deployment.wait(lambda: _status(instance, runs[-1]).value in ("SUCCESS", "FAILURE"), 120, "the last run")
         assert _status(instance, runs[-1]) == dg.DagsterRunStatus.SUCCESS
-    # the page of all datasets is made by runs of its own
+    # exclude the runs that build the overview page of all datasets
     pages = {run.run_id for run in instance.get_runs() if run.asset_selection == {dg.AssetKey(["datasets"])}}
     jobs = [name for name in deployment.api.jobs if name.removeprefix("dagster-run-") not in pages]
     assert [f"dagster-run-{run}" for run in runs] == jobs
@@ -217,8 +219,8 @@ def test_the_webserver_is_the_guarded_one(deployment: Deployment) -> None:
     assert answers == {"dagster.example": 200, "elsewhere.example": 403}
 
 
-def test_the_image_and_the_home_are_not_written_to(deployment: Deployment) -> None:
-    if not available():
+def test_nothing_writes_to_the_image_or_the_home(deployment: Deployment) -> None:
+    if not is_available():
         pytest.skip("no Landlock of version 3: this kernel cannot keep a process from writing")
     assert {p.name for p in (deployment.node.folder / "home").iterdir()} == {"dagster.yaml"}
     for log in deployment.node.folder.glob("*.log"):
@@ -241,7 +243,7 @@ def _status(instance: dg.DagsterInstance, run: str) -> dg.DagsterRunStatus:
     return found.status
 
 
-def _end_its_pod(deployment: Deployment, instance: dg.DagsterInstance, run: str, end: signal.Signals) -> None:
+def _end_pod(deployment: Deployment, instance: dg.DagsterInstance, run: str, end: signal.Signals) -> None:
     deployment.wait(lambda: _status(instance, run) == dg.DagsterRunStatus.STARTED, 120, "the run's start")
     pod = deployment.node.processes[f"dagster-run-{run}"]
     os.killpg(pod.pid, end)

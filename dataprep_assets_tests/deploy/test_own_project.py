@@ -1,4 +1,6 @@
-"""What `dataprep init --deploy` writes into a project of another name and another layout than ours, place by place."""
+"""The files that `dataprep init --deploy` writes for each place, in a project with another name and layout than
+ours.
+"""
 
 import json
 import os
@@ -20,7 +22,7 @@ from dataprep_assets.project import read_project
 from dataprep_assets.project_template import write_project
 from dataprep_assets.project_template.deployment import DeployTarget, write_deployment
 from dataprep_assets_tests.cli.commands import dataprep
-from dataprep_assets_tests.deploy.chart import KUBERNETES, OPERATORS, PLACES, literals, render, run_job
+from dataprep_assets_tests.deploy.chart import KUBERNETES, OPERATORS, PLACES, make_run_job, read_literals, render
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.samples import shrink
 
@@ -28,10 +30,10 @@ OURS = re.compile(
     r"dataprep_assets\.definitions|dataprep_assets/defs|location_name: dataprep_assets|name: dataprep[_-]assets|"
     r"image: dataprep-assets|registry.example/dataprep-assets|host: dataprep-assets"
 )
-"""What names this checkout's own project."""
+"""Names of this checkout's own project."""
 
 
-def in_src(root: Path) -> None:
+def move_to_src(root: Path) -> None:
     """Move the package below `src/`, where `create-dagster` puts it."""
     (root / "src").mkdir()
     (root / "night_corpora").rename(root / "src" / "night_corpora")
@@ -41,22 +43,22 @@ def in_src(root: Path) -> None:
 
 @pytest.fixture(scope="module", params=["flat", "src"])
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that has the files of every place."""
+    """Return a project that has the files of every place."""
     root: Path = tmp_path_factory.mktemp(request.param) / "Night-Corpora"
     write_project(root)
     if request.param == "src":
-        in_src(root)
+        move_to_src(root)
     for place in DeployTarget:
         write_deployment(root, place)
     return root
 
 
-def written(root: Path) -> Iterator[Path]:
+def read_written_files(root: Path) -> Iterator[Path]:
     return (path for path in sorted((root / "deploy").rglob("*")) if path.is_file())
 
 
 def test_no_file_names_our_own_project(project: Path) -> None:
-    texts = {path: path.read_text() for path in written(project)}
+    texts = {path: path.read_text() for path in read_written_files(project)}
     assert len(texts) > 20
     assert {str(path): found[0] for path, text in texts.items() if (found := OURS.search(text))} == {}
     assert not any(re.search(r"\b(PACKAGE|IMAGE|MODULE|LOCATION)\b", text) for text in texts.values())
@@ -65,7 +67,7 @@ def test_no_file_names_our_own_project(project: Path) -> None:
     assert {"compose/.env", "compose/proxy/htpasswd"} <= set(ignored)
 
 
-def test_a_second_place_leaves_what_was_written_and_brings_what_is_missing(tmp_path: Path) -> None:
+def test_a_second_place_keeps_existing_files_and_adds_missing_ones(tmp_path: Path) -> None:
     write_project(root := tmp_path / "night_corpora")
     write_deployment(root, DeployTarget.KUBERNETES)
     own = {name: root / "deploy" / name for name in (".gitignore", "requirements.txt", "dagster-webserver")}
@@ -78,7 +80,7 @@ def test_a_second_place_leaves_what_was_written_and_brings_what_is_missing(tmp_p
     assert not set(own.values()) & set(brought)
 
 
-def test_docker_compose_takes_it_and_mounts_the_declarations_of_the_project(project: Path) -> None:
+def test_docker_compose_accepts_it_and_mounts_the_projects_declarations(project: Path) -> None:
     program = shutil.which("docker-compose")
     if program is None:
         pytest.skip("no docker-compose on PATH (Debian's 1.29 needs no engine for `config`)")
@@ -111,7 +113,7 @@ def test_docker_compose_takes_it_and_mounts_the_declarations_of_the_project(proj
     )
 
 
-def test_the_image_copies_what_is_there_and_serves_what_compose_serves(project: Path) -> None:
+def test_the_image_copies_existing_files_and_serves_the_same_as_compose(project: Path) -> None:
     text = (project / "deploy" / "Dockerfile").read_text()
     allowed = {
         line[1:]
@@ -143,7 +145,7 @@ def test_a_cluster_runs_the_project_under_its_own_name(place: str, project: Path
     validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     folder = project / "deploy" / "kubernetes"
     rendered = render(place, folder / "private-registry.yaml", folder=folder)
-    job = run_job(rendered, tmp_path)
+    job = make_run_job(rendered, tmp_path)
     for manifest in (*rendered.manifests, job):
         if manifest["apiVersion"] not in OPERATORS:
             validator.validate(manifest, KUBERNETES, strict=True)
@@ -158,7 +160,7 @@ def test_a_cluster_runs_the_project_under_its_own_name(place: str, project: Path
         c["image"] for t in rendered.templates().values() for c in t["spec"]["containers"] if "nginx" not in c["image"]
     }
     assert images == {"registry.example/night-corpora:1"} == {container["image"]}
-    assert literals(code)["DAGSTER_CURRENT_IMAGE"] == container["image"]
+    assert read_literals(code)["DAGSTER_CURRENT_IMAGE"] == container["image"]
 
 
 MODULES = """module() { [ "$1" = purge ] || PATH="$MODULE_BIN:$PATH"; }
@@ -169,7 +171,7 @@ ENVIRONMENTS = {
     "modules": 'module purge && module load python/3.11 && . "$PWD/.venv/bin/activate"\n',
     "container": 'DATAPREP="apptainer exec --bind $PWD dataprep.sif dataprep"\n',
 }
-"""The lines of environment.sh from which a person takes the `#`."""
+"""The lines of environment.sh that a user uncomments."""
 _PROGRAM = """#!/bin/sh
 exec "{python}" -m dataprep_assets.cli "$@"
 """
@@ -183,8 +185,8 @@ exec "{python}" -m dataprep_assets.cli "$@"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
-def test_a_node_of_slurm_runs_the_project_by_a_venv_by_modules_and_in_a_container(kind: str, tmp_path: Path) -> None:
-    """The script that sbatch runs, with the variables that Slurm gives it; `test_slurm.py` has a real one."""
+def test_a_slurm_node_runs_the_project_with_a_venv_with_modules_and_in_a_container(kind: str, tmp_path: Path) -> None:
+    """Runs the script for sbatch with the variables that Slurm sets; `test_slurm.py` uses a real Slurm."""
     root = tmp_path / "night-corpora"
     shrink(root / write_project(root) / "defs" / "sample_corpus" / "defs.yaml")
     write_deployment(root, DeployTarget.SLURM)

@@ -1,4 +1,6 @@
-"""The proxy of deploy/compose, a real nginx before real webservers: no password, no entry; viewers change nothing."""
+"""The proxy of deploy/compose, a real nginx in front of real webservers: it requires a password, and viewers change
+nothing.
+"""
 
 import base64
 import json
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets_tests.deploy.cluster import DEPLOY, SERVICES, serves
+from dataprep_assets_tests.deploy.cluster import DEPLOY, SERVICES, is_serving
 from dataprep_assets_tests.servers import end, free_port
 
 pytestmark = pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
@@ -27,8 +29,8 @@ PASSWORD = "only-for-tests"
 
 
 @contextmanager
-def webserver(folder: Path, *options: str) -> Iterator[int]:
-    """A webserver on loopback; its port."""
+def run_webserver(folder: Path, *options: str) -> Iterator[int]:
+    """Run a webserver on the loopback interface and yield its port."""
     (folder / "home").mkdir(parents=True)
     (folder / "home" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     port = free_port()
@@ -42,7 +44,7 @@ def webserver(folder: Path, *options: str) -> Iterator[int]:
         )
     try:
         deadline = time.monotonic() + 180
-        while not serves(port):
+        while not is_serving(port):
             assert process.poll() is None, (folder / "log").read_text()[-2000:]
             assert time.monotonic() < deadline, "the webserver did not start"
             time.sleep(0.2)
@@ -52,8 +54,8 @@ def webserver(folder: Path, *options: str) -> Iterator[int]:
 
 
 @contextmanager
-def proxy(folder: Path, site: str, upstream: str, port: int) -> Iterator[int]:
-    """nginx with `proxy/<site>.conf`, its upstream's name replaced by a port of loopback; its own port."""
+def run_proxy(folder: Path, site: str, upstream: str, port: int) -> Iterator[int]:
+    """Run nginx with `proxy/<site>.conf`, its upstream replaced by a loopback port, and yield its own port."""
     listen = free_port()
     text = (DEPLOY / "compose" / "proxy" / f"{site}.conf").read_text()
     assert f"http://{upstream}:3000" in text
@@ -68,7 +70,7 @@ def proxy(folder: Path, site: str, upstream: str, port: int) -> Iterator[int]:
     temporary = " ".join(
         f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
-    # one process of one user: a worker of another could not read the folders of the tests
+    # a single process, because a worker of a different user could not read the tests' folders
     (folder / "nginx.conf").write_text(
         f"daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log;\n"
         f"events {{}}\nhttp {{ access_log off; {temporary}\n{text}\n}}\n"
@@ -78,7 +80,7 @@ def proxy(folder: Path, site: str, upstream: str, port: int) -> Iterator[int]:
     )
     try:
         deadline = time.monotonic() + 180
-        while status(listen, "/server_info") is None:
+        while request_status(listen, "/server_info") is None:
             assert process.poll() is None, (folder / "error.log").read_text()[-2000:]
             assert time.monotonic() < deadline, "nginx did not start"
             time.sleep(0.1)
@@ -87,13 +89,13 @@ def proxy(folder: Path, site: str, upstream: str, port: int) -> Iterator[int]:
         end(process)
 
 
-def status(port: int, path: str, body: str | None = None, password: str | None = None) -> int | None:
-    """The status of an answer; None while nobody listens."""
-    return ask(port, path, body, password)[0]
+def request_status(port: int, path: str, body: str | None = None, password: str | None = None) -> int | None:
+    """Return the status of an answer; None while nothing listens."""
+    return send(port, path, body, password)[0]
 
 
-def ask(port: int, path: str, body: str | None = None, password: str | None = None) -> tuple[int | None, str]:
-    """`(status, body)` of a request, a POST when it has a body."""
+def send(port: int, path: str, body: str | None = None, password: str | None = None) -> tuple[int | None, str]:
+    """Send a request, a POST if it has a body, and return `(status, body)`."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}{path}", body.encode() if body else None, {"Content-Type": "application/json"}
     )
@@ -108,8 +110,8 @@ def ask(port: int, path: str, body: str | None = None, password: str | None = No
         return None, ""
 
 
-def healthy(service: str, port: int) -> bool:
-    """What compose's own health check of a proxy says."""
+def is_healthy(service: str, port: int) -> bool:
+    """Return the result of compose's own health check of a proxy."""
     kind, *test = SERVICES[service]["healthcheck"]["test"]
     assert kind == "CMD"
     if shutil.which(test[0]) is None:
@@ -126,27 +128,30 @@ def needs_nginx() -> None:
 
 @pytest.mark.slow
 def test_operators_need_the_password_for_everything(needs_nginx: None, tmp_path: Path) -> None:
-    with webserver(tmp_path / "web") as behind, proxy(tmp_path / "nginx", "operators", "webserver", behind) as port:
+    with (
+        run_webserver(tmp_path / "web") as behind,
+        run_proxy(tmp_path / "nginx", "operators", "webserver", behind) as port,
+    ):
         for path, body in (("/", None), ("/graphql", CHECK), (REPORT, "{}"), ("/server_info", None)):
-            assert status(port, path, body) == 401, path
-            assert status(port, path, body, "guessed") == 401, path
-        assert healthy("proxy", port), "without a password"
-        assert not healthy("proxy", free_port())
-        assert ask(port, "/graphql", CHECK, PASSWORD)[0] == 200
-        assert status(port, REPORT, "{}", PASSWORD) == 200
-        assert json.loads(ask(port, "/graphql", LIMIT, PASSWORD)[1])["data"] == {"setConcurrencyLimit": True}
+            assert request_status(port, path, body) == 401, path
+            assert request_status(port, path, body, "guessed") == 401, path
+        assert is_healthy("proxy", port), "without a password"
+        assert not is_healthy("proxy", free_port())
+        assert send(port, "/graphql", CHECK, PASSWORD)[0] == 200
+        assert request_status(port, REPORT, "{}", PASSWORD) == 200
+        assert json.loads(send(port, "/graphql", LIMIT, PASSWORD)[1])["data"] == {"setConcurrencyLimit": True}
 
 
 @pytest.mark.slow
-def test_viewers_look_and_change_nothing(needs_nginx: None, tmp_path: Path) -> None:
-    server = webserver(tmp_path / "web", "--read-only")
-    with server as behind, proxy(tmp_path / "nginx", "viewers", "viewer", behind) as port:
-        assert healthy("viewers_proxy", port), "without a password"
+def test_viewers_can_read_and_change_nothing(needs_nginx: None, tmp_path: Path) -> None:
+    server = run_webserver(tmp_path / "web", "--read-only")
+    with server as behind, run_proxy(tmp_path / "nginx", "viewers", "viewer", behind) as port:
+        assert is_healthy("viewers_proxy", port), "without a password"
         for path, body in (("/", None), ("/graphql", CHECK), ("/server_info", None)):
-            assert status(port, path, body) == 401, path
-            assert status(port, path, body, "guessed") == 401, path
-        assert status(port, "/graphql", CHECK, PASSWORD) == 200
-        assert status(port, REPORT, "{}", PASSWORD) == 401
-        refused = json.loads(ask(port, "/graphql", LIMIT, PASSWORD)[1])
+            assert request_status(port, path, body) == 401, path
+            assert request_status(port, path, body, "guessed") == 401, path
+        assert request_status(port, "/graphql", CHECK, PASSWORD) == 200
+        assert request_status(port, REPORT, "{}", PASSWORD) == 401
+        refused = json.loads(send(port, "/graphql", LIMIT, PASSWORD)[1])
         assert refused["data"] is None
         assert "UnauthorizedError" in refused["errors"][0]["message"]

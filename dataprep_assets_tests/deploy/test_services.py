@@ -1,6 +1,6 @@
-"""The services of a person's own project in compose, as `dataprep init --deploy compose` writes them.
+"""The services of a user's own project in compose, as `dataprep init --deploy compose` writes them.
 
-They are started by compose's own commands: a new dataset by Reload, health checks, the Launchpad, a run's logs.
+Compose's own commands start them: the tests reload a new dataset, run health checks, use the Launchpad, and read logs.
 """
 
 import json
@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.project_template import write_project
 from dataprep_assets.project_template.deployment import DeployTarget, write_deployment
-from dataprep_assets_tests.deploy.cluster import SCRIPTS, Cluster, deployment
+from dataprep_assets_tests.deploy.cluster import SCRIPTS, Cluster, create_deployment
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.project import sample_attributes
 from dataprep_assets_tests.samples import SAMPLE, shrink
@@ -72,13 +72,13 @@ _CAPTURED = """query($run: ID!) {runOrError(runId: $run) {... on Run {status eve
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """All services over a new project, which has one dataset, and a second code location beside it."""
+    """Run all services over a new project with one dataset, and a second code location."""
     folder = tmp_path_factory.mktemp("services")
     project = folder / "night-corpora"
     shrink(project / write_project(project) / "defs" / "sample_corpus" / "defs.yaml")
     write_deployment(project, DeployTarget.COMPOSE)
     (project / "downstream.py").write_text(DOWNSTREAM)
-    with deployment(folder / "cluster", project, PYTHONPATH=str(project)) as running:
+    with create_deployment(folder / "cluster", project, PYTHONPATH=str(project)) as running:
         _set_pools(running)
         assert not running.healthy("webserver")
         assert not running.healthy("daemon"), "before it was started"
@@ -92,13 +92,13 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def _set_pools(running: Cluster) -> None:
-    """What the service `pools` does, by its own words."""
+    """Run the exact command of the service `pools`."""
     environment = running.environment | {"PATH": f"{SCRIPTS}:{os.environ['PATH']}"}
     subprocess.run(running.services["pools"]["command"], env=environment, check=True, capture_output=True)
 
 
 def _launch(running: Cluster, key: dg.AssetKey, location: str, config: dict[str, Any]) -> str:
-    """Launch a run as the Launchpad does; its id."""
+    """Launch a run as the Launchpad does, and return its id."""
     selector = {
         "repositoryName": "__repository__",
         "repositoryLocationName": location,
@@ -116,7 +116,7 @@ def _launch(running: Cluster, key: dg.AssetKey, location: str, config: dict[str,
 
 
 def _launch_job(running: Cluster) -> str:
-    """Launch the job of the dataset; the id of its run."""
+    """Launch the job of the dataset, and return the id of its run."""
     selector = {"repositoryName": "__repository__", "repositoryLocationName": LOCATION, "pipelineName": JOB}
     params = {"selector": selector, "runConfigData": {}, "mode": "default"}
     launched = running.graphql(_LAUNCH, {"params": params})["launchPipelineExecution"]
@@ -125,25 +125,25 @@ def _launch_job(running: Cluster) -> str:
     return run
 
 
-def _found(instance: dg.DagsterInstance, run: str) -> dg.DagsterRun:
+def _find_run(instance: dg.DagsterInstance, run: str) -> dg.DagsterRun:
     found = instance.get_run_by_id(run)
     assert found is not None
     return found
 
 
-def _end_of(running: Cluster, run: str) -> dg.DagsterRunStatus:
+def _wait_for_end(running: Cluster, run: str) -> dg.DagsterRunStatus:
     with running.instance() as instance:
-        running.wait(lambda: _found(instance, run).is_finished, 180, "the run")
-        return _found(instance, run).status
+        running.wait(lambda: _find_run(instance, run).is_finished, 180, "the run")
+        return _find_run(instance, run).status
 
 
-def test_every_pool_is_limited_before_the_first_run_of_a_fresh_postgres(services: Cluster) -> None:
+def test_every_pool_is_limited_before_the_first_run_on_a_fresh_postgres(services: Cluster) -> None:
     with services.instance() as instance:
         limits = {pool.name: pool.limit for pool in instance.event_log_storage.get_pool_limits()}
     assert limits == {POOLS["cpu"]: 1, POOLS["network"]: 2}
 
 
-def test_the_health_checks_of_compose_tell_who_serves(services: Cluster) -> None:
+def test_the_health_checks_of_compose_detect_running_services(services: Cluster) -> None:
     with services.instance() as instance:
         services.wait(lambda: all_daemons_healthy(instance), 120, "the daemon's heartbeats")
     assert services.healthy("daemon")
@@ -155,7 +155,7 @@ def test_the_health_checks_of_compose_tell_who_serves(services: Cluster) -> None
     assert not elsewhere.healthy("webserver")
 
 
-def test_a_new_folder_in_defs_is_there_after_a_reload(services: Cluster) -> None:
+def test_a_new_folder_in_defs_is_loaded_after_a_reload(services: Cluster) -> None:
     def datasets() -> set[str]:
         nodes = services.graphql(_ASSETS)["assetsOrError"]["nodes"]
         return {node["key"]["path"][0] for node in nodes} - {"trained", "datasets"}
@@ -169,25 +169,25 @@ def test_a_new_folder_in_defs_is_there_after_a_reload(services: Cluster) -> None
     reloaded = services.graphql(_RELOAD)["reloadRepositoryLocation"]
     assert reloaded["locationOrLoadError"]["__typename"] == "RepositoryLocation", reloaded
     assert datasets() == {"sample_corpus", "sample_tasks"}
-    for log in ("code.log", "web.log"):  # the daemon of a fresh instance warns of its own cursors
+    for log in ("code.log", "web.log"):  # the daemon of a fresh instance warns about its own cursors
         assert "warning" not in (services.folder / log).read_text().lower(), log
 
 
-def test_the_launchpad_launches_without_and_with_config_and_what_a_run_printed_opens(services: Cluster) -> None:
+def test_the_launchpad_launches_with_and_without_config_and_the_output_opens(services: Cluster) -> None:
     run = _launch(services, MANIFEST, LOCATION, {})
-    assert _end_of(services, run) == dg.DagsterRunStatus.SUCCESS
+    assert _wait_for_end(services, run) == dg.DagsterRunStatus.SUCCESS
     config = {"loggers": {"console": {"config": {"log_level": "DEBUG"}}}}
     told = _launch(services, MANIFEST, LOCATION, config)
-    assert _end_of(services, told) == dg.DagsterRunStatus.SUCCESS
+    assert _wait_for_end(services, told) == dg.DagsterRunStatus.SUCCESS
     events = services.graphql(_CAPTURED, {"run": told})["runOrError"]["eventConnection"]["events"]
     (captured,) = {event["fileKey"] for event in events if event and "fileKey" in event}
     logs = services.graphql(_LOGS, {"key": [told, "compute_logs", captured]})["capturedLogs"]
     assert "STEP_SUCCESS" in logs["stderr"], "as the run's page shows it, by the level that the config asked for"
 
 
-def test_the_job_of_a_dataset_makes_all_of_it_and_its_run_says_of_which_location_it_is(services: Cluster) -> None:
+def test_the_job_of_a_dataset_builds_all_of_it_and_its_run_names_the_location(services: Cluster) -> None:
     run = _launch_job(services)
-    assert _end_of(services, run) == dg.DagsterRunStatus.SUCCESS, services.last_words()
+    assert _wait_for_end(services, run) == dg.DagsterRunStatus.SUCCESS, services.last_words()
     assert (services.root / "sample_corpus" / "data_card" / "receipt.json").exists()
     with services.instance() as instance:
         assert {run.tags["dagster/code_location"] for run in instance.get_runs()} <= {LOCATION, "training"}
@@ -200,18 +200,18 @@ def test_the_job_of_a_dataset_makes_all_of_it_and_its_run_says_of_which_location
         services.wait(made_again, 180, "the page of all datasets, by its sensor")
 
 
-def test_a_run_that_is_lost_with_its_code_location_is_ended_and_made_again_when_that_is_back(
+def test_a_run_lost_with_its_code_location_is_ended_and_retried_when_that_is_back(
     services: Cluster,
 ) -> None:
-    """Nobody is left who could have reported it, and it would keep its pool, and the queue, for ever."""
+    """No process is left to report it, so it would block its pool and the queue forever."""
     with services.instance() as instance:
         run = _launch_job(services)
         lock = Path(instance.storage_directory()) / "dataprep_runs" / run
         services.wait(lock.exists, 180, "the run's first step")
         services.lose("code")
-        assert not _found(instance, run).is_finished
+        assert not _find_run(instance, run).is_finished
         services.start_code()
-        assert _end_of(services, run) == dg.DagsterRunStatus.FAILURE
+        assert _wait_for_end(services, run) == dg.DagsterRunStatus.FAILURE
         (failure,) = instance.all_logs(run, of_type=dg.DagsterEventType.RUN_FAILURE)
         assert_names(failure.get_dagster_event().message or "", "killed")
 
@@ -219,14 +219,14 @@ def test_a_run_that_is_lost_with_its_code_location_is_ended_and_made_again_when_
             return [*instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": run}))]
 
         services.wait(lambda: bool(again()), 120, "its retry")
-        assert _end_of(services, again()[0].run_id) == dg.DagsterRunStatus.SUCCESS, services.last_words()
+        assert _wait_for_end(services, again()[0].run_id) == dg.DagsterRunStatus.SUCCESS, services.last_words()
 
 
 def test_an_asset_of_another_code_location_reads_the_handle(services: Cluster) -> None:
     artifacts = Path(services.environment["DATAPREP_ROOT"])
     receipt = json.loads((artifacts / "sample_corpus" / "manifest" / "receipt.json").read_bytes())
     run = _launch(services, dg.AssetKey("trained"), "training", {})
-    assert _end_of(services, run) == dg.DagsterRunStatus.SUCCESS, services.last_words()
+    assert _wait_for_end(services, run) == dg.DagsterRunStatus.SUCCESS, services.last_words()
     with services.instance() as instance:
         event = instance.get_latest_materialization_event(dg.AssetKey("trained"))
     assert event is not None

@@ -1,4 +1,4 @@
-"""A generated corpus of many tiny files, in SlimPajama's layout."""
+"""Generate a corpus of many tiny files in SlimPajama's layout."""
 
 import json
 import random
@@ -15,11 +15,11 @@ _TEXT = (
 )
 FILES_A_CHUNK = 1_000
 LINES = 5_000
-"""Different documents, from which every file draws its own."""
+"""The number of different documents from which every file draws its own."""
 
 
 def write_corpus(folder: Path, files: int, documents: int = 3, seed: int = 7) -> Path:
-    """`files` files of JSON lines below `folder/train`, each of its own text; the same for the same arguments."""
+    """Write `files` different files of JSON lines below `folder/train`; equal arguments give equal files."""
     chance, words = random.Random(seed), _TEXT.split()
     compressor = zstandard.ZstdCompressor(level=1)
     texts = (" ".join(chance.choices(words, k=chance.randrange(5, 120))) for _ in range(LINES))
@@ -31,8 +31,8 @@ def write_corpus(folder: Path, files: int, documents: int = 3, seed: int = 7) ->
     return folder
 
 
-def attributes(folder: Path, shards: int, **changes: Any) -> dict[str, Any]:
-    """The declaration of such a corpus, as a `defs.yaml` would have it."""
+def make_attributes(folder: Path, shards: int, **changes: Any) -> dict[str, Any]:
+    """Return the declaration of such a corpus, with the keys of a `defs.yaml`."""
     return {
         "dataset": "tiny",
         "source": {"kind": "local", "path": str(folder)},

@@ -1,7 +1,7 @@
-"""Where the wall time of a backfill went, by the time stamps of Dagster's own events.
+"""Divide the wall time of a backfill into work and orchestration, by the time stamps of Dagster's own events.
 
-At work is a step from its start until it has said what became of its shards; the rest, Dagster's books of them, the
-start of processes, the queue and the daemon's ticks, is orchestration.
+A step is at work from its start until it reports the outcome of its shards. The rest is orchestration: Dagster's
+bookkeeping, the start of processes, the queue and the daemon's ticks.
 """
 
 import re
@@ -17,9 +17,9 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class WallTime:
-    """Seconds from the launch of a backfill to its last event, and those of them in which at least one step worked.
+    """The seconds from the launch of a backfill to its last event, and the seconds in which at least one step worked.
 
-    `a_run` is what a run costs beside its work: median seconds from its launch to its end that are none.
+    `a_run` is the overhead of a run: median seconds from its launch to its end without work.
     """
 
     wall: float
@@ -28,12 +28,12 @@ class WallTime:
 
     @property
     def orchestration_share(self) -> float:
-        """Of the wall time, 0 to 1."""
+        """The share of the wall time, 0 to 1, in which no step worked."""
         return 1 - self.at_work / self.wall
 
 
-def wall_time(instance: dg.DagsterInstance, run_ids: Iterable[str], launched: float) -> WallTime:
-    """The wall time of runs of a backfill that was launched at a time (seconds since the epoch)."""
+def measure_wall_time(instance: dg.DagsterInstance, run_ids: Iterable[str], launched: float) -> WallTime:
+    """Return the wall time of the runs of a backfill that was launched at a time in seconds since the epoch."""
     every: list[Interval] = []
     overheads, last = [], launched
     for run_id in run_ids:
@@ -43,16 +43,16 @@ def wall_time(instance: dg.DagsterInstance, run_ids: Iterable[str], launched: fl
         starts = [e.timestamp for e in events if _is(e, dg.DagsterEventType.RUN_STARTING)]
         ends = [e.timestamp for e in events if _is(e, dg.DagsterEventType.RUN_SUCCESS)]
         if starts and ends:
-            overheads.append(ends[0] - starts[0] - covered(work))
+            overheads.append(ends[0] - starts[0] - measure_union(work))
         last = max([last, *(e.timestamp for e in events)])
     overheads.sort()
     return WallTime(
-        wall=last - launched, at_work=covered(every), a_run=overheads[len(overheads) // 2] if overheads else 0.0
+        wall=last - launched, at_work=measure_union(every), a_run=overheads[len(overheads) // 2] if overheads else 0.0
     )
 
 
 def at_work(events: Sequence[dg.EventLogEntry]) -> list[Interval]:
-    """When each step of a run was at work; a step without an end, until the run's last event."""
+    """Return the interval of work of each step of a run; a step without an end counts until the run's last event."""
     starts: dict[str, float] = {}
     ends: dict[str, float] = {}
     for event in events:
@@ -66,8 +66,8 @@ def at_work(events: Sequence[dg.EventLogEntry]) -> list[Interval]:
     return [(start, ends.get(step, last)) for step, start in starts.items()]
 
 
-def covered(intervals: Iterable[Interval]) -> float:
-    """The length of the union of intervals."""
+def measure_union(intervals: Iterable[Interval]) -> float:
+    """Return the length of the union of intervals."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(intervals):
         total += max(0.0, end - max(start, reached))

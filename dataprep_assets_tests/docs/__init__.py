@@ -1,1 +1,1 @@
-"""The pages of `docs/` that are generated, and the tests of all pages."""
+"""Generators of pages in `docs/`, and tests of all pages."""

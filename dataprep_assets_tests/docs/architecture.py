@@ -1,4 +1,4 @@
-"""The picture of how a corpus is built, `docs/pictures/architecture.svg`: its boxes and arrows."""
+"""Draw `docs/pictures/architecture.svg`, the boxes and arrows of how a corpus is built."""
 
 from dataprep_assets_tests.docs.drawing import Box, arrows, framed
 

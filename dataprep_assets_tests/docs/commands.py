@@ -44,7 +44,7 @@ _GUIDES = {
     "sync": "[copies between locations](how-to/object-storage.md#copy-artifacts)",
     "release": "[shard releases](pipelines/release.md#adopt-published-shards)",
 }
-"""Command → the pages about it."""
+"""Command → the pages that describe it."""
 _PLACES = "`--verbose` and `--quiet` can be anywhere on the command line. `--project` must be before the command."
 _REST = """\
 ## Exit codes

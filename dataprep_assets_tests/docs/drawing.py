@@ -51,7 +51,7 @@ _COLUMNS, _CHARACTER, _ROW = 96, 7.85, 19
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle with a title and lines of text. Its kind decides its colors."""
+    """A rectangle with a title and lines of text, colored by its kind."""
 
     title: str
     x: int

@@ -1,7 +1,8 @@
-"""Write the pictures of the pages, `docs/pictures/*.svg`: `make docs-reference`.
+"""Write the pictures of the pages, `docs/pictures/*.svg`, for `make docs-reference`.
 
 `python -m dataprep_assets_tests.docs.pictures --record` first runs the commands of the recordings in a new project, and
-keeps their output in `docs/recordings/` beside this module.
+stores their output in `docs/recordings/` next to this module.
+
 Entry points: `drawings` (the whole texts), `record`.
 """
 
@@ -66,7 +67,7 @@ def component_names() -> set[str]:
 
 
 def components() -> str:
-    """Return the picture of the question which component you need."""
+    """Return the picture that helps users to choose a component."""
     boxes, paths, top, blend = list[Box](), list[str](), 56, 0
     for data, needs in _NEEDS.items():
         middle = top + 48 * len(needs) // 2 - 6

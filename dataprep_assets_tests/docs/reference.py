@@ -1,4 +1,4 @@
-"""Write `docs/yaml-reference.md` and a page for each component: `make docs-reference`.
+"""Write `docs/yaml-reference.md` and a page for each component, for `make docs-reference`.
 
 A component's page has its artifacts (in the sample datasets), a declaration with every key (its scaffold), and its
 keys, which are the fields of its pydantic model. Each nested model has its own table on the pages that use it.
@@ -84,16 +84,18 @@ _BOUNDS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "bel
 
 
 def pages() -> dict[Path, str]:
-    """The text of each page, by its file."""
+    """Return the text of each page, by file."""
     models = {name: getattr(components, name).model for name in sorted(components.__all__)}
-    links = [f"| [{name}](components/{page_of(name).name}) | {_first_line(model)} |" for name, model in models.items()]
+    links = [
+        f"| [{name}](components/{find_page(name).name}) | {_first_line(model)} |" for name, model in models.items()
+    ]
     index = [_HEAD + "\n".join(links), "", "## Keys of every component", "", *_table(DatasetDeclaration.model_fields)]
-    index += _nested_tables([DatasetDeclaration])
-    return {INDEX: _text(index), **{page_of(name): _text(_component(name, model)) for name, model in models.items()}}
+    index += _write_nested_tables([DatasetDeclaration])
+    return {INDEX: _text(index), **{find_page(name): _text(_component(name, model)) for name, model in models.items()}}
 
 
-def page_of(component: str) -> Path:
-    """The file of a component's page."""
+def find_page(component: str) -> Path:
+    """Return the file of a component's page."""
     return INDEX.parent / "components" / f"{re.sub(r'(?<=.)(?=[A-Z])', '-', component).lower()}.md"
 
 
@@ -106,7 +108,7 @@ def _component(name: str, model: type[BaseModel]) -> Iterator[str]:
     made = {spec.name: spec for one in samples() if one.component == name for spec in one.specs}
     rows = [f"| `{key}` | {_first_sentence(spec.description)} |" for key, spec in made.items()]
     wing = Path(inspect.getfile(components.find_dataset_class(name))).parent
-    (scaffold,) = wing.glob(f"{page_of(name).stem.replace('-', '_')}.scaffold.yaml")
+    (scaffold,) = wing.glob(f"{find_page(name).stem.replace('-', '_')}.scaffold.yaml")
     yield _COMPONENT.format(
         name=name,
         what=_first_line(model),
@@ -118,23 +120,23 @@ def _component(name: str, model: type[BaseModel]) -> Iterator[str]:
     ).rstrip("\n")
     yield ""
     yield from _table({key: field for key, field in model.model_fields.items() if not _is_common(key, field)})
-    yield from _nested_tables([model], but=[DatasetDeclaration])
+    yield from _write_nested_tables([model], but=[DatasetDeclaration])
 
 
-def _nested_tables(roots: Sequence[type[BaseModel]], *, but: Sequence[type[BaseModel]] = ()) -> Iterator[str]:
-    """A table for each model below the roots, but for those below other ones."""
-    elsewhere = {*_nested(but)}
-    found = sorted(_nested(roots), key=lambda model: model.__name__)
+def _write_nested_tables(roots: Sequence[type[BaseModel]], *, but: Sequence[type[BaseModel]] = ()) -> Iterator[str]:
+    """Return a table for each model below the roots, except models below `but`."""
+    elsewhere = {*_find_nested(but)}
+    found = sorted(_find_nested(roots), key=lambda model: model.__name__)
     if nested := [model for model in found if model not in elsewhere]:
         yield from ("", "## Nested keys", "")
         for model in nested:
             yield from (f"### {model.__name__}", "", _first_line(model), "", *_table(model.model_fields), "")
 
 
-def undescribed() -> list[str]:
-    """`Model.key` of every key without a description."""
+def find_undescribed() -> list[str]:
+    """Return `Model.key` for every key without a description."""
     roots = [getattr(components, name).model for name in components.__all__]
-    models = {*roots, *_nested(roots)}
+    models = {*roots, *_find_nested(roots)}
     return sorted(
         f"{model.__name__}.{key}"
         for model in models
@@ -144,30 +146,30 @@ def undescribed() -> list[str]:
 
 
 def _is_common(key: str, field: FieldInfo) -> bool:
-    """Whether every component has this key, with the same meaning and default."""
+    """Return whether every component has this key with the same meaning and default."""
     common = DatasetDeclaration.model_fields.get(key)
     return common is not None and _row(key, common) == _row(key, field)
 
 
-def _nested(roots: Sequence[type[BaseModel]]) -> Iterator[type[BaseModel]]:
-    """The models below the roots, each once."""
+def _find_nested(roots: Sequence[type[BaseModel]]) -> Iterator[type[BaseModel]]:
+    """Return the models below the roots, each once."""
     seen = set(roots)
     waiting = list(roots)
     while waiting:
         for field in waiting.pop(0).model_fields.values():
-            for model in _models(field.annotation):
+            for model in _find_models(field.annotation):
                 if model not in seen:
                     seen.add(model)
                     waiting.append(model)
                     yield model
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that an annotation names."""
+def _find_models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Return the models that an annotation names."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
-        yield from _models(part)
+        yield from _find_models(part)
 
 
 def _first_sentence(description: str) -> str:
@@ -183,35 +185,35 @@ def _table(fields: Mapping[str, FieldInfo]) -> list[str]:
 
 
 def _row(key: str, field: FieldInfo) -> str:
-    kind = "; ".join([_kind(field.annotation), *_constraints(field.metadata)])
+    kind = "; ".join([_describe_type(field.annotation), *_describe_constraints(field.metadata)])
     cells = (f"`{field.alias or key}`", kind, _default(field), field.description or "")
     return "| " + " | ".join(re.sub(r"\s+", " ", cell).replace("|", "\\|") for cell in cells) + " |"
 
 
-def _kind(annotation: Any) -> str:
-    """An annotation in words."""
+def _describe_type(annotation: Any) -> str:
+    """Describe an annotation in words."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return "; ".join([_kind(parts[0]), *_constraints(parts[1:])])
+        return "; ".join([_describe_type(parts[0]), *_describe_constraints(parts[1:])])
     if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(_kind(part) for part in parts if part is not NoneType))
+        return " or ".join(dict.fromkeys(_describe_type(part) for part in parts if part is not NoneType))
     if origin is Literal:
-        return ("one of " if parts[1:] else "") + ", ".join(f"`{_yaml(value)}`" for value in parts)
+        return ("one of " if parts[1:] else "") + ", ".join(f"`{_write_yaml(value)}`" for value in parts)
     if origin in (tuple, list, frozenset, set):
-        return f"list of {_kind(parts[0])}"
+        return f"list of {_describe_type(parts[0])}"
     if origin in (dict, Mapping):
-        return f"map of {_kind(parts[0])} to {_kind(parts[1])}"
+        return f"map of {_describe_type(parts[0])} to {_describe_type(parts[1])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
     return _WORDS.get(annotation) or getattr(annotation, "__name__", str(annotation)).lower()
 
 
-def _constraints(metadata: Sequence[Any]) -> list[str]:
-    """What pydantic checks beside the type, in words."""
+def _describe_constraints(metadata: Sequence[Any]) -> list[str]:
+    """Describe in words what pydantic checks in addition to the type."""
     found = []
     for one in metadata:
         if isinstance(one, FieldInfo):
-            found += _constraints(one.metadata)
+            found += _describe_constraints(one.metadata)
             continue
         found += [
             word.format(getattr(one, name)) for name, word in _BOUNDS.items() if getattr(one, name, None) is not None
@@ -231,17 +233,17 @@ def _default(field: FieldInfo) -> str:
         return "none"
     if isinstance(value, BaseModel):
         return "its defaults"
-    return f"`{_yaml(value)}`" if value not in ("", (), [], {}) else "empty"
+    return f"`{_write_yaml(value)}`" if value not in ("", (), [], {}) else "empty"
 
 
-def _yaml(value: Any) -> str:
-    """A value as one would write it in YAML."""
+def _write_yaml(value: Any) -> str:
+    """Return a value as a user would write it in YAML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple | list):
-        return "[" + ", ".join(_yaml(one) for one in value) + "]"
+        return "[" + ", ".join(_write_yaml(one) for one in value) + "]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_yaml(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {_write_yaml(one)}" for key, one in value.items()) + "}"
     return str(value)
 
 

@@ -1,4 +1,4 @@
-"""`docs/checks.md` is what the checks say now, and says of each what to do when it is red."""
+"""`docs/checks.md` matches the current checks and gives a remedy for each failure."""
 
 import re
 
@@ -10,13 +10,13 @@ def test_the_page_is_up_to_date() -> None:
     assert checks.PAGE.read_text(encoding="utf-8") == checks.page(), "run `make docs-reference`"
 
 
-def test_of_every_check_it_is_said_once_what_to_do() -> None:
+def test_every_check_has_exactly_one_remedy() -> None:
     said = [name for joined, _ in checks.REMEDIES for name in joined.split()]
     assert sorted(said) == sorted(checks.names())
 
 
 def test_every_check_of_the_code_is_on_the_page() -> None:
-    """Also one that no sample has: its name is looked for where checks are declared."""
+    """Includes checks that no sample has: names are collected where checks are declared."""
     package = checks.ROOT / "dataprep_assets"
     text = "\n".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
     declared = set(re.findall(r'\bCheck(?:\[[^(]*\])?\(\s*"(\w+)"', text)) - {PERMISSIONS_PRIVATE.name}

@@ -1,4 +1,4 @@
-"""`docs/commands.md` is what the command says of itself now, and says all of it."""
+"""`docs/commands.md` matches the command's current help completely."""
 
 import re
 from pathlib import Path
@@ -10,11 +10,11 @@ from dataprep_assets import cli
 from dataprep_assets_tests.docs import commands
 
 GROUP: Any = get_command(cli._app)
-# set by `dataprep` for its own processes
+# variables that `dataprep` sets for its own processes
 INTERNAL = {"DATAPREP_PRELOAD"}
 
 
-def test_the_page_is_current() -> None:
+def test_the_page_is_up_to_date() -> None:
     assert commands.PAGE.read_text(encoding="utf-8") == commands.page(), "run `make docs-reference`"
 
 

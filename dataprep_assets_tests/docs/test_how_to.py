@@ -27,7 +27,7 @@ _FILE = re.compile(r"# (?P<path>[\w./-]+\.(?:yaml|py|toml|json))\n")
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a guide, with the kind of its fence."""
+    """A block of a guide, with the language and words of its fence."""
 
     kind: str
     text: str
@@ -47,7 +47,7 @@ class Reader:
         self.folder, self.said, self._installed = folder / "empty", "", folder / "installed"
         self.folder.mkdir()
         self._environment = {
-            # what a guide installs is only for its reader
+            # packages that a guide installs must be visible only to its reader
             "PYTHONPATH": str(self._installed),
             "PIP_TARGET": str(self._installed),
             "PIP_NO_INDEX": "1",
@@ -60,7 +60,7 @@ class Reader:
         }
 
     def follow(self, block: Block) -> None:
-        """Do what a block shows."""
+        """Perform the action of a block."""
         if block.kind in ("yaml", "python", "toml") and (named := _FILE.match(block.text)):
             path = self.folder / named["path"]
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ class Reader:
         return done.returncode
 
     def _compare(self, wanted: list[str]) -> None:
-        """Find each line in the output, after the one before."""
+        """Find each line in the output, after the previous match."""
         left = [_squeeze(line) for line in self.said.splitlines()]
         for line in filter(None, map(str.strip, wanted)):
             if line == "…":
@@ -100,7 +100,7 @@ class Reader:
 
 
 def _squeeze(line: str) -> str:
-    """The line without the widths of its columns."""
+    """Return the line without the padding of its columns."""
     return " ".join(line.split())
 
 

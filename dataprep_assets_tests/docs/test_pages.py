@@ -1,6 +1,6 @@
-"""The pages that a newcomer reads: short where they promise it, listed, and declaring what can be declared.
+"""The pages for newcomers are short where they promise it, listed, and their declarations are valid.
 
-That every link and citation resolves is tested in `test_citations.py`.
+`test_citations.py` tests that every link and citation resolves.
 """
 
 import ast
@@ -17,7 +17,7 @@ from dataprep_assets.engine.yaml.mistakes import read_documents, validate_docume
 from dataprep_assets.pipelines.blend.rl.views import VIEWS as RECORD_VIEWS
 from dataprep_assets.pipelines.blend.sft.views import VIEWS as CONVERSATION_VIEWS
 from dataprep_assets.pipelines.corpus.views import VIEWS
-from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.docs.run_blocks import find_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -39,24 +39,25 @@ OWN_WORDS = {
 COMMAND = re.compile(r"^ *(?:\$ )?dataprep (.+)$", re.MULTILINE)
 
 
-def pages() -> Iterator[Path]:
-    """The README and every page of `docs/`."""
+def list_pages() -> Iterator[Path]:
+    """Return the README and every page of `docs/`."""
     yield ROOT / "README.md"
     yield from sorted(DOCS.rglob("*.md"))
 
 
 def test_every_page_is_in_the_list_of_pages() -> None:
     listed = {(DOCS / target).resolve() for target in LINK.findall((DOCS / "README.md").read_text(encoding="utf-8"))}
-    # pages of formats have an index of their own
+    # pages of formats have their own index
     expected = {path for path in DOCS.rglob("*.md") if path.parent.name != "formats"} - {DOCS / "README.md"}
     assert {path.relative_to(DOCS) for path in expected - listed} == set()
 
 
-def test_every_declaration_on_a_page_can_be_declared(tmp_path: Path) -> None:
+def test_every_declaration_on_a_page_is_valid(tmp_path: Path) -> None:
     found = 0
-    for page in pages():
-        for block in blocks(page, "yaml"):
-            if not block.startswith("type:") or page.name == "yaml-reference.md":  # an excerpt there
+    for page in list_pages():
+        for block in find_blocks(page, "yaml"):
+            # the block on that page is an excerpt
+            if not block.startswith("type:") or page.name == "yaml-reference.md":
                 continue
             path = tmp_path / "defs.yaml"
             path.write_text(block, encoding="utf-8")
@@ -64,14 +65,14 @@ def test_every_declaration_on_a_page_can_be_declared(tmp_path: Path) -> None:
                 component = getattr(components, document.type.rpartition(".")[2])
                 declared = validate_document(component.model, document)
                 source = getattr(declared, "source", None)
-                # the default takes only `.jsonl.zst`, which is not what a reader has in a folder
+                # the default matches only `.jsonl.zst`, which is not the usual file type of a reader
                 assert getattr(source, "kind", "") != "local" or "include" in declared.model_fields_set, page.name
                 found += 1
     assert found >= 1
 
 
-def test_every_message_of_troubleshooting_is_one_of_the_code() -> None:
-    """But for its names and numbers, which stand for `…` there and for braces in the code."""
+def test_every_troubleshooting_message_is_in_the_code() -> None:
+    """Names and numbers are replaced by `…` on the page and by braces in the code."""
 
     def spoken_part(part: ast.expr) -> str:
         if isinstance(part, ast.Constant):
@@ -94,7 +95,7 @@ def test_every_message_of_troubleshooting_is_one_of_the_code() -> None:
         message for row in rows if row.startswith("| `") for message in re.findall("`([^`]+)`", row.split(" | ")[0])
     ]
     assert len(messages) > 50
-    # what stands in braces in the code
+    # the code in braces
     filled = re.compile(r"…|[;:]|dataset\.lock|receipt\.json|[\d,]{4,}|--shards|\b[A-Z]{3,}\b")
     parts = [part.strip(" .,'") for message in messages for part in filled.split(message)]
     assert [part for part in parts if len(part) > 5 and part not in spoken] == []
@@ -110,13 +111,13 @@ def test_every_view_of_a_blend_is_on_its_page() -> None:
     assert [view for view in (*CONVERSATION_VIEWS, *RECORD_VIEWS) if f"\n| `{view}` |" not in text] == []
 
 
-def test_yaml_on_every_page_is_yaml() -> None:
-    for page in pages():
-        for block in blocks(page, "yaml"):
+def test_yaml_on_every_page_parses() -> None:
+    for page in list_pages():
+        for block in find_blocks(page, "yaml"):
             yaml.safe_load(block)
 
 
-def test_lines_for_a_declaration_have_the_indentation_of_its_keys() -> None:
+def test_lines_for_a_declaration_are_indented_like_its_keys() -> None:
     """A reader pastes them below `attributes:`, where a key without indentation is an error."""
     keys = {
         key
@@ -124,18 +125,20 @@ def test_lines_for_a_declaration_have_the_indentation_of_its_keys() -> None:
         for key in getattr(getattr(components, component), "model").model_fields  # noqa: B009
     }
     wrong = []
-    for page in pages():
-        for block in blocks(page, "yaml(?: no-run)?"):
+    for page in list_pages():
+        for block in find_blocks(page, "yaml(?: no-run)?"):
             # a configuration of another program begins with its name
             if not re.match(r"(# \S+\n)?(type|attributes):|# [\w-]+: ", block):
                 wrong += [(page.name, key) for key in re.findall(r"^(\w+):", block, re.MULTILINE) if key in keys]
     assert wrong == []
 
 
-def test_every_row_of_a_table_has_the_cells_of_its_heading() -> None:
-    """A bar in a cell, also in code, is escaped: a code host ends the cell there and drops the rest of the row."""
+def test_every_table_row_has_as_many_cells_as_the_heading() -> None:
+    """A bar in a cell, also in code, must be escaped, because a code host ends the cell there and drops the rest of the
+    row.
+    """
     wrong = []
-    for page in pages():
+    for page in list_pages():
         text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
         for table in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
             rows = [len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()]
@@ -143,19 +146,19 @@ def test_every_row_of_a_table_has_the_cells_of_its_heading() -> None:
     assert wrong == []
 
 
-def said_commands() -> list[tuple[str, str]]:
-    """Page and words of every `dataprep …` line in the shell blocks."""
+def find_commands() -> list[tuple[str, str]]:
+    """Return the page and the words of every `dataprep …` line in the shell blocks."""
     return [
         (page.relative_to(ROOT).as_posix(), line)
-        for page in pages()
+        for page in list_pages()
         for language in ("bash", "")
-        for block in blocks(page, language)
+        for block in find_blocks(page, language)
         for line in COMMAND.findall(block)
     ]
 
 
-@pytest.mark.parametrize(("page", "line"), said_commands())
-def test_every_command_on_a_page_has_these_options(page: str, line: str) -> None:
+@pytest.mark.parametrize(("page", "line"), find_commands())
+def test_every_option_of_a_command_on_a_page_exists(page: str, line: str) -> None:
     words = re.sub(r"  +[#→].*|  documents and.*", "", line).partition(" && ")[0].split()
     group = get_command(cli._app)
     command = group.commands[words[0]]  # type: ignore[attr-defined]
@@ -163,8 +166,8 @@ def test_every_command_on_a_page_has_these_options(page: str, line: str) -> None
     assert {word for word in words[1:] if word.startswith("--")} <= known
 
 
-def test_the_words_of_this_project_are_defined_once() -> None:
-    """Each has a heading of its own with a sentence that begins "A receipt is", and no row in the glossary."""
+def test_the_terms_of_this_project_are_defined_once() -> None:
+    """Each has its own heading with a sentence that begins "A receipt is", and no row in the glossary."""
     page = (DOCS / "concepts.md").read_text(encoding="utf-8")
     sections = dict(re.findall(r"^### ([^\n]+)\n\n(.*?)(?=\n#|\Z)", page, re.DOTALL | re.MULTILINE))
     assert {word for word in OWN_WORDS if word not in {name.lower() for name in sections}} == set()
@@ -178,7 +181,7 @@ def test_the_words_of_this_project_are_defined_once() -> None:
 
 
 def test_every_key_of_the_migration_pages_is_in_the_reference() -> None:
-    """In the column that says what stands here, `key: …` and `key.key` are keys."""
+    """In the column for dataprep-assets, `key: …` and `key.key` are keys."""
     tables = [DOCS / "yaml-reference.md", *(DOCS / "components").glob("*.md")]
     reference = "\n".join(path.read_text(encoding="utf-8") for path in tables)
     known = set(re.findall(r"^\| `(\w+)` \|", reference, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""The pictures are current, and the names in them are the product's."""
+"""The pictures are up to date, and the names in them exist in the product."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -12,7 +12,7 @@ from dataprep_assets_tests.docs.architecture import BOXES, HEIGHT, WIDTH, artifa
 from dataprep_assets_tests.docs.checks import samples
 from dataprep_assets_tests.docs.drawing import PICTURES
 
-# a page about the dataset and the table of its documents: neither leads to the files of a trainer
+# the dataset page and the document table lead to no trainer files
 LEFT_OUT = {"data_card", "documents"}
 STEP = re.compile(r"([✓✗]) (\w+) +(?:\d+ shards? )?(.*?)(?:  [\d.]+ s)?$")
 
@@ -37,7 +37,7 @@ def steps(text: str) -> list[tuple[str, ...]]:
     return [match.groups() for line in text.splitlines() if (match := STEP.match(line))]
 
 
-def test_every_picture_is_current_and_nothing_else_is_there() -> None:
+def test_every_picture_is_up_to_date_and_no_other_file_exists() -> None:
     drawings = pictures.drawings()
     assert {path: path.read_text(encoding="utf-8") for path in PICTURES.iterdir()} == drawings, (
         "run `make docs-reference`"
@@ -73,7 +73,7 @@ def test_recordings_have_steps_and_checks_of_the_product() -> None:
 
 
 @pytest.mark.slow
-def test_recordings_are_what_the_commands_print_now() -> None:
+def test_recordings_equal_the_current_output_of_the_commands() -> None:
     now, before = pictures.record(), recorded()
     assert now.keys() == before.keys()
     for name, text in before.items():
@@ -81,7 +81,7 @@ def test_recordings_are_what_the_commands_print_now() -> None:
         assert now[name].splitlines()[-1] == text.splitlines()[-1]
 
 
-def test_pictures_are_svg_without_anything_outside_of_them() -> None:
+def test_pictures_are_svg_without_external_references() -> None:
     for path, text in pictures.drawings().items():
         root = ET.fromstring(text)
         width, height = (int(size) for size in root.attrib["viewBox"].split()[2:])

@@ -1,7 +1,7 @@
-"""The README keeps its promises: its length, its words, its links, and the two declarations that it leads to.
+"""The README's length, words and links, and the two declarations that it links to.
 
-Both are built as they are printed, by its commands; the hub is a server on this machine with the repository and the
-commit that they name.
+Both declarations are built as printed, with the page's commands; the hub is a server on this machine with the
+repository and the commit that they name.
 """
 
 import json
@@ -19,7 +19,7 @@ import yaml
 from tokenizers import Tokenizer
 
 from dataprep_assets_tests.cli.commands import run_line
-from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.docs.run_blocks import find_blocks
 from dataprep_assets_tests.fakes.hub_server import HubServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,9 +44,7 @@ QUESTIONS = {
     "understand an error": ("docs/troubleshooting.md", "", "bash"),
 }
 """The first questions of a newcomer: the page, the heading that the README links, and the language of its block.
-
-Blocks of guides are run by test_how_to.py, blocks of the README by this file.
-"""
+test_how_to.py runs the blocks of guides, this file those of the README."""
 
 
 def test_the_readme_is_short_and_has_the_words_that_people_search_for() -> None:
@@ -69,12 +67,12 @@ def test_the_readme_links_to_a_block_that_answers(question: str) -> None:
     assert f"```{language}\n" in section
 
 
-def test_every_figure_of_the_readme_is_on_the_page_of_benchmarks() -> None:
+def test_every_figure_of_the_readme_is_on_the_benchmark_page() -> None:
     table = README.read_text(encoding="utf-8").partition("## Measured")[2].partition("\n## ")[0]
     known = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
     ratios = re.findall(r"\| ([0-9.]+) × \|", table)
     assert len(ratios) >= 5
-    # of near-duplicates the page has the two times
+    # the page has only the two times of near-deduplication, not their ratio
     assert f"{1013 / 194:.1f}" in ratios
     assert [ratio for ratio in ratios if ratio not in known and ratio != f"{1013 / 194:.1f}"] == []
     rows = [row for row in table.splitlines() if " × " in row and row.startswith("|")]
@@ -83,8 +81,9 @@ def test_every_figure_of_the_readme_is_on_the_page_of_benchmarks() -> None:
 
 @pytest.fixture
 def hub(request: pytest.FixtureRequest) -> Iterator[HubServer]:
-    """The hub with the tokenizer that the README names: Qwen3's own, or without the shared data a small one with its
-    special tokens."""
+    """Run a hub with the README's tokenizer: Qwen3's own or, without the shared data, a small one with its special
+    tokens.
+    """
     (named,) = set(re.findall(r"repo: (\S+), revision: (\w{40})", README.read_text() + SFT.read_text()))
     folder = CHAT / "tokenizer"
     with suppress(pytest.skip.Exception):
@@ -103,7 +102,7 @@ def hub(request: pytest.FixtureRequest) -> Iterator[HubServer]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home with the texts and conversations of a user; one text is short, one repeats itself, one is a copy."""
+    """Return a home with a user's texts and conversations: one text is short, one repeats itself, one is a copy."""
     draw = random.Random(7)
     words = ["".join(draw.choices("abcdefghijklmnop", k=draw.randint(2, 9))) for _ in range(900)]
     texts = [" ".join(draw.choices(words, k=120)) for _ in range(46)]
@@ -116,7 +115,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environment(hub: HubServer, home: Path) -> dict[str, str]:
-    """The environment of that user, whose hub is the server."""
+    """Return the environment of that user, whose hub is the server."""
     return {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HOME": str(home),
@@ -127,7 +126,7 @@ def environment(hub: HubServer, home: Path) -> dict[str, str]:
 
 
 def run_lines(lines: Iterable[str], folder: Path, environment: dict[str, str]) -> dict[str, str]:
-    """Run lines of a shell in a folder, and return what each printed; an exit code other than 0 fails the test."""
+    """Run shell lines in a folder and return the output of each; an exit code other than 0 fails the test."""
     outputs = {}
     for line in lines:
         done = run_line(line, folder, environment)
@@ -136,15 +135,15 @@ def run_lines(lines: Iterable[str], folder: Path, environment: dict[str, str]) -
     return outputs
 
 
-def shell_lines(page: Path, first: str) -> list[str]:
-    """The lines of the shell block of a page that begins with some words, without comments and what pip would fetch."""
-    (block,) = [block for block in blocks(page, "bash") if block.startswith(first)]
+def read_shell_lines(page: Path, first: str) -> list[str]:
+    """Return the lines of the first shell block with this beginning, without comments and pip installations."""
+    (block,) = [block for block in find_blocks(page, "bash") if block.startswith(first)]
     lines = (line.partition("  #")[0].strip() for line in block.splitlines())
     return [line for line in lines if not line.startswith("pip install ")]
 
 
 def read_documents(bins: Path, split: str, tokenizer: Tokenizer) -> list[str]:
-    """The texts of a split's token file, which end with the separator."""
+    """Return the texts of a split's token file, which are separated by the separator token."""
     meta = json.loads((bins / "meta.json").read_bytes())
     ids = np.fromfile(bins / f"{split}.bin", dtype=meta["dtype"])
     ends = np.flatnonzero(ids == tokenizer.token_to_id("<|endoftext|>"))
@@ -153,17 +152,15 @@ def read_documents(bins: Path, split: str, tokenizer: Tokenizer) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_declarations_are_built_as_they_are_printed(
-    home: Path, hub: HubServer, environment: dict[str, str]
-) -> None:
+def test_the_declarations_are_built_as_printed(home: Path, hub: HubServer, environment: dict[str, str]) -> None:
     run_lines(["dataprep init my-data"], home, environment)
     project = home / "my-data"
-    run_lines(shell_lines(README, "mkdir -p"), project, environment)
+    run_lines(read_shell_lines(README, "mkdir -p"), project, environment)
     corpus = project / "my_data" / "defs" / "my_corpus" / "defs.yaml"
-    declaration, rules = blocks(README, "yaml")
+    declaration, rules = find_blocks(README, "yaml")
     assert len(declaration.splitlines()) <= 10
     corpus.write_text(declaration, encoding="utf-8")
-    outputs = run_lines(shell_lines(README, "dataprep check my_corpus"), project, environment)
+    outputs = run_lines(read_shell_lines(README, "dataprep check my_corpus"), project, environment)
     assert "no errors found" in outputs["dataprep check my_corpus"]
     bins = project / ".dataprep" / "artifacts" / "my_corpus" / "nanogpt_bins"
     edit = "; in train.py, replace np.uint16 with np.uint32"  # printed only for vocabularies that need 32 bits
@@ -178,23 +175,23 @@ def test_the_declarations_are_built_as_they_are_printed(
         assert read_documents(bins, split, tokenizer) == [json.loads(line)["text"] for line in lines]
 
     corpus.write_text(declaration + rules, encoding="utf-8")
-    outputs = run_lines(shell_lines(README, "pip install 'dataprep-assets["), project, environment)
+    outputs = run_lines(read_shell_lines(README, "pip install 'dataprep-assets["), project, environment)
     kept = read_documents(bins, "train", tokenizer)
     assert len(kept) == 40
     assert not [text for text in kept if text.startswith(("Too short", "the same line"))]
     for rule in ("short", "repeated", "duplicate"):
         assert re.search(rf"^{rule} +1 ", outputs["dataprep documents my_corpus"], re.MULTILINE)
 
-    line = blocks(SFT, "json")[0]
+    line = find_blocks(SFT, "json")[0]
     chat = project / "my_data" / "defs" / "my_chat"
     chat.mkdir()
     # the guide's project has the sample `chats`
     data = chat.parent / CHAT.name / "data"
     data.mkdir(parents=True)
     (data / "chat.jsonl").write_text(line + (CHAT / "data" / "chat.jsonl").read_text(encoding="utf-8"))
-    of_the_guide, of_the_model = map(yaml.safe_load, blocks(SFT, "yaml"))
+    of_the_guide, of_the_model = map(yaml.safe_load, find_blocks(SFT, "yaml"))
     of_the_guide["attributes"] |= of_the_model
     (chat / "defs.yaml").write_text(yaml.safe_dump(of_the_guide), encoding="utf-8")
-    outputs = run_lines(shell_lines(SFT, "dataprep check my_chat"), project, environment)
+    outputs = run_lines(read_shell_lines(SFT, "dataprep check my_chat"), project, environment)
     (folder,) = re.findall(r"packed_train_data_path=(\S+)", outputs["dataprep run my_chat"])
     assert list((project / folder).iterdir())

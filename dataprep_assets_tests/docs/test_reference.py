@@ -1,4 +1,4 @@
-"""`docs/yaml-reference.md` and the page of each component are what the models say now, and say all of it."""
+"""`docs/yaml-reference.md` and the page of each component match the current models completely."""
 
 import re
 from pathlib import Path
@@ -18,29 +18,29 @@ def test_the_reference_is_up_to_date() -> None:
 
 
 def test_every_key_is_described() -> None:
-    assert reference.undescribed() == []
+    assert reference.find_undescribed() == []
 
 
 @pytest.mark.parametrize("name", components.__all__)
-def test_every_key_of_a_component_is_there(name: str) -> None:
+def test_every_key_of_a_component_is_on_its_page(name: str) -> None:
     pages = reference.pages()
     common = pages[reference.INDEX].partition("## Keys of every component")[2].partition("\n## ")[0]
-    own = pages[reference.page_of(name)].partition("\n## Keys\n")[2].partition("\n## ")[0]
+    own = pages[reference.find_page(name)].partition("\n## Keys\n")[2].partition("\n## ")[0]
     for key in getattr(components, name).model.model_fields:
         assert f"| `{key}` |" in common + own, key
 
 
-def test_nested_keys_have_the_names_of_the_yaml_their_types_defaults_and_bounds(
+def test_nested_keys_have_their_yaml_names_types_defaults_and_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Inner(DeclarationModel):
-        """What is inside."""
+        """The inner model."""
 
         sender: str = Field(alias="from", description="Who sends.")
         tail: Annotated[int, Field(ge=1)] | None = Field(None, description="Left | right.")
 
     class Outer(DeclarationModel):
-        """What is outside."""
+        """The outer model."""
 
         inner: tuple[Inner, ...] = Field((), description="The inner ones.")
         mode: Literal["a", "b"] = Field("a", description="Which.")
@@ -50,8 +50,8 @@ def test_nested_keys_have_the_names_of_the_yaml_their_types_defaults_and_bounds(
         model = Outer
 
     monkeypatch.setattr(components, "TokenizedCorpus", Component, raising=False)
-    monkeypatch.setattr(reference, "samples", lambda: ())  # they have the keys of the real one
-    text = reference.pages()[reference.page_of("TokenizedCorpus")]
+    monkeypatch.setattr(reference, "samples", lambda: ())  # these models have the keys of the real one
+    text = reference.pages()[reference.find_page("TokenizedCorpus")]
     assert "| `inner` | list of [Inner](#inner) | empty | The inner ones. |" in text
     assert "| `mode` | one of `a`, `b` | `a` | Which. |" in text
     assert "| `folder` | path | `x` | Where. |" in text

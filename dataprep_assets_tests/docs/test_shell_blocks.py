@@ -1,4 +1,4 @@
-"""Every line of the shell blocks of the pages: which test runs it, or why none does."""
+"""For every line of the pages' shell blocks: the test that runs it, or the reason why none does."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ TESTS = "dataprep_assets_tests"
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of pages that match a pattern. Run by a `file`, in which `proof` stands; or `not_run`, because."""
+    """Lines of pages that match a pattern, run by a `file` that contains `proof`, or `not_run` for a reason."""
 
     pattern: str
     pages: str = ".*"
@@ -84,8 +84,8 @@ LINES = (
 
 
 @cache
-def shell_lines() -> list[tuple[str, str]]:
-    """Page and line of every shell block, without comments; those of how-to guides are run by `test_how_to.py`."""
+def read_shell_lines() -> list[tuple[str, str]]:
+    """Return the page and line of every shell block, without comments; test_how_to.py runs the lines of guides."""
     found = []
     for page in (ROOT / "README.md", ROOT / "deploy" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         if page.parent.name == "how-to":
@@ -97,18 +97,20 @@ def shell_lines() -> list[tuple[str, str]]:
     return found
 
 
-def meant(lines: Lines, page: str, line: str) -> bool:
-    """Whether an entry is about a line."""
+def matches(lines: Lines, page: str, line: str) -> bool:
+    """Return whether an entry applies to a line."""
     return bool(re.fullmatch(lines.pages, page) and re.fullmatch(lines.pattern, line))
 
 
-def test_of_every_line_it_is_said_what_runs_it() -> None:
-    assert [(page, line) for page, line in shell_lines() if not any(meant(one, page, line) for one in LINES)] == []
+def test_every_line_has_an_entry_that_names_its_test() -> None:
+    assert [
+        (page, line) for page, line in read_shell_lines() if not any(matches(one, page, line) for one in LINES)
+    ] == []
 
 
-def test_every_entry_is_about_a_line_and_its_test_is_there() -> None:
+def test_every_entry_matches_a_line_and_its_test_exists() -> None:
     for one in LINES:
-        assert any(meant(one, page, line) for page, line in shell_lines()), one
+        assert any(matches(one, page, line) for page, line in read_shell_lines()), one
         assert (one.file is None) != (one.not_run == ""), one
         if one.file is not None:
             assert one.proof in (ROOT / one.file).read_text(encoding="utf-8"), one

@@ -1,4 +1,4 @@
-"""The site of `make docs`: every page is in its navigation, it builds, and it asks nothing of a network."""
+"""The site of `make docs` has every page in its navigation, builds, and loads nothing from a network."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dataprep_assets_tests.docs.site_hook import ROOT, linked_files, pages
+from dataprep_assets_tests.docs.site_hook import ROOT, list_linked_files, list_pages
 
 CONFIG = ROOT / "mkdocs.yml"
 LOADED = re.compile(
@@ -25,27 +25,27 @@ def config() -> dict[str, Any]:
     return found
 
 
-def listed(nav: Any) -> Iterator[str]:
-    """The paths of a navigation, in order."""
+def list_paths(nav: Any) -> Iterator[str]:
+    """Return the paths of a navigation, in order."""
     if isinstance(nav, str):
         yield nav
     else:
         for entry in nav.values() if isinstance(nav, dict) else nav:
-            yield from listed(entry)
+            yield from list_paths(entry)
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    paths = list(listed(config()["nav"]))
-    assert sorted(paths) == sorted(page.relative_to(ROOT).as_posix() for page in pages())
+    paths = list(list_paths(config()["nav"]))
+    assert sorted(paths) == sorted(page.relative_to(ROOT).as_posix() for page in list_pages())
 
 
-def test_what_pages_link_to_is_taken_along() -> None:
-    names = {path.relative_to(ROOT).as_posix() for path in linked_files()}
+def test_files_that_pages_link_to_are_part_of_the_site() -> None:
+    names = {path.relative_to(ROOT).as_posix() for path in list_linked_files()}
     assert "dataprep_assets_tests/ui/pictures/graph.png" in names
     assert not {name for name in names if name.endswith(".md")}
 
 
-def test_nothing_is_configured_that_comes_from_a_network() -> None:
+def test_no_configured_asset_comes_from_a_network() -> None:
     declared = config()
     assert declared["theme"]["font"] is False
     assert declared["plugins"] == ["search"]
@@ -53,11 +53,11 @@ def test_nothing_is_configured_that_comes_from_a_network() -> None:
 
 
 @pytest.mark.slow
-def test_it_builds_without_a_warning_and_its_pages_load_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_the_site_builds_without_a_warning_and_its_pages_load_nothing_external(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="no mkdocs: pip install mkdocs-material")
     pytest.importorskip("material", reason="no theme: pip install mkdocs-material")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(CONFIG)]
-    # a proxy that is not there: whatever would be fetched fails
+    # an unreachable proxy, so that every download fails
     nowhere = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "NO_MKDOCS_2_WARNING": "1"}
     environment = {**environ, **nowhere}
     done = subprocess.run(
@@ -65,7 +65,7 @@ def test_it_builds_without_a_warning_and_its_pages_load_nothing_from_elsewhere(t
     )
     assert done.returncode == 0, done.stderr
     built = {page: page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html")}
-    assert len(built) >= len(pages())
+    assert len(built) >= len(list_pages())
     assert {(page.name, url) for page, text in built.items() for url in LOADED.findall(text)} == set()
     assert [page.name for page, text in built.items() if "```" in text] == [], "a fence is not taken for one"
     corpus = built[tmp_path / "docs" / "pipelines" / "corpus.html"]

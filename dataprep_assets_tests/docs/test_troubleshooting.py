@@ -1,4 +1,4 @@
-"""Every error that a user provokes here has a row on the page of troubleshooting, found by the words of its message."""
+"""Every error that a user can cause has a row on the troubleshooting page, found by the words of its message."""
 
 import os
 import re
@@ -100,20 +100,20 @@ RUN = {
     "scheme": {"source": "{kind: object_store, cache_dir: ./cache, url: 'gs://bucket/x', region: x}"},
     "built": {"document": "{keep_fields: {}}"},
 }
-"""Keys of datasets whose mistakes are found by a run, and of one that is built."""
+"""Keys of datasets whose mistakes only a run finds, and of one that can be built."""
 FILES = {
     "bracket": f"{HEAD}  dataset: bracket\n  include: [\n",
     "twice": f"{HEAD}  dataset: twice\n  dataset: twice\n",
     "list": "- a\n- b\n",
     "component": "type: dataprep_assets.components.TokenizedCorpsu\nattributes:\n  dataset: component\n",
 }
-"""Wrong declarations as a whole."""
+"""Declarations that are wrong as a whole."""
 ROWS = {
     "json": '{"text": "a"}\n{"text": \n',
     "pointer": f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 12345\n",
     "empty": "",
 }
-"""Wrong files of a source."""
+"""Invalid source files."""
 CHANGED: dict[str, dict[str, tuple[str, str]]] = {
     "notes": {
         "reversed": ('first: "2010-11"', 'first: "2012-11"'),
@@ -210,7 +210,7 @@ BUILT = [
     "verify --lock nothing",
     "verify nowhere",
 ]
-"""Commands that fail on a dataset with a document table that is built."""
+"""Commands that fail on a built dataset with a document table."""
 COMMANDS: list[tuple[str, dict[str, str]]] = [
     ("run god", {}),
     ("run good --split tran", {}),
@@ -263,11 +263,11 @@ COMMANDS: list[tuple[str, dict[str, str]]] = [
     ("status good", {"DATAPREP_STORAGE": "s3", "DATAPREP_BUCKET": "s3://x"}),
     ("status good", {"DATAPREP_CACHE_BYTES": "5G"}),
 ]
-"""Commands that fail before anything is built, with their variables."""
+"""Commands that fail before a build, with their variables."""
 
 
 def declare(defs: Path, name: str, text: str | None = None, rows: str = '{"text": "A page."}\n') -> None:
-    """Write a dataset with one file of texts, and files that may be benchmarks."""
+    """Write a dataset with one file of texts, and with possible benchmark files."""
     keys = {"dataset": name, **CORPUS, **(KEYS | RUN).get(name, {})}
     (defs / name / "texts").mkdir(parents=True)
     (defs / name / "texts" / "a.jsonl").write_text(rows)
@@ -278,7 +278,7 @@ def declare(defs: Path, name: str, text: str | None = None, rows: str = '{"text"
 
 
 def declare_changed(defs: Path) -> None:
-    """Write a copy of a shipped sample for each mistake of `CHANGED`."""
+    """Write a copy of a shipped sample for each mistake in `CHANGED`."""
     for sample, mistakes in CHANGED.items():
         folder = SAMPLE.parent / f"sample_{sample}"
         for mistake, (before, after) in mistakes.items():
@@ -291,7 +291,7 @@ def declare_changed(defs: Path) -> None:
 
 
 def run(folder: Path, *arguments: str, is_error: bool = True, **variables: str) -> list[str]:
-    """The lines that a command prints, which fails or not as expected."""
+    """Run a command, assert that it fails or succeeds as expected, and return its lines."""
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
@@ -305,14 +305,14 @@ def run(folder: Path, *arguments: str, is_error: bool = True, **variables: str) 
 
 
 def read_patterns() -> list[re.Pattern[str]]:
-    """What each row is found by: the first sentence of its first cell, in which `…` is any text."""
+    """Return the pattern of each row: the first sentence of its first cell, in which `…` is any text."""
     cells = [row.split(" | ")[0][2:] for row in PAGE.read_text(encoding="utf-8").splitlines() if row.startswith("| ")]
     texts = [
         text.strip(" …")
         for cell in cells
         for text in re.split(r"`[,;]|an error that (?:begins|ends) with|and ends with|\bor `", cell)
     ]
-    # of a message with names, the words between two of them
+    # for a message with names, the words between two of them
     return [
         re.compile(r".*?".join(re.escape(part) for part in text.replace("`", "").split("…")))
         for text in (text.split(". ")[0].strip(" `…") for text in texts)

@@ -1,1 +1,1 @@
-"""What an artifact is, and what follows from a list of them."""
+"""Tests of artifacts, their specs, and everything that follows from a list of specs."""

@@ -1,4 +1,4 @@
-"""All artifacts of a list of specs, built in order as `dataprep run` does, without Dagster and without checks."""
+"""Build all artifacts of a list of specs in order, as `dataprep run` does, but without Dagster and without checks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -27,59 +27,64 @@ SAMPLES = (
     "sample_blend_rl",
     "sample_schedule",
 )
-"""One of each kind of dataset."""
+"""One dataset of each kind."""
 COMPARED, _SHELF = "sample_duplicates, compared", "sample_duplicates, others"
-"""The sample of duplicates, compared with another dataset that keeps some of the same pages."""
+"""The deduplication sample, compared with a second dataset that keeps some of the same pages."""
 RESTS_ON = {"sample_schedule": "sample_corpus", COMPARED: _SHELF}
-"""Dataset → the one that is its source."""
+"""Dataset → the dataset that is its source."""
 
 
-def sample(name: str) -> Dataset:
-    """One of this project's datasets, the corpus over its small part, or one of the two like that of duplicates."""
+def find_sample(name: str) -> Dataset:
+    """Return one of this project's datasets, the corpus over a small part of its files, or a variant of the
+    deduplication sample.
+    """
     if name in (COMPARED, _SHELF):
         return _like_duplicates(name)
     declarations = open_declarations(find_project(str(CHECKOUT)))
     dataset = declarations.load(declarations.files[name])
     assert isinstance(dataset, Dataset)
-    return over_small_part(dataset) if name == SAMPLE.name else dataset
+    return shrink_corpus(dataset) if name == SAMPLE.name else dataset
 
 
-def over_small_part(corpus: Dataset, **more: Any) -> Dataset:
-    """The sample corpus over the first documents of its files, with `more` declared."""
-    value = declared(corpus)
-    return redeclared(corpus, {**value, "source": {**value["source"], "path": str(SMALL)}, **more})
+def shrink_corpus(corpus: Dataset, **more: Any) -> Dataset:
+    """Return the sample corpus over the first documents of its files, with `more` declared."""
+    value = dump_declaration(corpus)
+    return redeclare(corpus, {**value, "source": {**value["source"], "path": str(SMALL)}, **more})
 
 
-def declared(dataset: Dataset) -> dict[str, Any]:
-    """The declaration of a dataset, as JSON."""
+def dump_declaration(dataset: Dataset) -> dict[str, Any]:
+    """Return the declaration of a dataset as JSON."""
     value: dict[str, Any] = dataset.declaration.model_dump(mode="json", by_alias=True)
     return value
 
 
-def redeclared(dataset: Dataset, value: Any) -> Dataset:
-    """A dataset of the same kind with another declaration; ValidationError or DataprepError if it is not allowed."""
+def redeclare(dataset: Dataset, value: Any) -> Dataset:
+    """Return a dataset of the same kind with a different declaration.
+
+    Raises ValidationError or DataprepError if that is invalid.
+    """
     made = find_dataset_class(dataset.component)(type(dataset.declaration).model_validate(value))
     assert isinstance(made, Dataset)
     return made
 
 
 def _like_duplicates(name: str) -> Dataset:
-    dataset = sample("sample_duplicates")
-    value = declared(dataset)
-    # items of benchmarks are those of the sample itself
+    dataset = find_sample("sample_duplicates")
+    value = dump_declaration(dataset)
+    # the benchmark items are those of the original sample
     value |= {"decontaminate": None, "budget": {}}
     if name == COMPARED:
         value["duplicates"]["against"] = ["shelf"]
     else:
         value |= {"dataset": "shelf", "drop": {"most": "row > 8"}}
-    return redeclared(dataset, value)
+    return redeclare(dataset, value)
 
 
-def with_its_source(name: str, store: ArtifactStore) -> Dataset:
-    """One of this project's datasets, of which all is built."""
-    dataset = sample(name)
+def build_source(name: str, store: ArtifactStore) -> Dataset:
+    """Return one of this project's datasets, after building the dataset that is its source."""
+    dataset = find_sample(name)
     for one in filter(None, (RESTS_ON.get(name), name)):
-        build_all(sample(one).specs, store)
+        build_all(find_sample(one).specs, store)
     return dataset
 
 
@@ -90,8 +95,10 @@ def build_all(
     *,
     workers: int = 1,
 ) -> list[str]:
-    """Names of the artifacts that were built anew, of all or `some` with their partitions; raises the first error of a
-    partition."""
+    """Build all artifacts, or `some` with their partitions, and return the names of the rebuilt ones.
+
+    Raises the first error of a partition.
+    """
     built = []
     for spec, partitions in iterate_builds(specs, store) if some is None else some:
         for outcome in spec.build(BuildRequest(store=store, partitions=partitions, workers=workers)):
@@ -103,20 +110,23 @@ def build_all(
 
 
 Keys = tuple[str | int, ...]
-"""The way to a value in a JSON value."""
+"""The keys and positions that lead to a value in a JSON value."""
 
 
-def leaves(value: Any, path: Keys = (), *, flags: bool = False) -> Iterator[tuple[Keys, Any]]:
-    """Every number and text (and, with `flags`, every boolean) below a JSON value, with the way to it."""
+def find_leaves(value: Any, path: Keys = (), *, flags: bool = False) -> Iterator[tuple[Keys, Any]]:
+    """Yield every number and text (and, with `flags`, every boolean) of a JSON value, with its path."""
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from leaves(inner, (*path, key), flags=flags)
+            yield from find_leaves(inner, (*path, key), flags=flags)
     elif value is not None and (flags or not isinstance(value, bool)):
         yield path, value
 
 
-def failed(spec: ArtifactSpec, store: ArtifactStore) -> set[str]:
-    """The blocking proofs that fail. No other is asked, and this process asks: a pool's start takes longer."""
+def find_failed_checks(spec: ArtifactSpec, store: ArtifactStore) -> set[str]:
+    """Return the blocking checks that fail.
+
+    Other checks do not run, and this process runs them, because a pool starts slowly.
+    """
     asked = replace(spec, check_groups=[one for group in spec.check_groups for one in _blocking(group)])
     slots = [slot for slot in spec.slots(store) if slot is not None]
     blocking = {proof.name for proof in spec.checks if proof.blocking}

@@ -10,7 +10,7 @@ from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample
 
 @pytest.fixture(scope="package")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The root of a finished run."""
+    """Return the root of a finished run."""
     root = tmp_path_factory.mktemp("built")
     assert run_pipeline(sample_declaration(), root, 2).failed == {}
     return root
@@ -18,5 +18,5 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def corpus(tmp_path: Path, built: Path) -> ChangedCorpus:
-    """A copy that the test may change."""
+    """Return a copy that the test may change."""
     return ChangedCorpus(tmp_path, built)

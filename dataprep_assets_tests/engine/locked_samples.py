@@ -1,4 +1,4 @@
-"""Builds samples of a checkout and writes their locks, a command for tests: `python -m … FOLDER DATASET…`."""
+"""Build samples of a checkout and write their locks: `python -m … FOLDER DATASET…`, for tests."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ from dataprep_assets_tests.engine.building import build_all
 
 
 def main(folder: Path, names: list[str]) -> None:
-    """Artifacts go to the folder, and each lock beside them."""
+    """Write the artifacts to the folder and each lock next to them."""
     store = LocalArtifacts(folder / "artifacts")
     for name in names:
         specs = project.use_dataset(name).specs

@@ -1,6 +1,6 @@
-"""A dataset of two artifacts that take no time: notices in partitions, and a board of all of them.
+"""A dataset of two artifacts that take no time to build: partitioned notices, and a board of all notices.
 
-Real specs, recipes, proofs and files; what a notice says stands in a file beside the artifacts.
+Specs, recipes, checks and files are real; the text of a notice is in a file next to the artifacts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,20 +35,20 @@ KEYS = ("n-0", "n-1", "n-2")
 
 
 class NoticeFacts(Facts):
-    """Facts of a notice."""
+    """The facts of a notice."""
 
     words: int
 
 
 class Notices(DatasetDeclaration):
-    """The declaration: where the words stand, and what is put before them."""
+    """The declaration: the folder of the texts, and the prefix of each text."""
 
     folder: Path
     greeting: str = ""
 
 
-def notice_recipe(declaration: Notices, partition: str) -> Recipe:
-    """How a notice is made now."""
+def make_notice_recipe(declaration: Notices, partition: str) -> Recipe:
+    """Return the current recipe of a notice."""
     path = declaration.folder / f"{partition}.txt"
     if not path.exists():
         raise SourceError(f"{path.name}: is not there")
@@ -61,8 +61,8 @@ def notice_recipe(declaration: Notices, partition: str) -> Recipe:
     )
 
 
-def ensure_notice(declaration: Notices, store: ArtifactStore, partition: str) -> tuple[Receipt, bool]:
-    """Make a notice."""
+def build_notice(declaration: Notices, store: ArtifactStore, partition: str) -> tuple[Receipt, bool]:
+    """Build a notice if it is out of date."""
     path = declaration.folder / f"{partition}.txt"
 
     def write(staged: Path) -> WrittenFiles:
@@ -70,12 +70,12 @@ def ensure_notice(declaration: Notices, store: ArtifactStore, partition: str) ->
         (staged / "notice.txt").write_text(text)
         return WrittenFiles(inputs={path.name: sha256_file(path)}, facts=NoticeFacts(words=len(text.split())))
 
-    return ensure_built(notice_recipe(declaration, partition), store, write)
+    return ensure_built(make_notice_recipe(declaration, partition), store, write)
 
 
 def _build_notices(declaration: Notices, request: BuildRequest) -> Iterator[Outcome]:
     def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:
-        return ensure_notice(declaration, request.store, partition)
+        return build_notice(declaration, request.store, partition)
 
     yield from run_fetches(request.partitions, fetch, 0, request.progress)
 
@@ -92,7 +92,7 @@ def _identity(declaration: Notices, _: ArtifactStore) -> SourceIdentity:
 
 
 def _changes(declaration: Notices, store: ArtifactStore) -> str:
-    """By the number of words alone, so that there is an edit that the receipts do not tell."""
+    """Return the number of words, so that a test can make an edit that the receipts do not show."""
     new = changed = 0
     for key in KEYS:
         receipt = store.receipt(declaration.artifact("notices", key))
@@ -123,7 +123,7 @@ def _build_board(declaration: Notices, request: BuildRequest) -> list[Outcome]:
 
 @dataclass(frozen=True)
 class OpenedNotice(OpenedArtifact):
-    """What the checks look at."""
+    """A notice as the checks see it."""
 
     @cached_property
     def text(self) -> str:
@@ -131,7 +131,7 @@ class OpenedNotice(OpenedArtifact):
 
 
 def _has_words(notice: OpenedNotice) -> Finding:
-    """An empty one is a failure, one of a single blank a warning."""
+    """Fail for an empty notice, and warn for a notice of a single blank."""
     words = notice.text.split()
     return Finding(passed=bool(words), summary=f"{len(words)} words", warning=notice.text == " ")
 
@@ -147,20 +147,22 @@ NOTICE_CHECKS = (
 )
 
 
-def opened_notices(declaration: Notices, store: ArtifactStore, partitions: Sequence[str]) -> list[OpenedNotice]:
-    """Some notices, to be examined."""
+def open_notices(declaration: Notices, store: ArtifactStore, partitions: Sequence[str]) -> list[OpenedNotice]:
+    """Return some notices for the checks."""
     return [OpenedNotice(declaration.artifact("notices", partition), store) for partition in partitions]
 
 
-def notice_checks(
+def make_notice_checks(
     declaration: Notices, checks: tuple[Check[OpenedNotice], ...] = NOTICE_CHECKS
 ) -> PartitionChecks[OpenedNotice, OpenedNotice]:
-    """The checks of notices."""
-    return PartitionChecks(checks=checks, planned=partial(opened_notices, declaration))
+    """Return the checks of notices."""
+    return PartitionChecks(checks=checks, planned=partial(open_notices, declaration))
 
 
-def notices_specs(declaration: Notices, checks: tuple[Check[OpenedNotice], ...] = NOTICE_CHECKS) -> list[ArtifactSpec]:
-    """The graph of such a dataset: notices, the board, and a report without files."""
+def make_notices_specs(
+    declaration: Notices, checks: tuple[Check[OpenedNotice], ...] = NOTICE_CHECKS
+) -> list[ArtifactSpec]:
+    """Return the specs of such a dataset: notices, the board, and a report without files."""
     partitions = Partitions.from_keys(KEYS, "notice")
     notices = ArtifactSpec(
         declaration=declaration,
@@ -171,12 +173,12 @@ def notices_specs(declaration: Notices, checks: tuple[Check[OpenedNotice], ...] 
         pool="network",
         build=partial(_build_notices, declaration),
         watch=SourceWatch(identity=partial(_identity, declaration), changes=partial(_changes, declaration)),
-        recipes=lambda _store, slots: [notice_recipe(declaration, slot or "") for slot in slots],
+        recipes=lambda _store, slots: [make_notice_recipe(declaration, slot or "") for slot in slots],
         metadata=lambda _store, receipt: {
             "words": NoticeFacts.from_receipt(receipt).words,
             "kind": Markdown("*a notice*"),
         },
-        check_groups=(notice_checks(declaration, checks),),
+        check_groups=(make_notice_checks(declaration, checks),),
     )
     board = ArtifactSpec(
         declaration=declaration,
@@ -211,7 +213,7 @@ def _words(declaration: Notices, store: ArtifactStore, partition: str) -> int:
 
 
 def write_notices(folder: Path, **texts: Any) -> Notices:
-    """A declaration over a folder of three notices; `texts` replace one by the number of its partition: `n_1=`."""
+    """Declare a folder of three notices; `texts` replaces notices by the number of their partition: `n_1=`."""
     folder.mkdir(parents=True, exist_ok=True)
     for key in KEYS:
         (folder / f"{key}.txt").write_text(texts.get(key.replace("-", "_"), f"notice number {key}\n"))

@@ -1,4 +1,4 @@
-"""Specs of artifacts that nothing builds, for what follows from the graph alone."""
+"""Specs of artifacts that are never built, for tests of the graph."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 
 
-def spec(dataset: str, name: str, **more: Any) -> ArtifactSpec:
-    """An artifact of a dataset; `more` are further fields of its spec."""
+def make_spec(dataset: str, name: str, **more: Any) -> ArtifactSpec:
+    """Return an artifact of a dataset; `more` has further fields of its spec."""
     return ArtifactSpec(
         declaration=DatasetDeclaration(dataset=dataset),
         name=name,

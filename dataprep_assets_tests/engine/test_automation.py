@@ -1,4 +1,6 @@
-"""What a YAML may say under `automation`, and what is refused, with the key, the value and what is allowed."""
+"""The block `automation` in YAML, and invalid blocks, which are refused with the key, the value and the allowed
+values.
+"""
 
 import json
 import re
@@ -36,13 +38,13 @@ def test_nothing_is_automated_by_default() -> None:
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("10m", 600), ("36h", 129_600), ("2d", 172_800), ("45s", 45)])
-def test_durations(text: str, seconds: int) -> None:
+def test_durations_are_parsed(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
     assert automation(on_new_files=text).interval == seconds
     assert automation(on_new_files=text).crons == {}
 
 
-def test_all_of_it() -> None:
+def test_a_complete_block_is_parsed() -> None:
     found = automation(
         on_new_files="*/10  * * * *",
         schedule="0 3 * * 1",
@@ -78,7 +80,7 @@ def test_all_of_it() -> None:
         ),
     ],
 )
-def test_what_is_refused(keys: dict[str, Any], values: tuple[str, ...]) -> None:
+def test_an_invalid_block_is_refused(keys: dict[str, Any], values: tuple[str, ...]) -> None:
     with raises(ConfigError, *values) as refused:
         automation(**keys)
     assert str(refused.value).startswith("mine/defs.yaml: automation")
@@ -94,7 +96,7 @@ def test_a_secret_in_a_wrong_form_is_not_repeated(on_failure: dict[str, Any]) ->
     assert "S3CRET" not in str(refused.value)
 
 
-def test_the_page_shows_what_a_webhook_gets() -> None:
+def test_the_page_shows_the_payload_of_a_webhook() -> None:
     (block,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     shown = json.loads(block)
     assert list(shown) == ["text", *(field.name for field in fields(Failure))]
@@ -108,7 +110,7 @@ def test_every_scaffold_lists_every_key_and_is_valid_without_its_comments(scaffo
     assert block is not None
     plain = re.sub(r"^  # ?", "  ", block[0], flags=re.MULTILINE)
     found = Automation.model_validate(yaml.safe_load(plain)["automation"])
-    # a training schedule has no source of its own that could be watched
+    # a training schedule has no source of its own to watch
     unlisted = {"on_new_files"} if "TrainingSchedule" in text else set()
     assert found.model_fields_set == set(Automation.model_fields) - unlisted
     assert found.on_failure is not None

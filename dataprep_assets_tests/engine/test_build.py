@@ -1,4 +1,6 @@
-"""The life of a small artifact: made once, reused while recipe and files stand, resumed where its writer can."""
+"""The life of a small artifact: built once, reused while its recipe and files are unchanged, and resumed if
+possible.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +28,7 @@ RECIPE = Recipe(
 
 
 class Writer:
-    """Writes one file, and counts how often."""
+    """A writer of one file that counts its calls."""
 
     def __init__(self, text: str = "hello", error: Exception | None = None) -> None:
         self.text, self.error, self.calls, self.found = text, error, 0, list[str]()
@@ -45,7 +47,7 @@ def store(tmp_path: Path) -> LocalArtifacts:
     return LocalArtifacts(tmp_path)
 
 
-def test_it_is_made_once_and_its_receipt_says_of_what(store: LocalArtifacts) -> None:
+def test_an_artifact_is_built_once_and_its_receipt_has_the_recipe(store: LocalArtifacts) -> None:
     write = Writer()
     receipt, reused = ensure_built(RECIPE, store, write)
     assert not reused
@@ -64,7 +66,7 @@ def test_it_is_made_once_and_its_receipt_says_of_what(store: LocalArtifacts) -> 
     assert debris(store.root) == []
 
 
-def test_a_recipe_that_only_writing_tells_in_full_is_that_of_the_receipt(store: LocalArtifacts) -> None:
+def test_a_recipe_that_is_complete_only_after_writing_is_stored_in_the_receipt(store: LocalArtifacts) -> None:
     full = replace(RECIPE, key="5" * 64, settings={"greeting": "hello", "left_out": "1 word"})
     write = Writer()
     receipt, _ = ensure_built(RECIPE, store, lambda staged: replace(write(staged), recipe=full))
@@ -74,7 +76,7 @@ def test_a_recipe_that_only_writing_tells_in_full_is_that_of_the_receipt(store: 
     assert write.calls == 1
 
 
-def test_another_key_or_a_damaged_file_makes_it_anew(store: LocalArtifacts) -> None:
+def test_a_changed_key_or_a_damaged_file_causes_a_rebuild(store: LocalArtifacts) -> None:
     ensure_built(RECIPE, store, Writer())
     receipt, reused = ensure_built(replace(RECIPE, key="4" * 64), store, Writer("good bye"))
     assert (reused, receipt.facts["words"]) == (False, 2)
@@ -86,14 +88,14 @@ def test_another_key_or_a_damaged_file_makes_it_anew(store: LocalArtifacts) -> N
     assert path.read_text() == "good bye"
 
 
-def test_damage_of_equal_size_is_believed_where_sizes_alone_are_compared(store: LocalArtifacts) -> None:
+def test_damage_of_equal_size_is_not_noticed_if_only_sizes_are_compared(store: LocalArtifacts) -> None:
     ensure_built(RECIPE, store, Writer())
     (store.directory(RECIPE.artifact) / "words.txt").write_text("jello")
     assert ensure_built(RECIPE, store, Writer(), "size")[1]
     assert not ensure_built(RECIPE, store, Writer(), "full")[1]
 
 
-def test_a_writer_that_fails_leaves_what_was_there(store: LocalArtifacts) -> None:
+def test_a_failing_writer_keeps_the_previous_artifact(store: LocalArtifacts) -> None:
     before, _ = ensure_built(RECIPE, store, Writer())
     with raises(SourceError, "gone"):
         ensure_built(replace(RECIPE, key="4" * 64), store, Writer("other", SourceError("gone")))
@@ -102,7 +104,7 @@ def test_a_writer_that_fails_leaves_what_was_there(store: LocalArtifacts) -> Non
 
 
 @pytest.mark.parametrize(("resumes", "found"), [(False, []), (True, ["words.txt"])])
-def test_a_writer_that_resumes_finds_what_it_left_under_the_same_key(
+def test_a_resuming_writer_finds_its_partial_files_under_the_same_key(
     store: LocalArtifacts, resumes: bool, found: list[str]
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
@@ -115,7 +117,7 @@ def test_a_writer_that_resumes_finds_what_it_left_under_the_same_key(
     assert other.found == [], "what another key left is not taken for its own"
 
 
-def test_a_digest_that_the_writer_knows_is_not_taken_again(store: LocalArtifacts) -> None:
+def test_a_digest_that_the_writer_knows_is_not_computed_again(store: LocalArtifacts) -> None:
     def write(staged: Path) -> WrittenFiles:
         (staged / "words.txt").write_text("hello")
         return WrittenFiles(inputs={}, digests={"words.txt": "5" * 64})
@@ -124,6 +126,6 @@ def test_a_digest_that_the_writer_knows_is_not_taken_again(store: LocalArtifacts
     assert receipt.file("words.txt").sha256 == "5" * 64 != sha256_file(store.directory(RECIPE.artifact) / "words.txt")
 
 
-def test_facts_are_empty_where_there_are_none(store: LocalArtifacts) -> None:
+def test_facts_are_empty_by_default(store: LocalArtifacts) -> None:
     receipt, _ = ensure_built(RECIPE, store, lambda staged: WrittenFiles(inputs={}))
     assert receipt.facts == {}

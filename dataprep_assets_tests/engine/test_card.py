@@ -1,4 +1,4 @@
-"""The data card: made of receipts alone, again exactly when they change, and checked against them."""
+"""The data card: built only from receipts, rebuilt only if they change, and checked against them."""
 
 import json
 import shutil
@@ -26,12 +26,12 @@ from dataprep_assets.stores.files import digest_value
 from dataprep_assets_tests.messages import raises
 
 PATIENT = "patient-1234567"
-"""A partition, and a part of every file's name: what a sensitive card must not say."""
+"""The name of a partition, also part of every file name, which a sensitive card must not contain."""
 LEDGER = Ledger(rows_in=12, documents=9, tokens=90, dropped={"retracted": 2, "bad_json": 1}, source_bytes=77)
 
 
 class Letters:
-    """A dataset of one artifact in two partitions, whose text and ledger a test may change, and its card."""
+    """A dataset with one artifact in two partitions, whose text and ledger a test may change, and its card."""
 
     def __init__(self, root: Path, **declared: Any) -> None:
         self.store = LocalArtifacts(root)
@@ -70,7 +70,7 @@ class Letters:
         )
 
     def write(self, text: str = "Dear all", ledger: Ledger = LEDGER, names: Sequence[str] = ("a", PATIENT)) -> None:
-        """Write the letters, as a run does."""
+        """Write the letters as a run does."""
         for name in names:
             recipe = Recipe(
                 artifact=self.declaration.artifact("letters", name),
@@ -80,13 +80,13 @@ class Letters:
 
             def fill(staged: Path, name: str = name) -> WrittenFiles:
                 (staged / f"{name}.txt").write_text(f"{text}, {name}")
-                # every row is in the first: the sum is the ledger
+                # the first partition has every row: the sum is the ledger
                 return WrittenFiles(inputs={}, ledger=ledger if name == "a" else Ledger())
 
             ensure_built(recipe, self.store, fill)
 
     def make(self) -> tuple[Receipt, bool]:
-        """Make the card; its receipt, and whether it was current."""
+        """Build the card, and return its receipt and whether it was already up to date."""
         (outcome,) = self.card.build(BuildRequest(store=self.store))
         assert outcome.receipt is not None
         return outcome.receipt, outcome.reused
@@ -101,7 +101,7 @@ class Letters:
         return {name: (self.folder / name).read_bytes() for name in (PAGE, croissant.NAME)}
 
     def check(self) -> dict[str, Finding]:
-        """What the card's proofs find."""
+        """Return the findings of the card's checks."""
         return dict(self.card.examine(self.store, ()))
 
 
@@ -112,7 +112,7 @@ def letters(tmp_path: Path) -> Letters:
     return made
 
 
-def test_a_card_tells_counts_drops_retractions_license_lineage_and_checks(letters: Letters) -> None:
+def test_a_card_shows_counts_drops_retractions_license_lineage_and_checks(letters: Letters) -> None:
     receipt, reused = letters.make()
     assert not reused
     page = letters.files[PAGE].decode()
@@ -134,7 +134,7 @@ def test_a_card_tells_counts_drops_retractions_license_lineage_and_checks(letter
     assert {name: finding.passed for name, finding in letters.check().items()} == {"card_matches_receipts": True}
 
 
-def test_it_holds_nothing_of_the_machine_and_is_the_same_everywhere(letters: Letters, tmp_path: Path) -> None:
+def test_a_card_contains_nothing_about_the_machine_and_is_equal_everywhere(letters: Letters, tmp_path: Path) -> None:
     letters.make()
     other = Letters(tmp_path / "there", workers=7, storage=str(tmp_path / "there"), verify="size", owners=("team:a",))
     other.write()
@@ -147,7 +147,7 @@ def test_it_holds_nothing_of_the_machine_and_is_the_same_everywhere(letters: Let
         )
 
 
-def test_it_is_made_again_exactly_when_what_it_says_changes(letters: Letters) -> None:
+def test_a_card_is_rebuilt_only_when_its_content_changes(letters: Letters) -> None:
     letters.make()
     assert letters.make()[1], "nothing changed"
     assert list(find_stale([letters.card], letters.store)) == []
@@ -166,7 +166,7 @@ def test_it_is_made_again_exactly_when_what_it_says_changes(letters: Letters) ->
     assert letters.make()[1], "a card does not count blank lines"
 
 
-def test_a_declared_key_of_the_card_makes_it_again(letters: Letters) -> None:
+def test_a_changed_key_of_the_card_causes_a_rebuild(letters: Letters) -> None:
     letters.make()
     card = CardDeclaration(license="MIT", creators=(Creator(name="Me", kind="person"),), published="2026-01-31")  # type: ignore[arg-type]
     letters.declaration = letters.declaration.model_copy(update={"card": card})
@@ -178,7 +178,7 @@ def test_a_declared_key_of_the_card_makes_it_again(letters: Letters) -> None:
     assert '"datePublished": "2026-01-31"' in letters.files[croissant.NAME].decode()
 
 
-def test_without_a_receipt_there_is_no_card_and_the_one_that_is_missing_is_named(letters: Letters) -> None:
+def test_without_a_receipt_there_is_no_card_and_the_missing_one_is_named(letters: Letters) -> None:
     shutil.rmtree(letters.store.directory(letters.declaration.artifact("letters", PATIENT)))
     with raises(MissingArtifactError, f"letters/letters/{PATIENT}"):
         letters.make()
@@ -193,14 +193,14 @@ def test_a_card_of_other_receipts_fails_with_the_line_that_differs(letters: Lett
     assert "dataset_card.md line 5: '12 rows read, 9 documents, 90 tokens, 3 rows dropped, 2 of them" in found.summary
 
 
-def test_a_card_that_was_edited_fails(letters: Letters) -> None:
+def test_an_edited_card_fails(letters: Letters) -> None:
     letters.make()
     path = letters.folder / croissant.NAME
     path.write_bytes(path.read_bytes().replace(b'"sha256": "', b'"sha256": "0', 1))
     assert not letters.check()["card_matches_receipts"].passed
 
 
-def test_the_card_of_a_sensitive_dataset_holds_counts_alone(tmp_path: Path) -> None:
+def test_the_card_of_a_sensitive_dataset_contains_only_counts(tmp_path: Path) -> None:
     made = Letters(tmp_path, sensitive=True)
     made.write()
     receipt, _ = made.make()

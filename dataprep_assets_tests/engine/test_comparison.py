@@ -1,4 +1,4 @@
-"""What differs between a file that a builder makes again and the stored one is named: row and column, line, or byte."""
+"""The difference between a rebuilt file and the stored one is reported as row and column, line, or byte."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from dataprep_assets.errors import FormatError
 TABLE = pa.table({"words": [1, 2, None, 4], "name": ["a", "b", "c", None]})
 
 
-def test_equal_files_are_passed_over_and_others_are_named(tmp_path: Path) -> None:
+def test_only_files_that_differ_are_named(tmp_path: Path) -> None:
     made, stored = tmp_path / "made", tmp_path / "stored"
     files = {
         "same.bin": (b"same", b"same"),
@@ -58,7 +58,7 @@ def test_the_first_row_and_column_that_differ_are_named(
     assert found is said is None or said in str(found)
 
 
-def test_drawn_rows_are_compared_with_their_places(tmp_path: Path) -> None:
+def test_sampled_rows_are_compared_with_their_positions(tmp_path: Path) -> None:
     made, stored, rows = tmp_path / "made.parquet", tmp_path / "stored.parquet", np.array([1, 3])
     pq.write_table(TABLE.take(rows), made)
     pq.write_table(TABLE, stored)
@@ -67,20 +67,20 @@ def test_drawn_rows_are_compared_with_their_places(tmp_path: Path) -> None:
     assert compare_rows(made, stored, np.array([1, 4])) == "row 5 is missing"
 
 
-def test_a_file_that_is_no_parquet_is_unreadable(tmp_path: Path) -> None:
+def test_a_file_that_is_not_parquet_is_unreadable(tmp_path: Path) -> None:
     pq.write_table(TABLE, tmp_path / "made.parquet")
     (tmp_path / "stored.parquet").write_bytes(b"PAR1")
     with pytest.raises(FormatError):
         compare_rows(tmp_path / "made.parquet", tmp_path / "stored.parquet")
 
 
-def test_statistics_that_differ_under_equal_values_are_named(tmp_path: Path) -> None:
+def test_different_statistics_of_equal_values_are_reported(tmp_path: Path) -> None:
     made, stored = tmp_path / "made", tmp_path / "stored"
     for folder in (made, stored):
         folder.mkdir()
         pq.write_table(TABLE, folder / "table.parquet")
     data = bytearray((stored / "table.parquet").read_bytes())
-    # in the footer the largest name, after its length, is a statistic
+    # in the footer, the largest name after its length prefix is a statistic
     footer = len(data) - 8 - pq.read_metadata(stored / "table.parquet").serialized_size
     at = data.index(b"\x01c", footer) + 1
     data[at] ^= 1

@@ -1,4 +1,4 @@
-"""The written table of `staleness.decide`, a row for each case and each order of two of them."""
+"""The documented table of `staleness.decide`: one row per case, and both orders of every two cases."""
 
 import re
 from dataclasses import replace
@@ -37,7 +37,7 @@ ACCEPTED = Evaluation(passed=True, blocks=False, accepted="why")
 BUILD, RECORD, CHECK, KEEP = Action.BUILD, Action.RECORD, Action.CHECK, Action.KEEP
 
 Row = tuple[PartitionFacts, Action, str, str, bool]
-"""Facts → action, kind, reason, whether the content is expected to stay the same."""
+"""Facts → action, kind, reason, and whether the content is expected to stay the same."""
 
 
 def with_checks(*checks: CheckFacts | None, **facts: object) -> PartitionFacts:
@@ -161,7 +161,7 @@ CASES: dict[str, Row] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_case_is_decided_as_the_table_says(name: str) -> None:
+def test_each_case_is_decided_according_to_the_table(name: str) -> None:
     facts, action, kind, reason, same_content = CASES[name]
     found = decide_action(facts)
     assert (found.action, found.kind, found.same_content) == (action, kind, same_content)
@@ -210,7 +210,7 @@ CAUSES: dict[str, tuple[PartitionFacts, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", CAUSES)
-def test_the_causes_are_its_own_changes_else_those_of_its_inputs(name: str) -> None:
+def test_the_causes_are_own_changes_or_else_those_of_the_inputs(name: str) -> None:
     facts, causes = CAUSES[name]
     assert decide_action(facts).causes == causes
 
@@ -222,8 +222,8 @@ def test_the_table_of_the_module_has_the_actions_and_kinds_of_the_cases() -> Non
     assert set(table) == cases
 
 
-def merged(first: PartitionFacts, second: PartitionFacts) -> PartitionFacts:
-    """What is wrong in either of two rows."""
+def merge_rows(first: PartitionFacts, second: PartitionFacts) -> PartitionFacts:
+    """Return a row with the problems of both rows."""
     default = PartitionFacts()
     changes = {name: value for name, value in vars(first).items() if value != getattr(default, name)}
     return replace(second, **changes)
@@ -234,10 +234,10 @@ ORDER = ["not planned", "missing", "check failed", "not materialized", "built ag
 
 @pytest.mark.parametrize(("first", "second"), [*pairwise(ORDER), ("not checked", "a warning that is accepted now")])
 def test_the_first_case_that_applies_decides(first: str, second: str) -> None:
-    assert decide_action(merged(CASES[first][0], CASES[second][0])).kind == CASES[first][2]
+    assert decide_action(merge_rows(CASES[first][0], CASES[second][0])).kind == CASES[first][2]
 
 
-def test_a_decision_is_compared_by_what_a_person_reads() -> None:
+def test_decisions_are_compared_by_the_fields_that_users_read() -> None:
     one = Decision(action=BUILD, kind="missing", reason="missing", name="d/a")
     assert one == replace(one, partition="p", checks=("x",))
     assert str(one) == "d/a: missing"

@@ -1,4 +1,4 @@
-"""A text in a `defs.yaml` means what the YAML says, in every key of every component."""
+"""A text in a `defs.yaml` has its YAML meaning in every key of every component."""
 
 import importlib
 import json
@@ -19,22 +19,22 @@ from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.engine.yaml.mistakes import SECRETS
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.project import SHIPPED
-from dataprep_assets_tests.engine.text_keys import TextKey, placed, text_keys
+from dataprep_assets_tests.engine.text_keys import TextKey, find_text_keys, insert_block
 
 TEXTS = ["\n", "\n\n", "0", "1.0", "None", "2026", "...", "{}", " a\r\n", "{{"]
 """Texts that templates or a parser of literals would change."""
 PLAIN = "abc"
 SHARED = set(DatasetDeclaration.model_fields)
 BESIDE = {"accept", "tasks", "source_key", "priority"}
-"""Blocks that are refused for what stands beside a text: a task's name has no contract, a
-`source_key` belongs to `sensitive: true`."""
+"""Blocks that are refused because of keys next to the text: the name of a task has no contract, and `source_key`
+requires `sensitive: true`."""
 AUTOMATION = {"on_failure": {"email": {"host": "mail", "from": "a@example.org", "to": ["b@example.org"]}}}
 TWINS = {"valid": "train", "test": "train"}
-"""Keys of a blend with the same model as another."""
+"""Keys of a blend that share a model with another key."""
 
 
 class Project:
-    """A project with one `defs.yaml`, loaded through both doors."""
+    """A project with one `defs.yaml`, loaded by `dataprep` and by Dagster."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.package = root, f"texts_{root.name.replace('-', '_')}"
@@ -44,7 +44,7 @@ class Project:
             (folder / "__init__.py").touch()
 
     def write(self, component: str, attributes: Any) -> None:
-        # JSON is YAML, and writes every text in quotes
+        # JSON is valid YAML, and puts every text in quotes
         self.path.write_text(f"type: dataprep_assets.components.{component}\nattributes: {json.dumps(attributes)}\n")
 
     def by_dataprep(self) -> "BaseModel | str":
@@ -58,11 +58,11 @@ class Project:
         tree = dg.ComponentTree.from_module(importlib.import_module(f"{self.package}.defs.one"), self.root)
         try:
             return tree.load_component(Path()).declaration  # type: ignore[attr-defined, no-any-return]
-        except Exception as error:  # Dagster wraps ours
+        except Exception as error:  # Dagster wraps our exception
             return describe_reason(error)
 
     def expected(self, component: str, attributes: Any) -> "BaseModel | str":
-        """What the values make without any YAML."""
+        """Return the declaration that the values give without YAML."""
         try:
             return find_dataset_class(component).from_attributes(attributes, self.path).declaration
         except ConfigError as error:
@@ -77,52 +77,54 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 @cache
-def shipped(component: str) -> list[dict[str, Any]]:
-    """The attributes of the shipped datasets of a component."""
+def find_attributes(component: str) -> list[dict[str, Any]]:
+    """Return the attributes of the shipped datasets of a component."""
     files = [yaml.safe_load(path.read_text()) for path in sorted(SHIPPED.rglob("defs.yaml"))]
     found = [json.loads(json.dumps(f["attributes"], default=str)) for f in files if f["type"].endswith(f".{component}")]
     return [{"automation": AUTOMATION, **attributes} for attributes in found]
 
 
-def own_keys(component: str) -> list[TextKey]:
-    """The keys of a component that take a text; those that all have, of one of them."""
-    found = text_keys(find_dataset_class(component).model.model_json_schema())
+def find_own_keys(component: str) -> list[TextKey]:
+    """Return the keys of a component that take a text; common keys are returned for one component only."""
+    found = find_text_keys(find_dataset_class(component).model.model_json_schema())
     shared = component == "TrainingSchedule"
     return [key for key in found if (shared or key.keys[0] not in SHARED) and TWINS.keys().isdisjoint(key.keys)]
 
 
-def base_of(project: Project, component: str, key: TextKey) -> tuple[dict[str, Any], list[str | int]]:
-    """A shipped declaration in which only the key's own text decides, and the keys that are not replaced in it."""
+def find_base(project: Project, component: str, key: TextKey) -> tuple[dict[str, Any], list[str | int]]:
+    """Return a shipped declaration in which only the key's own text matters, and the keys that are not replaced
+    in it.
+    """
     whole = str(key).replace("[key]", PLAIN)
     named = [f"{whole}: ", f"{whole.removesuffix('.0')}: ", repr(PLAIN), f"unknown fields {PLAIN}"]
-    for base in sorted(shipped(component), key=lambda base: key.keys[0] not in base):
+    for base in sorted(find_attributes(component), key=lambda base: key.keys[0] not in base):
         for keys in ([*key.keys], [*key.keys[:1]]):
-            found = project.expected(component, placed(base, key.build(PLAIN), keys))
+            found = project.expected(component, insert_block(base, key.build(PLAIN), keys))
             if not isinstance(found, str) or any(name in found for name in named) or not BESIDE.isdisjoint(key.keys):
                 return base, keys
     raise AssertionError(f"{component}: {key}: no shipped declaration has a place for it: {found}")
 
 
 def may_be_quoted(component: str, key: TextKey) -> bool:
-    """Whether a refusal may show the text: it may be a secret, or in notes."""
+    """Return whether a message may quote the text, which may be a secret or come from notes."""
     hidden = find_dataset_class(component).model.model_config.get("hide_input_in_errors", False)
     return not hidden and SECRETS.isdisjoint(key.keys) and BESIDE.isdisjoint(key.keys)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("component", sorted(PIPELINES))
-def test_every_text_of_every_key_arrives_as_it_is_written(component: str, project: Project) -> None:
-    for number, key in enumerate(own_keys(component)):
-        base, keys = base_of(project, component, key)
+def test_every_text_of_every_key_is_loaded_unchanged(component: str, project: Project) -> None:
+    for number, key in enumerate(find_own_keys(component)):
+        base, keys = find_base(project, component, key)
         for text in TEXTS:
-            attributes = placed(base, key.build(text), keys)
+            attributes = insert_block(base, key.build(text), keys)
             project.write(component, attributes)
             expected = project.expected(component, attributes)
             assert project.by_dataprep() == expected, (key, text)
             if text == TEXTS[number % len(TEXTS)]:
                 assert project.by_dagster() == expected, (key, text)
             if isinstance(expected, str) and text.strip() and may_be_quoted(component, key):
-                # the path has digits of its own; a refusal of several keys together names no text
+                # the path contains its own digits, and the refusal of several keys together quotes no text
                 said = expected.rpartition("defs.yaml:")[2]
                 assert f" {key}: " not in said or repr(text) in said or text.strip() in said, (key, text, expected)
 
@@ -146,18 +148,18 @@ RENDERED = [
 
 
 @pytest.mark.parametrize(("written", "value", "meant"), RENDERED)
-def test_a_template_in_a_text_is_text(
+def test_a_template_in_a_text_stays_text(
     written: str, value: str, meant: str, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("X", value)
-    (base,) = (one for one in shipped("TokenizedCorpus") if one["dataset"] == "sample_corpus")
+    (base,) = (one for one in find_attributes("TokenizedCorpus") if one["dataset"] == "sample_corpus")
     project.write("TokenizedCorpus", {**base, "description": written})
     for found in (project.by_dataprep(), project.by_dagster()):
         assert getattr(found, "description", found) == meant
 
 
-def test_a_number_for_a_text_is_refused_and_a_variable_of_the_project_is_an_object(project: Project) -> None:
-    (base,) = (one for one in shipped("TokenizedCorpus") if one["dataset"] == "sample_corpus")
+def test_a_number_as_a_text_is_refused_and_a_project_variable_is_an_object(project: Project) -> None:
+    (base,) = (one for one in find_attributes("TokenizedCorpus") if one["dataset"] == "sample_corpus")
     project.write("TokenizedCorpus", {**base, "description": 2026})
     assert str(project.by_dataprep()).endswith("description: must be text, not 2026")
     (project.root / project.package / "template_vars.py").write_text(
@@ -171,7 +173,7 @@ def test_a_number_for_a_text_is_refused_and_a_variable_of_the_project_is_an_obje
 
 @pytest.mark.parametrize("written", ["{{ env.X }", "{{ (1 }}", "{{ nothing }}", "{{ env.NOT_SET.x }}"])
 def test_a_template_that_cannot_be_rendered_is_refused_with_its_line_and_key(written: str, project: Project) -> None:
-    (base,) = (one for one in shipped("TokenizedCorpus") if one["dataset"] == "sample_corpus")
+    (base,) = (one for one in find_attributes("TokenizedCorpus") if one["dataset"] == "sample_corpus")
     project.write("TokenizedCorpus", {**base, "description": written})
     for found in (project.by_dataprep(), project.by_dagster()):
         assert str(found).startswith(f"{project.path}:2: description: ")

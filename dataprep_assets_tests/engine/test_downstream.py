@@ -1,37 +1,42 @@
-"""Which other datasets follow a change: by what their specs are made of, over several datasets."""
+"""The datasets that follow a change in another dataset, found by the inputs of their specs."""
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
 from dataprep_assets.engine.staleness.downstream import AffectedArtifact, find_affected_artifacts
 from dataprep_assets_tests.engine import specs
 
 
-def spec(dataset: str, name: str, *inputs: ArtifactSpec | DatasetInput) -> ArtifactSpec:
-    """An artifact of a dataset, made of others."""
-    return specs.spec(dataset, name, inputs=inputs)
+def make_spec(dataset: str, name: str, *inputs: ArtifactSpec | DatasetInput) -> ArtifactSpec:
+    """Return an artifact of a dataset that is built from others."""
+    return specs.make_spec(dataset, name, inputs=inputs)
 
 
-def told(names: list[str], others: dict[str, list[ArtifactSpec]]) -> list[AffectedArtifact]:
+def find_downstream(names: list[str], others: dict[str, list[ArtifactSpec]]) -> list[AffectedArtifact]:
     return list(find_affected_artifacts("source", names, others))
 
 
-def test_what_is_made_of_it_is_reached_and_what_is_made_of_that() -> None:
-    mix = spec("mix", "mixture", DatasetInput(dataset="source", name="rows"))
-    product = spec("mix", "product", mix)
-    far = spec("far", "copy", DatasetInput(dataset="mix", name="product"))
-    others = {"far": [far], "mix": [mix, product], "apart": [spec("apart", "rows")]}
-    assert told(["rows"], others) == [
+def test_direct_and_indirect_downstream_datasets_are_found() -> None:
+    mix = make_spec("mix", "mixture", DatasetInput(dataset="source", name="rows"))
+    product = make_spec("mix", "product", mix)
+    far = make_spec("far", "copy", DatasetInput(dataset="mix", name="product"))
+    others = {"far": [far], "mix": [mix, product], "apart": [make_spec("apart", "rows")]}
+    assert find_downstream(["rows"], others) == [
         AffectedArtifact(dataset="mix", artifact="mixture", through="source/rows"),
         AffectedArtifact(dataset="far", artifact="copy", through="mix/product"),
     ]
 
 
-def test_another_artifact_of_the_same_name_elsewhere_is_not_reached() -> None:
-    others = {"mix": [spec("mix", "mixture", DatasetInput(dataset="another", name="rows"))]}
-    assert told(["rows"], others) == []
-    assert told(["columns"], {"mix": [spec("mix", "mixture", DatasetInput(dataset="source", name="rows"))]}) == []
+def test_an_artifact_of_the_same_name_in_another_dataset_is_not_found() -> None:
+    others = {"mix": [make_spec("mix", "mixture", DatasetInput(dataset="another", name="rows"))]}
+    assert find_downstream(["rows"], others) == []
+    assert (
+        find_downstream(
+            ["columns"], {"mix": [make_spec("mix", "mixture", DatasetInput(dataset="source", name="rows"))]}
+        )
+        == []
+    )
 
 
-def test_datasets_that_are_made_of_each_other_are_told_once() -> None:
-    one = spec("one", "a", DatasetInput(dataset="source", name="rows"), DatasetInput(dataset="two", name="b"))
-    two = spec("two", "b", DatasetInput(dataset="one", name="a"))
-    assert [found.dataset for found in told(["rows"], {"one": [one], "two": [two]})] == ["one", "two"]
+def test_datasets_that_depend_on_each_other_are_listed_once() -> None:
+    one = make_spec("one", "a", DatasetInput(dataset="source", name="rows"), DatasetInput(dataset="two", name="b"))
+    two = make_spec("two", "b", DatasetInput(dataset="one", name="a"))
+    assert [found.dataset for found in find_downstream(["rows"], {"one": [one], "two": [two]})] == ["one", "two"]

@@ -1,4 +1,4 @@
-"""What is not as a lock says: known before it is built where that can be, and told with its reason."""
+"""Drift from a lock is reported with its reason, before a build if possible."""
 
 import shutil
 from collections.abc import Sequence
@@ -27,7 +27,12 @@ from dataprep_assets.stores.files import digest_value
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
-from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import (
+    declare_pretraining,
+    make_texts,
+    write_rows,
+    write_small_sources,
+)
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import SENSITIVE, ChangedCorpus
 
 VAL = "validation/chunk1/example_holdout_0.jsonl.zst"
@@ -35,17 +40,17 @@ VAL = "validation/chunk1/example_holdout_0.jsonl.zst"
 
 @pytest.fixture
 def lock(corpus: ChangedCorpus) -> Lock:
-    """As it is read from its file."""
+    """Return the lock as read from its file."""
     return parse_lock(encode_lock(lock_dataset(corpus.specs(), corpus.store)), "dataset.lock")
 
 
-def before(corpus: ChangedCorpus, lock: Lock, **changes: Any) -> dict[str, str]:
-    """What is refused before anything is built."""
+def find_early_drift(corpus: ChangedCorpus, lock: Lock, **changes: Any) -> dict[str, str]:
+    """Return the drift that is refused before a build."""
     return {one.name: one.reason for one in find_recipe_drift(corpus.specs(**changes), corpus.store, lock)}
 
 
 def copy_of(path: Path, lock: Lock, select: Sequence[str] = ()) -> dict[str, str]:
-    """What somebody's copy is not."""
+    """Return the drift of a copy."""
     return {
         one.name: one.reason
         for one in find_copy_drift(lock, verify_path(path, strays=True), select)
@@ -53,8 +58,8 @@ def copy_of(path: Path, lock: Lock, select: Sequence[str] = ()) -> dict[str, str
     }
 
 
-def test_what_was_locked_has_no_drift_before_and_after(corpus: ChangedCorpus, lock: Lock) -> None:
-    assert before(corpus, lock) == {}
+def test_a_locked_dataset_has_no_drift_before_or_after_a_build(corpus: ChangedCorpus, lock: Lock) -> None:
+    assert find_early_drift(corpus, lock) == {}
     assert list(find_content_drift(corpus.specs(), corpus.store, lock)) == []
     assert list(find_undeclared_artifacts(corpus.specs(), corpus.store, lock)) == []
 
@@ -74,65 +79,63 @@ def test_what_was_locked_has_no_drift_before_and_after(corpus: ChangedCorpus, lo
         ),
     ],
 )
-def test_one_setting_is_named_with_both_values_before_anything_is_built(
+def test_a_changed_setting_is_named_with_both_values_before_a_build(
     corpus: ChangedCorpus, lock: Lock, changes: dict[str, Any], name: str, reason: str
 ) -> None:
-    found = before(corpus, lock, **changes)
+    found = find_early_drift(corpus, lock, **changes)
     assert found[name] == reason
     assert not {one for one in found if one.startswith("snapshot")}, "their sources are what they were"
 
 
-def test_one_byte_of_a_source_is_named_with_its_file(corpus: ChangedCorpus, lock: Lock) -> None:
+def test_a_changed_byte_of_a_source_is_named_with_its_file(corpus: ChangedCorpus, lock: Lock) -> None:
     path = corpus.data / VAL
     raw = bytearray(path.read_bytes())
-    raw[-1] ^= 1  # of the same size: the listing has not changed
+    raw[-1] ^= 1  # the file keeps its size, so the listing has not changed
     path.write_bytes(raw)
-    assert before(corpus, lock) == {"snapshot/val-00000": f"its source changed: {VAL}"}
+    assert find_early_drift(corpus, lock) == {"snapshot/val-00000": f"its source changed: {VAL}"}
 
 
-def test_a_source_of_another_size_changes_the_listing_and_is_named_too(corpus: ChangedCorpus, lock: Lock) -> None:
+def test_a_source_of_another_size_changes_the_listing_and_is_named(corpus: ChangedCorpus, lock: Lock) -> None:
     corpus.rewrite(VAL, b" the ", b" teh it is longer ")
-    found = before(corpus, lock)
+    found = find_early_drift(corpus, lock)
     assert found.pop("manifest").startswith("its source changed: ")
     assert found == {"snapshot/val-00000": f"its source changed: {VAL}"}
 
 
-def test_files_that_came_and_went_are_named_even_where_nothing_is_built_yet(corpus: ChangedCorpus, lock: Lock) -> None:
+def test_added_and_removed_files_are_named_even_before_the_first_build(corpus: ChangedCorpus, lock: Lock) -> None:
     chunk = corpus.data / "train" / "chunk1"
     (chunk / "example_train_1.jsonl.zst").rename(chunk / "example_train_77.jsonl.zst")
     shutil.rmtree(corpus.root)
-    assert before(corpus, lock) == {
+    assert find_early_drift(corpus, lock) == {
         "manifest": "its source changed: listing (files 1 added: train/chunk1/example_train_77.jsonl.zst; "
         "1 removed: train/chunk1/example_train_1.jsonl.zst)"
     }
 
 
-def test_a_name_of_a_source_of_sensitive_data_is_not_told(
-    corpus: ChangedCorpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_of_sensitive_sources_are_hidden(corpus: ChangedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", "k" * 32)
     corpus.run(**SENSITIVE)
     lock = lock_dataset(corpus.specs(**SENSITIVE), corpus.store)
-    assert before(corpus, lock, **SENSITIVE) == {}
+    assert find_early_drift(corpus, lock, **SENSITIVE) == {}
     path = corpus.data / VAL
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    ((name, reason),) = before(corpus, lock, **SENSITIVE).items()
+    ((name, reason),) = find_early_drift(corpus, lock, **SENSITIVE).items()
     assert name == "snapshot/val-00000"
     assert reason.startswith("its source changed: #")
     assert "holdout" not in reason
 
 
-def test_a_damaged_or_absent_artifact_is_no_drift_because_it_is_built_again(corpus: ChangedCorpus, lock: Lock) -> None:
+def test_a_damaged_or_missing_artifact_is_no_drift_because_a_run_rebuilds_it(corpus: ChangedCorpus, lock: Lock) -> None:
     flip_byte(corpus.root / "sample_corpus/token_bins/train-00001/tokens.bin")
     flip_byte(corpus.root / "sample_corpus/combined_bins/val/receipt.json")
     shutil.rmtree(corpus.root / "sample_corpus/olmo_bins")
-    assert before(corpus, lock) == {}
+    assert find_early_drift(corpus, lock) == {}
     build_all(corpus.specs(), corpus.store)
     assert list(find_content_drift(corpus.specs(), corpus.store, lock)) == []
 
 
-def test_other_bytes_of_the_same_recipe_are_drift_and_tell_the_libraries(corpus: ChangedCorpus, lock: Lock) -> None:
-    """As another version of a library would leave them: the key is the lock's, the content is not."""
+def test_different_bytes_of_the_same_recipe_are_drift_and_name_the_libraries(corpus: ChangedCorpus, lock: Lock) -> None:
+    """As another version of a library would write them: the key is the lock's, but the content differs."""
 
     def change(value: dict[str, Any]) -> None:
         value["files"][0]["sha256"] = "0" * 64
@@ -140,7 +143,7 @@ def test_other_bytes_of_the_same_recipe_are_drift_and_tell_the_libraries(corpus:
         value["content"] = digest_value([[f["path"], f["bytes"], f["sha256"]] for f in value["files"]])
 
     edit_receipt(corpus.root / "sample_corpus/megatron_bins/receipt.json", change)
-    ((name, reason),) = before(corpus, lock).items()
+    ((name, reason),) = find_early_drift(corpus, lock).items()
     assert name == "megatron_bins"
     assert "the lock has" in reason
     assert "numpy was" in reason
@@ -149,8 +152,8 @@ def test_other_bytes_of_the_same_recipe_are_drift_and_tell_the_libraries(corpus:
     assert (after.name, after.reason) == (name, reason)
 
 
-def test_on_a_fresh_machine_what_would_differ_is_known_before_it_is_built(corpus: ChangedCorpus, lock: Lock) -> None:
-    """Nothing is there: each recipe is compared when what it is made of has been built."""
+def test_on_a_fresh_machine_drift_is_known_before_a_build(corpus: ChangedCorpus, lock: Lock) -> None:
+    """Nothing is built yet: each recipe is compared once its inputs are built."""
     shutil.rmtree(corpus.root)
     specs = corpus.specs(bad_records={"budget": 0.5})
     found: list[Drift] = list(find_recipe_drift(specs, corpus.store, lock))
@@ -167,10 +170,10 @@ def test_on_a_fresh_machine_what_would_differ_is_known_before_it_is_built(corpus
 
 
 @pytest.mark.parametrize("sensitive", [False, True])
-def test_a_fresh_machine_makes_the_shards_of_a_corpus_that_was_appended_to(
+def test_a_fresh_machine_builds_the_shards_of_an_appended_corpus(
     corpus: ChangedCorpus, sensitive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which shards there are follows from when files came, which the lock alone knows."""
+    """The shards follow from the order in which files were added, which only the lock contains."""
     monkeypatch.setenv("SOME_KEY", "k" * 32)
     declared = SENSITIVE if sensitive else {}
     chunk = corpus.data / "train" / "chunk1"
@@ -182,44 +185,44 @@ def test_a_fresh_machine_makes_the_shards_of_a_corpus_that_was_appended_to(
     assert "token_bins/train-00003" in lock.artifacts
     shutil.rmtree(corpus.root)
     adopt_plan(specs, corpus.store, lock)
-    assert before(corpus, lock, **declared) == {}
+    assert find_early_drift(corpus, lock, **declared) == {}
     build_all(specs, corpus.store)
     assert list(find_content_drift(specs, corpus.store, lock)) == []
     shutil.rmtree(corpus.root)
     (chunk / "example_train_11.jsonl.zst").unlink()
     adopt_plan(specs, corpus.store, lock)
     assert not corpus.root.exists(), "another source: no plan of it is committed"
-    assert before(corpus, lock, **declared).keys() == {"manifest"}
+    assert find_early_drift(corpus, lock, **declared).keys() == {"manifest"}
 
 
-def test_a_fresh_machine_makes_what_the_lock_says(corpus: ChangedCorpus, lock: Lock) -> None:
+def test_a_fresh_machine_builds_the_locked_dataset(corpus: ChangedCorpus, lock: Lock) -> None:
     shutil.rmtree(corpus.root)
-    assert before(corpus, lock) == {}
+    assert find_early_drift(corpus, lock) == {}
     build_all(corpus.specs(), corpus.store)
     assert list(find_content_drift(corpus.specs(), corpus.store, lock)) == []
 
 
-def test_a_blend_elsewhere_is_as_its_lock_and_a_changed_weight_is_not(tmp_path: Path) -> None:
+def test_a_blend_in_another_folder_matches_its_lock_unless_a_weight_changed(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    blend = pretraining(small_sources(here / "sources"))
+    blend = declare_pretraining(write_small_sources(here / "sources"))
     build_all(build_blend_specs(blend), LocalArtifacts(here / "artifacts"))
     lock = lock_dataset(build_blend_specs(blend), LocalArtifacts(here / "artifacts"))
     store = LocalArtifacts(there / "artifacts")
-    same = build_blend_specs(pretraining(small_sources(there / "sources")))
+    same = build_blend_specs(declare_pretraining(write_small_sources(there / "sources")))
     build_all(same, store)
     assert list(find_recipe_drift(same, store, lock)) == []
     assert list(find_content_drift(same, store, lock)) == []
     assert {d.name: d.reason for d in find_copy_drift(lock, verify_path(there / "artifacts"))} == {}
     heavier = {"datasets": [{"name": n, "path": str(there / "sources" / n), "weight": 1.0} for n in ("code", "web")]}
-    other = build_blend_specs(pretraining(there / "sources", blend=heavier))
+    other = build_blend_specs(declare_pretraining(there / "sources", blend=heavier))
     (found, *_) = find_recipe_drift(other, store, lock)
     assert (found.name, found.reason) == ("blend_plan", "blend.code.weight was 3.0, now 1.0 (and 1 more)")
-    write_rows(there / "sources" / "code" / "part-2.jsonl.zst", texts("code", 41))
+    write_rows(there / "sources" / "code" / "part-2.jsonl.zst", make_texts("code", 41))
     (found, *_) = find_recipe_drift(same, store, lock)
     assert (found.name, found.reason) == ("blend_plan", "its source changed: code")
 
 
-def test_a_copy_is_proven_wherever_it_lies(corpus: ChangedCorpus, lock: Lock, tmp_path: Path) -> None:
+def test_a_copy_is_verified_at_any_location(corpus: ChangedCorpus, lock: Lock, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(corpus.root / "sample_corpus", tmp_path / "copy"))
     assert copy_of(copied, lock) == {}
     path = copied / "nanogpt_bins" / "val.bin"
@@ -231,7 +234,7 @@ def test_a_copy_is_proven_wherever_it_lies(corpus: ChangedCorpus, lock: Lock, tm
     assert found.keys() == {"nanogpt_bins", "olmo_bins"}
     assert "val.bin: " in found["nanogpt_bins"]
     assert found["olmo_bins"] == "missing: in the lock, but not found"
-    # as `diff` has it: nothing there is made of it
+    # as for `diff`, for which nothing there is built from it
     obsolete = [one.name for one in find_copy_drift(lock, verify_path(copied, strays=True)) if one.is_obsolete]
     assert obsolete == ["token_bins/val-00007"]
     assert copy_of(copied, lock, ["megatron_bins", "combined_bins/*"]) == {
@@ -239,7 +242,9 @@ def test_a_copy_is_proven_wherever_it_lies(corpus: ChangedCorpus, lock: Lock, tm
     }
 
 
-def test_what_is_too_much_in_a_copy_is_named_by_its_folder(corpus: ChangedCorpus, lock: Lock, tmp_path: Path) -> None:
+def test_extra_artifacts_in_a_copy_are_named_with_their_folder(
+    corpus: ChangedCorpus, lock: Lock, tmp_path: Path
+) -> None:
     copied = Path(shutil.copytree(corpus.root, tmp_path / "copy")) / "sample_corpus"
     (copied / "README.md").write_text("beside the artifacts, a file is none")
     for path, other in (
@@ -269,7 +274,7 @@ def test_what_is_too_much_in_a_copy_is_named_by_its_folder(corpus: ChangedCorpus
     assert copy_of(renamed, lock) == wanted
 
 
-def test_another_dataset_is_too_much_in_the_folder_of_this_one_alone(
+def test_another_dataset_is_extra_only_in_the_folder_of_this_one(
     corpus: ChangedCorpus, lock: Lock, tmp_path: Path
 ) -> None:
     corpus.run(dataset="other", splits={"val": ["validation/**"]}, views=[])
@@ -279,12 +284,14 @@ def test_another_dataset_is_too_much_in_the_folder_of_this_one_alone(
     assert copy_of(corpus.root, lock) == {"manifest_of_other": reason}
 
 
-def test_a_copy_of_another_build_is_not_the_locked_one(corpus: ChangedCorpus, lock: Lock) -> None:
+def test_a_copy_of_a_different_build_is_not_the_locked_one(corpus: ChangedCorpus, lock: Lock) -> None:
     corpus.run(olmo_sequence_length=64)
     assert copy_of(corpus.root, lock) == {"olmo_bins": "olmo_sequence_length was 512, now 64"}
 
 
-def test_a_view_that_is_declared_no_more_is_obsolete_to_diff_and_verify(corpus: ChangedCorpus, tmp_path: Path) -> None:
+def test_a_view_that_is_no_longer_declared_is_obsolete_for_diff_and_verify(
+    corpus: ChangedCorpus, tmp_path: Path
+) -> None:
     def built(*views: str) -> Lock:
         declared = corpus.declared(views=[*views])
         specs = corpus.specs(views=[*views])
@@ -302,15 +309,15 @@ def test_a_view_that_is_declared_no_more_is_obsolete_to_diff_and_verify(corpus: 
     both, one = built("nanogpt", "olmo"), built("nanogpt")
     obsolete = ["datatrove_bins", "megatron_bins", "olmo_bins"]
     assert is_told(one) == (obsolete, obsolete, {}), "as a lock of what is declared now has it"
-    # a lock from before it was taken out of the declaration names it, and it is as it was
+    # a lock from before the removal names the artifact, which is unchanged
     assert is_told(both)[2].keys() == {"data_card"}
-    # a newer artifact is no obsolete one, although the card does not name it yet
+    # a newer artifact is not obsolete, although the card does not name it yet
     corpus.run(views=["nanogpt", "megatron"], dtype="uint32")
     assert "megatron_bins" in is_told(one)[2]
 
 
 @pytest.mark.slow
-def test_a_copy_in_a_bucket_is_proven(corpus: ChangedCorpus, lock: Lock, servers: Places, tmp_path: Path) -> None:
+def test_a_copy_in_a_bucket_is_verified(corpus: ChangedCorpus, lock: Lock, servers: Places, tmp_path: Path) -> None:
     place = servers.new("moto")
     store = BucketArtifacts(tmp_path / "cache", place, place.url, None)
     build_all(corpus.specs(), store)

@@ -1,4 +1,4 @@
-"""Typed facts of a receipt: written as JSON, read back as declared, refused by name."""
+"""Typed facts of a receipt: written as JSON, read back with their declared types, and refused by name."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from dataprep_assets_tests.messages import raises
 
 
 class BinFacts(Facts):
-    """Facts of a bin."""
+    """Facts of a token bin."""
 
     dtype: str
     shards: int
@@ -21,7 +21,7 @@ def receipt(facts: dict[str, object], partition: str | None = "train-00000") -> 
     return Receipt(dataset="d", artifact="bins", partition=partition, key="0", inputs={}, files=(), facts=facts)
 
 
-def test_what_was_set_is_written_and_a_default_that_nobody_set_is_not() -> None:
+def test_set_values_are_written_and_unset_defaults_are_not() -> None:
     assert BinFacts(dtype="uint16", shards=2, bos_id=None).to_json() == {
         "dtype": "uint16",
         "shards": 2,
@@ -30,7 +30,7 @@ def test_what_was_set_is_written_and_a_default_that_nobody_set_is_not() -> None:
     assert BinFacts(dtype="uint16", shards=2, bos_id=None, truncated=0).to_json()["truncated"] == 0
 
 
-def test_facts_read_back_are_those_written() -> None:
+def test_facts_are_read_back_as_written() -> None:
     facts = BinFacts(dtype="uint16", shards=2, bos_id=7)
     assert BinFacts.from_receipt(receipt(facts.to_json())) == facts
 
@@ -47,7 +47,7 @@ def test_facts_of_a_newer_version_are_ignored() -> None:
         ({}, ("dtype", "shards", "bos_id")),
     ],
 )
-def test_a_missing_or_wrong_fact_names_artifact_and_fact(facts: dict[str, object], values: tuple[str, ...]) -> None:
+def test_a_missing_or_invalid_fact_names_artifact_and_fact(facts: dict[str, object], values: tuple[str, ...]) -> None:
     with raises(IntegrityError, "d/bins/train-00000", *values):
         BinFacts.from_receipt(receipt(facts))
     with raises(IntegrityError, "d/bins"):

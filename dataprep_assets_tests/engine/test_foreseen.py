@@ -1,4 +1,4 @@
-"""What `status` says will be built is what a run then builds: for edits, settings and damage of every kind."""
+"""A run builds exactly what `status` predicts, for edits, settings and damage of every kind."""
 
 import os
 import shutil
@@ -26,11 +26,11 @@ COMBINED = {f"combined_bins/{split}" for split in ("train", "val", "test")}
 EVERY_TOKEN = {f"token_bins/{shard}" for shard in SHARDS} | COMBINED | VIEWS
 
 
-def nothing(_: ChangedCorpus) -> None:
-    """Leave all as it is."""
+def change_nothing(_: ChangedCorpus) -> None:
+    """Leave everything unchanged."""
 
 
-def edit(corpus: ChangedCorpus) -> None:
+def edit_document(corpus: ChangedCorpus) -> None:
     corpus.rewrite(VAL, b" the ", b" teh it is longer ")
 
 
@@ -41,21 +41,21 @@ def edit_in_place(corpus: ChangedCorpus) -> None:
     path.write_bytes(changed)
 
 
-def add(corpus: ChangedCorpus) -> None:
+def add_file(corpus: ChangedCorpus) -> None:
     line = b'{"text": "One more document."}\n'
     (corpus.data / "validation" / "chunk1" / "example_holdout_99.jsonl.zst").write_bytes(zstandard.compress(line))
 
 
-def remove(corpus: ChangedCorpus) -> None:
+def remove_file(corpus: ChangedCorpus) -> None:
     (corpus.data / TRAIN).unlink()
 
 
-def touch(corpus: ChangedCorpus) -> None:
+def touch_file(corpus: ChangedCorpus) -> None:
     for path in corpus.data.rglob("*.zst"):
         os.utime(path, (1, 1))
 
 
-def damaged(name: str) -> Callable[[ChangedCorpus], None]:
+def damage_artifact(name: str) -> Callable[[ChangedCorpus], None]:
     def damage(corpus: ChangedCorpus) -> None:
         flip_byte(corpus.root / "sample_corpus" / name)
 
@@ -70,32 +70,32 @@ def names(corpus: ChangedCorpus, **changes: Any) -> set[str]:
 @pytest.mark.parametrize(
     ("change", "settings", "wanted"),
     [
-        (nothing, {}, set()),
-        (touch, {}, set()),
-        (edit, {}, None),
+        (change_nothing, {}, set()),
+        (touch_file, {}, set()),
+        (edit_document, {}, None),
         (edit_in_place, {}, None),
-        (add, {}, None),
-        (remove, {}, None),
-        (nothing, {"document": {"separator": "<|pad|>"}}, EVERY_TOKEN),
-        (nothing, {"olmo_sequence_length": 128}, {"olmo_bins"}),
-        (nothing, {"shards": {"count": 2}}, None),
-        (damaged("token_bins/train-00001/tokens.bin"), {}, {"token_bins/train-00001"}),
-        (damaged("token_bins/val-00000/document_ends.bin"), {}, {"token_bins/val-00000"}),
-        (damaged("combined_bins/val/val.bin"), {}, {"combined_bins/val"}),
-        (damaged("nanogpt_bins/train.bin"), {}, {"nanogpt_bins"}),
-        (damaged("manifest/manifest.jsonl"), {}, {"manifest"}),
-        (damaged("manifest/shard_plan.json"), {}, {"manifest"}),
-        (damaged("snapshot/train-00000/files.jsonl"), {}, {"snapshot/train-00000"}),
-        (damaged("snapshot/train-00000/receipt.json"), {}, {"snapshot/train-00000"}),
-        (damaged("engine_certificate/certificate.json"), {}, {"engine_certificate"}),
-        (damaged("engine_certificate/receipt.json"), {}, {"engine_certificate"}),
+        (add_file, {}, None),
+        (remove_file, {}, None),
+        (change_nothing, {"document": {"separator": "<|pad|>"}}, EVERY_TOKEN),
+        (change_nothing, {"olmo_sequence_length": 128}, {"olmo_bins"}),
+        (change_nothing, {"shards": {"count": 2}}, None),
+        (damage_artifact("token_bins/train-00001/tokens.bin"), {}, {"token_bins/train-00001"}),
+        (damage_artifact("token_bins/val-00000/document_ends.bin"), {}, {"token_bins/val-00000"}),
+        (damage_artifact("combined_bins/val/val.bin"), {}, {"combined_bins/val"}),
+        (damage_artifact("nanogpt_bins/train.bin"), {}, {"nanogpt_bins"}),
+        (damage_artifact("manifest/manifest.jsonl"), {}, {"manifest"}),
+        (damage_artifact("manifest/shard_plan.json"), {}, {"manifest"}),
+        (damage_artifact("snapshot/train-00000/files.jsonl"), {}, {"snapshot/train-00000"}),
+        (damage_artifact("snapshot/train-00000/receipt.json"), {}, {"snapshot/train-00000"}),
+        (damage_artifact("engine_certificate/certificate.json"), {}, {"engine_certificate"}),
+        (damage_artifact("engine_certificate/receipt.json"), {}, {"engine_certificate"}),
     ],
-    # the order of a set is another in every process
+    # the order of a set is different in every process
     ids=lambda value: (
         value.__name__ if callable(value) else str(sorted(value) if isinstance(value, set) else value)[:40]
     ),
 )
-def test_what_is_told_is_what_a_run_builds(
+def test_a_run_builds_exactly_the_predicted_artifacts(
     corpus: ChangedCorpus,
     change: Callable[[ChangedCorpus], None],
     settings: dict[str, Any],
@@ -107,7 +107,7 @@ def test_what_is_told_is_what_a_run_builds(
         assert told.keys() == wanted
     outcome = corpus.run(**settings)
     assert outcome.failed == {}
-    if "shards" in settings:  # the same documents in other shards: joined, they are what they were
+    if "shards" in settings:  # the same documents in other shards: the combined bins keep their content
         assert set(outcome.built) == told.keys() - VIEWS
         assert all(told[view] for view in VIEWS), "provisional"
     else:
@@ -115,8 +115,8 @@ def test_what_is_told_is_what_a_run_builds(
     assert names(corpus, **settings) == set(), "a run leaves nothing to do"
 
 
-def test_another_text_field_renames_the_reason_of_every_shard(corpus: ChangedCorpus) -> None:
-    """It cannot be built (the documents have no such field), so only what is told is compared."""
+def test_a_changed_text_field_is_the_reason_for_every_shard(corpus: ChangedCorpus) -> None:
+    """The dataset cannot be built, because the documents lack that field, so only the prediction is compared."""
     found = corpus.statuses(text_field="body")
     assert {one.name.removeprefix("sample_corpus/") for one in found} == EVERY_TOKEN
     shards = [one for one in found if "/token_bins/" in one.name]
@@ -124,8 +124,8 @@ def test_another_text_field_renames_the_reason_of_every_shard(corpus: ChangedCor
     assert [one.provisional for one in found] == [False] * len(shards) + [True] * (len(COMBINED) + len(VIEWS))
 
 
-def test_a_newly_refused_class_renews_every_token(corpus: ChangedCorpus) -> None:
-    """Only the certificate's content tells it: it is made to foresee what follows."""
+def test_a_newly_refused_class_rebuilds_every_token_shard(corpus: ChangedCorpus) -> None:
+    """Only the certificate's content shows the change, so it is built to predict what follows."""
     declared = corpus.declared()
     refusing = declared.tokenizer.model_copy(update={"refuse": ("ascii",)})
     changed = declared.model_copy(update={"tokenizer": refusing})
@@ -138,7 +138,7 @@ def test_a_newly_refused_class_renews_every_token(corpus: ChangedCorpus) -> None
     assert built == {"engine_certificate", *(f"token_bins/{shard}" for shard in SHARDS)}, "the same ids, so no more"
 
 
-def test_another_tokenizer_renews_the_certificate_and_every_token(corpus: ChangedCorpus) -> None:
+def test_a_changed_tokenizer_rebuilds_the_certificate_and_every_token_shard(corpus: ChangedCorpus) -> None:
     from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
     path = corpus.tokenizer / "tokenizer_config.json"
@@ -152,8 +152,8 @@ def test_another_tokenizer_renews_the_certificate_and_every_token(corpus: Change
         load_declared_tokenizer.cache_clear()
 
 
-def test_an_added_file_leaves_other_splits_out(corpus: ChangedCorpus) -> None:
-    add(corpus)
+def test_an_added_file_leaves_other_splits_unchanged(corpus: ChangedCorpus) -> None:
+    add_file(corpus)
     found = {one.name.removeprefix("sample_corpus/"): one.provisional for one in corpus.statuses()}
     assert not found["combined_bins/val"], "one shard more: it is another for certain"
     assert found["nanogpt_bins"]
@@ -162,8 +162,8 @@ def test_an_added_file_leaves_other_splits_out(corpus: ChangedCorpus) -> None:
     assert not [name for name in told if "train" in name or "test" in name or name.endswith("val-00000")]
 
 
-def test_an_absent_input_is_told_and_what_follows_is_provisional(corpus: ChangedCorpus) -> None:
-    """A run finds that the shard comes out as it was; before it is there, nobody can know."""
+def test_a_missing_input_is_reported_and_downstream_builds_are_provisional(corpus: ChangedCorpus) -> None:
+    """A run finds that the rebuilt shard is unchanged, which nobody can know before."""
     shutil.rmtree(corpus.root / "sample_corpus/token_bins/train-00001")
     found = corpus.statuses()
     assert {one.name.removeprefix("sample_corpus/"): one.provisional for one in found} == {
@@ -174,8 +174,8 @@ def test_an_absent_input_is_told_and_what_follows_is_provisional(corpus: Changed
     assert corpus.run().built == ["token_bins/train-00001"]
 
 
-def test_nothing_is_written_while_it_is_told(corpus: ChangedCorpus, tmp_path: Path) -> None:
-    edit(corpus)
+def test_a_prediction_writes_nothing(corpus: ChangedCorpus, tmp_path: Path) -> None:
+    edit_document(corpus)
     flip_byte(corpus.root / "sample_corpus/snapshot/train-00000/files.jsonl")
     before = data_files(tmp_path)
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -185,7 +185,7 @@ def test_nothing_is_written_while_it_is_told(corpus: ChangedCorpus, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_over_a_bucket_the_same_is_told_and_the_bucket_stays_as_it_is(servers: Places, tmp_path: Path) -> None:
+def test_a_bucket_gives_the_same_prediction_and_stays_unchanged(servers: Places, tmp_path: Path) -> None:
     place = servers.new("gcs")
     store = BucketArtifacts(tmp_path / "cache", place, place.url, None)
     data = Path(shutil.copytree(SMALL, tmp_path / "data"))

@@ -1,4 +1,4 @@
-"""What a lock holds: all that decides a dataset's bytes, the same on every machine, and nothing of the machine."""
+"""A lock contains everything that decides a dataset's bytes, equal on every machine, and nothing about the machine."""
 
 import shutil
 import socket
@@ -18,8 +18,8 @@ from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import environment
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.messages import raises
-from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources
-from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
+from dataprep_assets_tests.pipelines.blend.pipeline import declare_pretraining, write_small_sources
+from dataprep_assets_tests.pipelines.blend.rl.records import declare_weighted_records
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import SENSITIVE, ChangedCorpus
 from dataprep_assets_tests.project import cloned_project
 
@@ -49,12 +49,12 @@ def test_a_lock_has_every_artifact_with_its_content_and_its_source_files_with_th
     assert lines[TRAIN].sha256 == lock.artifacts["snapshot/train-00000"].sources[TRAIN]
 
 
-def test_another_machine_writes_the_same_bytes_and_no_path_host_or_time(corpus: ChangedCorpus, tmp_path: Path) -> None:
+def test_another_machine_writes_the_same_bytes_without_path_host_or_time(corpus: ChangedCorpus, tmp_path: Path) -> None:
     here = encode_lock(lock_dataset(corpus.specs(), corpus.store))
     (tmp_path / "other").mkdir()
     there = ChangedCorpus(tmp_path / "other", corpus.root)
     shutil.rmtree(there.root)
-    there.run()  # from nothing, at another time, in another folder
+    there.run()  # built from nothing, at another time, in another folder
     assert encode_lock(lock_dataset(there.specs(), there.store)) == here
     text = here.decode()
     for word in (str(tmp_path), str(Path.home()), socket.gethostname(), "created", "seconds"):
@@ -62,12 +62,16 @@ def test_another_machine_writes_the_same_bytes_and_no_path_host_or_time(corpus: 
 
 
 @pytest.mark.parametrize("stage", ["pretrain", "rl"])
-def test_a_blend_whose_bytes_name_its_folders_has_the_same_lock_elsewhere(stage: str, tmp_path: Path) -> None:
-    """Plan, preview, run and the card that lists these hold paths; their recipes are locked, their bytes are not."""
+def test_a_blend_whose_bytes_contain_paths_has_the_same_lock_elsewhere(stage: str, tmp_path: Path) -> None:
+    """Plan, preview, run and the card that lists these contain paths; their recipes are locked, but not their bytes."""
     locks = []
     for name in ("here", "there"):
         sources = tmp_path / name / "sources"
-        blend = pretraining(small_sources(sources)) if stage == "pretrain" else weighted_records(sources, (1.0, 1.0))
+        blend = (
+            declare_pretraining(write_small_sources(sources))
+            if stage == "pretrain"
+            else declare_weighted_records(sources, (1.0, 1.0))
+        )
         store = LocalArtifacts(tmp_path / name / "artifacts")
         specs = build_blend_specs(blend)
         specs = [*specs, build_blend_card(blend, specs)]
@@ -85,7 +89,7 @@ def test_a_blend_whose_bytes_name_its_folders_has_the_same_lock_elsewhere(stage:
 
 
 @pytest.mark.slow
-def test_the_samples_of_the_other_wings_have_the_same_locks_in_another_checkout(tmp_path: Path) -> None:
+def test_the_samples_of_the_other_pipelines_have_equal_locks_in_another_checkout(tmp_path: Path) -> None:
     names = ["sample_release", "sample_replay", "sample_tasks"]
     locks = []
     for number in range(2):
@@ -103,7 +107,9 @@ def test_the_samples_of_the_other_wings_have_the_same_locks_in_another_checkout(
         assert lock.artifacts
 
 
-def test_a_sensitive_dataset_names_no_source_file(corpus: ChangedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lock_of_a_sensitive_dataset_names_no_source_file(
+    corpus: ChangedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SOME_KEY", "k" * 32)
     names = lock_dataset(corpus.specs(), corpus.store).artifacts.keys()
     corpus.run(**SENSITIVE)
@@ -120,7 +126,7 @@ def test_a_sensitive_dataset_names_no_source_file(corpus: ChangedCorpus, monkeyp
     assert compare_locks(lock, build_lock(read_receipts_below(corpus.root), "root"), ("lock", "root")).is_empty
 
 
-def test_what_is_out_of_date_or_missing_cannot_be_locked(corpus: ChangedCorpus) -> None:
+def test_a_dataset_that_is_out_of_date_or_incomplete_cannot_be_locked(corpus: ChangedCorpus) -> None:
     with raises(IntegrityError, "token_bins/train-00000", "dtype", "uint16", "uint32") as told:
         lock_dataset(corpus.specs(dtype="uint32"), corpus.store)
     assert "dataprep run sample_corpus" in str(told.value)
@@ -130,7 +136,7 @@ def test_what_is_out_of_date_or_missing_cannot_be_locked(corpus: ChangedCorpus) 
         lock_dataset(corpus.specs(), corpus.store)
 
 
-def test_the_lock_of_receipts_alone_is_that_of_the_declared_dataset(corpus: ChangedCorpus) -> None:
+def test_a_lock_from_receipts_only_equals_that_of_the_declared_dataset(corpus: ChangedCorpus) -> None:
     found = build_lock(read_receipts_below(corpus.root), "root")
     assert found.obsolete == frozenset()
     assert encode_lock(found) == encode_lock(lock_dataset(corpus.specs(), corpus.store))

@@ -1,4 +1,4 @@
-"""How two locks differ: by split and source file, settings, artifacts."""
+"""The difference of two locks by split and source file, by settings, and by artifacts."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ VAL = "validation/chunk1/example_holdout_0.jsonl.zst"
 
 
 def add_document(path: Path, text: str) -> None:
-    """One document more, at the end of a source file."""
+    """Append one document to a source file."""
     raw = zstandard.ZstdDecompressor().decompress(path.read_bytes())
     line = json.dumps({"text": text}).encode() + b"\n"
     path.write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(raw + line))
@@ -48,7 +48,7 @@ def test_a_lock_does_not_differ_from_itself_however_it_was_read(lock: Lock) -> N
     assert list(found.lines())[-1] == "no differences: 9 source files, 180 documents, 96,008 tokens"
 
 
-def test_a_document_that_was_added_is_told_with_its_file_and_its_tokens(corpus: ChangedCorpus, lock: Lock) -> None:
+def test_an_added_document_is_reported_with_its_file_and_its_tokens(corpus: ChangedCorpus, lock: Lock) -> None:
     add_document(corpus.data / VAL, "one more document")
     corpus.run()
     after = lock_dataset(corpus.specs(), corpus.store)
@@ -75,7 +75,7 @@ def test_a_document_that_was_added_is_told_with_its_file_and_its_tokens(corpus: 
     assert value["artifacts"]["changed"] == found.changed
 
 
-def test_files_that_came_and_went(corpus: ChangedCorpus, lock: Lock) -> None:
+def test_added_and_removed_files_are_reported(corpus: ChangedCorpus, lock: Lock) -> None:
     chunk = corpus.data / "train" / "chunk1"
     shutil.copy(chunk / "example_train_0.jsonl.zst", chunk / "example_train_99.jsonl.zst")
     add_document(chunk / "example_train_99.jsonl.zst", "so that it is another file")
@@ -93,7 +93,7 @@ def test_files_that_came_and_went(corpus: ChangedCorpus, lock: Lock) -> None:
     assert back.totals["train"] == found.totals["train"][::-1]
 
 
-def test_a_corpus_that_was_cut_anew_has_the_same_documents(corpus: ChangedCorpus, lock: Lock) -> None:
+def test_a_corpus_with_other_shards_has_the_same_documents(corpus: ChangedCorpus, lock: Lock) -> None:
     corpus.run(shards={"count": 2})
     found = compared(lock, lock_dataset(corpus.specs(shards={"count": 2}), corpus.store))
     assert found.files == []
@@ -102,7 +102,7 @@ def test_a_corpus_that_was_cut_anew_has_the_same_documents(corpus: ChangedCorpus
     assert found.removed == ["snapshot/train-00002", "token_bins/train-00002"]
 
 
-def test_a_setting_of_many_shards_is_one_line(corpus: ChangedCorpus, lock: Lock) -> None:
+def test_a_changed_setting_of_many_shards_is_one_line(corpus: ChangedCorpus, lock: Lock) -> None:
     budget = {"budget": 0.5}
     corpus.run(bad_records=budget)
     found = compared(lock, lock_dataset(corpus.specs(bad_records=budget), corpus.store))
@@ -111,18 +111,18 @@ def test_a_setting_of_many_shards_is_one_line(corpus: ChangedCorpus, lock: Lock)
     assert "  token_bins/test-00000 and 4 more: bad_records.budget was 0.001, now 0.5" in list(found.lines())
 
 
-def test_other_libraries_are_no_difference(lock: Lock) -> None:
+def test_other_library_versions_are_no_difference(lock: Lock) -> None:
     other = {name: replace(one, libraries={**one.libraries, "numpy": "1.0"}) for name, one in lock.artifacts.items()}
     assert compared(lock, replace(lock, artifacts=other)).is_empty
 
 
-def test_a_lock_with_hidden_names_is_compared_with_one_that_tells_them(lock: Lock) -> None:
+def test_a_lock_with_hidden_names_is_comparable_to_one_with_names(lock: Lock) -> None:
     assert compared(lock, lock.hide_names()).is_empty
     assert compared(lock.hide_names(), lock).is_empty
 
 
-def rows(ranges: Mapping[str, tuple[str, int]]) -> Lock:
-    """A lock of one shard of rows for each range: range → digest and documents."""
+def make_rows_lock(ranges: Mapping[str, tuple[str, int]]) -> Lock:
+    """Return a lock with one shard of rows per range: range → digest and documents."""
     return Lock(
         dataset="blend",
         artifacts={
@@ -136,11 +136,11 @@ def rows(ranges: Mapping[str, tuple[str, int]]) -> Lock:
     )
 
 
-def test_rows_of_a_file_are_added_up_whatever_the_cut() -> None:
-    one = rows({"a.jsonl[1:5]": ("1", 4), "a.jsonl[5:None]": ("1", 6)})
-    other = rows({"a.jsonl[1:8]": ("1", 7), "a.jsonl[8:None]": ("1", 3)})
+def test_rows_of_a_file_are_summed_regardless_of_the_shards() -> None:
+    one = make_rows_lock({"a.jsonl[1:5]": ("1", 4), "a.jsonl[5:None]": ("1", 6)})
+    other = make_rows_lock({"a.jsonl[1:8]": ("1", 7), "a.jsonl[8:None]": ("1", 3)})
     assert compared(one, other).files == []
-    (changed,) = compared(one, rows({"a.jsonl[1:8]": ("2", 7), "a.jsonl[8:None]": ("2", 3)})).files
+    (changed,) = compared(one, make_rows_lock({"a.jsonl[1:8]": ("2", 7), "a.jsonl[8:None]": ("2", 3)})).files
     assert (changed.split, changed.file, changed.kind) == ("code", "a.jsonl", "changed")
 
 
@@ -160,7 +160,9 @@ def test_a_dataset_without_counted_files_is_compared_by_its_partitions() -> None
     assert [side[1].documents for side in found.totals["packed_cohorts"]] == [12, 14]
 
 
-def test_of_sensitive_data_no_count_and_no_two_tell_how_many_were_added(corpus: ChangedCorpus, lock: Lock) -> None:
+def test_for_sensitive_data_neither_one_difference_nor_two_show_how_many_documents_were_added(
+    corpus: ChangedCorpus, lock: Lock
+) -> None:
     add_document(corpus.data / VAL, "one more document")
     corpus.run()
     found = compared(lock, lock_dataset(corpus.specs(), corpus.store))

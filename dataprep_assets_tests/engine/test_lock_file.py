@@ -1,4 +1,4 @@
-"""The file of a lock: one spelling, read back as it was; everything else is refused in one line."""
+"""The file of a lock has one spelling and is read back unchanged; anything else is refused in one line."""
 
 import json
 from collections.abc import Callable
@@ -49,7 +49,7 @@ LOCK = Lock(
 )
 
 
-def test_a_lock_is_read_back_as_it_was_written() -> None:
+def test_a_lock_is_read_back_as_written() -> None:
     data = encode_lock(LOCK)
     assert parse_lock(data, "x") == LOCK
     assert encode_lock(parse_lock(data, "x")) == data
@@ -62,12 +62,12 @@ def test_the_lock_of_a_real_corpus_is_read_back(corpus: ChangedCorpus, tmp_path:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b'{"a": 1}', b"\xff\xfe", b"key: value\n", b'"lock"'])
-def test_what_is_no_lock_is_refused_in_one_line(data: bytes) -> None:
+def test_a_file_that_is_not_a_lock_is_refused_in_one_line(data: bytes) -> None:
     with raises(FormatError, "x", "`dataprep lock`"):
         parse_lock(data, "x")
 
 
-def test_another_schema_is_refused_with_both_numbers() -> None:
+def test_another_schema_is_refused_with_both_versions() -> None:
     value = json.loads(encode_lock(LOCK)) | {"dataprep_lock": 7}
     with raises(FormatError, 7, 2):
         parse_lock(json.dumps(value).encode(), "x")
@@ -97,6 +97,6 @@ def test_a_damaged_lock_is_refused_in_one_line(name: str) -> None:
     assert "\n" not in str(told.value)
 
 
-def test_a_lock_that_cannot_be_read_names_its_path(tmp_path: Path) -> None:
+def test_an_unreadable_lock_names_its_path(tmp_path: Path) -> None:
     with raises(FormatError, tmp_path / "nowhere"):
         read_lock(tmp_path / "nowhere")

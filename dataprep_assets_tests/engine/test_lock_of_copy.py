@@ -1,4 +1,4 @@
-"""The lock of a folder, where only receipts tell what is planned."""
+"""The lock of a folder in which only receipts state which artifacts are planned."""
 
 import shutil
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 EMPTY: dict[str, Any] = {"dataset": "notes", "key": "k", "inputs": {}, "files": ()}
 
 
-def test_shards_that_are_in_no_plan_any_more_are_left_out_and_told(corpus: ChangedCorpus) -> None:
+def test_obsolete_shards_are_left_out_and_reported(corpus: ChangedCorpus) -> None:
     corpus.run(shards={"count": 2})
     found = build_lock(read_receipts_below(corpus.root), "root")
     assert found.obsolete == {"snapshot/train-00002", "token_bins/train-00002"}
@@ -28,7 +28,7 @@ def test_shards_that_are_in_no_plan_any_more_are_left_out_and_told(corpus: Chang
     assert compared.obsolete == sorted(found.obsolete)
 
 
-def test_of_several_datasets_one_has_to_be_named(corpus: ChangedCorpus, tmp_path: Path) -> None:
+def test_one_of_several_datasets_must_be_named(corpus: ChangedCorpus, tmp_path: Path) -> None:
     corpus.run(dataset="other", splits={"val": ["validation/**"]}, views=[])
     receipts = list(read_receipts_below(corpus.root))
     with raises(ConfigError, "root", "other, sample_corpus"):
@@ -40,7 +40,7 @@ def test_of_several_datasets_one_has_to_be_named(corpus: ChangedCorpus, tmp_path
         build_lock(read_receipts_below(tmp_path / "nothing"), "root")
 
 
-def test_a_second_copy_is_an_artifact_of_its_own_or_refused(corpus: ChangedCorpus) -> None:
+def test_a_second_copy_is_its_own_artifact_or_refused(corpus: ChangedCorpus) -> None:
     made = corpus.root / "sample_corpus"
     before = build_lock(read_receipts_below(corpus.root), "root")
     shutil.copytree(made / "nanogpt_bins", made / "nanogpt_old")
@@ -53,13 +53,13 @@ def test_a_second_copy_is_an_artifact_of_its_own_or_refused(corpus: ChangedCorpu
         build_lock(read_receipts_below(corpus.root), "root")
 
 
-def test_a_damaged_receipt_is_told(corpus: ChangedCorpus) -> None:
+def test_a_damaged_receipt_is_reported(corpus: ChangedCorpus) -> None:
     flip_byte(corpus.root / "sample_corpus/manifest/receipt.json")
     with raises(IntegrityError, "manifest/receipt.json"):
         build_lock(read_receipts_below(corpus.root), "root")
 
 
-def test_a_month_of_another_year_that_is_planned_no_more_is_obsolete() -> None:
+def test_a_month_of_another_year_that_is_no_longer_planned_is_obsolete() -> None:
     def receipt(name: str, upstream: Sequence[str] = (), planned: Sequence[str] = ()) -> tuple[str, Receipt]:
         artifact, _, partition = name.partition("/")
         contents = {of: Receipt(**{**EMPTY, "artifact": of, "partition": None}).content for of in upstream}

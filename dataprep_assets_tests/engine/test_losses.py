@@ -1,4 +1,4 @@
-"""The table of losses: small counts, what would give them away, and the width of a terminal."""
+"""The table of losses: small counts and everything that would reveal them are hidden, and lines fit a terminal."""
 
 from dataprep_assets.engine.artifact.losses import Loss, LossTable
 from dataprep_assets.engine.privacy import OPEN, Privacy
@@ -11,7 +11,7 @@ def loss(reason: str, count: int, of: int = 1000, **more: object) -> Loss:
     return Loss(action="dropped", reason=reason, count=count, of=of, **({"unit": "note", "part": "train"} | more))  # type: ignore[arg-type]
 
 
-def test_beside_a_small_count_no_other_count_total_share_or_file_is_shown() -> None:
+def test_next_to_a_small_count_no_other_count_total_share_or_file_is_shown() -> None:
     small, large = loss("empty", 3, files={"2010-01": 3}), loss("bad_json", 300, files={"2010-01": 200, "2010-02": 100})
     table = LossTable([small, large], CLOSED)
     shown = {one["reason"]: (one["count"], one["of"], one["files"]) for one in table.to_json()}
@@ -24,13 +24,13 @@ def test_beside_a_small_count_no_other_count_total_share_or_file_is_shown() -> N
     assert not any(number in text for number in ("300", "200", "100", "303", "1,000", "%"))
 
 
-def test_few_that_are_left_are_not_told_by_the_total() -> None:
+def test_the_total_does_not_reveal_that_few_are_left() -> None:
     table = LossTable([loss("bad_json", 995)], CLOSED)
     assert table.headline == "lost: notes dropped"
     assert table.to_json()[0]["of"] == "withheld"
 
 
-def test_a_part_of_which_nothing_was_lost_counts_in_the_sum() -> None:
+def test_a_part_without_losses_counts_in_the_sum() -> None:
     whole = loss("", 0, of=500, part="val")
     table = LossTable([whole, loss("bad_json", 100), loss("no_split", 1, of=3, unit="file", part="")], OPEN)
     assert table.headline == "lost: 100 of 1,500 notes dropped, 1 of 3 files dropped"
@@ -43,7 +43,7 @@ def test_losses_are_grouped_by_split_and_then_by_count() -> None:
     assert [(one.part, one.count) for one in shown] == [("train", 5), ("train", 2), ("train", 1), ("val", 900)]
 
 
-def test_a_small_share_is_not_rounded_to_nothing_and_a_long_name_has_its_own_line() -> None:
+def test_a_small_share_is_not_rounded_to_zero_and_a_long_name_has_its_own_line() -> None:
     name = f"{'f' * 70}.jsonl"
     _, item = LossTable([loss("bad_json", 1, of=9_999_999, files={name: 1}, unit="row")], OPEN).lines(10)
     row, files = item.split("\n")
@@ -51,7 +51,7 @@ def test_a_small_share_is_not_rounded_to_nothing_and_a_long_name_has_its_own_lin
     assert files.split() == ["train:", name, "1"]
 
 
-def test_every_line_fits_a_terminal_and_the_end_of_a_run_is_short() -> None:
+def test_every_line_fits_a_terminal_and_the_summary_of_a_run_is_short() -> None:
     files = {f"f/file-{number:03}.jsonl": 10 for number in range(30)}
     losses = [loss(f"reason_{number}", 300, files=files, kind="rule", unit="row") for number in range(14)]
     table = LossTable(losses, OPEN)

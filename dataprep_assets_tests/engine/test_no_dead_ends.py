@@ -1,8 +1,8 @@
-"""No artifact is current and red for ever: a blocking proof compares with nothing that its artifact's recipe ignores.
+"""No artifact stays up to date with a failing check: blocking checks compare only with values in the artifact's recipe.
 
-Every claim in the receipt of every input of every artifact of the samples is changed, one after another, as if the
-input had been made again and told something else with the same content. Then either the artifact is out of date, or
-its blocking proofs say what they said before.
+The tests change every claim in the receipts of all inputs of the samples' artifacts, one at a time, as if the input had
+been rebuilt with the same content but another claim. Then either the artifact is out of date, or its blocking checks
+give the same result as before.
 """
 
 import json
@@ -20,8 +20,8 @@ import pytest
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, DatasetInput
 from dataprep_assets.engine.staleness.status import decide_slots
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets_tests.engine.building import COMPARED, SAMPLES, Keys, failed, leaves, with_its_source
-from dataprep_assets_tests.engine.halves import culprits
+from dataprep_assets_tests.engine.building import COMPARED, SAMPLES, Keys, build_source, find_failed_checks, find_leaves
+from dataprep_assets_tests.engine.halves import find_culprits
 from dataprep_assets_tests.faults.edits import edit_receipt
 
 CLAIMS = ("inputs", "facts", "ledger", "sources", "recipe", "measured")
@@ -46,12 +46,12 @@ DECIDED = {
     "rl_jsonl.ledger.*_documents": "the plan",
     "signatures.facts.*": "its own content: the sizes of its arrays, which duplicates opens by them",
 }
-"""Claims that do not change alone → what decides them: it is in the keys of all that is made of the artifact."""
+"""Claims that do not change by themselves → the deciding value, which is in the keys of all downstream artifacts."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A value in the receipt of an input, and the way to it."""
+    """A value in the receipt of an input, with its path."""
 
     source: str
     receipt: Path
@@ -60,16 +60,16 @@ class Claim:
 
     @property
     def name(self) -> str:
-        """The input and the way, as one would write them."""
+        """The input and the path as text."""
         return f"{self.source}.{'.'.join(map(str, self.path))}"
 
 
-def claims_of(spec: ArtifactSpec, store: LocalArtifacts) -> Iterator[Claim]:
-    """The claims in the receipts of the inputs of an artifact that can change alone."""
+def find_claims(spec: ArtifactSpec, store: LocalArtifacts) -> Iterator[Claim]:
+    """Return the claims in the receipts of an artifact's inputs that can change by themselves."""
     for source in spec.inputs:
-        if (receipt := a_receipt(source, store)) is not None:
+        if (receipt := read_receipt(source, store)) is not None:
             value = json.loads(receipt.read_bytes())
-            for path, old in leaves({name: value[name] for name in CLAIMS}):
+            for path, old in find_leaves({name: value[name] for name in CLAIMS}):
                 claim = Claim(source.name, receipt, path, old)
                 if not any(fnmatch(claim.name, one) for one in DECIDED):
                     yield claim
@@ -82,8 +82,8 @@ def set_at(receipt: dict[str, Any], path: Keys, value: Any) -> None:
 
 
 @contextmanager
-def changed(claims: Iterable[Claim]) -> Iterator[None]:
-    """Have receipts with other claims."""
+def change_claims(claims: Iterable[Claim]) -> Iterator[None]:
+    """Make receipts with changed claims for the duration of the block."""
     of_receipt: defaultdict[Path, list[Claim]] = defaultdict(list)
     for claim in claims:
         of_receipt[claim.receipt].append(claim)
@@ -102,31 +102,31 @@ def changed(claims: Iterable[Claim]) -> Iterator[None]:
             receipt.write_bytes(data)
 
 
-def ignored(spec: ArtifactSpec, store: LocalArtifacts) -> Iterator[str]:
-    """The claims whose change an artifact's recipe ignores and its blocking proofs do not."""
+def find_ignored_claims(spec: ArtifactSpec, store: LocalArtifacts) -> Iterator[str]:
+    """Return the claims that change the result of blocking checks although the artifact's recipe ignores them."""
 
     def stale(some: Sequence[Claim]) -> set[str]:
-        with changed(some):
+        with change_claims(some):
             return {"stale"} if is_stale(spec, store) else set()
 
     def red(some: Sequence[Claim]) -> set[str] | None:
-        with changed(some):
-            return None if is_stale(spec, store) else failed(spec, store)
+        with change_claims(some):
+            return None if is_stale(spec, store) else find_failed_checks(spec, store)
 
-    claims = list(claims_of(spec, store))
-    moved = {claim for claim, _ in culprits(claims, stale)}
-    for claim, names in culprits([claim for claim in claims if claim not in moved], red):
+    claims = list(find_claims(spec, store))
+    moved = {claim for claim, _ in find_culprits(claims, stale)}
+    for claim, names in find_culprits([claim for claim in claims if claim not in moved], red):
         yield f"{spec.name} of {claim.name}: {sorted(names)}"
 
 
 def is_stale(spec: ArtifactSpec, store: LocalArtifacts) -> bool:
-    """Whether any of its partitions cannot stay, with its inputs as they are."""
-    found = decide_slots(spec, store, spec.slots(store), verification="size")  # nothing damages its files
+    """Return whether any of its partitions is out of date, with unchanged inputs."""
+    found = decide_slots(spec, store, spec.slots(store), verification="size")  # no test damages its files
     return any(one.is_stale for one in found.values())
 
 
-def a_receipt(source: ArtifactSpec | DatasetInput | AssetInput, store: LocalArtifacts) -> Path | None:
-    """Of an input, or of its first partition."""
+def read_receipt(source: ArtifactSpec | DatasetInput | AssetInput, store: LocalArtifacts) -> Path | None:
+    """Return the receipt of an input, or of its first partition."""
     if isinstance(source, DatasetInput):
         folder = store.root / source.dataset / source.name
         return min(folder.glob("receipt.json"), default=None) or min(folder.glob(f"{source.split}*/receipt.json"))
@@ -137,15 +137,15 @@ def a_receipt(source: ArtifactSpec | DatasetInput | AssetInput, store: LocalArti
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*SAMPLES, COMPARED])
-def test_what_a_blocking_proof_compares_with_is_part_of_the_recipe(name: str, tmp_path: Path) -> None:
+def test_values_that_a_blocking_check_compares_with_are_in_the_recipe(name: str, tmp_path: Path) -> None:
     store, found = LocalArtifacts(tmp_path / "artifacts"), []
-    specs = with_its_source(name, store).specs
-    if name == COMPARED:  # the rest is as in the sample
+    specs = build_source(name, store).specs
+    if name == COMPARED:  # all other datasets are as in the sample
         specs = [spec for spec in specs if any(isinstance(source, DatasetInput) for source in spec.inputs)]
         assert specs
     for spec in specs:
         if not spec.checks or not spec.kept:
             continue
-        assert failed(spec, store) == set(), spec.path
-        found += ignored(spec, store)
+        assert find_failed_checks(spec, store) == set(), spec.path
+        found += find_ignored_claims(spec, store)
     assert found == []

@@ -1,7 +1,8 @@
-"""No key of a declaration leaves an artifact current and red for ever (the other half of `test_no_dead_ends`).
+"""No key of a declaration leaves an artifact up to date with a failing check (the other half of `test_no_dead_ends`).
 
-Every key of the samples' declarations gets other values, one after another. Then each artifact is out of date, or its
-blocking proofs say what they said before: else `dataprep run` would fail from then on, and build nothing.
+Every key of the samples' declarations gets other values, one at a time. Then either each artifact is out of date, or
+its blocking checks give the same result as before. Otherwise `dataprep run` would fail from then on without building
+anything.
 """
 
 from collections import Counter, defaultdict
@@ -26,18 +27,18 @@ from dataprep_assets_tests.engine.building import (
     SAMPLES,
     Keys,
     build_all,
-    declared,
-    failed,
-    leaves,
-    over_small_part,
-    redeclared,
-    sample,
-    with_its_source,
+    build_source,
+    dump_declaration,
+    find_failed_checks,
+    find_leaves,
+    find_sample,
+    redeclare,
+    shrink_corpus,
 )
-from dataprep_assets_tests.engine.halves import culprits
+from dataprep_assets_tests.engine.halves import find_culprits
 
 SELECTED = "sample_corpus, selected"
-"""The sample corpus with a table of documents: taggers, rules, budgets, duplicates."""
+"""The sample corpus with a document table: taggers, rules, budgets, deduplication."""
 JUDGES = {
     "budget*": "says what passes, as a tolerance does: the drops are as they are, and a person decides",
     "floors*": "the same, of what a tagger finds of planted cases",
@@ -47,39 +48,39 @@ JUDGES = {
     "storage*": "another place",
     "sensitive": "closes no file that is there: users set permissions, and `permissions_private` checks them",
 }
-"""Keys that are left alone, and why."""
+"""Keys that the tests do not change, and the reasons."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Another value for a key, which is the way to it."""
+    """A different value for a key, with its path."""
 
     path: Keys
     value: Any
 
     @property
     def key(self) -> str:
-        """The key as one would write it."""
+        """The key as text."""
         return ".".join(map(str, self.path))
 
 
 @dataclass(frozen=True)
 class Changed:
-    """A dataset whose declaration is changed, and the artifacts of the unchanged one."""
+    """A dataset with a changed declaration, and the artifacts of the unchanged one."""
 
     dataset: Dataset
     store: LocalArtifacts
 
     def specs(self, changes: Iterable[Change]) -> Sequence[ArtifactSpec]:
-        """The artifacts as they are declared then; ValidationError or DataprepError if that is not allowed."""
-        value: Any = declared(self.dataset)
+        """Return the specs of the changed declaration. Raises ValidationError or DataprepError if it is invalid."""
+        value: Any = dump_declaration(self.dataset)
         for change in changes:
-            value = replaced(value, change.path, change.value)
-        return redeclared(self.dataset, value).specs
+            value = replace(value, change.path, change.value)
+        return redeclare(self.dataset, value).specs
 
     def changes(self) -> Iterator[Change]:
-        """Every key with other values that are allowed."""
-        for path, inner in leaves(declared(self.dataset), flags=True):
+        """Return every key with other valid values."""
+        for path, inner in find_leaves(dump_declaration(self.dataset), flags=True):
             if any(fnmatch(Change(path, None).key, one) for one in JUDGES):
                 continue
             tried: list[Any] = [not inner] if isinstance(inner, bool) else []
@@ -88,7 +89,9 @@ class Changed:
             yield from self._allowed(inner, [Change(path, other) for other in tried if other != inner])
 
     def _allowed(self, value: Any, tried: Iterable[Change]) -> Iterator[Change]:
-        """The first that is allowed; of a key that takes a name, all the other names, of a list of names one."""
+        """Yield the first valid value; all other names for a key that takes a name, and one other for a list of
+        names.
+        """
         for change in tried:
             try:
                 self.specs([change])
@@ -107,9 +110,10 @@ class Changed:
                         return
 
     def current(self, changes: Iterable[Change], artifact: tuple[str, ...] | None = None) -> Iterator[ArtifactSpec]:
-        """The artifacts that a run would leave as they are, with all that they are made of; of all, or of an artifact
-        and what it is made of."""
-        left: set[ArtifactSpec] = set()  # those that a run makes again, or says what is wrong with
+        """Return the artifacts, with all their inputs, that a run would leave unchanged, among all or for one artifact
+        and its inputs.
+        """
+        left: set[ArtifactSpec] = set()  # artifacts that a run rebuilds or reports as broken
         specs = self.specs(changes)
         if artifact is not None:
             judged = {spec for spec in specs if tuple(spec.path) == artifact}
@@ -125,31 +129,32 @@ class Changed:
                 left.add(spec)
 
     def _is_stale(self, spec: ArtifactSpec) -> bool:
-        found = decide_slots(spec, self.store, spec.slots(self.store), verification="size")  # nothing damages its files
+        found = decide_slots(spec, self.store, spec.slots(self.store), verification="size")  # no test damages its files
         return any(one.is_stale for one in found.values())
 
     def red(self, artifact: tuple[str, ...], changes: Sequence[Change]) -> set[str] | None:
-        """The blocking proofs of an artifact that some changes turn red; None if they are not allowed together, or make
-        it out of date."""
+        """Return the blocking checks of an artifact that fail because of some changes; None if the changes are not
+        allowed together or make the artifact out of date.
+        """
         with suppress(ValidationError, DataprepError):
             spec = next((one for one in self.current(changes, artifact) if tuple(one.path) == artifact), None)
-            return None if spec is None else failed(spec, self.store)
+            return None if spec is None else find_failed_checks(spec, self.store)
         return None
 
 
-def replaced(value: Any, path: Sequence[str | int], other: Any) -> Any:
-    """The same value with another one at the end of a path."""
+def replace(value: Any, path: Sequence[str | int], other: Any) -> Any:
+    """Return the value with a replacement at the end of a path."""
     if not path:
         return other
     copy: Any = dict(value) if isinstance(value, Mapping) else list(value)
-    copy[path[0]] = replaced(value[path[0]], path[1:], other)
+    copy[path[0]] = replace(value[path[0]], path[1:], other)
     return copy
 
 
-def selected() -> Dataset:
-    """See `SELECTED`."""
-    return over_small_part(
-        sample("sample_corpus"),
+def declare_selected() -> Dataset:
+    """Declare the dataset that `SELECTED` describes."""
+    return shrink_corpus(
+        find_sample("sample_corpus"),
         tag=["gopher", "personal"],
         drop={"long": "characters > 3000"},
         budget={"per_rule": {"long": 0.9}},
@@ -160,24 +165,24 @@ def selected() -> Dataset:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*SAMPLES, SELECTED])
-def test_what_a_blocking_proof_takes_from_the_declaration_is_part_of_the_recipe(name: str, tmp_path: Path) -> None:
+def test_values_that_a_blocking_check_takes_from_the_declaration_are_in_the_recipe(name: str, tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path / "artifacts")
     if name == SELECTED:
-        build_all((dataset := selected()).specs, store)
+        build_all((dataset := declare_selected()).specs, store)
     else:
-        dataset = with_its_source(name, store)
+        dataset = build_source(name, store)
     changed = Changed(dataset, store)
-    assert [one for one in changed.current([]) if failed(one, store)] == []
+    assert [one for one in changed.current([]) if find_failed_checks(one, store)] == []
     unmoved: defaultdict[tuple[tuple[str, ...], int], list[Change]] = defaultdict(list)
     times: Counter[Keys] = Counter()
     for change in changed.changes():
-        times[change.path] += 1  # of one key, one value at a time
+        times[change.path] += 1  # for each key one value at a time
         for spec in changed.current([change]):
             unmoved[tuple(spec.path), times[change.path]].append(change)
     found = [
         f"{change.key}: {'/'.join(artifact)}: {sorted(names)}"
         for (artifact, _), changes in unmoved.items()
-        for change, names in culprits(changes, partial(changed.red, artifact))
+        for change, names in find_culprits(changes, partial(changed.red, artifact))
     ]
     assert found == []
     assert len(times) >= 5

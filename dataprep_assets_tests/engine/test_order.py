@@ -1,4 +1,4 @@
-"""The order in which a dataset is made: artifact by artifact, or range by range where a source is streamed."""
+"""The build order of a dataset: artifact by artifact, or range by range if a source is streamed."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +9,12 @@ from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact
-from dataprep_assets_tests.engine.notices import KEYS, notices_specs, write_notices
+from dataprep_assets_tests.engine.notices import KEYS, make_notices_specs, write_notices
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 
 
-def test_a_corpus_is_made_artifact_by_artifact_as_its_manifest_plans_it(tmp_path: Path) -> None:
+def test_a_corpus_is_built_artifact_by_artifact_as_its_manifest_plans(tmp_path: Path) -> None:
     corpus, store = sample_declaration(), LocalArtifacts(tmp_path)
     order = iterate_builds(corpus_specs(corpus), store)
     assert [(spec.name, partitions) for spec, partitions in (next(order), next(order))] == [
@@ -35,8 +35,8 @@ def test_a_corpus_is_made_artifact_by_artifact_as_its_manifest_plans_it(tmp_path
     ]
 
 
-def test_what_is_cut_into_ranges_is_made_range_by_range(tmp_path: Path) -> None:
-    notices, board, report = notices_specs(write_notices(tmp_path / "words"))
+def test_an_artifact_that_is_split_into_ranges_is_built_range_by_range(tmp_path: Path) -> None:
+    notices, board, report = make_notices_specs(write_notices(tmp_path / "words"))
     cut = Partitions(keys=lambda _: KEYS, noun="notice", ranges=lambda _: [KEYS[:2], KEYS[2:]], fixed_keys=KEYS)
     copies = replace(notices, name="copies", partitions=cut)
     specs = [replace(notices, partitions=cut), copies, board, report]
@@ -55,7 +55,7 @@ def test_what_is_cut_into_ranges_is_made_range_by_range(tmp_path: Path) -> None:
     ]
 
 
-def test_ancestors_are_all_that_an_artifact_is_made_of(tmp_path: Path) -> None:
-    notices, board, report = notices_specs(write_notices(tmp_path / "words"))
+def test_ancestors_are_all_direct_and_indirect_inputs(tmp_path: Path) -> None:
+    notices, board, report = make_notices_specs(write_notices(tmp_path / "words"))
     assert find_ancestors([report]) == {board, notices}
     assert find_ancestors([notices]) == set()

@@ -1,4 +1,4 @@
-"""What leaves of a sensitive dataset, and what is kept in its private file."""
+"""The public form of a sensitive dataset's messages, and its private file with the full texts."""
 
 import pickle
 import stat
@@ -20,7 +20,7 @@ TEXT = "Jane Doe of ward 7: 3 of 40 notes"
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Privacy:
-    """What leaves of a sensitive dataset with a store."""
+    """Return the privacy of a sensitive dataset with a store."""
     return load_privacy(DatasetDeclaration(dataset="d", sensitive=True), LocalArtifacts(tmp_path))
 
 
@@ -29,7 +29,7 @@ def read(privacy: Privacy) -> str:
     return privacy.file.read_text(encoding="utf-8")
 
 
-def test_a_text_goes_to_the_private_file_and_its_public_form_has_names_alone(kept: Privacy, tmp_path: Path) -> None:
+def test_a_text_is_kept_in_the_private_file_and_its_public_form_has_only_names(kept: Privacy, tmp_path: Path) -> None:
     told = kept.public_text(TEXT, "d/packed: built")
     assert told == "d/packed: built. Run `dataprep show --private d`"
     assert TEXT in read(kept)
@@ -39,7 +39,7 @@ def test_a_text_goes_to_the_private_file_and_its_public_form_has_names_alone(kep
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in (file.parent, file.parent.parent)} == {0o700}
 
 
-def test_an_open_dataset_leaves_as_it_is(tmp_path: Path) -> None:
+def test_a_dataset_that_is_not_sensitive_is_unchanged(tmp_path: Path) -> None:
     privacy = load_privacy(DatasetDeclaration(dataset="d"), LocalArtifacts(tmp_path))
     finding = Finding(passed=False, summary=TEXT, facts={"notes": 3}, table=({"text": TEXT},))
     given: dict[str, Any] = {"notes": 3, "share": 0.5, "what": TEXT, "card": Markdown(TEXT)}
@@ -70,7 +70,7 @@ def raised(error: Exception) -> Exception:
         (OSError(2, TEXT), "FileNotFoundError"),
     ],
 )  # fmt: skip
-def test_of_an_error_only_its_class_and_its_position_leave(error: Exception, public: str, kept: Privacy) -> None:
+def test_only_the_class_and_the_position_of_an_error_are_public(error: Exception, public: str, kept: Privacy) -> None:
     told = kept.public_error(error, "d/packed")
     assert told.startswith(public)
     assert told.endswith(". Run `dataprep show --private d`")
@@ -78,11 +78,11 @@ def test_of_an_error_only_its_class_and_its_position_leave(error: Exception, pub
     assert f"d/packed: {error}" in read(kept)
 
 
-def test_what_a_user_wrote_is_repeated(kept: Privacy) -> None:
+def test_text_that_a_user_wrote_is_repeated(kept: Privacy) -> None:
     assert kept.public_error(ConfigError("`months.first`: must be before months.last")).startswith("`months.first`")
 
 
-def test_a_finding_leaves_as_passed_or_failed_with_positions(kept: Privacy) -> None:
+def test_a_finding_is_public_as_passed_or_failed_with_positions(kept: Privacy) -> None:
     table = ({"file": "2010-01", "row": 7, "notes": 3, "tokens": 400, "defect": TEXT, "fill": 0.5},)
     failed = kept.public_finding(Finding(passed=False, summary=TEXT, table=table), "d/packed: rows_valid")
     assert failed.summary == "failed at file 2010-01, row 7. Run `dataprep show --private d`"
@@ -127,7 +127,7 @@ def test_metadata_have_names_positions_and_rounded_counts() -> None:
     }
 
 
-def test_beside_a_small_count_no_size_tells_how_small_it_is() -> None:
+def test_no_size_next_to_a_small_count_reveals_it() -> None:
     assert CLOSED.public_entries({"notes": 3, "bytes": 400, "tokens": 90}) == {"notes": "< 11"}
     assert CLOSED.public_row({"notes": 3, "rows": 40, "bytes": 400}) == {
         "notes": "< 11",
@@ -146,8 +146,8 @@ def test_beside_a_small_count_no_size_tells_how_small_it_is() -> None:
 
 
 @pytest.mark.parametrize("before", [11, 14, 40, 99, 100, 2_059, 10_500])
-def test_totals_before_and_after_a_removal_do_not_tell_how_many_were_removed(before: int) -> None:
-    """What is shown after a removal fits removals of ten different sizes, and so does what was shown before."""
+def test_totals_before_and_after_a_removal_do_not_reveal_its_size(before: int) -> None:
+    """The public totals before and after fit removals of ten different sizes."""
     for removed in range(1, 11):
         after = CLOSED.public_value(before - removed)
         alike = [one for one in range(max(before - 20, 0), before + 20) if CLOSED.public_value(one) == after]
@@ -159,14 +159,14 @@ def test_small_groups_look_alike() -> None:
     assert min(value for number in range(11, 2_000) if isinstance(value := CLOSED.public_value(number), int)) >= 11
 
 
-def test_the_threshold_is_declared_and_the_stricter_one_counts() -> None:
+def test_the_stricter_of_the_declared_and_the_default_threshold_applies() -> None:
     five = load_privacy(DatasetDeclaration(dataset="d", sensitive=True, small_cell=5))
     assert (five.public_count(4), five.public_count(5)) == ("< 5", "10")
     assert OPEN.choose_stricter(five) == five.choose_stricter(OPEN) == five
     assert five.choose_stricter(CLOSED).below == 11
 
 
-def test_the_file_is_bounded(kept: Privacy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_the_private_file_is_bounded(kept: Privacy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dataprep_assets.engine.privacy._MAX_FILE_BYTES", 200)
     for number in range(20):
         kept.store_texts([f"{number} {TEXT}"])
@@ -176,7 +176,7 @@ def test_the_file_is_bounded(kept: Privacy, monkeypatch: pytest.MonkeyPatch) -> 
     assert kept.file.with_suffix(".old").is_file()
 
 
-def test_a_disk_that_takes_nothing_hides_no_error(tmp_path: Path) -> None:
+def test_a_full_disk_hides_no_error(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("a file, where the folder should be")
     privacy = load_privacy(DatasetDeclaration(dataset="d", sensitive=True), LocalArtifacts(tmp_path))
     assert privacy.public_error(DataprepError(TEXT)).startswith("DataprepError. ")

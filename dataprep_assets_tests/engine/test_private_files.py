@@ -1,4 +1,6 @@
-"""What a sensitive dataset leaves is its owner's alone, and a check says what is not and how to close it."""
+"""Files of a sensitive dataset are private to their owner, and a check reports public ones with the command that closes
+them.
+"""
 
 import os
 import stat
@@ -30,7 +32,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_what_is_written_inside_is_private_and_the_umask_comes_back(tmp_path: Path) -> None:
+def test_files_written_inside_the_block_are_private_and_the_umask_is_restored(tmp_path: Path) -> None:
     with private_files():
         (tmp_path / "folder" / "below").mkdir(parents=True)
         with private_files(), private_files(False):
@@ -43,7 +45,7 @@ def test_what_is_written_inside_is_private_and_the_umask_comes_back(tmp_path: Pa
     assert modes == [0o700, 0o700, 0o600, 0o600, 0o644]
 
 
-def test_a_umask_that_is_stricter_is_not_loosened(tmp_path: Path) -> None:
+def test_a_stricter_umask_is_kept(tmp_path: Path) -> None:
     os.umask(0o277)
     with private_files():
         (tmp_path / "file").touch()
@@ -51,15 +53,13 @@ def test_a_umask_that_is_stricter_is_not_loosened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [0o700, 0o755])
-def test_a_folder_of_another_user_is_left_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
-) -> None:
+def test_a_folder_of_another_user_is_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int) -> None:
     make_private_folder(tmp_path / "ours" / "below")
     (tmp_path / "ours").chmod(before)
     make_private_folder(tmp_path / "ours")
     assert mode(tmp_path / "ours") == 0o700
     (tmp_path / "ours").chmod(before)
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # as root, who may change every folder
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # as root, which may change every folder
     with raises(ConfigError, tmp_path / "ours", "root_squash"):
         make_private_folder(tmp_path / "ours")
     assert mode(tmp_path / "ours") == before
@@ -84,8 +84,8 @@ def test_the_check_names_folders_and_the_command_that_closes_them(tmp_path: Path
     assert not list(list_open_to_others(tmp_path / "not there"))
 
 
-def test_an_open_folder_of_dagsters_runs_fails_it_and_one_of_settings_does_not() -> None:
-    # not in the folder of the tests, which is closed and so closes what is below it
+def test_a_public_folder_of_dagsters_runs_fails_the_check_but_one_of_settings_does_not() -> None:
+    # not in the tests' own folder, which is private and so makes everything below it private
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "home")
         (home / "storage").mkdir(parents=True)
@@ -99,7 +99,7 @@ def test_an_open_folder_of_dagsters_runs_fails_it_and_one_of_settings_does_not()
         assert permissions_private([], str(home)).passed, "settings alone"
 
 
-def test_a_link_hides_nothing_from_the_check(tmp_path: Path) -> None:
+def test_a_link_cannot_hide_a_file_from_the_check(tmp_path: Path) -> None:
     (tmp_path / "disk" / "notes").mkdir(parents=True)
     (tmp_path / "d").symlink_to(tmp_path / "disk" / "notes")
     assert (

@@ -1,4 +1,4 @@
-"""What is in no plan any more is removed, and nothing else: beside a run, after a kill, over a damaged plan."""
+"""Prune removes exactly the obsolete artifacts: during a run, after a kill, and with a damaged plan."""
 
 import shutil
 from pathlib import Path
@@ -19,7 +19,7 @@ LEFT = [f"sample_corpus/{name}/train-0000{index}" for name in ("snapshot", "toke
 
 @pytest.fixture
 def fewer(corpus: ChangedCorpus) -> ChangedCorpus:
-    """A corpus whose train split was in three shards and is in one now."""
+    """Return a corpus whose train split had three shards and now has one."""
     assert corpus.run(**FEWER).failed == {}
     return corpus
 
@@ -28,7 +28,7 @@ def files(root: Path) -> set[str]:
     return {name for name in data_files(root) if "/.staging/" not in name and "/.findings/" not in name}
 
 
-def test_exactly_what_is_in_no_plan_goes(fewer: ChangedCorpus) -> None:
+def test_exactly_the_obsolete_artifacts_are_removed(fewer: ChangedCorpus) -> None:
     specs, store = fewer.specs(**FEWER), fewer.store
     found = list_unplanned(specs, store)
     assert [str(one.artifact) for one in found] == LEFT
@@ -42,7 +42,7 @@ def test_exactly_what_is_in_no_plan_goes(fewer: ChangedCorpus) -> None:
     assert list(prune(specs, store)) == []
 
 
-def test_what_a_kill_left_of_one_is_listed_as_not_whole_and_goes(fewer: ChangedCorpus) -> None:
+def test_leftovers_of_a_killed_build_are_listed_as_incomplete_and_removed(fewer: ChangedCorpus) -> None:
     (fewer.root / LEFT[-1] / "receipt.json").unlink()
     found = {str(one.artifact): one.bytes for one in list_unplanned(fewer.specs(**FEWER), fewer.store)}
     assert found.keys() == set(LEFT)
@@ -51,14 +51,14 @@ def test_what_a_kill_left_of_one_is_listed_as_not_whole_and_goes(fewer: ChangedC
     assert not (fewer.root / LEFT[-1]).exists()
 
 
-def test_what_a_run_is_building_stays(fewer: ChangedCorpus) -> None:
+def test_artifacts_that_a_run_is_building_stay(fewer: ChangedCorpus) -> None:
     with open_staging(fewer.root / LEFT[-1], "another key"):
         done = {str(artifact): gone for artifact, gone in prune(fewer.specs(**FEWER), fewer.store)}
     assert done == {**dict.fromkeys(LEFT, True), LEFT[-1]: False}
     assert [str(artifact) for artifact in find_unplanned_artifacts(fewer.specs(**FEWER), fewer.store)] == [LEFT[-1]]
 
 
-def test_while_a_run_makes_the_plan_nothing_goes(fewer: ChangedCorpus) -> None:
+def test_nothing_is_removed_while_a_run_builds_the_plan(fewer: ChangedCorpus) -> None:
     with (
         open_staging(fewer.root / "sample_corpus" / "manifest", "another key"),
         raises(IntegrityError, "sample_corpus/manifest", "run"),
@@ -67,8 +67,8 @@ def test_while_a_run_makes_the_plan_nothing_goes(fewer: ChangedCorpus) -> None:
     assert [str(one.artifact) for one in list_unplanned(fewer.specs(**FEWER), fewer.store)] == LEFT
 
 
-def test_by_a_damaged_plan_nothing_goes(fewer: ChangedCorpus) -> None:
-    """A plan that lost a shard to a flipped bit would take that shard for one that nobody wants."""
+def test_nothing_is_removed_with_a_damaged_plan(fewer: ChangedCorpus) -> None:
+    """If a flipped bit deletes a shard from the plan, that shard must not count as obsolete."""
     flip_byte(fewer.root / "sample_corpus" / "manifest" / "manifest.jsonl")
     before = files(fewer.root)
     with raises(IntegrityError, "damaged"):
@@ -76,7 +76,7 @@ def test_by_a_damaged_plan_nothing_goes(fewer: ChangedCorpus) -> None:
     assert files(fewer.root) == before
 
 
-def test_a_split_that_is_no_longer_declared_goes_with_its_combined_bins(corpus: ChangedCorpus) -> None:
+def test_a_split_that_is_no_longer_declared_is_removed_with_its_combined_bins(corpus: ChangedCorpus) -> None:
     splits = {"splits": {"train": ["train/**"], "val": ["validation/**"]}}
     shutil.rmtree(corpus.data / "test")
     assert corpus.run(**splits).failed == {}

@@ -1,4 +1,4 @@
-"""What a run would build, with the source it reads, the tokens to expect and the time."""
+"""The builds that a run would do, with their source bytes, expected tokens and time."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ FIXED = 0.3
 
 
 def timed(corpus: ChangedCorpus, *names: str) -> StepTimes:
-    """Times in which each of these steps took a second for each 1,000 bytes of source, and 0.3 s at least."""
+    """Return step times with a rate of one second per 1,000 bytes of source, and at least 0.3 s."""
     times = StepTimes(corpus.root / "step_times.json")
     times.add(corpus.declared(), {name: [(1e9, 1e6 + FIXED)] for name in names})
     return times
@@ -52,13 +52,13 @@ def tokens(corpus: ChangedCorpus, name: str, partition: str) -> int:
     return ledger.tokens
 
 
-def test_nothing_to_build_has_no_row(corpus: ChangedCorpus) -> None:
+def test_an_up_to_date_dataset_has_no_row(corpus: ChangedCorpus) -> None:
     found = rebuilt(corpus)
     assert (found.works, found.losses, found.published) == ((), (), ())
     assert found.seconds == (0, 0)
 
 
-def test_a_damaged_shard_has_the_tokens_that_it_had(corpus: ChangedCorpus) -> None:
+def test_a_damaged_shard_is_expected_to_have_its_previous_tokens(corpus: ChangedCorpus) -> None:
     flip_byte(corpus.root / "sample_corpus/token_bins/train-00001/tokens.bin")
     found = rebuilt(corpus)
     (work,) = found.works
@@ -70,7 +70,7 @@ def test_a_damaged_shard_has_the_tokens_that_it_had(corpus: ChangedCorpus) -> No
     assert work.timed_seconds is None
 
 
-def test_a_new_file_adds_its_tokens_to_what_is_joined(corpus: ChangedCorpus) -> None:
+def test_a_new_file_adds_its_tokens_to_the_combined_bins(corpus: ChangedCorpus) -> None:
     size = append(corpus)
     before = tokens(corpus, "combined_bins", "val")
     works = {work.stale.name.removeprefix("sample_corpus/"): work for work in rebuilt(corpus).works}
@@ -84,7 +84,7 @@ def test_a_new_file_adds_its_tokens_to_what_is_joined(corpus: ChangedCorpus) -> 
     assert works["manifest"].tokens is None
 
 
-def test_the_promised_keys_are_there_and_sums_count_tokens_once(corpus: ChangedCorpus) -> None:
+def test_documented_keys_are_present_and_sums_count_tokens_once(corpus: ChangedCorpus) -> None:
     corpus.rewrite("validation/chunk1/example_holdout_0.jsonl.zst", b" the ", b" teh it is longer ")
     value = json.loads(json.dumps(rebuilt(corpus).to_json()))
     assert value.keys() == {"up_to_date", "rebuild", "checks_due", "losses", "totals", "published"}
@@ -103,7 +103,7 @@ def test_the_promised_keys_are_there_and_sums_count_tokens_once(corpus: ChangedC
     }
 
 
-def test_before_any_run_each_step_is_untimed_and_the_forecast_is_a_range(corpus: ChangedCorpus) -> None:
+def test_before_any_run_every_step_is_untimed_and_the_forecast_is_a_range(corpus: ChangedCorpus) -> None:
     flip_byte(corpus.root / "sample_corpus/token_bins/train-00001/tokens.bin")
     found = rebuilt(corpus)
     least, most = found.seconds
@@ -114,7 +114,7 @@ def test_before_any_run_each_step_is_untimed_and_the_forecast_is_a_range(corpus:
     assert value["totals"]["least_seconds"] < value["totals"]["max_seconds"]
 
 
-def test_after_a_run_the_forecast_is_what_steps_and_the_run_took(corpus: ChangedCorpus) -> None:
+def test_after_a_run_the_forecast_is_the_time_of_its_steps_and_overhead(corpus: ChangedCorpus) -> None:
     flip_byte(corpus.root / "sample_corpus/token_bins/train-00001/tokens.bin")
     timed(corpus).add(corpus.declared(), {RUN: [(1.0, 5.0)]})
     found = rebuilt(corpus, "token_bins")
@@ -135,7 +135,7 @@ def test_a_tiny_build_bounds_the_forecast_of_a_large_one(corpus: ChangedCorpus) 
     assert 5.8 <= least < most < 30
 
 
-def test_of_an_appended_file_the_new_shard_is_certain_and_what_it_may_change_is_not(corpus: ChangedCorpus) -> None:
+def test_for_an_appended_file_the_new_shard_is_certain_and_its_effects_are_not(corpus: ChangedCorpus) -> None:
     size, specs = append(corpus), corpus.specs()
     found = rebuilt(corpus, *{spec.name for spec in specs}, RUN)
     works = {work.stale.name.removeprefix("sample_corpus/"): work for work in found.works}
@@ -146,12 +146,12 @@ def test_of_an_appended_file_the_new_shard_is_certain_and_what_it_may_change_is_
     least, most = found.seconds
     certain = [work.timed_seconds or 0.0 for work in found.works if work.certain]
     assert 0 < len(certain) < len(found.works)
-    # a run counts as one byte of the thousand that take a second, see `timed`
+    # a run counts as one of the thousand bytes that take a second, see `timed`
     assert least == pytest.approx(FIXED + 0.001 + sum(certain))
     assert most == pytest.approx(FIXED + 0.001 + sum(work.timed_seconds or 0.0 for work in found.works))
 
 
-def test_of_what_reads_a_shard_several_times_source_and_tokens_count_once(corpus: ChangedCorpus) -> None:
+def test_steps_that_read_a_shard_several_times_count_source_and_tokens_once(corpus: ChangedCorpus) -> None:
     corpus.rewrite("validation/chunk1/example_holdout_0.jsonl.zst", b" the ", b" teh it is longer ")
     specs = corpus.specs(tag=["gopher"], drop={"short": "words < 3"})
     found = plan_rebuild(specs, corpus.store, MACHINE, timed(corpus))
@@ -171,7 +171,7 @@ def test_a_failed_check_is_a_row_without_amounts(corpus: ChangedCorpus) -> None:
     assert (work.stale.kind, work.tokens, work.reading, work.timed_seconds) == ("check failed", None, None, None)
 
 
-def test_a_new_and_a_removed_file_are_the_causes_of_all_that_follows(corpus: ChangedCorpus) -> None:
+def test_a_new_and_a_removed_file_are_the_causes_of_all_downstream_builds(corpus: ChangedCorpus) -> None:
     old, new = "validation/chunk1/example_holdout_0.jsonl.zst", "validation/chunk1/example_holdout_9.jsonl.zst"
     (corpus.data / new).write_bytes(zstandard.compress(b'{"text": "One more document."}\n'))
     added = causes(rebuilt(corpus))
@@ -181,7 +181,7 @@ def test_a_new_and_a_removed_file_are_the_causes_of_all_that_follows(corpus: Cha
     assert set(causes(rebuilt(corpus)).values()) == {(f"new file {new}", f"removed file {old}")}
 
 
-def test_a_deleted_artifact_is_missing_and_what_is_made_of_it_follows(corpus: ChangedCorpus) -> None:
+def test_a_deleted_artifact_is_missing_and_its_downstream_artifacts_follow(corpus: ChangedCorpus) -> None:
     shutil.rmtree(corpus.root / "sample_corpus/token_bins/train-00001")
     first, *others = rebuilt(corpus).works
     assert (first.stale.kind, first.stale.causes, first.stale.provisional) == ("missing", ("missing",), False)
@@ -189,14 +189,14 @@ def test_a_deleted_artifact_is_missing_and_what_is_made_of_it_follows(corpus: Ch
     assert {(other.stale.causes, other.stale.provisional) for other in others} == {(("missing",), True)}
 
 
-def test_a_missing_manifest_that_drops_nothing_changes_no_losses(corpus: ChangedCorpus) -> None:
+def test_a_missing_manifest_without_drops_changes_no_losses(corpus: ChangedCorpus) -> None:
     shutil.rmtree(corpus.root / "sample_corpus/manifest")
     found = rebuilt(corpus)
     assert found.works[0].stale.kind == "missing"
     assert found.losses == ()
 
 
-def test_a_check_without_a_result_is_due_and_nothing_is_built(corpus: ChangedCorpus) -> None:
+def test_a_check_without_a_result_is_due_although_nothing_is_built(corpus: ChangedCorpus) -> None:
     (view,) = [spec for spec in corpus.specs() if spec.name == "nanogpt_bins"]
     names = ", ".join(proof.name for proof in view.checks)
     value = rebuilt(corpus).to_json()
@@ -205,7 +205,7 @@ def test_a_check_without_a_result_is_due_and_nothing_is_built(corpus: ChangedCor
     assert due == {"name": "sample_corpus/nanogpt_bins", "partition": None, "reason": f"not checked: {names}"}
 
 
-def test_what_a_changed_rule_drops_is_told_before_the_run_as_it_comes_out(tmp_path: Path) -> None:
+def test_documents_that_a_changed_rule_drops_are_forecast_correctly(tmp_path: Path) -> None:
     texts = [f"{'word ' * (number % 40)}{number}" for number in range(120)]
     short: Any = {"drop": {"short": "bytes < 50"}, "budget": {"per_source": 1.0, "per_rule": {}}}
     pages = Selected(tmp_path, **short)

@@ -1,4 +1,4 @@
-"""What changed between a receipt and the recipe of now: the first of version, inputs, sources and settings."""
+"""The difference between a receipt and the current recipe: the first of version, inputs, sources and settings."""
 
 from typing import Any
 
@@ -79,17 +79,17 @@ def test_equal_keys_are_no_difference_whatever_was_recorded() -> None:
         ({}, "recipe changed", "built from different inputs or settings"),
     ],
 )
-def test_the_first_that_differs_is_told(changes: dict[str, Any], kind: str, reason: str) -> None:
+def test_only_the_first_difference_is_reported(changes: dict[str, Any], kind: str, reason: str) -> None:
     assert difference(recipe(**changes), recipe()) == (kind, reason)
 
 
-def test_an_older_version_is_told_before_what_else_differs() -> None:
+def test_an_older_version_is_reported_before_other_differences() -> None:
     now = recipe(version=2, settings={}, sources={}, upstream={})
     assert difference(now, recipe())[0] == "older version"
     assert difference(recipe(settings={}, sources={}), recipe())[1].startswith("dtype was uint16")
 
 
-def test_a_step_may_say_what_changed_in_its_sources() -> None:
+def test_a_step_may_describe_the_change_in_its_sources() -> None:
     now = recipe(sources={}, source_changes=("removed file a", "edited file b"))
     assert difference(now, recipe()) == ("input changed", "its source changed: removed file a, edited file b")
 
@@ -111,18 +111,18 @@ def test_a_step_may_say_what_changed_in_its_sources() -> None:
         ("module", "0" * 64, "1" * 64, "module changed"),
     ],
 )
-def test_a_change_is_one_line(name: str, before: Any, now: Any, line: str) -> None:
+def test_a_change_is_described_in_one_line(name: str, before: Any, now: Any, line: str) -> None:
     assert str(IngredientChange(kind="settings", name=name, before=before, now=now)) == line
 
 
-def test_a_long_value_is_cut() -> None:
+def test_a_long_value_is_truncated() -> None:
     _, reason = difference(recipe(settings={**SETTINGS, "dtype": "x" * 500}), recipe())
     assert reason == f"dtype was uint16, now {'x' * 60}…"
 
 
-def test_what_a_receipt_keeps_is_neither_artifact_nor_key() -> None:
+def test_a_recipe_in_a_receipt_omits_artifact_and_key() -> None:
     assert recipe().to_json().keys() == {"version", "settings", "sources", "upstream"}
 
 
-def test_nested_settings_are_dotted_names() -> None:
+def test_nested_settings_have_dotted_names() -> None:
     assert flatten({"a": {"b": {"c": 1}, "d": []}, "e": {}}) == {"a.b.c": 1, "a.d": []}

@@ -1,4 +1,4 @@
-"""What a check builds again to compare is in a private folder of its dataset, where the next run sweeps it."""
+"""A check that rebuilds an artifact for comparison uses a private folder of the dataset, which the next run removes."""
 
 import stat
 from pathlib import Path
@@ -7,7 +7,7 @@ from dataprep_assets.engine.checks.scratch_rebuild import rebuild_artifact
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
 
 
-def test_an_artifact_is_made_again_in_a_private_folder_of_its_dataset(tmp_path: Path) -> None:
+def test_an_artifact_is_rebuilt_in_a_private_folder_of_its_dataset(tmp_path: Path) -> None:
     artifact = Artifact(dataset="notes", name="packed", partition="2024-01")
 
     def build(store: ArtifactStore) -> None:

@@ -1,4 +1,4 @@
-"""What of other datasets is made of the same source files, by what their receipts record."""
+"""Artifacts of other datasets that have the same source files, found by their receipts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,12 +19,12 @@ from dataprep_assets_tests.engine import specs
 HELD, OTHER = "a" * 64, "b" * 64
 
 
-def spec(dataset: str, name: str, *keys: str, **more: Any) -> ArtifactSpec:
-    """An artifact of a dataset, in these partitions if there are any."""
-    return specs.spec(dataset, name, partitions=Partitions.from_keys(keys, "shard") if keys else None, **more)
+def make_spec(dataset: str, name: str, *keys: str, **more: Any) -> ArtifactSpec:
+    """Return an artifact of a dataset, with partitions if there are any."""
+    return specs.make_spec(dataset, name, partitions=Partitions.from_keys(keys, "shard") if keys else None, **more)
 
 
-def finish(
+def write_receipt(
     store: LocalArtifacts,
     made: ArtifactSpec,
     key: str | None,
@@ -54,19 +54,19 @@ def finish(
     ).write(folder)
 
 
-def test_shards_of_a_file_are_found_whatever_it_is_called_and_where_they_went(tmp_path: Path) -> None:
+def test_shards_of_a_file_are_found_under_any_name_with_their_publications(tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path)
-    chat = spec("chat", "packed_sft", "a-0", "a-1", "a-2")
-    finish(store, chat, "a-0", {"tokenizer": "t", "somewhere/else.parquet[0:9]": HELD})
-    finish(store, chat, "a-1", {"other.jsonl": OTHER})
-    bins = spec("release", "token_bins", "train-00000")
-    mirror = spec("release", "snapshot", "train-00000")
-    published = spec("release", "published_shards", published_to=lambda _: "s3://theirs/release")
-    finish(store, bins, "train-00000", {"x.jsonl": HELD})
-    finish(store, mirror, "train-00000", {"x.jsonl": HELD}, ledger=False)
-    finish(store, published, None, {})
-    apart = spec("apart", "token_bins", "train-00000")
-    finish(store, apart, "train-00000", {"x.jsonl": OTHER})
+    chat = make_spec("chat", "packed_sft", "a-0", "a-1", "a-2")
+    write_receipt(store, chat, "a-0", {"tokenizer": "t", "somewhere/else.parquet[0:9]": HELD})
+    write_receipt(store, chat, "a-1", {"other.jsonl": OTHER})
+    bins = make_spec("release", "token_bins", "train-00000")
+    mirror = make_spec("release", "snapshot", "train-00000")
+    published = make_spec("release", "published_shards", published_to=lambda _: "s3://theirs/release")
+    write_receipt(store, bins, "train-00000", {"x.jsonl": HELD})
+    write_receipt(store, mirror, "train-00000", {"x.jsonl": HELD}, ledger=False)
+    write_receipt(store, published, None, {})
+    apart = make_spec("apart", "token_bins", "train-00000")
+    write_receipt(store, apart, "train-00000", {"x.jsonl": OTHER})
     every = [([chat], store), ([mirror, bins, published], store), ([apart], store)]
     assert list(find_sharing_artifacts({HELD}, every)) == [
         SharingArtifact(dataset="chat", artifact="packed_sft", partitions=1, noun="shard"),
@@ -76,11 +76,11 @@ def test_shards_of_a_file_are_found_whatever_it_is_called_and_where_they_went(tm
     ]
 
 
-def test_a_dataset_that_cannot_be_read_stops_nobody(tmp_path: Path) -> None:
+def test_an_unreadable_dataset_does_not_hide_the_others(tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path)
-    broken, sound = spec("broken", "token_bins", "train-00000"), spec("sound", "token_bins", "train-00000")
+    broken, sound = make_spec("broken", "token_bins", "train-00000"), make_spec("sound", "token_bins", "train-00000")
     for made in (broken, sound):
-        finish(store, made, "train-00000", {"x.jsonl": HELD})
+        write_receipt(store, made, "train-00000", {"x.jsonl": HELD})
     receipt = broken.locate_artifact(store, "train-00000").directory(tmp_path) / "receipt.json"
     receipt.unlink()
     receipt.write_text("{")
@@ -88,22 +88,22 @@ def test_a_dataset_that_cannot_be_read_stops_nobody(tmp_path: Path) -> None:
     assert [one.dataset for one in found] == ["sound"]
 
 
-def test_who_still_holds_what_another_dropped_is_told_until_it_drops_as_many(tmp_path: Path) -> None:
+def test_a_dataset_with_documents_that_another_dropped_is_listed_until_it_drops_as_many(tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path)
-    ours = spec("ours", "token_bins", "train-00000", "train-00001")
-    # rows of one file in two shards: what both dropped counts
-    finish(store, ours, "train-00000", {}, retracted={HELD: 1, OTHER: 0})
-    finish(store, ours, "train-00001", {}, retracted={HELD: 1})
+    ours = make_spec("ours", "token_bins", "train-00000", "train-00001")
+    # rows of one file are in two shards: only rows that both dropped count
+    write_receipt(store, ours, "train-00000", {}, retracted={HELD: 1, OTHER: 0})
+    write_receipt(store, ours, "train-00001", {}, retracted={HELD: 1})
     dropped = count_retracted_documents([ours], store)
     assert dropped == {HELD: 2}
 
-    behind = spec("behind", "token_bins", "a-0", "a-1")
-    finish(store, behind, "a-0", {}, retracted={HELD: 1})
-    finish(store, behind, "a-1", {}, retracted={OTHER: 0})
-    chat = spec("chat", "packed_sft", "c-0")  # it never drops any, and its lines do not say so
-    finish(store, chat, "c-0", {"x.jsonl[0:9]": HELD})
-    level = spec("level", "token_bins", "l-0")
-    finish(store, level, "l-0", {}, retracted={HELD: 2, OTHER: 0})
+    behind = make_spec("behind", "token_bins", "a-0", "a-1")
+    write_receipt(store, behind, "a-0", {}, retracted={HELD: 1})
+    write_receipt(store, behind, "a-1", {}, retracted={OTHER: 0})
+    chat = make_spec("chat", "packed_sft", "c-0")  # a dataset that never drops any, and whose lines do not say so
+    write_receipt(store, chat, "c-0", {"x.jsonl[0:9]": HELD})
+    level = make_spec("level", "token_bins", "l-0")
+    write_receipt(store, level, "l-0", {}, retracted={HELD: 2, OTHER: 0})
     others = [([one], store) for one in (behind, chat, level)]
     assert list(find_remaining_retractions("ours", dropped, others)) == [
         RemainingRetractions(dataset="behind", artifact="token_bins", partitions=1, noun="shard", retracted_by="ours"),
@@ -114,11 +114,11 @@ def test_who_still_holds_what_another_dropped_is_told_until_it_drops_as_many(tmp
     assert list(find_remaining_retractions("chat", {}, others)) == []
 
 
-def test_notes_of_one_file_that_another_dataset_retracted_are_told(tmp_path: Path) -> None:
+def test_notes_of_one_file_that_another_dataset_retracted_are_listed(tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path)
-    ours, theirs = (spec(name, "packed_cohorts", "1998-01") for name in ("ours", "theirs"))
-    finish(store, ours, "1998-01", {"cohort": HELD, "tokenizer": OTHER}, ledger=Ledger(dropped={"retracted": 5}))
-    finish(store, theirs, "1998-01", {"cohort": HELD, "tokenizer": OTHER}, ledger=Ledger(dropped={"empty": 5}))
+    ours, theirs = (make_spec(name, "packed_cohorts", "1998-01") for name in ("ours", "theirs"))
+    write_receipt(store, ours, "1998-01", {"cohort": HELD, "tokenizer": OTHER}, ledger=Ledger(dropped={"retracted": 5}))
+    write_receipt(store, theirs, "1998-01", {"cohort": HELD, "tokenizer": OTHER}, ledger=Ledger(dropped={"empty": 5}))
     assert count_retracted_documents([ours], store) == {HELD: 5}
     assert list(find_remaining_retractions("ours", {HELD: 5}, [([theirs], store)])) == [
         RemainingRetractions(

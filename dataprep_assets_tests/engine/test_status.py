@@ -1,4 +1,4 @@
-"""What is stale and why, on the sample corpus: every kind of reason, in every layer."""
+"""Stale artifacts and their reasons, on the sample corpus: every kind of reason, in every layer."""
 
 import shutil
 from collections.abc import Callable
@@ -32,7 +32,7 @@ VAL = "validation/chunk1/example_holdout_0.jsonl.zst"
 
 
 def told(found: list[Decision]) -> dict[str, tuple[str, str]]:
-    """Name without the dataset's → kind and reason."""
+    """Return the name without the dataset → kind and reason."""
     return {one.name.removeprefix("sample_corpus/"): (one.kind, one.reason) for one in found}
 
 
@@ -44,11 +44,11 @@ def views_because_of(name: str) -> dict[str, tuple[str, str]]:
     return {view: because_of(name) for view in VIEWS}
 
 
-def test_nothing_is_stale_of_what_was_just_built(corpus: ChangedCorpus) -> None:
+def test_nothing_is_stale_after_a_build(corpus: ChangedCorpus) -> None:
     assert corpus.statuses() == []
 
 
-def test_a_missing_shard_is_missing_and_what_lies_downstream_says_so(corpus: ChangedCorpus) -> None:
+def test_a_missing_shard_is_missing_and_downstream_artifacts_name_it(corpus: ChangedCorpus) -> None:
     shutil.rmtree(corpus.root / "sample_corpus/token_bins/train-00001")
     assert told(corpus.statuses()) == {
         "token_bins/train-00001": ("missing", "missing"),
@@ -57,12 +57,12 @@ def test_a_missing_shard_is_missing_and_what_lies_downstream_says_so(corpus: Cha
     }
 
 
-def test_each_stale_artifact_reads_as_one_line(corpus: ChangedCorpus) -> None:
+def test_each_stale_artifact_is_described_in_one_line(corpus: ChangedCorpus) -> None:
     shutil.rmtree(corpus.root / "sample_corpus/olmo_bins")
     assert [str(one) for one in corpus.statuses()] == ["sample_corpus/olmo_bins: missing"]
 
 
-def test_damage_names_the_file_and_how_many_more(corpus: ChangedCorpus) -> None:
+def test_damage_names_the_file_and_the_number_of_others(corpus: ChangedCorpus) -> None:
     shard = corpus.root / "sample_corpus/token_bins/val-00000"
     flip_byte(shard / "document_ends.bin")
     kind, reason = told(corpus.statuses())["token_bins/val-00000"]
@@ -77,7 +77,7 @@ def test_damage_names_the_file_and_how_many_more(corpus: ChangedCorpus) -> None:
     assert told(corpus.statuses())["token_bins/val-00000"][1].endswith(" (and 1 more)")
 
 
-def test_a_damaged_receipt_is_damage_too(corpus: ChangedCorpus) -> None:
+def test_a_damaged_receipt_counts_as_damage(corpus: ChangedCorpus) -> None:
     flip_byte(corpus.root / "sample_corpus/combined_bins/test/receipt.json")
     found = told(corpus.statuses())
     assert found.keys() == {"combined_bins/test", *VIEWS}
@@ -85,7 +85,7 @@ def test_a_damaged_receipt_is_damage_too(corpus: ChangedCorpus) -> None:
     assert "receipt.json" in found["combined_bins/test"][1]
 
 
-def test_what_lies_downstream_of_a_stale_artifact_still_tells_its_own_damage(corpus: ChangedCorpus) -> None:
+def test_an_artifact_downstream_of_a_stale_one_still_reports_its_own_damage(corpus: ChangedCorpus) -> None:
     shutil.rmtree(corpus.root / "sample_corpus/combined_bins/val")
     (corpus.root / "sample_corpus/nanogpt_bins/meta.json").unlink()
     shutil.rmtree(corpus.root / "sample_corpus/olmo_bins")
@@ -95,17 +95,17 @@ def test_what_lies_downstream_of_a_stale_artifact_still_tells_its_own_damage(cor
     assert found["megatron_bins"] == because_of("combined_bins/val", "missing")
 
 
-def test_a_source_that_cannot_be_listed_is_told_as_that(corpus: ChangedCorpus) -> None:
+def test_a_source_that_cannot_be_listed_is_reported_as_such(corpus: ChangedCorpus) -> None:
     corpus.data.rename(corpus.data.with_name("elsewhere"))
     first = corpus.statuses()[0]
     assert (first.name, first.kind) == ("sample_corpus/manifest", "input unreadable")
     assert str(corpus.data) in first.reason
 
 
-def test_a_changed_source_file_makes_its_shard_stale_and_no_other(corpus: ChangedCorpus) -> None:
+def test_a_changed_source_file_makes_only_its_shard_stale(corpus: ChangedCorpus) -> None:
     path = corpus.data / VAL
     raw = bytearray(path.read_bytes())
-    raw[-1] ^= 1  # of the same size: the manifest has not changed
+    raw[-1] ^= 1  # the file keeps its size, so the manifest has not changed
     path.write_bytes(raw)
     assert told(corpus.statuses()) == {
         "snapshot/val-00000": ("input changed", f"its source changed: {VAL}"),
@@ -115,8 +115,8 @@ def test_a_changed_source_file_makes_its_shard_stale_and_no_other(corpus: Change
     }
 
 
-def test_each_layer_names_what_of_it_changed_when_the_layers_before_it_are_made(corpus: ChangedCorpus) -> None:
-    """A changed source file, and its artifacts made one after another."""
+def test_each_layer_names_its_own_change_once_the_layers_before_it_are_built(corpus: ChangedCorpus) -> None:
+    """A source file changes, and its artifacts are built one after another."""
     corpus.rewrite(VAL, b" the ", b" teh it is longer ")
     declared, store = corpus.declared(), corpus.store
 
@@ -180,7 +180,7 @@ def test_each_layer_names_what_of_it_changed_when_the_layers_before_it_are_made(
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_a_changed_setting_is_named_with_what_it_was_and_is(
+def test_a_changed_setting_is_named_with_its_old_and_new_value(
     corpus: ChangedCorpus, changes: dict[str, Any], name: str, reason: str
 ) -> None:
     first = corpus.statuses(**changes)[0]
@@ -189,11 +189,11 @@ def test_a_changed_setting_is_named_with_what_it_was_and_is(
     assert first.kind == ("settings changed" if " was " in reason else "input changed")
 
 
-def test_a_changed_setting_of_a_view_touches_that_view_alone(corpus: ChangedCorpus) -> None:
+def test_a_changed_setting_of_a_view_affects_only_that_view(corpus: ChangedCorpus) -> None:
     assert corpus.stale(olmo_sequence_length=128) == ["olmo_bins"]
 
 
-def test_another_tokenizer_is_a_changed_source(corpus: ChangedCorpus) -> None:
+def test_a_different_tokenizer_is_a_changed_source(corpus: ChangedCorpus) -> None:
     from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
     path = corpus.tokenizer / "tokenizer_config.json"
@@ -211,7 +211,7 @@ def test_another_tokenizer_is_a_changed_source(corpus: ChangedCorpus) -> None:
     [(combined_bins, "combined_bins/train"), (engine_certificate, "engine_certificate"), (token_shard, SHARD)],
     ids=["combined bins", "certificate", "token bins"],
 )
-def test_a_raised_version_of_a_step_is_told(
+def test_a_raised_version_of_a_step_is_reported(
     corpus: ChangedCorpus, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:
     made = module.VERSION
@@ -224,7 +224,7 @@ def resigned(corpus: ChangedCorpus, name: str, change: Callable[[dict[str, Any]]
     edit_receipt(corpus.root / "sample_corpus" / name / "receipt.json", change)
 
 
-def test_a_key_that_differs_where_nothing_recorded_does_is_still_told(corpus: ChangedCorpus) -> None:
+def test_a_changed_key_without_any_recorded_difference_is_still_reported(corpus: ChangedCorpus) -> None:
     resigned(corpus, "combined_bins/val", lambda receipt: receipt.update(key="0" * 64))
     found = told(corpus.statuses())
     assert found == {
@@ -233,8 +233,12 @@ def test_a_key_that_differs_where_nothing_recorded_does_is_still_told(corpus: Ch
     }
 
 
-def test_what_failed_its_own_blocking_check_is_told_and_nothing_that_follows(corpus: ChangedCorpus) -> None:
-    """One shard by its verdict, one artifact without partitions by that on the whole; a warning is no reason."""
+def test_an_artifact_that_failed_its_own_blocking_check_is_reported_without_its_downstream(
+    corpus: ChangedCorpus,
+) -> None:
+    """One shard fails by its verdict, and one artifact without partitions by the verdict on the whole; a warning is no
+    reason.
+    """
     (shards,) = [spec for spec in corpus.specs() if (spec.name, spec.split) == ("token_bins", "train")]
     (view,) = [spec for spec in corpus.specs() if spec.name == "nanogpt_bins"]
     said = {
@@ -256,8 +260,8 @@ def test_what_failed_its_own_blocking_check_is_told_and_nothing_that_follows(cor
     ]
 
 
-def test_before_anything_is_built_every_artifact_is_told_once(corpus: ChangedCorpus) -> None:
-    """The shards too: the plan is foreseen."""
+def test_before_a_build_every_artifact_is_listed_once(corpus: ChangedCorpus) -> None:
+    """Shards are also listed, because the plan is predicted."""
     shutil.rmtree(corpus.root)
     found = corpus.statuses()
     shards = {"train": ("train-00000", "train-00001", "train-00002"), "val": ("val-00000",), "test": ("test-00000",)}
@@ -271,20 +275,20 @@ def test_before_anything_is_built_every_artifact_is_told_once(corpus: ChangedCor
     assert {one.kind for one in found} == {"missing"}
 
 
-def test_how_thoroughly_files_are_read_is_the_declarations_choice(corpus: ChangedCorpus) -> None:
+def test_the_declaration_chooses_how_thoroughly_files_are_read(corpus: ChangedCorpus) -> None:
     flip_byte(corpus.root / "sample_corpus/combined_bins/val/val.bin")
     assert corpus.stale(verify="size") == []
     assert corpus.stale(verify="full")[0] == "combined_bins/val"
 
 
-def test_a_source_that_cannot_be_read_makes_the_manifest_stale_and_says_why(corpus: ChangedCorpus) -> None:
+def test_an_unreadable_source_makes_the_manifest_stale_with_the_reason(corpus: ChangedCorpus) -> None:
     shutil.rmtree(corpus.data)
     first = corpus.statuses()[0]
     assert first.name == "sample_corpus/manifest"
     assert str(corpus.data) in first.reason
 
 
-def test_an_artifact_without_files_is_as_fresh_as_its_inputs(corpus: ChangedCorpus) -> None:
+def test_an_artifact_without_files_is_as_up_to_date_as_its_inputs(corpus: ChangedCorpus) -> None:
     specs = corpus.specs()
     olmo = specs[-1]
     told_of = replace(olmo, name="order", inputs=(olmo,), kept=False, recipes=lambda store, slots: [], check_groups=())
@@ -296,7 +300,7 @@ def test_an_artifact_without_files_is_as_fresh_as_its_inputs(corpus: ChangedCorp
     }
 
 
-def test_the_sweep_removes_what_killed_runs_left_and_keeps_the_artifacts(corpus: ChangedCorpus) -> None:
+def test_the_sweep_removes_leftovers_of_killed_runs_and_keeps_the_artifacts(corpus: ChangedCorpus) -> None:
     left = corpus.root / "sample_corpus/token_bins" / STAGING / f"val-00000-{'0' * 16}"
     left.mkdir(parents=True)
     (left / "00000003.tokens").write_bytes(b"half of a file")

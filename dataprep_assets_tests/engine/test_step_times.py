@@ -1,4 +1,4 @@
-"""How long steps took here, as kept in a file, and what is estimated by it."""
+"""The durations of steps on this machine, stored in a file, and the estimates derived from them."""
 
 import json
 import subprocess
@@ -28,17 +28,17 @@ PAGES = DatasetDeclaration(dataset="pages")
     ("builds", "size", "seconds"),
     [
         ([(10, 4.3)], 10, 4.3),
-        ([(10, 4.3)], 14, 5.9),  # a similar size: a fixed part of 0.3 s and the rest in proportion
+        ([(10, 4.3)], 14, 5.9),  # a similar size: a constant of 0.3 s plus a proportional part
         ([(10, 4.3)], 5, 2.3),
         ([(10, 0.2)], 1, 0.2),
-        ([(10, 4.3), (110, 24.3)], 60, 14.3),  # between two sizes on their line
+        ([(10, 4.3), (110, 24.3)], 60, 14.3),  # between two sizes, by linear interpolation
         ([(10, 4.3), (110, 24.3)], 220, 48.3),  # beyond all known sizes, at the rate of a long build
-        ([(100, 10.0), (101, 30.0), (100, 11.0)], 100, 11.0),  # a loaded machine is no slope
-        ([(100, 10.0), (10, 3.0)], None, 10.0),  # of an unknown size: as the largest
+        ([(100, 10.0), (101, 30.0), (100, 11.0)], 100, 11.0),  # times of a busy machine give no slope
+        ([(100, 10.0), (10, 3.0)], None, 10.0),  # an unknown size is estimated like the largest
         ([(1, 0.0)], 1, 0.0),
     ],
 )
-def test_a_step_is_estimated_by_builds_of_the_nearest_sizes(
+def test_a_step_is_estimated_from_builds_of_the_nearest_sizes(
     builds: Sequence[Build], size: float | None, seconds: float
 ) -> None:
     assert estimate_seconds(builds, size) == pytest.approx((seconds, seconds))
@@ -58,7 +58,7 @@ def test_a_short_build_gives_no_rate_for_much_more_data(
     assert estimate_seconds(builds, size) == pytest.approx(bounds)
 
 
-def test_what_is_kept_is_estimated_also_for_another_dataset_of_its_kind_alone(tmp_path: Path) -> None:
+def test_stored_times_also_estimate_another_dataset_but_only_of_the_same_kind(tmp_path: Path) -> None:
     class OtherKind(DatasetDeclaration):
         pass
 
@@ -71,7 +71,7 @@ def test_what_is_kept_is_estimated_also_for_another_dataset_of_its_kind_alone(tm
     assert times.estimate_duration(OtherKind(dataset="letters"), "tags", 20.0) is None
 
 
-def test_a_machine_that_changed_is_followed_and_small_builds_displace_no_large_one(tmp_path: Path) -> None:
+def test_times_follow_a_changed_machine_and_small_builds_do_not_displace_large_ones(tmp_path: Path) -> None:
     times = StepTimes(tmp_path / "times.json")
     times.add(PAGES, {"tags": [(1000.0, 50.0)]})
     for seconds in (1.0, 1.0, 1.0, 7.0, 8.0, 9.0):
@@ -81,7 +81,7 @@ def test_a_machine_that_changed_is_followed_and_small_builds_displace_no_large_o
     assert len(kept) == 1 + KEPT_BUILDS
 
 
-def test_what_another_process_kept_meanwhile_stays(tmp_path: Path) -> None:
+def test_times_that_another_process_stored_meanwhile_stay(tmp_path: Path) -> None:
     first, second = StepTimes(tmp_path / "times.json"), StepTimes(tmp_path / "times.json")
     first.add(PAGES, {"tags": [(10.0, 4.0)]})
     second.add(PAGES, {"tags": [(100.0, 5.0)], "bins": [(1.0, 6.0)]})
@@ -101,7 +101,7 @@ _TAGS = "DatasetDeclaration/pages/tags"
     ],
     ids=lambda content: content[:50],
 )
-def test_a_damaged_file_is_as_none_and_is_replaced(tmp_path: Path, content: str) -> None:
+def test_a_damaged_file_counts_as_missing_and_is_replaced(tmp_path: Path, content: str) -> None:
     (tmp_path / "times.json").write_text(content, encoding="latin-1")
     times = StepTimes(tmp_path / "times.json")
     assert times.estimate_duration(PAGES, "tags", 1.0) is None
@@ -109,14 +109,14 @@ def test_a_damaged_file_is_as_none_and_is_replaced(tmp_path: Path, content: str)
     assert json.loads((tmp_path / "times.json").read_bytes()) == {_TAGS: [[1.0, 2.0]]}
 
 
-def test_nothing_of_a_sensitive_dataset_is_kept(tmp_path: Path) -> None:
+def test_no_time_of_a_sensitive_dataset_is_stored(tmp_path: Path) -> None:
     times = StepTimes(tmp_path / "times.json")
     times.add(DatasetDeclaration(dataset="ward", sensitive=True), {"bins": [(123.0, 4.0)]})
     assert list(tmp_path.iterdir()) == []
     assert times.estimate_duration(PAGES, "bins", 1.0) is None
 
 
-def test_a_finished_run_does_not_fail_where_nothing_can_be_kept(tmp_path: Path) -> None:
+def test_a_finished_run_does_not_fail_if_times_cannot_be_stored(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     StepTimes(tmp_path / "file" / "times.json").add(PAGES, {"tags": [(1.0, 2.0)]})
     (tmp_path / "times.lock").symlink_to(tmp_path / "file")
@@ -124,7 +124,7 @@ def test_a_finished_run_does_not_fail_where_nothing_can_be_kept(tmp_path: Path) 
     assert (tmp_path / "file").read_text() == "no folder"
 
 
-def test_an_artifact_is_as_large_as_the_source_of_what_it_is_made_of(corpus: ChangedCorpus) -> None:
+def test_the_size_of_an_artifact_is_that_of_the_sources_of_its_inputs(corpus: ChangedCorpus) -> None:
     specs = corpus.specs()
     size_of = build_size_function(specs, corpus.store)
     stored = {
@@ -143,7 +143,7 @@ def test_an_artifact_is_as_large_as_the_source_of_what_it_is_made_of(corpus: Cha
 
 
 @pytest.mark.parametrize("complete", [True, False])
-def test_of_a_run_the_steps_that_built_are_kept_by_their_size_and_the_rest_if_it_was_whole(
+def test_steps_that_built_are_stored_by_size_and_the_overhead_only_of_a_complete_run(
     corpus: ChangedCorpus, complete: bool
 ) -> None:
     specs = corpus.specs()
@@ -169,9 +169,9 @@ def test_of_a_run_the_steps_that_built_are_kept_by_their_size_and_the_rest_if_it
         assert besides >= 99
 
 
-def test_a_process_knows_when_it_began() -> None:
+def test_a_process_knows_its_start_time() -> None:
     before = time.monotonic()
     code = "from dataprep_assets.execution.watch import read_process_start; print(read_process_start())"
     began = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-    # the kernel counts in hundredths of a second
+    # the kernel counts hundredths of a second
     assert before - 0.02 <= began <= time.monotonic()

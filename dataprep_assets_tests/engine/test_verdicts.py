@@ -1,4 +1,4 @@
-"""One finding over all partitions: of those examined now, and what is remembered of the others."""
+"""One finding over all partitions: newly examined ones, and stored verdicts on the others."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -30,9 +30,9 @@ from dataprep_assets_tests.engine.notices import (
     NOTICE_CHECKS,
     Notices,
     OpenedNotice,
-    ensure_notice,
-    notices_specs,
-    opened_notices,
+    build_notice,
+    make_notices_specs,
+    open_notices,
     write_notices,
 )
 from dataprep_assets_tests.messages import raises
@@ -48,10 +48,10 @@ def store(tmp_path: Path) -> LocalArtifacts:
 
 @pytest.fixture
 def declaration(tmp_path: Path, store: LocalArtifacts) -> Notices:
-    """Three finished notices, the second of which shouts."""
+    """Declare three finished notices, the second of which is in upper case."""
     made = write_notices(tmp_path / "words", n_1="NO ENTRY\n")
     for key in KEYS:
-        ensure_notice(made, store, key)
+        build_notice(made, store, key)
     return made
 
 
@@ -61,22 +61,22 @@ def found(
     examined: Sequence[str],
     checks: tuple[Check[OpenedNotice], ...] = NOTICE_CHECKS,
 ) -> dict[str, Finding]:
-    """The findings after a run over some of the notices."""
-    return dict(notices_specs(declaration, checks)[0].examine(store, examined))
+    """Return the findings after a run over some of the notices."""
+    return dict(make_notices_specs(declaration, checks)[0].examine(store, examined))
 
 
-def judged_notice(store: ArtifactStore, declaration: Notices, partition: str) -> dict[str, Finding]:
-    """What the checks find in one notice."""
-    return {check.name: check.run(*opened_notices(declaration, store, [partition])) for check in NOTICE_CHECKS}
+def check_notice(store: ArtifactStore, declaration: Notices, partition: str) -> dict[str, Finding]:
+    """Return the findings of the checks in one notice."""
+    return {check.name: check.run(*open_notices(declaration, store, [partition])) for check in NOTICE_CHECKS}
 
 
-def to_check(spec: ArtifactSpec, store: LocalArtifacts, slots: Sequence[str | None]) -> list[str | None]:
-    """The partitions that a check has to judge."""
+def find_unchecked(spec: ArtifactSpec, store: LocalArtifacts, slots: Sequence[str | None]) -> list[str | None]:
+    """Return the partitions that a check must examine."""
     return [slot for slot, one in decide_checks(spec, store, slots).items() if one.action is not Action.KEEP]
 
 
-def failed_checks(spec: ArtifactSpec, store: LocalArtifacts) -> dict[str | None, tuple[Action, tuple[str, ...]]]:
-    """The partitions that failed a blocking check: what is done for each, and the checks."""
+def find_failed_checks(spec: ArtifactSpec, store: LocalArtifacts) -> dict[str | None, tuple[Action, tuple[str, ...]]]:
+    """Return the partitions that failed a blocking check, each with the decision about it and the checks."""
     found = decide_checks(spec, store, KEYS)
     return {slot: (one.action, one.checks) for slot, one in found.items() if one.kind == CHECK_FAILED}
 
@@ -96,14 +96,14 @@ def test_a_run_of_all_examines_all(declaration: Notices, store: LocalArtifacts) 
     assert list(polite.table) == [{"notice": "n-1", "finding": "shouted"}]
 
 
-def test_what_was_never_examined_is_counted(declaration: Notices, store: LocalArtifacts) -> None:
+def test_partitions_that_were_never_examined_are_counted(declaration: Notices, store: LocalArtifacts) -> None:
     words = found(declaration, store, ["n-0"])["has_words"]
     assert words.passed
     assert words.facts["notices_not_checked_yet"] == 2
     assert words.summary == "1 notice passes: 2 not checked yet. For example n-0: 3 words"
 
 
-def test_verdicts_of_other_partitions_are_remembered_while_their_content_stands(
+def test_verdicts_on_other_partitions_are_kept_while_their_content_is_unchanged(
     declaration: Notices, store: LocalArtifacts
 ) -> None:
     found(declaration, store, KEYS)
@@ -114,65 +114,67 @@ def test_verdicts_of_other_partitions_are_remembered_while_their_content_stands(
     assert later["is_polite"].summary == "1 of 3 notices fails (1 checked now, 2 before), first n-1: shouted"
     assert not later["is_polite"].passed, "a bad partition stays visible until it is mended"
     (declaration.folder / "n-1.txt").write_text("please do not enter\n")
-    ensure_notice(declaration, store, "n-1")
+    build_notice(declaration, store, "n-1")
     other = found(declaration, store, ["n-0"])
     assert other["is_polite"].passed
     assert other["is_polite"].facts["notices_not_checked_yet"] == 1, "its verdict was about other content"
     assert found(declaration, store, ["n-1"])["is_polite"].facts["notices_not_checked_yet"] == 0
 
 
-def test_what_passed_and_is_unchanged_is_not_to_be_proven_again(declaration: Notices, store: LocalArtifacts) -> None:
-    notices, *_ = notices_specs(declaration)
-    assert to_check(notices, store, KEYS) == list(KEYS)
-    found(declaration, store, KEYS)
-    assert to_check(notices, store, KEYS) == [], "what only warns is proven"
-    (declaration.folder / "n-2.txt").write_text("")
-    ensure_notice(declaration, store, "n-2")
-    assert to_check(notices, store, KEYS) == ["n-2"], "its verdict was about other content"
-    assert not found(declaration, store, ["n-2"])["has_words"].passed
-    assert to_check(notices, store, KEYS) == ["n-2"], "what failed is proven again"
-    stricter, *_ = notices_specs(declaration, STRICTER)
-    assert to_check(stricter, store, KEYS) == list(KEYS), "an older version of a proof says nothing of this one"
-    often = declaration.model_copy(update={"prove": ChecksDeclaration(again_every="1s")})
-    time.sleep(1.1)
-    assert to_check(notices_specs(often)[0], store, KEYS) == list(KEYS), "it was long ago"
-
-
-def test_a_failed_blocking_check_is_known_until_the_artifact_is_another(
+def test_a_partition_that_passed_and_is_unchanged_is_not_checked_again(
     declaration: Notices, store: LocalArtifacts
 ) -> None:
-    notices, *_ = notices_specs(declaration)
+    notices, *_ = make_notices_specs(declaration)
+    assert find_unchecked(notices, store, KEYS) == list(KEYS)
+    found(declaration, store, KEYS)
+    assert find_unchecked(notices, store, KEYS) == [], "what only warns is proven"
     (declaration.folder / "n-2.txt").write_text("")
-    ensure_notice(declaration, store, "n-2")
+    build_notice(declaration, store, "n-2")
+    assert find_unchecked(notices, store, KEYS) == ["n-2"], "its verdict was about other content"
+    assert not found(declaration, store, ["n-2"])["has_words"].passed
+    assert find_unchecked(notices, store, KEYS) == ["n-2"], "what failed is proven again"
+    stricter, *_ = make_notices_specs(declaration, STRICTER)
+    assert find_unchecked(stricter, store, KEYS) == list(KEYS), "an older version of a proof says nothing of this one"
+    often = declaration.model_copy(update={"prove": ChecksDeclaration(again_every="1s")})
+    time.sleep(1.1)
+    assert find_unchecked(make_notices_specs(often)[0], store, KEYS) == list(KEYS), "it was long ago"
+
+
+def test_a_failed_blocking_check_is_stored_until_the_artifact_changes(
+    declaration: Notices, store: LocalArtifacts
+) -> None:
+    notices, *_ = make_notices_specs(declaration)
+    (declaration.folder / "n-2.txt").write_text("")
+    build_notice(declaration, store, "n-2")
     found(declaration, store, KEYS)
     once, vainly = {"n-2": (Action.BUILD, ("has_words",))}, {"n-2": (Action.CHECK, ("has_words",))}
-    assert failed_checks(notices, store) == once
+    assert find_failed_checks(notices, store) == once
     mark_rebuilding = store.mark_for_rebuild([declaration.artifact("notices", "n-2")])
-    assert ensure_notice(declaration, mark_rebuilding, "n-0")[1]
-    assert not ensure_notice(declaration, mark_rebuilding, "n-2")[1], "it is built again"
-    assert ensure_notice(declaration, mark_rebuilding, "n-2")[1], "once"
-    assert failed_checks(notices, store) == vainly, "it has the content that failed"
+    assert build_notice(declaration, mark_rebuilding, "n-0")[1]
+    assert not build_notice(declaration, mark_rebuilding, "n-2")[1], "it is built again"
+    assert build_notice(declaration, mark_rebuilding, "n-2")[1], "once"
+    assert find_failed_checks(notices, store) == vainly, "it has the content that failed"
     for _ in range(2):
         found(declaration, store, ["n-2"])
-        assert failed_checks(notices, store) == vainly
+        assert find_failed_checks(notices, store) == vainly
     (declaration.folder / "n-2.txt").write_text("")
     (declaration.folder / "n-1.txt").write_text("a word")
     for key in ("n-1", "n-2"):
-        ensure_notice(declaration, store, key)
+        build_notice(declaration, store, key)
     found(declaration, store, ["n-1", "n-2"])
-    assert failed_checks(notices, store) == vainly
+    assert find_failed_checks(notices, store) == vainly
     (declaration.folder / "n-2.txt").write_text("a word")
-    ensure_notice(declaration, store, "n-2")
+    build_notice(declaration, store, "n-2")
     found(declaration, store, ["n-2"])
-    assert failed_checks(notices, store) == {}
+    assert find_failed_checks(notices, store) == {}
     (declaration.folder / "n-2.txt").write_text("")
-    ensure_notice(declaration, store, "n-2")
+    build_notice(declaration, store, "n-2")
     found(declaration, store, ["n-2"])
-    assert failed_checks(notices, store) == once, "it passed in between"
+    assert find_failed_checks(notices, store) == once, "it passed in between"
 
 
-def test_verdicts_of_an_older_version_of_a_proof_no_longer_count(declaration: Notices, store: LocalArtifacts) -> None:
-    """A proof made stricter examines again what an older version of it has passed."""
+def test_verdicts_of_an_older_version_of_a_check_do_not_count(declaration: Notices, store: LocalArtifacts) -> None:
+    """A stricter version of a check also examines partitions that passed the older version."""
     found(declaration, store, KEYS)
     stricter = found(declaration, store, ["n-0"], STRICTER)
     assert stricter["has_words"].facts["notices_not_checked_yet"] == 2
@@ -180,7 +182,7 @@ def test_verdicts_of_an_older_version_of_a_proof_no_longer_count(declaration: No
     assert found(declaration, store, ["n-1", "n-2"], STRICTER)["has_words"].facts["notices_not_checked_yet"] == 0
 
 
-def test_a_verdict_by_another_limit_does_not_count(declaration: Notices, store: LocalArtifacts) -> None:
+def test_a_verdict_with_another_limit_does_not_count(declaration: Notices, store: LocalArtifacts) -> None:
     by = {limit: [replace(WORDS, limit=limit), POLITE] for limit in (0.1, 0.2)}
     found(declaration, store, KEYS, by[0.1])
     unknown = "notices_not_checked_yet"
@@ -188,77 +190,79 @@ def test_a_verdict_by_another_limit_does_not_count(declaration: Notices, store: 
     assert found(declaration, store, ["n-0"], by[0.2])["has_words"].facts[unknown] == 2
 
 
-def test_a_memory_from_before_a_proof_existed_counts_as_none(declaration: Notices, store: LocalArtifacts) -> None:
+def test_stored_verdicts_from_before_a_check_existed_do_not_count(declaration: Notices, store: LocalArtifacts) -> None:
     found(declaration, store, KEYS, [WORDS])
     assert found(declaration, store, ["n-0"])["is_polite"].facts["notices_not_checked_yet"] == 2
 
 
 @pytest.mark.parametrize("text", ["", "{", "no json"])
-def test_a_memory_that_cannot_be_read_counts_as_none(declaration: Notices, store: LocalArtifacts, text: str) -> None:
+def test_stored_verdicts_that_cannot_be_read_do_not_count(
+    declaration: Notices, store: LocalArtifacts, text: str
+) -> None:
     found(declaration, store, KEYS)
     (store.root / "notices" / ".findings" / "notices" / "n-2.json").write_text(text)
     assert found(declaration, store, ["n-0"])["has_words"].facts["notices_not_checked_yet"] == 1
 
 
-def test_nothing_is_remembered_of_what_is_not_there(declaration: Notices, store: LocalArtifacts) -> None:
+def test_no_verdict_is_stored_for_a_missing_partition(declaration: Notices, store: LocalArtifacts) -> None:
     artifact = Artifact(dataset="notices", name="notices", partition="n-9")
-    remember_verdicts(artifact, store, None, judged_notice(store, declaration, "n-0"), NOTICE_CHECKS)
+    remember_verdicts(artifact, store, None, check_notice(store, declaration, "n-0"), NOTICE_CHECKS)
     assert list(store.root.rglob("n-9*")) == []
 
 
-def test_what_is_remembered_is_the_verdict_with_its_sentence(declaration: Notices, store: LocalArtifacts) -> None:
+def test_the_verdict_is_stored_with_its_sentence(declaration: Notices, store: LocalArtifacts) -> None:
     found(declaration, store, KEYS)
-    notices, *_ = notices_specs(declaration)
+    notices, *_ = make_notices_specs(declaration)
     kept = read_known_results(notices, store, ["n-1"])["n-1"].findings
     assert (kept["is_polite"].passed, kept["is_polite"].summary) == (False, "shouted")
 
 
-def test_a_verdict_on_what_another_run_replaced_meanwhile_does_not_stand(
+def test_a_verdict_on_a_partition_that_another_run_replaced_meanwhile_does_not_count(
     declaration: Notices, store: LocalArtifacts
 ) -> None:
     def prove(partitions: Sequence[str]) -> Iterator[tuple[str, dict[str, Finding]]]:
         for partition in partitions:
-            said = judged_notice(store, declaration, partition)
+            said = check_notice(store, declaration, partition)
             if partition == "n-1":  # the other run
                 (declaration.folder / "n-1.txt").write_text("")
-                ensure_notice(declaration, store, "n-1")
+                build_notice(declaration, store, "n-1")
             yield partition, said
 
     of_notice, examined = partial(declaration.artifact, "notices"), ["n-1", "n-2"]
-    notices, *_ = notices_specs(declaration)
+    notices, *_ = make_notices_specs(declaration)
     checks = dict(find_in_all_partitions(store, NOTICE_CHECKS, KEYS, examined, artifact=of_notice, find=prove))
     assert checks["has_words"].summary == "1 shard passes: 2 not checked yet. For example n-2: 3 words"
-    assert to_check(notices, store, KEYS) == ["n-0", "n-1"]
+    assert find_unchecked(notices, store, KEYS) == ["n-0", "n-1"]
     found(declaration, store, ["n-1"])
-    assert failed_checks(notices, store)["n-1"] == (Action.BUILD, ("has_words",))
+    assert find_failed_checks(notices, store)["n-1"] == (Action.BUILD, ("has_words",))
     (declaration.folder / "n-1.txt").write_text("a word")
-    ensure_notice(declaration, store, "n-1")
+    build_notice(declaration, store, "n-1")
     checks = dict(find_in_all_partitions(store, NOTICE_CHECKS, KEYS, ["n-1"], artifact=of_notice, find=prove))
     assert checks["has_words"].facts["shards_checked"] == 0
-    assert failed_checks(notices, store)["n-1"] == (Action.CHECK, ("has_words",)), "it has the content that failed"
+    assert find_failed_checks(notices, store)["n-1"] == (Action.CHECK, ("has_words",)), "it has the content that failed"
 
 
-def test_a_verdict_on_a_whole_artifact_that_another_run_replaced_meanwhile_does_not_stand(
+def test_a_verdict_on_a_whole_artifact_that_another_run_replaced_meanwhile_does_not_count(
     declaration: Notices, store: LocalArtifacts
 ) -> None:
     greeting = declaration.model_copy(update={"greeting": "Dear reader, "})
 
     def has_words(store: ArtifactStore) -> Finding:
-        ensure_notice(greeting, store, "n-1")  # the other run, the first time
+        build_notice(greeting, store, "n-1")  # the other run, on the first call
         list(made.build(BuildRequest(store=store)))
         return Finding(passed=True, summary="words")
 
-    _, made, _ = notices_specs(declaration)
+    _, made, _ = make_notices_specs(declaration)
     list(made.build(BuildRequest(store=store)))
     checks = WholeChecks(checks=(replace(WORDS, function=has_words),), open=lambda store, _: store)
     board = replace(made, check_groups=(checks,))
     examine_artifact(board, store, [None])
-    assert to_check(board, store, [None]) == [None]
+    assert find_unchecked(board, store, [None]) == [None]
     examine_artifact(board, store, [None])
-    assert to_check(board, store, [None]) == []
+    assert find_unchecked(board, store, [None]) == []
 
 
-def test_a_check_of_all_partitions_together_is_asked_for_once_and_its_failure_is_that_of_each(
+def test_a_check_of_all_partitions_runs_once_and_its_failure_applies_to_each(
     declaration: Notices, store: LocalArtifacts
 ) -> None:
     passes = [True]
@@ -270,23 +274,23 @@ def test_a_check_of_all_partitions_together_is_asked_for_once_and_its_failure_is
         return WholeChecks(checks=checks, open=lambda store, _: store)
 
     few = Check("are_few", "There are few notices.", are_few)
-    alone = notices_specs(declaration)[0]
+    alone = make_notices_specs(declaration)[0]
     notices = replace(alone, check_groups=(*alone.check_groups, together(few)))
-    assert to_check(notices, store, KEYS) == [*KEYS, None]
+    assert find_unchecked(notices, store, KEYS) == [*KEYS, None]
     examine_artifact(notices, store, KEYS)
-    assert to_check(notices, store, KEYS) == []
+    assert find_unchecked(notices, store, KEYS) == []
     other = replace(notices, declaration=declaration.model_copy(update={"small_cell": 5}))
-    assert to_check(other, store, KEYS) == [None], "it may look at the declaration"
+    assert find_unchecked(other, store, KEYS) == [None], "it may look at the declaration"
     examine_artifact(other, store, KEYS)
-    assert to_check(other, store, KEYS) == []
+    assert find_unchecked(other, store, KEYS) == []
     new = replace(alone, check_groups=(*alone.check_groups, together(few, Check("is_new", "It is new.", are_few))))
-    assert to_check(new, store, ["n-0"]) == [None]
+    assert find_unchecked(new, store, ["n-0"]) == [None]
     passes[0] = False
     examine_artifact(notices, store, ["n-0"], is_rebuild=True)
-    assert failed_checks(notices, store) == dict.fromkeys([*KEYS, None], (Action.BUILD, ("are_few",)))
+    assert find_failed_checks(notices, store) == dict.fromkeys([*KEYS, None], (Action.BUILD, ("are_few",)))
 
 
-# --- summarized
+# --- summarized findings
 
 
 def finding(passed: bool = True, **changes: object) -> Finding:
@@ -300,7 +304,7 @@ def test_a_run_of_one_partition_shows_its_numbers_and_its_table() -> None:
     assert "rows" not in summarize_findings({"a": finding(), "b": finding()}, ["a", "b"], 0).facts
 
 
-def test_numbers_of_things_are_said_as_a_person_says_them() -> None:
+def test_counts_are_written_as_a_person_would() -> None:
     many = {f"s-{at}": finding() for at in range(2500)}
     assert summarize_findings(many, ["s-1"], 0).summary.startswith(
         "All 2,500 shards pass: 1 checked now, 2,499 before. For"
@@ -312,7 +316,7 @@ def test_numbers_of_things_are_said_as_a_person_says_them() -> None:
     assert summarize_findings({"a": finding(False)}, ["a"], 0).summary == "1 of 1 shard fails, first a: so it is"
 
 
-def test_warnings_alone_are_a_warning_and_one_failure_is_a_failure() -> None:
+def test_only_warnings_give_a_warning_and_one_failure_gives_a_failure() -> None:
     warned = {"a": finding(False, warning=True), "b": finding()}
     assert summarize_findings(warned, ["a"], 0).warning
     assert not summarize_findings(warned | {"c": finding(False)}, ["a"], 0).warning
@@ -321,8 +325,8 @@ def test_warnings_alone_are_a_warning_and_one_failure_is_a_failure() -> None:
 # --- find_all, find_in_workers
 
 
-def test_an_artifact_that_cannot_be_read_fails_every_proof(declaration: Notices, store: LocalArtifacts) -> None:
-    (notice,) = opened_notices(declaration, store, ["n-0"])
+def test_an_unreadable_artifact_fails_every_check(declaration: Notices, store: LocalArtifacts) -> None:
+    (notice,) = open_notices(declaration, store, ["n-0"])
 
     def opened(partition: Checkable) -> OpenedNotice:
         store.require(partition.artifact)
@@ -338,7 +342,7 @@ def test_an_artifact_that_cannot_be_read_fails_every_proof(declaration: Notices,
 
 @dataclass(frozen=True)
 class Number:
-    """A partition to prove something of."""
+    """A partition that is a number to check."""
 
     number: int
 
@@ -348,13 +352,13 @@ class Number:
 
 
 def is_even(subject: Number) -> dict[str, Finding]:
-    """What a worker proves of a number; it has no idea of 13."""
+    """Check in a worker that a number is even; raise for 13."""
     if subject.number == 13:
         raise ZeroDivisionError("13")
     return {"even": Finding(passed=subject.number % 2 == 0, summary=str(subject.number))}
 
 
-def test_partitions_are_proven_in_worker_processes() -> None:
+def test_partitions_are_checked_in_worker_processes() -> None:
     verdicts: Iterator[tuple[str, dict[str, Finding]]] = find_in_workers([Number(n) for n in range(4)], is_even, 2)
     assert {name: found["even"].passed for name, found in verdicts} == {
         "p-0": True,
@@ -364,24 +368,22 @@ def test_partitions_are_proven_in_worker_processes() -> None:
     }
 
 
-def test_a_bug_of_a_proof_is_raised_and_names_the_partition() -> None:
+def test_a_bug_in_a_check_is_raised_and_names_the_partition() -> None:
     with raises(DataprepError, "p-13", "ZeroDivisionError", 13):
         list(find_in_workers([Number(13)], is_even, 1))
 
 
-def test_without_partitions_there_is_nothing_to_prove() -> None:
+def test_without_partitions_there_is_nothing_to_check() -> None:
     assert list(find_in_workers([], is_even, 2)) == []
 
 
-def test_the_runs_of_a_backfill_remember_what_was_said_of_the_others(
-    declaration: Notices, store: LocalArtifacts
-) -> None:
-    """In runs of ten partitions, of which all others are remembered; and after a change of one."""
+def test_runs_of_a_backfill_keep_the_verdicts_on_other_partitions(declaration: Notices, store: LocalArtifacts) -> None:
+    """In runs of ten partitions all other verdicts are kept; the same holds after a change of one partition."""
     of_notice = partial(declaration.artifact, "notices")
 
     def prove(partitions: Sequence[str]) -> Iterator[tuple[str, dict[str, Finding]]]:
         for partition in partitions:
-            yield partition, judged_notice(store, declaration, partition)
+            yield partition, check_notice(store, declaration, partition)
 
     def run(examined: Sequence[str]) -> dict[str, Finding]:
         return dict(find_in_all_partitions(store, NOTICE_CHECKS, keys, examined, artifact=of_notice, find=prove))
@@ -391,13 +393,13 @@ def test_the_runs_of_a_backfill_remember_what_was_said_of_the_others(
         now = keys[first : first + 10]
         for key in now:
             (declaration.folder / f"{key}.txt").write_text("NO" if key == "n-007" else "a word")
-            ensure_notice(declaration, store, key)
+            build_notice(declaration, store, key)
         checks = run(now)
         assert checks["has_words"].facts["shards_not_checked_yet"] == len(keys) - first - 10
         assert checks["is_polite"].facts["shards_failed"] == 1
         assert "first n-007: shouted" in checks["is_polite"].summary
     (declaration.folder / "n-100.txt").write_text("another")
-    ensure_notice(declaration, store, "n-100")
+    build_notice(declaration, store, "n-100")
     checks = run(keys[:10])
     assert checks["has_words"].facts["shards_not_checked_yet"] == 1, "its verdict was about other content"
     assert run([])["has_words"].facts["shards_not_checked_yet"] == 1

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 _FITTING = ("abc", "abc/def", "1.2.3", "2024-01", "https://example.org", "s3://bucket/abc", "a:b", "0" * 40, "c")
-"""A text for each pattern of a key that stands beside the one that is tried."""
+"""A matching text for each pattern of a required key next to the tested one."""
 Build = Callable[[str], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextKey:
-    """A place for a text: the keys that lead to it, and what makes the block around a text there."""
+    """A place for a text: the keys that lead to it, and a function that builds the block around a text."""
 
     keys: tuple[str | int, ...]
     build: Build
@@ -21,23 +21,23 @@ class TextKey:
         return ".".join(map(str, self.keys))
 
 
-def text_keys(schema: Mapping[str, Any]) -> list[TextKey]:
-    """Every place of a schema that takes a text: nested ones, items of lists, values and keys of mappings."""
+def find_text_keys(schema: Mapping[str, Any]) -> list[TextKey]:
+    """Return every place of a schema that takes a text: nested ones, items of lists, values and keys of mappings."""
     found: dict[tuple[str | int, ...], Build] = {}
     for keys, build in _Schema(schema.get("$defs", {})).texts(schema):
         found.setdefault(keys, build)  # the members of a union share keys
     return [TextKey(keys=keys, build=build) for keys, build in found.items()]
 
 
-def placed(base: Any, block: Any, keys: Sequence[str | int]) -> Any:
-    """A declaration with the block of a key in it; what stands beside the key stays that of the declaration."""
+def insert_block(base: Any, block: Any, keys: Sequence[str | int]) -> Any:
+    """Return a declaration with the block of a key in it; keys next to it keep their declared values."""
     if not keys:
         return block
     if isinstance(base, dict) and isinstance(block, dict) and base.get("kind") == block.get("kind", base.get("kind")):
-        inner = {key: placed(base.get(key), value, keys[1:]) for key, value in block.items() if key == keys[0]}
+        inner = {key: insert_block(base.get(key), value, keys[1:]) for key, value in block.items() if key == keys[0]}
         return {**block, **base, **(block if keys[0] == "[key]" else inner)}
     if isinstance(base, list) and isinstance(block, list) and len(base) == len(block) == 1:
-        return [placed(base[0], block[0], keys[1:])]
+        return [insert_block(base[0], block[0], keys[1:])]
     return block
 
 
@@ -65,43 +65,47 @@ class _Schema:
                 yield (key, *keys), lambda text, build=build, around=around: around(build(text))  # type: ignore[misc]
 
     def _inner(self, schema: Mapping[str, Any]) -> Iterator[tuple[str | int, Mapping[str, Any], Callable[[Any], Any]]]:
-        """Each key below a schema: its own schema, and what puts a value there beside what else is required."""
+        """Yield the schema of each key below a schema, and a function that sets its value together with other required
+        keys.
+        """
         if "items" in schema:
             yield 0, schema["items"], lambda value: [value]
         several = schema.get("prefixItems", ())
         for i, item in enumerate(several):
-            rest = [self._fitting(other) for other in several]
+            rest = [self._make_value(other) for other in several]
             yield i, item, lambda value, i=i, rest=rest: [*rest[:i], value, *rest[i + 1 :]]  # type: ignore[misc]
         properties = schema.get("properties", {})
         for key, item in properties.items():
-            beside = {other: self._fitting(properties[other]) for other in schema.get("required", ()) if other != key}
+            beside = {
+                other: self._make_value(properties[other]) for other in schema.get("required", ()) if other != key
+            }
             yield key, item, lambda value, key=key, beside=beside: {**beside, key: value}  # type: ignore[misc]
         for item in self._values(schema):
-            fitting = self._fitting(item)
+            fitting = self._make_value(item)
             yield "[key]", {}, lambda text, fitting=fitting: {text: fitting}  # type: ignore[misc]
             yield "abc", item, lambda value: {"abc": value}
 
     def _values(self, schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """The schemas of the values of a mapping with any keys."""
+        """Yield the schemas of the values of a mapping with arbitrary keys."""
         found = (schema.get("additionalProperties"), *schema.get("patternProperties", {}).values())
         return [item for item in found if isinstance(item, dict)]
 
-    def _fitting(self, schema: Mapping[str, Any]) -> Any:
-        """A small value that the schema allows."""
+    def _make_value(self, schema: Mapping[str, Any]) -> Any:
+        """Return a small value that the schema allows."""
         schema = self._there(schema)
         if "default" in schema:
             return schema["default"]
         if "const" in schema or "enum" in schema:
             return schema.get("const", next(iter(schema.get("enum", ())), None))
         for member in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
-            return self._fitting(member)
+            return self._make_value(member)
         match schema.get("type"):
             case "object" if schema.get("minProperties"):
-                return {"abc": self._fitting(self._values(schema)[0])}
+                return {"abc": self._make_value(self._values(schema)[0])}
             case "object":
-                return {key: self._fitting(schema["properties"][key]) for key in schema.get("required", ())}
+                return {key: self._make_value(schema["properties"][key]) for key in schema.get("required", ())}
             case "array":
-                return [self._fitting(schema["items"])] if schema.get("minItems") else []
+                return [self._make_value(schema["items"])] if schema.get("minItems") else []
             case "integer" | "number":
                 return max(1, schema.get("minimum", 1))
             case "boolean":

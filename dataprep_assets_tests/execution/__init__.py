@@ -1,1 +1,1 @@
-"""Who does the work: worker processes or a Ray cluster."""
+"""Tests of worker processes and of Ray clusters."""

@@ -1,7 +1,7 @@
-"""`python -m … FOLDER ENGINE DATASET…`: datasets that are made on an engine, on Ray with their checks: for a test.
+"""Build datasets on an engine, and on Ray also run their checks: `python -m … FOLDER ENGINE DATASET…`, for a test.
 
-Their locks go to the folder. Prints, as one line of JSON, the findings that did not pass and the tasks that were given
-to Ray. A process of its own, because a Ray cluster lives in its driver.
+Writes the locks to the folder, and prints as one line of JSON the findings that did not pass and the tasks submitted to
+Ray. It is its own process, because a Ray cluster is tied to its driver.
 """
 
 import json
@@ -19,7 +19,7 @@ from dataprep_assets_tests.engine.building import build_all
 
 
 def main(folder: Path, engine: str, names: list[str]) -> None:
-    """Build each dataset; on Ray examine it, too, as other tests do on processes."""
+    """Build each dataset; on Ray also run its checks, as other tests do with processes."""
     os.environ[ENGINE] = engine
     given = list[str]()
     if engine == "ray":

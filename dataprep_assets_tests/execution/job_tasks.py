@@ -1,4 +1,4 @@
-"""What the jobs of `test_jobs` do in their workers, and a job that notes what the loop asks of it."""
+"""Worker tasks of the jobs in `test_jobs`, and a job that records the calls of the loop."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from dataprep_assets.integrity.receipt import Receipt
 
 @dataclass(frozen=True)
 class Piece:
-    """A partition that takes so many seconds, fails with an error, or was made before."""
+    """A partition that takes a number of seconds, fails with an error, or already exists."""
 
     partition: str
     seconds: float = 0.0
@@ -27,12 +27,12 @@ class Piece:
 
     @property
     def artifact(self) -> Artifact:
-        """Its artifact."""
+        """The artifact of the partition."""
         return Artifact(dataset="d", name="pieces", partition=self.partition)
 
 
 def work(piece: Piece) -> tuple[Receipt, bool]:
-    """A worker's task: all of a partition."""
+    """Build all of a partition, as the task of a worker."""
     time.sleep(piece.seconds)
     if piece.error == "bad record":
         raise BadRecordError(f"{piece.partition}.jsonl: row 3, byte 12: not JSON")
@@ -58,13 +58,13 @@ def work(piece: Piece) -> tuple[Receipt, bool]:
 
 
 def wait(seconds: float) -> float:
-    """A worker's task: nothing for a while."""
+    """Wait without working, as the task of a worker."""
     time.sleep(seconds)
     return seconds
 
 
 def wait_the_first_time(mark: Path, seconds: float) -> int:
-    """A worker's task: wait, unless the file `mark` says that another worker did so before. Its process."""
+    """Wait, unless the file `mark` shows that another worker did so before, and return the process id."""
     if not mark.exists():
         mark.touch()
         time.sleep(seconds)
@@ -72,7 +72,7 @@ def wait_the_first_time(mark: Path, seconds: float) -> int:
 
 
 def die_the_first_time(mark: Path, code: int | None) -> int:
-    """A worker's task that ends its first worker, with an exit code or by a signal. The parent of the other one."""
+    """End the first worker with an exit code or a signal; in the second worker, return its parent's process id."""
     if mark.exists():
         return os.getppid()
     mark.touch()
@@ -81,13 +81,13 @@ def die_the_first_time(mark: Path, code: int | None) -> int:
 
 
 def die() -> None:
-    """A worker's task that ends its worker."""
+    """End the worker."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @dataclass
 class NotedJob:
-    """Looks first, then in its turn submits so many pieces; `notes` is shared by the jobs of a test."""
+    """A job that looks for its result first and submits its pieces in its turn; all jobs of a test share `notes`."""
 
     partition: str
     notes: list[tuple[str, str]]
@@ -109,7 +109,7 @@ class NotedJob:
         return Outcome(partition=self.partition) if self.pieces == 0 else None
 
     def release(self) -> None:
-        """Nothing is held."""
+        """Release nothing, because the job holds nothing."""
 
     def take_turn(self, pool: Pool) -> Outcome | None:
         self.max_outstanding.append(pool.outstanding)
@@ -129,12 +129,12 @@ class PlacedJob(TaskJob):
 
 
 def read_environment(name: str) -> str:
-    """A worker's task: an environment variable."""
+    """Return an environment variable of the worker."""
     return os.environ.get(name, "")
 
 
 def read_process() -> tuple[int, int, str, int]:
-    """A worker's task: its process, its number of threads, its folder and its umask."""
+    """Return the worker's process id, its number of threads, its folder and its umask."""
     mask = os.umask(0o077)
     os.umask(mask)
     return os.getpid(), len(os.listdir("/proc/self/task")), os.getcwd(), mask
@@ -144,46 +144,46 @@ _prepared: list[int] = []
 
 
 def prepare(folder: Path) -> None:
-    """What workers would load: it notes which process did."""
+    """Record the process that loads the data of the workers."""
     _prepared.append(os.getpid())
     (folder / str(os.getpid())).touch()
 
 
 def prepare_with_a_thread(folder: Path) -> None:
-    """As `prepare`, by a library that leaves a thread behind."""
+    """Load like `prepare`, with a library that leaves a thread running."""
     prepare(folder)
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 
 
 def fail(folder: Path) -> None:
-    """What cannot be loaded."""
+    """Raise, as an import that fails."""
     raise ValueError(f"not a tokenizer: {folder}")
 
 
 def read_prepared(seconds: float) -> tuple[int, int, str, int]:
-    """A worker's task: its process, its parent, who prepared it, and the number of its parent's threads."""
+    """Return the process id, the parent's id, the preparing process, and the parent's number of threads."""
     time.sleep(seconds)
     parent = os.getppid()
     return os.getpid(), parent, str(_prepared[0] if _prepared else "-"), len(os.listdir(f"/proc/{parent}/task"))
 
 
 def hang_in_a_library() -> None:
-    """A worker's task that runs no Python for a long time."""
+    """Stay in a library call for a long time without running Python code."""
     re.match("(a|a)*b", "a" * 60)
 
 
-def core_limit() -> tuple[int, int]:
-    """How large a core dump of the worker may be."""
+def read_core_limit() -> tuple[int, int]:
+    """Return the maximum size of the worker's core dump."""
     import resource
 
     return resource.getrlimit(resource.RLIMIT_CORE)
 
 
 def quote(text: str) -> None:
-    """Fail as a library does that quotes what it was given."""
+    """Fail with a message that quotes the input, as libraries do."""
     raise ValueError(f"cannot read {text!r}")
 
 
-def exhaust() -> int:
-    """Ask for more memory than there is."""
+def exhaust_memory() -> int:
+    """Request more memory than the machine has."""
     return len(bytearray(1 << 62))

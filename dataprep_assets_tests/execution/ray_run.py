@@ -1,8 +1,8 @@
-"""`python -m dataprep_assets_tests.execution.ray_run CORPUS FOLDER SHARDS [ENGINE]`: the assets of a corpus, run.
+"""Run the assets of a corpus: `python -m dataprep_assets_tests.execution.ray_run CORPUS FOLDER SHARDS [ENGINE]`.
 
-ENGINE is the dataset's `run_on`; without it the environment chooses. Prints the partition of each shard and whether it
-was built, or the errors that ended the run; the first line says whether Ray was used. A process of its own, because a
-Ray cluster lives in its driver.
+ENGINE is the dataset's `run_on`; without it the environment decides. The first line of output says whether Ray was
+used. Then follow the partition of each shard and whether it was built, or the errors that ended the run. It is its own
+process, because a Ray cluster is tied to its driver.
 """
 
 import sys
@@ -10,14 +10,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from dataprep_assets_tests.deploy.tiny_corpus import attributes
+from dataprep_assets_tests.deploy.tiny_corpus import make_attributes
 from dataprep_assets_tests.project import project
 
 
 def main(arguments: list[str]) -> int:
-    """The command; 1 when the run failed."""
+    """Run the assets; return 1 if the run failed."""
     corpus, folder, shards, *engine = arguments
-    declared = attributes(Path(corpus), int(shards), views=[], **({"run_on": engine[0]} if engine else {}))
+    declared = make_attributes(Path(corpus), int(shards), views=[], **({"run_on": engine[0]} if engine else {}))
     with project(declared, Path(folder)) as made:
         key = made.key
         if not made.run([key("manifest"), key("engine_certificate")]).success:

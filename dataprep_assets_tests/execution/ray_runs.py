@@ -1,4 +1,4 @@
-"""Runs of a tiny corpus on Ray, each in a process of its own, and a cluster of two nodes on this machine."""
+"""Run a tiny corpus on Ray, each run in its own process, and start clusters of two nodes on this machine."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets_tests.fakes.own_disk import require_own_disks, with_own
+from dataprep_assets_tests.fakes.own_disk import require_own_disks, wrap_command
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, receipts
 from dataprep_assets_tests.servers import free_ports, wait_until
 
@@ -21,8 +21,8 @@ GUARD_SECONDS = 900
 CLUSTER_TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 32}
 
 
-def token_bins(root: Path) -> tuple[dict[str, bytes], dict[str, dict[str, Any]]]:
-    """Bytes and receipts of every shard's token bins."""
+def read_token_bins(root: Path) -> tuple[dict[str, bytes], dict[str, dict[str, Any]]]:
+    """Return the bytes and receipts of every shard's token bins."""
     return (
         {name: data for name, data in data_files(root).items() if name.startswith("tiny/token_bins/")},
         {name: receipt for name, receipt in receipts(root).items() if name.startswith("tiny/token_bins/")},
@@ -30,7 +30,7 @@ def token_bins(root: Path) -> tuple[dict[str, bytes], dict[str, dict[str, Any]]]
 
 
 class Run:
-    """A run of `ray_run` in its own process, on the engine that the dataset declares, else the environment's."""
+    """A run of `ray_run` in its own process, on the declared engine or else the environment's."""
 
     def __init__(self, corpus: Path, folder: Path, engine: str | None = None, **variables: str) -> None:
         command = [sys.executable, "-m", "dataprep_assets_tests.execution.ray_run"]
@@ -44,22 +44,22 @@ class Run:
         )
 
     def finish(self) -> tuple[int, list[str]]:
-        """Its exit code, and what it printed."""
+        """Wait for the end, and return the exit code and the output."""
         out, _ = self.process.communicate(timeout=GUARD_SECONDS)
         return self.process.returncode, [line for line in out.splitlines() if "(raylet)" not in line]
 
     def committed(self) -> dict[str, int]:
-        """The shards that have a receipt, and the time of its writing."""
+        """Return the shards that have a receipt, with the time at which it was written."""
         found = self.root.glob(f"*/token_bins/*/{NAME}")
         return {path.parent.name: path.stat().st_mtime_ns for path in found}
 
     def shard_workers(self) -> list[int]:
-        """Ray workers of this run that hold a shard: Ray names a process after its task."""
-        return [pid for pid, title in descendants(self.process.pid) if title.startswith("ray::train-")]
+        """Return the Ray workers of this run that process a shard: Ray names a process after its task."""
+        return [pid for pid, title in find_descendants(self.process.pid) if title.startswith("ray::train-")]
 
 
-def descendants(root: int) -> Iterator[tuple[int, str]]:
-    """`(pid, command line)` of every process below one."""
+def find_descendants(root: int) -> Iterator[tuple[int, str]]:
+    """Return `(pid, command line)` of every process below one."""
     parents, titles = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -76,8 +76,8 @@ def descendants(root: int) -> Iterator[tuple[int, str]]:
             yield pid, titles.get(pid, "")
 
 
-def outcomes(lines: list[str]) -> dict[str, list[str]]:
-    """What became of the shards → their partitions."""
+def read_outcomes(lines: list[str]) -> dict[str, list[str]]:
+    """Return the outcome of shards → their partitions."""
     found: dict[str, list[str]] = {}
     for line in lines:
         what, partition = line.split()
@@ -86,53 +86,56 @@ def outcomes(lines: list[str]) -> dict[str, list[str]]:
 
 
 class Node:
-    """A node of a cluster: `ray start --block`, and all that it starts."""
+    """A cluster node: `ray start --block` and all its child processes."""
 
     def __init__(self, log: Path, disk: Path | None, *arguments: str) -> None:
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
         own = ["--node-ip-address=127.0.0.1", "--disable-usage-stats", "--include-log-monitor=false"]
         started = [*command, *own, *arguments]
-        started = started if disk is None else with_own(disk, started)
+        started = started if disk is None else wrap_command(disk, started)
         with open(log, "wb") as out:
             self.process = subprocess.Popen(started, stdout=out, stderr=out, env=os.environ | CLUSTER_TOKEN)
 
     def lose(self) -> None:
-        """What a node leaves that loses its power: nothing of it goes on, and its own disk is gone."""
-        for pid in [*(pid for pid, _ in descendants(self.process.pid)), self.process.pid]:
+        """Simulate a power failure of the node: all its processes end, and its own disk is lost."""
+        for pid in [*(pid for pid, _ in find_descendants(self.process.pid)), self.process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
 
 class RayCluster:
-    """A head and a second node, of a CPU each; `variables` are those of a run that is on neither."""
+    """A cluster of a head and a second node with one CPU each; `variables` are for runs that are on neither node."""
 
     def __init__(self, folder: Path, sessions: str, disk: Path | None) -> None:
         self._disk, self._folder, self._gcs, client = disk, folder, *free_ports(2)
         self.variables = {**CLUSTER_TOKEN, "RAY_ADDRESS": f"ray://127.0.0.1:{client}"}
         ports = [f"--port={self._gcs}", f"--ray-client-server-port={client}", "--include-dashboard=false"]
         self.head = Node(folder / "head.log", disk, "--head", f"--temp-dir={sessions}", *ports)
-        wait_until(lambda: answers(self._gcs) and answers(client), 120)
+        wait_until(lambda: is_listening(self._gcs) and is_listening(client), 120)
         self.second = self.new_node()
 
     def new_node(self) -> Node:
         """Start a further node and wait for it."""
         node = Node(self._folder / "node.log", self._disk, f"--address=127.0.0.1:{self._gcs}")
-        wait_until(lambda: any("raylet" in title for _, title in descendants(node.process.pid)), 120)
+        wait_until(lambda: any("raylet" in title for _, title in find_descendants(node.process.pid)), 120)
         return node
 
     def stop(self) -> None:
-        """End both."""
+        """End both nodes."""
         self.second.lose()
         self.head.lose()
 
 
 @contextmanager
-def ray_cluster(folder: Path, disk: Path | None = None) -> Iterator[RayCluster]:
-    """A cluster whose logs lie in a folder; it ends with the block. `disk`: a folder that each node has for itself."""
+def run_ray_cluster(folder: Path, disk: Path | None = None) -> Iterator[RayCluster]:
+    """Yield a cluster with its logs in a folder, and end it with the block.
+
+    With `disk`, each node has its own folder at that path.
+    """
     if disk is not None:
         require_own_disks(disk)
-    # a socket's path has 107 bytes at most
+    # a socket's path has at most 107 bytes
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as sessions:
         cluster = RayCluster(folder, sessions, disk)
         try:
@@ -141,7 +144,7 @@ def ray_cluster(folder: Path, disk: Path | None = None) -> Iterator[RayCluster]:
             cluster.stop()
 
 
-def answers(port: int) -> bool:
-    """Whether something listens at a port of this machine."""
+def is_listening(port: int) -> bool:
+    """Return whether a process listens on a port of this machine."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

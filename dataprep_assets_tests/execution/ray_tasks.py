@@ -1,6 +1,6 @@
-"""`python -m dataprep_assets_tests.execution.ray_tasks NAME FOLDER`: one small case of the Ray pool, as JSON.
+"""Run one small case of the Ray pool and print JSON: `python -m dataprep_assets_tests.execution.ray_tasks NAME FOLDER`.
 
-Functions of this module are what the pool's tasks run; a process of its own, because a Ray cluster lives in its driver.
+The pool's tasks run functions of this module. It is its own process, because a Ray cluster is tied to its driver.
 """
 
 import json
@@ -24,7 +24,7 @@ def setting(name: str) -> str | None:
 
 
 def die(marks: Path, times: int) -> int:
-    """Kill the worker that runs this, as often as told; then the number of tries."""
+    """Kill the current worker the given number of times, then return the number of attempts."""
     tries = len(list(marks.iterdir())) + 1
     (marks / f"{tries}-{os.getpid()}").touch()
     if tries <= times:
@@ -97,7 +97,7 @@ CASES: list[Callable[[RayPool, Path], dict[str, Any]]] = [settings, retried, hop
 
 
 def main(arguments: list[str]) -> int:
-    """Run every case in one cluster; the marks of each in a folder of its own."""
+    """Run every case in one cluster, each with its own folder for marks."""
     (folder,) = map(Path, arguments)
     found: dict[str, Any] = {}
     import ray

@@ -1,4 +1,4 @@
-"""Every heavy step of every pipeline, and its proofs, on a real Ray cluster: the same bytes as on processes."""
+"""Every heavy step of every pipeline, and its checks, give the same bytes on a real Ray cluster as on processes."""
 
 import importlib.util
 import json
@@ -33,8 +33,8 @@ ON_ENGINES = {
 }
 
 
-def made(folder: Path, engine: str) -> tuple[dict[str, bytes], list[str]]:
-    """The locks of the datasets, and the tasks that Ray was given; the artifacts are put aside."""
+def build_on(folder: Path, engine: str) -> tuple[dict[str, bytes], list[str]]:
+    """Return the locks of the datasets and the tasks submitted to Ray, and move the artifacts aside."""
     folder.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "dataprep_assets_tests.execution.engine_wings", str(folder), engine, *DATASETS]
     variables = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "DATAPREP_ENGINE")}
@@ -46,12 +46,12 @@ def made(folder: Path, engine: str) -> tuple[dict[str, bytes], list[str]]:
     return {name: (folder / f"{name}.lock").read_bytes() for name in DATASETS}, told["given"]
 
 
-def test_all_heavy_steps_and_their_proofs_are_tasks_of_ray_with_the_same_bytes(tmp_path: Path) -> None:
+def test_all_heavy_steps_and_their_checks_run_on_ray_with_the_same_bytes(tmp_path: Path) -> None:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("the extra `ray` is not installed")
-    expected, nothing = made(tmp_path / "built", "processes")
+    expected, nothing = build_on(tmp_path / "built", "processes")
     assert nothing == []
-    found, given = made(tmp_path / "built", "ray")
+    found, given = build_on(tmp_path / "built", "ray")
     assert found == expected
     heavy = [r for _, r in read_receipts_below(tmp_path / "built" / "artifacts of ray") if r.artifact in ON_ENGINES]
     assert {receipt.artifact for receipt in heavy} >= ON_ENGINES - {"array_record_shards"}

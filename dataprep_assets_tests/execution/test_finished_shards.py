@@ -1,4 +1,4 @@
-"""Shards that are finished cost no task of a cluster: an engine that is not there is not missed."""
+"""Finished shards need no task of a cluster, so a missing engine does not matter."""
 
 import sys
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ def again(works: list[TokenShard]) -> list[Outcome]:
     return list(build_token_bins(works, workers=2, engine=ABSENT))
 
 
-def test_those_of_a_folder_are_read_by_the_run_itself(tmp_path: Path) -> None:
+def test_finished_shards_in_a_folder_are_read_by_the_run_itself(tmp_path: Path) -> None:
     works = built(shards(tmp_path, 3))
     left = works[0].directory.parent / ".staging" / f"{works[0].partition}-{'0' * 16}"
     left.mkdir()
@@ -45,7 +45,7 @@ def test_those_of_a_folder_are_read_by_the_run_itself(tmp_path: Path) -> None:
     assert debris(tmp_path / "out") == [], "what a killed run left is swept"
 
 
-def test_a_damaged_one_is_a_task_and_the_others_are_told_before(tmp_path: Path) -> None:
+def test_a_damaged_shard_is_a_task_and_finished_ones_are_reported_first(tmp_path: Path) -> None:
     works = built(shards(tmp_path, 3))
     path = works[1].directory / TOKENS
     path.chmod(0o600)
@@ -56,7 +56,7 @@ def test_a_damaged_one_is_a_task_and_the_others_are_told_before(tmp_path: Path) 
         next(outcomes)
 
 
-def test_large_ones_of_a_folder_are_read_by_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_finished_shards_in_a_folder_are_read_by_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     works = built(shards(tmp_path, 1))
     monkeypatch.setattr(artifacts, "_FEW_BYTES", 10)
     with raises(ConfigError, "`ray`"):
@@ -65,7 +65,7 @@ def test_large_ones_of_a_folder_are_read_by_workers(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("kind", ["moto", "gcs"])
-def test_those_of_a_bucket_are_known_by_their_digests(
+def test_finished_shards_in_a_bucket_are_recognized_by_their_digests(
     kind: str, servers: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(artifacts, "_FEW_BYTES", 10)

@@ -1,4 +1,6 @@
-"""A command ends with everything that it started: at its end, after its time limit, and when its process is killed."""
+"""A command ends with all its child processes: when it finishes, after its time limit, and when its caller is
+killed.
+"""
 
 import os
 import signal
@@ -12,7 +14,7 @@ import pytest
 
 from dataprep_assets.execution.guarded_command import CommandResult, run_guarded
 
-# a helper in its session, and one in a session of its own whose parent has gone
+# a helper in the command's session, and one in its own session whose parent has ended
 HELPERS = """
 sleep 301 & echo $! > one
 (setsid sleep 302 & echo $! > two)
@@ -44,12 +46,12 @@ def until(condition: Callable[[], bool], seconds: float = 30) -> bool:
     return condition()
 
 
-def test_how_a_command_ends_is_told_with_the_end_of_its_standard_error(tmp_path: Path) -> None:
+def test_the_exit_of_a_command_is_reported_with_the_end_of_its_standard_error(tmp_path: Path) -> None:
     assert run(tmp_path, "exit 0") == CommandResult(code=0)
     assert run(tmp_path, "pwd; echo why >&2; exit 3") == CommandResult(code=3, errors="why\n")
     assert run(tmp_path, "echo why >&2; exit 3", quoted=False) == CommandResult(code=3)
     assert run(tmp_path, "kill -9 $$").code == -signal.SIGKILL
-    # more than a pipe holds, to both: the command does not wait, and only the end is kept
+    # more than a pipe holds, on both streams: the command does not block, and only the end is kept
     loud = run(tmp_path, "head -c 3000000 /dev/zero | tee /dev/stderr; echo last >&2")
     assert loud.code == 0
     assert loud.errors.endswith("last\n")
@@ -59,7 +61,7 @@ def test_how_a_command_ends_is_told_with_the_end_of_its_standard_error(tmp_path:
     assert (tmp_path / "scratch").is_dir()
 
 
-def test_what_a_command_leaves_behind_ends_with_it_and_holds_nothing(tmp_path: Path) -> None:
+def test_child_processes_of_a_command_end_with_it_and_block_nothing(tmp_path: Path) -> None:
     assert run(tmp_path, HELPERS + "echo done >&2") == CommandResult(code=0, errors="done\n")
     assert not any(map(lives, started(tmp_path)))
 
@@ -72,9 +74,7 @@ def test_a_command_is_ended_after_its_time_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_command_ends_with_the_process_that_asked_for_it_and_so_do_its_texts(
-    by: signal.Signals, tmp_path: Path
-) -> None:
+def test_a_command_and_its_texts_end_with_the_calling_process(by: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     (tmp_path / "scratch" / "texts").write_text("x")
     script = (

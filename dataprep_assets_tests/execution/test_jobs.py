@@ -1,4 +1,4 @@
-"""The loop over jobs, on real worker processes: outcomes, failures, turns, deaths and counts."""
+"""The loop over jobs on real worker processes: outcomes, failures, turns, dead workers and counts."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,13 +25,13 @@ def jobs(pieces: Sequence[Piece]) -> list[TaskJob]:
     return [TaskJob(piece, work) for piece in pieces]
 
 
-def test_outcomes_come_as_soon_as_they_are_known() -> None:
+def test_outcomes_are_reported_as_soon_as_they_are_known() -> None:
     slow, *quick = pieces = [Piece("p-0", seconds=3.0), *(Piece(f"p-{n}") for n in range(1, 5))]
     outcomes = [outcome.partition for outcome in run_tasks(jobs(pieces), workers=2)]
     assert outcomes == [*(piece.partition for piece in quick), slow.partition]
 
 
-def test_a_failed_partition_stops_no_other() -> None:
+def test_a_failed_partition_does_not_stop_others() -> None:
     pieces = [Piece("p-0", error="bad record"), Piece("p-1"), Piece("p-2", error="bug"), Piece("p-3")]
     outcomes = {outcome.partition: outcome for outcome in run_tasks(jobs(pieces), workers=2)}
     assert {name for name, outcome in outcomes.items() if outcome.receipt is not None} == {"p-1", "p-3"}
@@ -41,7 +41,7 @@ def test_a_failed_partition_stops_no_other() -> None:
     assert str(outcomes["p-2"].error) == "p-2: ZeroDivisionError: by zero"
 
 
-def test_turns_are_given_in_the_order_of_the_jobs_whatever_ends_first() -> None:
+def test_jobs_get_their_turns_in_order_whichever_ends_first() -> None:
     notes: list[tuple[str, str]] = []
     jobs = [NotedJob(f"p-{n}", notes, looks=1.0 if n == 0 else 0.0, pieces=2) for n in range(4)]
     with WorkerPool(2) as pool:
@@ -62,7 +62,7 @@ def test_a_turn_waits_until_the_pool_has_room() -> None:
     assert [len(job.max_outstanding) for job in jobs] == [1, 1, 1]
 
 
-def test_a_job_without_pieces_is_known_at_its_turn() -> None:
+def test_a_job_without_pieces_has_its_outcome_at_its_turn() -> None:
     with WorkerPool(1) as pool:
         (outcome,) = run_jobs(pool, [NotedJob("p-0", [])], Progress())
     assert outcome.partition == "p-0"
@@ -80,7 +80,7 @@ def test_a_task_whose_workers_keep_dying_ends_the_loop_and_names_partition_and_s
     assert known == ["train-00000"], "what was finished before was told"
 
 
-def test_a_worker_that_dies_once_costs_no_partition(tmp_path: Path) -> None:
+def test_a_worker_that_dies_once_loses_no_partition(tmp_path: Path) -> None:
     pieces = [Piece("p-0", seconds=0.5), Piece("p-1", error=f"killed once {tmp_path / 'mark'}"), Piece("p-2")]
     outcomes = {outcome.partition: outcome for outcome in run_tasks(jobs(pieces), workers=2)}
     assert [outcomes[piece.partition].error for piece in pieces] == [None] * 3
@@ -91,7 +91,7 @@ def test_dead_workers_of_a_single_task_name_the_partition() -> None:
         list(run_tasks(jobs([Piece("p-0", error="killed")]), workers=1))
 
 
-def test_progress_counts_what_is_done_and_what_is_reused() -> None:
+def test_progress_counts_finished_and_reused_partitions() -> None:
     pieces = [Piece("p-0"), Piece("p-1", reused=True), Piece("p-2", error="bad record")]
     progress = Progress()
     list(run_tasks(jobs(pieces), workers=2, progress=progress))
@@ -100,7 +100,7 @@ def test_progress_counts_what_is_done_and_what_is_reused() -> None:
     assert (progress.done["source_bytes"], progress.done["tokens"]) == (200, 40)
 
 
-def test_what_a_killed_run_left_is_removed_beside_what_was_reused_alone(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_run_are_removed_only_next_to_reused_artifacts(tmp_path: Path) -> None:
     pieces = [Piece("p-0"), Piece("p-1", reused=True), Piece("p-2", error="bad record")]
     left = {piece.partition: tmp_path / ".staging" / f"{piece.partition}-{'0' * 16}" for piece in pieces}
     for folder in left.values():
@@ -110,13 +110,13 @@ def test_what_a_killed_run_left_is_removed_beside_what_was_reused_alone(tmp_path
     assert {partition for partition, folder in left.items() if folder.exists()} == {"p-0", "p-2"}
 
 
-def test_a_task_job_gives_its_function_the_further_arguments() -> None:
+def test_a_task_job_passes_further_arguments_to_its_function() -> None:
     job = TaskJob(Piece("p-0"), work, "more")
     assert job.first_task().arguments == (Piece("p-0"), "more")
     assert (job.partition, job.source_bytes, str(job.first_task().id)) == ("p-0", 100, "p-0")
 
 
-def test_fetches_go_one_after_another_and_a_failed_one_stops_no_other() -> None:
+def test_fetches_run_one_at_a_time_and_a_failed_one_does_not_stop_others() -> None:
     began: list[str] = []
 
     def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:
@@ -142,7 +142,7 @@ def test_fetches_go_one_after_another_and_a_failed_one_stops_no_other() -> None:
 
 
 class Shown:
-    """A sink that takes every line."""
+    """A sink that accepts every line."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -154,7 +154,7 @@ class Shown:
         self._lines.append(progress.format_line())
 
 
-def test_in_this_process_outcomes_errors_and_counts_are_those_of_workers() -> None:
+def test_in_this_process_outcomes_errors_and_counts_equal_those_of_workers() -> None:
     pieces = [Piece("p-0", error="bad record"), Piece("p-1"), Piece("p-2", error="bug"), Piece("p-3", reused=True)]
 
     def told(pool: Pool) -> tuple[list[tuple[str, str, bool]], dict[str, int]]:
@@ -166,7 +166,7 @@ def test_in_this_process_outcomes_errors_and_counts_are_those_of_workers() -> No
     assert told(SerialExecutor()) == told(WorkerPool(1))
 
 
-def test_in_this_process_turns_and_pieces_follow_in_the_order_of_the_jobs() -> None:
+def test_in_this_process_turns_and_pieces_follow_the_order_of_the_jobs() -> None:
     notes: list[tuple[str, str]] = []
     jobs = [NotedJob(f"p-{n}", notes, pieces=2) for n in range(3)]
     with SerialExecutor() as pool:
@@ -174,7 +174,7 @@ def test_in_this_process_turns_and_pieces_follow_in_the_order_of_the_jobs() -> N
     assert [name for what, name in notes if what == "turn"] == [job.partition for job in jobs]
 
 
-def test_what_is_cancelled_in_this_process_is_not_done() -> None:
+def test_cancelled_work_is_not_done_in_this_process() -> None:
     with SerialExecutor() as pool:
         for name in ("p-0", "p-1"):
             pool.submit(Task(TaskId(name), work, (Piece(name, error="killed" if name == "p-0" else ""),)))

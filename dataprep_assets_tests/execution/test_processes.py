@@ -1,4 +1,4 @@
-"""Workers of this machine: forks of a server without a thread, which end with their pool and with its process."""
+"""Workers on this machine: forks of a server without threads, which end with their pool and with the pool's process."""
 
 import os
 import signal
@@ -19,7 +19,13 @@ from dataprep_assets.execution import processes
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets.stores.files import private_files
-from dataprep_assets_tests.execution.job_tasks import core_limit, exhaust, quote, read_environment, read_process
+from dataprep_assets_tests.execution.job_tasks import (
+    exhaust_memory,
+    quote,
+    read_core_limit,
+    read_environment,
+    read_process,
+)
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
 
@@ -35,7 +41,7 @@ def results(pool: WorkerPool, function: Callable[..., Any], *arguments: Any, cou
 
 
 def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
-    """Run a script of a file, as a user's is: in a process that has no fork server yet."""
+    """Run a script from a file, as a user does, in a process without a fork server."""
     (folder / "script.py").write_text(textwrap.dedent(text))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
     command = [sys.executable, str(folder / "script.py")]
@@ -43,7 +49,7 @@ def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process of this number that has not ended."""
+    """Return whether a process with this id exists and has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -58,7 +64,7 @@ def await_ends(pids: list[int]) -> None:
         time.sleep(0.02)
 
 
-def test_each_pool_has_workers_of_its_own_with_the_environment_and_folder_of_now(
+def test_each_pool_has_its_own_workers_with_the_current_environment_and_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TOLD", "before")
@@ -79,14 +85,14 @@ def test_each_pool_has_workers_of_its_own_with_the_environment_and_folder_of_now
     await_ends([first, second])
 
 
-def test_a_worker_that_is_at_work_when_its_pool_is_left_ends() -> None:
+def test_a_busy_worker_ends_when_its_pool_is_closed() -> None:
     with WorkerPool(1) as pool:
         pool.submit(Task(TaskId("p-0"), time.sleep, (60.0,)))
         (pid,) = pool.pids
     assert not is_alive(pid)
 
 
-def test_a_pool_of_a_thread_goes_on_when_the_thread_that_started_the_server_has_ended() -> None:
+def test_a_pool_survives_the_end_of_the_thread_that_started_the_server() -> None:
     thread = threading.Thread(target=lambda: results(WorkerPool(1), os.getpid))
     with WorkerPool(1) as pool:
         pool.submit(Task(TaskId("p-0"), time.sleep, (0.3,)))
@@ -121,7 +127,7 @@ with WorkerPool(2, {{}}, partial(job_tasks.{prepare}, Path({folder!r}))) as pool
 @pytest.mark.parametrize(
     ("prepare", "is_shared"), [("prepare", True), ("prepare_with_a_thread", False), ("fail", False)]
 )
-def test_what_workers_need_is_loaded_once_unless_it_leaves_a_thread(
+def test_data_for_workers_is_loaded_once_unless_loading_leaves_a_thread(
     tmp_path: Path, prepare: str, is_shared: bool
 ) -> None:
     (notes := tmp_path / "notes").mkdir()
@@ -131,7 +137,7 @@ def test_what_workers_need_is_loaded_once_unless_it_leaves_a_thread(
     found = [line.split() for line in done.stdout.splitlines()]
     loaders = {path.name for path in notes.iterdir()}
     assert len(loaders) == (prepare != "fail")
-    # forks of one server, which has one thread, and has loaded it if it could
+    # all are forks of one server, which has one thread and has loaded the data if it could
     assert {(server, loader) for _, server, loader, _ in found} == {
         (server, server if is_shared else "-") for server in {line[1] for line in found}
     }
@@ -155,7 +161,7 @@ with WorkerPool(2) as pool:
 
 
 @on_linux
-def test_workers_end_with_a_process_that_is_killed_even_in_a_library(tmp_path: Path) -> None:
+def test_workers_end_with_a_killed_process_even_inside_a_library(tmp_path: Path) -> None:
     done = run_script(tmp_path, KILLED)
     assert done.returncode == -signal.SIGKILL
     assert done.stderr == ""
@@ -163,7 +169,7 @@ def test_workers_end_with_a_process_that_is_killed_even_in_a_library(tmp_path: P
 
 
 @on_linux
-def test_tasks_go_on_without_a_server_that_is_killed() -> None:
+def test_tasks_continue_without_a_killed_server() -> None:
     with WorkerPool(2) as pool:
         for number in range(2):
             pool.submit(Task(TaskId(f"p-{number}"), read_prepared_parent, (0.5,)))
@@ -198,7 +204,7 @@ def read_streams() -> tuple[str, str, int]:
     return os.readlink("/proc/self/fd/1"), os.readlink("/proc/self/fd/2"), mask & 0o077
 
 
-def test_a_temporary_folder_with_a_long_path_is_none_for_the_servers_socket(
+def test_a_temporary_folder_with_a_long_path_does_not_break_the_servers_socket(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (long := tmp_path / ("x" * 120)).mkdir()
@@ -220,10 +226,10 @@ def start_a_process() -> int | None:
     return process.exitcode
 
 
-def test_a_worker_leaves_no_core_and_says_when_memory_ran_out() -> None:
+def test_a_worker_leaves_no_core_dump_and_reports_exhausted_memory() -> None:
     with WorkerPool(1) as pool:
-        pool.submit(Task(TaskId("core"), core_limit, ()))
-        pool.submit(Task(TaskId("train-00003"), exhaust, ()))
+        pool.submit(Task(TaskId("core"), read_core_limit, ()))
+        pool.submit(Task(TaskId("train-00003"), exhaust_memory, ()))
         ends = {str(event.task.id): event for event in pool.events() if isinstance(event, FinishedTask)}
     assert ends["core"].result == (0, 0)
     assert isinstance(ends["train-00003"].error, OutOfMemoryError)
@@ -231,7 +237,7 @@ def test_a_worker_leaves_no_core_and_says_when_memory_ran_out() -> None:
 
 
 @pytest.mark.parametrize("sensitive", [True, False])
-def test_of_sensitive_data_a_librarys_message_is_withheld(sensitive: bool) -> None:
+def test_for_sensitive_data_the_message_of_a_library_is_withheld(sensitive: bool) -> None:
     with private_files(sensitive), WorkerPool(1) as pool:
         pool.submit(Task(TaskId("train-00003"), quote, ("the text of a note",)))
         (error,) = (event.error for event in pool.events() if isinstance(event, FinishedTask))
@@ -241,7 +247,7 @@ def test_of_sensitive_data_a_librarys_message_is_withheld(sensitive: bool) -> No
 
 
 @pytest.mark.parametrize("sensitive", [True, False])
-def test_of_sensitive_data_no_name_of_a_file_is_told(sensitive: bool) -> None:
+def test_for_sensitive_data_file_names_are_withheld(sensitive: bool) -> None:
     for opened in (os.stat, pq.ParquetFile):
         with private_files(sensitive), WorkerPool(1) as pool:
             pool.submit(Task(TaskId("2020-01"), opened, ("/nowhere/MRN-483920.jsonl",)))

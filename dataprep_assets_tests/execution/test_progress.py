@@ -1,4 +1,4 @@
-"""Progress of a step: its counts, its line, and when its sinks are asked."""
+"""Progress of a step: its counts, its line, and the calls of its sinks."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from dataprep_assets.execution.progress import Progress
 
 @dataclass
 class Clock:
-    """A clock that the test moves."""
+    """A clock that the test moves forward."""
 
     now: float = 100.0
 
@@ -17,7 +17,7 @@ class Clock:
 
 @dataclass
 class Sink:
-    """Takes a line at every `every`-th call, as a slow terminal would."""
+    """A sink that accepts every `every`-th line, like a slow terminal."""
 
     every: int = 1
     asked: int = 0
@@ -33,14 +33,14 @@ class Sink:
         self.closed.append(progress.format_line() if progress.has_counts else "")
 
 
-def test_counts_add_up_by_name_and_new_names_are_kept() -> None:
+def test_counts_are_summed_by_name_and_new_names_are_added() -> None:
     progress = Progress()
     progress.add({"tokens": 10, "documents": 1})
     progress.add({"tokens": 5, "rows": 2})
     assert progress.done == {"tokens": 15, "documents": 1, "source_bytes": 0, "cpu_ms": 0, "rows": 2}
 
 
-def test_fraction_rate_and_time_left_are_of_the_whole_step() -> None:
+def test_fraction_rate_and_remaining_time_refer_to_the_whole_step() -> None:
     clock = Clock()
     progress = Progress(clock=clock)
     progress.expect(1_000, 4)
@@ -52,7 +52,7 @@ def test_fraction_rate_and_time_left_are_of_the_whole_step() -> None:
     assert (progress.fraction, progress.eta_seconds) == (1.0, 0.0), "a file may have grown since it was listed"
 
 
-def test_a_step_that_reads_nothing_is_done() -> None:
+def test_a_step_that_reads_nothing_is_finished() -> None:
     assert Progress().fraction == 1.0
 
 
@@ -75,7 +75,7 @@ def test_the_line_of_a_step_without_tokens_has_bytes() -> None:
     assert progress.format_line() == " 25.0%  1.0 of 4.0 MB  0.2 MB/s  ETA 15.0 s"
 
 
-def test_the_time_left_is_in_units_of_a_person() -> None:
+def test_the_remaining_time_has_readable_units() -> None:
     clock = Clock()
     progress = Progress(source_bytes=1_000, clock=clock)
     shown = []
@@ -86,7 +86,7 @@ def test_the_time_left_is_in_units_of_a_person() -> None:
     assert shown == ["30.0 s", "10.0 min", "2.0 h"]
 
 
-def test_sinks_are_asked_each_time_and_look_when_they_like() -> None:
+def test_sinks_are_called_each_time_and_read_counts_only_when_needed() -> None:
     eager, slow = Sink(), Sink(every=10)
     progress = Progress(source_bytes=100, sinks=[eager, slow])
     for _ in range(20):
@@ -97,7 +97,7 @@ def test_sinks_are_asked_each_time_and_look_when_they_like() -> None:
     assert slow.lines[-1].startswith("100.0%")
 
 
-def test_the_end_is_told_to_every_sink() -> None:
+def test_every_sink_is_notified_of_the_end() -> None:
     one, other = Sink(), Sink()
     progress = Progress(source_bytes=100, sinks=[one, other], clock=Clock())
     progress.add({"source_bytes": 100})
@@ -106,7 +106,7 @@ def test_the_end_is_told_to_every_sink() -> None:
     assert one.closed[0].startswith("100.0%")
 
 
-def test_a_step_that_counted_nothing_says_so() -> None:
+def test_a_step_without_counts_says_so() -> None:
     sink = Sink()
     Progress(source_bytes=100, sinks=[sink]).close()
     assert sink.closed == [""]

@@ -1,4 +1,4 @@
-"""On a real Ray cluster: the same bytes as on processes, and a lost worker is retried or named, never passed over."""
+"""A real Ray cluster gives the same bytes as processes, and a lost worker is retried or named, never ignored."""
 
 import importlib.util
 import json
@@ -21,15 +21,15 @@ from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream.shard_job import ensure_shard
 from dataprep_assets.stream.token_shard import TokenShard
-from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 from dataprep_assets_tests.execution.ray_runs import (
     GUARD_SECONDS,
     SHARDS,
     Run,
-    descendants,
-    outcomes,
-    ray_cluster,
-    token_bins,
+    find_descendants,
+    read_outcomes,
+    read_token_bins,
+    run_ray_cluster,
 )
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, run_pipeline
@@ -48,14 +48,14 @@ FILES = 36
 
 @pytest.fixture(scope="module")
 def needs_ray() -> None:
-    # not imported: Ray is for the processes that these tests start
+    # not imported, because only the processes that these tests start use Ray
     if importlib.util.find_spec("ray") is None:
         pytest.skip("the extra `ray` is not installed")
 
 
 @pytest.fixture(scope="module")
 def answers(needs_ray: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What every case of `ray_tasks` said, in one cluster."""
+    """Return the result of every case of `ray_tasks`, run in one cluster."""
     folder = tmp_path_factory.mktemp("marks")
     command = [sys.executable, "-m", "dataprep_assets_tests.execution.ray_tasks", str(folder)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=GUARD_SECONDS)
@@ -71,18 +71,20 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The root of the same corpus, built by worker processes."""
+    """Return the root of the same corpus, built by worker processes."""
     root = tmp_path_factory.mktemp("processes")
-    run_pipeline(CorpusDeclaration.model_validate(attributes(corpus, SHARDS, views=[])), root, workers=2)
+    run_pipeline(CorpusDeclaration.model_validate(make_attributes(corpus, SHARDS, views=[])), root, workers=2)
     return root
 
 
 @pytest.mark.slow
-def test_the_environment_moves_the_asset_to_ray_where_a_killed_worker_is_retried_and_processes_reuse_the_same_bytes(
+def test_the_environment_selects_ray_where_a_killed_worker_is_retried_and_processes_reuse_the_bytes(
     needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
     def half_way(folder: Path) -> tuple[Run, dict[str, int]] | None:
-        """A run of which a worker was killed, and the shards that it had by then; None if this process was slow."""
+        """Return a run after one of its workers was killed, and the shards finished by then; None if this process was
+        too slow.
+        """
         folder.mkdir()
         run = Run(corpus, folder, DATAPREP_ENGINE="ray")
         while run.process.poll() is None:
@@ -99,45 +101,45 @@ def test_the_environment_moves_the_asset_to_ray_where_a_killed_worker_is_retried
     run, before = next(filter(None, (half_way(tmp_path / str(attempt)) for attempt in range(5))))
     code, lines = run.finish()
     assert (code, lines[0]) == (0, "ray: True"), lines
-    # a worker that was killed between its commit and its answer finds the shard there when it is retried
-    became = outcomes(lines[1:])
+    # a worker that was killed between its commit and its answer finds the finished shard on the retry
+    became = read_outcomes(lines[1:])
     assert len(became.get("reused", [])) <= 1
     assert sorted(partition for shards in became.values() for partition in shards) == sorted(run.committed())
     assert became.keys() <= {"built", "reused"}
     assert {name: run.committed()[name] for name in before} == before
-    assert token_bins(run.root) == token_bins(undisturbed)
+    assert read_token_bins(run.root) == read_token_bins(undisturbed)
     assert debris(run.root) == []
     code, lines = Run(corpus, run.root.parent).finish()
     assert (code, lines[0]) == (0, "ray: False"), lines
-    assert {what: len(shards) for what, shards in outcomes(lines[1:]).items()} == {"reused": SHARDS}
+    assert {what: len(shards) for what, shards in read_outcomes(lines[1:]).items()} == {"reused": SHARDS}
 
 
 @pytest.mark.slow
-def test_a_lost_node_is_made_up_for_by_the_other_and_runs_that_connect_at_once_all_get_through(
+def test_the_second_node_takes_over_from_a_lost_one_and_concurrent_connections_all_succeed(
     needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
-    """Over Ray's client protocol, whose server gives up a connection that starts slowly on a busy machine."""
+    """Uses Ray's client protocol, whose server drops a connection that starts slowly on a busy machine."""
     folders = [tmp_path / name for name in ("one", "two")]
-    with ray_cluster(tmp_path) as cluster:
+    with run_ray_cluster(tmp_path) as cluster:
         for folder in folders:
             folder.mkdir()
         runs = [Run(corpus, folder, "ray", **cluster.variables) for folder in folders]
         node = cluster.second
 
         def is_at_work() -> bool:
-            return any("ray::train-" in title for _, title in descendants(node.process.pid))
+            return any("ray::train-" in title for _, title in find_descendants(node.process.pid))
 
         wait_until(lambda: any(run.committed() for run in runs) and is_at_work(), GUARD_SECONDS, every=0.05)
         node.lose()
         ends = [run.finish() for run in runs]
     for (code, lines), run in zip(ends, runs, strict=True):
         assert (code, lines[0]) == (0, "ray: True"), lines
-        assert token_bins(run.root) == token_bins(undisturbed)
+        assert read_token_bins(run.root) == read_token_bins(undisturbed)
         assert debris(run.root) == []
 
 
 @pytest.mark.slow
-def test_a_dataset_on_ray_says_which_extra_is_missing(corpus: Path, tmp_path: Path) -> None:
+def test_a_dataset_on_ray_names_the_missing_extra(corpus: Path, tmp_path: Path) -> None:
     code = "import sys; sys.modules['ray'] = None; from dataprep_assets_tests.execution import ray_run; "
     ended = subprocess.run(
         [sys.executable, "-c", f"{code}sys.exit(ray_run.main(sys.argv[1:]))", corpus, tmp_path, str(SHARDS), "ray"],
@@ -162,7 +164,7 @@ def test_a_worker_that_always_dies_fails_the_run_and_names_the_shard(answers: di
 
 
 @pytest.mark.slow
-def test_errors_of_a_task_arrive_as_they_were_and_are_not_retried(answers: dict[str, Any]) -> None:
+def test_errors_of_a_task_arrive_unchanged_and_are_not_retried(answers: dict[str, Any]) -> None:
     assert answers["errors"]["refused"] == repr(BadRecordError("a.jsonl: row 3, byte 12: not JSON"))
     assert "bug: ZeroDivisionError" in answers["errors"]["bug"]
     assert answers["errors"]["fine"] == 0.5
@@ -195,7 +197,7 @@ def test_an_address_without_a_cluster_is_refused_by_name(needs_ray: None) -> Non
     assert "RAY_ADDRESS: 127.0.0.1:1: no Ray cluster found" in ended.stderr
 
 
-def test_whole_shards_on_processes_are_what_files_on_processes_are(tmp_path: Path) -> None:
+def test_whole_shards_on_processes_equal_files_on_processes(tmp_path: Path) -> None:
     plan = stream_plan()
     files = [source(write_lines(tmp_path / f"{n}.jsonl.zst", [f"document {n}", "and more"]), n) for n in range(3)]
     by_files = build(shard_work(tmp_path / "files", plan, files))
@@ -225,7 +227,7 @@ def test_a_failed_shard_is_named_and_the_others_are_built(tmp_path: Path) -> Non
     assert isinstance(results["train-00001"].error, BadRecordError)
 
 
-def test_a_source_that_is_not_on_the_machine_is_brought(tmp_path: Path) -> None:
+def test_a_source_that_is_not_on_the_machine_is_downloaded(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "far.jsonl.zst", ["from afar"])
     work = shard_work(tmp_path / "out", stream_plan(), [source(path)])
     away = path.rename(tmp_path / "away")
@@ -244,7 +246,7 @@ def named(work: TokenShard, partition: str) -> TokenShard:
     return replace(work, artifact=replace(work.artifact, partition=partition))
 
 
-def test_two_runs_that_want_one_shard_make_it_once(tmp_path: Path) -> None:
+def test_two_runs_that_need_one_shard_build_it_once(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl.zst", ["a document"] * 50)
     work = shard_work(tmp_path / "out", stream_plan(), [source(path)])
     with open_pool(2, {}, {}) as pool:

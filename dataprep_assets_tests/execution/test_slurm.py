@@ -1,4 +1,6 @@
-"""The batch script on a real Slurm of this machine: an array makes the shards, a final run combines and checks."""
+"""The batch script on a real Slurm of this machine: an array builds the shards, and a final run combines and checks
+them.
+"""
 
 import json
 import shutil
@@ -13,9 +15,9 @@ from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.deploy.cluster import DEPLOY
-from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 from dataprep_assets_tests.engine.building import build_all
-from dataprep_assets_tests.fakes.slurm_cluster import SlurmCluster, slurm_cluster
+from dataprep_assets_tests.fakes.slurm_cluster import SlurmCluster, run_slurm_cluster
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris
 from dataprep_assets_tests.project import cloned_project
 
@@ -25,17 +27,17 @@ SHARDS = 6
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
-    with slurm_cluster() as running:
+    with run_slurm_cluster() as running:
         yield running
 
 
 class Project:
-    """A project with one corpus, and the jobs that make it."""
+    """A project with one corpus, and the jobs that build it."""
 
     def __init__(self, cluster: SlurmCluster, folder: Path, documents: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cluster, self.folder, self.root = cluster, folder, folder / "artifacts"
-        # the engine that is slow enough to be caught at work; its bytes are those of the fast one
-        self.declared = attributes(write_corpus(folder / "corpus", SHARDS, documents), SHARDS, workers=1)
+        # the slow engine, so that a task can be killed while it works; its bytes equal those of the fast one
+        self.declared = make_attributes(write_corpus(folder / "corpus", SHARDS, documents), SHARDS, workers=1)
         self.declared["tokenizer"] |= {"engine": "tokenizers"}
         self.clone = cloned_project(folder / "clone")
         defs = self.clone / "dataprep_assets" / "defs"
@@ -65,16 +67,16 @@ class Project:
         return self.cluster.states(job)
 
     def output(self, job: str, index: int = 0) -> str:
-        """Return what a task of an array printed."""
+        """Return the output of an array's task."""
         return (self.folder / f"{job}-{index}.out").read_text()
 
     def receipts(self) -> dict[str, int]:
-        """Return shard → when its receipt was written."""
+        """Return each shard → when its receipt was written."""
         found = self.root.glob(f"tiny/token_bins/*/{NAME}")
         return {path.parent.name: path.stat().st_mtime_ns for path in found}
 
 
-def test_an_array_of_which_a_task_is_killed_resumes_and_the_bytes_are_those_of_one_process(
+def test_an_array_with_a_killed_task_resumes_with_the_bytes_of_a_single_process(
     cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = Project(cluster, tmp_path, 3_000, monkeypatch)
@@ -105,7 +107,7 @@ def test_an_array_of_which_a_task_is_killed_resumes_and_the_bytes_are_those_of_o
     assert {path: found.get(path) for path in expected} == expected
 
 
-def test_a_part_that_failed_has_a_failed_task_and_the_final_run_does_not_begin(
+def test_a_failed_part_fails_its_task_and_the_final_run_does_not_start(
     cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = Project(cluster, tmp_path, 10, monkeypatch)

@@ -1,4 +1,4 @@
-"""Processes that take more than their bound: ended, tried once more, named; and what a command's watcher passes on."""
+"""Processes beyond their limits are ended, retried once and named; and signals that a command's watcher forwards."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets.execution.watch import CAN_WATCH, measure_process
 from dataprep_assets_tests.cli.terminal import CTRL_C, CTRL_Z, Terminal
-from dataprep_assets_tests.execution.hungry_tasks import spin, take
+from dataprep_assets_tests.execution.hungry_tasks import hold_memory, spin
 from dataprep_assets_tests.messages import assert_names, raises
 
 pytestmark = pytest.mark.skipif(not CAN_WATCH, reason="processes are watched on Linux alone")
@@ -32,11 +32,13 @@ def ends(tasks: dict[str, Callable[..., Any]], workers: int = 2) -> dict[str, Fi
         return {event.task.id.partition: event for event in pool.events() if isinstance(event, FinishedTask)}
 
 
-def test_a_worker_beyond_its_memory_is_ended_and_its_task_named_while_others_go_on(
+def test_a_worker_beyond_its_memory_is_ended_and_its_task_named_while_others_continue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(MEMORY, str(400 * MIB))
-    found = ends({"large": partial(take, 2000, 3), **{f"small-{i}": partial(take, 5, 1) for i in range(4)}})
+    found = ends(
+        {"large": partial(hold_memory, 2000, 3), **{f"small-{i}": partial(hold_memory, 5, 1) for i in range(4)}}
+    )
     assert {end.result for name, end in found.items() if name != "large"} == {"5 MiB, at once"}
     error = found["large"].error
     assert isinstance(error, BoundError)
@@ -46,7 +48,7 @@ def test_a_worker_beyond_its_memory_is_ended_and_its_task_named_while_others_go_
     )
 
 
-def test_a_task_is_tried_once_more_closely(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_task_is_retried_once_with_closer_observation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(MEMORY, str(400 * MIB))
     found = ends({"once": partial(take_the_first_time, tmp_path / "was here")})
     assert found["once"].result == "5 MiB, closely"
@@ -54,12 +56,12 @@ def test_a_task_is_tried_once_more_closely(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def take_the_first_time(sign: Path) -> str:
     if sign.exists():
-        return take(5, 1)
+        return hold_memory(5, 1)
     sign.touch()
-    return take(2000, 1)
+    return hold_memory(2000, 1)
 
 
-def test_a_worker_that_stalls_is_ended_and_one_that_gets_on_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_worker_is_ended_and_one_with_progress_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(STALL, "2")
     found = ends({"stalls": partial(spin, 60, getting_on=False), "goes on": partial(spin, 4, getting_on=True)})
     assert found["goes on"].result == "done"
@@ -67,12 +69,12 @@ def test_a_worker_that_stalls_is_ended_and_one_that_gets_on_is_not(monkeypatch: 
 
 
 @pytest.mark.parametrize(("name", "value"), [(MEMORY, "1000"), (MEMORY, "4GB"), (STALL, "0"), (STALL, "-5")])
-def test_a_bound_that_is_none_is_refused(name: str, value: str) -> None:
+def test_an_invalid_limit_is_refused(name: str, value: str) -> None:
     with raises(ConfigError, f"{name}='{value}'"):
         Bounds.from_environment({name: value})
 
 
-def test_memory_of_files_does_not_count(tmp_path: Path) -> None:
+def test_page_cache_memory_does_not_count(tmp_path: Path) -> None:
     import mmap
 
     (path := tmp_path / "f").write_bytes(bytes(200 * MIB))
@@ -95,7 +97,7 @@ print(hard, resource.getrlimit(resource.RLIMIT_CORE)[0])
 """
 
 
-def test_a_command_leaves_no_core() -> None:
+def test_a_command_leaves_no_core_dump() -> None:
     printed = subprocess.run([sys.executable, "-c", _CORE], check=True, capture_output=True, text=True).stdout
     hard, left = printed.splitlines()[-1].split()
     assert left == "0", f"{left} of {hard}"
@@ -131,7 +133,7 @@ def test_a_command_has_its_own_exit_code() -> None:
     assert process.returncode == 3
 
 
-def test_a_command_beyond_its_memory_is_ended_tried_again_and_named() -> None:
+def test_a_command_beyond_its_memory_is_ended_retried_and_named() -> None:
     process = command("x = bytearray(2000 << 20); time.sleep(5)", is_retry=True)
     lines = process.communicate()[0].splitlines()
     assert process.returncode == 1
@@ -149,7 +151,7 @@ def test_a_command_that_hangs_in_a_library_is_ended() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_for_a_command_reaches_its_work(number: signal.Signals) -> None:
+def test_a_signal_to_a_command_reaches_its_worker_process(number: signal.Signals) -> None:
     process = command("time.sleep(60)")
     assert process.stdout is not None
     assert process.stdout.readline() == "at work False\n"
@@ -170,7 +172,7 @@ _WITH_ANOTHER = """import subprocess
         return 130"""
 
 
-def test_only_the_work_hears_of_ctrl_c() -> None:
+def test_only_the_worker_process_receives_ctrl_c() -> None:
     with in_terminal(_WITH_ANOTHER) as it:
         it.see("started")
         it.press(CTRL_C)
@@ -178,7 +180,7 @@ def test_only_the_work_hears_of_ctrl_c() -> None:
         assert "Traceback" not in it.seen
 
 
-def test_a_second_ctrl_c_ends_work_that_goes_on() -> None:
+def test_a_second_ctrl_c_ends_a_worker_process_that_continues() -> None:
     hears = "signal.signal(signal.SIGINT, lambda *_: print('heard', flush=True))"
     with in_terminal(f"{hears}; print('ready', flush=True); time.sleep(60)") as it:
         it.see("ready")
@@ -203,10 +205,10 @@ os.tcsetpgrp(0, pid)
 os.killpg(pid, signal.SIGCONT)
 print("ended", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
-"""What a shell does with a job in the foreground."""
+"""The actions of a shell for a job in the foreground."""
 
 
-def test_ctrl_z_stops_a_command_with_its_work_for_a_shell() -> None:
+def test_ctrl_z_stops_a_command_with_its_worker_process_under_a_shell() -> None:
     text = COMMAND.format(work="time.sleep(1); print('done', flush=True)", seconds=60, is_retry=False)
     with Terminal([sys.executable, "-c", _SHELL, text], os.environ) as it:
         it.see("at work")
@@ -223,20 +225,20 @@ def test_ctrl_z_without_a_shell_to_continue_it_stops_nothing() -> None:
         assert "done" in it.seen
 
 
-def test_work_that_reads_from_its_terminal_is_told_that_it_cannot() -> None:
+def test_a_worker_process_that_reads_from_its_terminal_gets_an_error() -> None:
     with in_terminal("sys.stdin.readline()") as it:
         it.see("OSError")
         assert it.end() == 1
 
 
-def test_work_that_the_kernel_kills_is_told_in_a_sentence() -> None:
+def test_a_worker_process_that_the_kernel_kills_is_reported_in_a_sentence() -> None:
     process = command("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     said = process.communicate()[0].splitlines()[-1]
     assert said == "said: killed, probably by the kernel because memory ran out. Finished artifacts are kept"
     assert process.returncode == 128 + signal.SIGKILL
 
 
-def test_the_work_ends_with_its_watcher() -> None:
+def test_the_worker_process_ends_with_its_watcher() -> None:
     process = command("import os; print(os.getpid(), flush=True); time.sleep(60)")
     assert process.stdout is not None
     process.stdout.readline()

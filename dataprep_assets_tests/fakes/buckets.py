@@ -1,4 +1,4 @@
-"""Clients and buckets of a test S3 server, made as users make them: from the address of a place."""
+"""Clients and buckets of a test S3 server, created from the address of a location as users create them."""
 
 import uuid
 from typing import Any
@@ -13,26 +13,26 @@ QUICK = RetryPolicy(attempts=4, base_seconds=0.0, max_seconds=0.0)
 PART_BYTES = 5 * 1024 * 1024
 
 
-def place_at(url: str, secret: str = SECRET) -> S3Address:
-    """The place of a server, with its keys; the bucket is the store's."""
+def make_place(url: str, secret: str = SECRET) -> S3Address:
+    """Return the location of a server with its keys; the store adds the bucket."""
     return S3Address(bucket="", endpoint_url=url, region="us-east-1", access_key_id=KEY_ID, secret_access_key=secret)
 
 
 def new_client(url: str, *, read_seconds: float = 20.0, secret: str = SECRET) -> Any:
-    """A client of the server at `url`, with the project's own configuration."""
+    """Return a client of the server at `url`, with the project's own configuration."""
     config = build_s3_client_config(connect_seconds=5, read_seconds=read_seconds)
-    return create_s3_client(place_at(url, secret), config)
+    return create_s3_client(make_place(url, secret), config)
 
 
 def new_bucket(url: str) -> str:
-    """The name of a new, empty bucket."""
+    """Create an empty bucket and return its name."""
     name = f"bucket-{uuid.uuid4().hex[:12]}"
     new_client(url).create_bucket(Bucket=name)
     return name
 
 
 def new_store(url: str, bucket: str, prefix: str = "", *, read_seconds: float = 20.0, **settings: Any) -> S3Store:
-    """A store with parts of 5 MiB and retries without waits."""
+    """Return a store with parts of 5 MiB and retries without delays."""
     return S3Store(
         new_client(url, read_seconds=read_seconds),
         bucket,

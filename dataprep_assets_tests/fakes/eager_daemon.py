@@ -1,8 +1,9 @@
-"""The daemon of a deployment that looks after backfills, runs that ended and the queue every two seconds.
+"""Make the daemon of a deployment check backfills, finished runs and the queue every two seconds.
 
-Dagster has no key for the 30 of backfills, and the project's own instance leaves it the 120 of runs that ended, whose
-slots are free only then. A copy of this module is the `sitecustomize` of the daemon's process: see `eager`. It changes
-no decision of Dagster's, only when it looks, so a test of a backfill or of a kill is over minutes earlier.
+Dagster has no setting for its 30 seconds between checks of backfills, and the project's own instance keeps its 120
+seconds for finished runs, whose slots are free only then. A copy of this module is the `sitecustomize` of the daemon's
+process: see `eager`. It changes no decision of Dagster, only the times at which it checks, so that tests of backfills
+and kills end minutes earlier.
 """
 
 import os
@@ -15,8 +16,8 @@ from typing import Any
 SECONDS = 2
 
 
-def eager(folder: Path) -> dict[str, str]:
-    """The variable of an environment in which a daemon is eager; the folder gets what it names."""
+def make_eager_environment(folder: Path) -> dict[str, str]:
+    """Return the environment variable that makes a daemon check more often; the folder gets the files it names."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(__file__, folder / "sitecustomize.py")
     return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))}

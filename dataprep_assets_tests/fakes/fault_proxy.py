@@ -1,7 +1,7 @@
-"""A proxy on loopback before an S3 server, which does to requests what networks and stores do.
+"""A proxy on loopback in front of an S3 server that injects faults of networks and stores.
 
-It forwards bytes as they are, so signatures stay valid. `faults` is a list of rules: the first that fits a request is
-spent on it (`times`) and applied. What passed is recorded in `seen`.
+It forwards bytes unchanged, so signatures stay valid. `faults` is a list of rules: the first rule that matches a
+request is applied and used up (`times`). `seen` records the requests.
 """
 
 import hashlib
@@ -21,16 +21,16 @@ from urllib.parse import parse_qs, urlsplit
 
 Kind = Literal[
     "reset",  # a TCP reset instead of an answer; nothing is forwarded
-    "lost_answer",  # the request is carried out, its answer is not given
-    "stall",  # no answer and no end
+    "lost_answer",  # the request is carried out, but not answered
+    "stall",  # no answer and no end of the connection
     "cut_request",  # the server gets half of the body
     "truncate",  # the client gets half of the answer's body
-    "flip",  # one byte of the body is another: of the request's where there is one, else of the answer's
+    "flip",  # one byte of the body is changed: of the request's body if it has one, else of the answer's
     "503",
     "429",
     "400-timeout",  # RequestTimeout
     "403",
-    "drop",  # acknowledged with the right ETag, and never given to the server
+    "drop",  # acknowledged with the right ETag, but never forwarded to the server
 ]
 
 _HOP = {"transfer-encoding", "connection", "content-length", "date", "server", "keep-alive"}
@@ -45,7 +45,7 @@ _CODES = {
 
 @dataclass
 class Fault:
-    """Does `kind` to the next `times` requests of `operation`, after letting `skip` of them pass."""
+    """A fault of a `kind` for the next `times` requests of an `operation`, after `skip` of them pass unchanged."""
 
     kind: Kind
     operation: str
@@ -56,7 +56,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Seen:
-    """One request: `sent` counts the bytes of its body that the server was given."""
+    """A recorded request: `sent` counts the bytes of its body that were forwarded to the server."""
 
     operation: str
     path: str
@@ -64,8 +64,8 @@ class Seen:
     headers: dict[str, str] = field(hash=False)
 
 
-def operation_of(method: str, target: str, headers: dict[str, str]) -> str:
-    """The S3 operation of a request: `put`, `get`, `head`, `list`, `copy`, `part`, `part_copy`, `create`, …"""
+def find_operation(method: str, target: str, headers: dict[str, str]) -> str:
+    """Return the S3 operation of a request: `put`, `get`, `head`, `list`, `copy`, `part`, `part_copy`, `create`, …"""
     query = parse_qs(urlsplit(target).query, keep_blank_values=True)
     copied = any(name.lower() == "x-amz-copy-source" for name in headers)
     if method == "PUT":
@@ -85,10 +85,10 @@ def operation_of(method: str, target: str, headers: dict[str, str]) -> str:
 
 
 class FaultProxy:
-    """See the module.
+    """A proxy that injects faults, described in the module.
 
-    `before` sees (operation, target) of a request before it is forwarded, and may give the answer (status, code).
-    `one_put_at_a_time` makes conditional writes atomic before servers that look first and write later (Swift, moto).
+    `before` receives (operation, target) of a request before it is forwarded, and may return the answer (status, code).
+    `one_put_at_a_time` makes conditional writes atomic for servers that check first and write later (Swift, moto).
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class FaultProxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # An answer in two packets waits 40 ms for the delayed acknowledgement of its first.
+            # An answer in two packets would wait 40 ms for the delayed acknowledgement of the first packet.
             disable_nagle_algorithm = True
             wbufsize = 256 * 1024
 
@@ -125,7 +125,7 @@ class FaultProxy:
 
             def handle_expect_100(self) -> bool:
                 told = super().handle_expect_100()
-                # Unflushed, the client would wait a second for it.
+                # Without the flush, the client would wait a second for it.
                 self.wfile.flush()
                 return told
 
@@ -137,7 +137,7 @@ class FaultProxy:
             request_queue_size = 128
 
             def handle_error(self, request: Any, client_address: Any) -> None:
-                # Clients that give up are what this server is for.
+                # Clients that give up are expected here.
                 pass
 
         self._server = Server(("127.0.0.1", 0), Handler)
@@ -151,15 +151,15 @@ class FaultProxy:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL on which the proxy listens."""
         return f"{self._scheme}://127.0.0.1:{self._server.server_port}"
 
     def count(self, operation: str) -> int:
-        """How many requests of this operation were seen."""
+        """Return the number of recorded requests of this operation."""
         return sum(seen.operation == operation for seen in self.seen)
 
     def sent(self, operation: str) -> int:
-        """The bytes of bodies of this operation that were given to the server."""
+        """Return the number of bytes in bodies of this operation that were forwarded to the server."""
         return sum(seen.sent for seen in self.seen if seen.operation == operation)
 
     def __enter__(self) -> "FaultProxy":
@@ -176,9 +176,9 @@ class FaultProxy:
 
     def _serve(self, request: BaseHTTPRequestHandler) -> None:
         headers = dict(request.headers.items())
-        operation = operation_of(request.command, request.path, headers)
+        operation = find_operation(request.command, request.path, headers)
         if "Transfer-Encoding" in request.headers:
-            # Trailers: R2 and older stores refuse them too.
+            # Refuse trailers, as R2 and older stores do.
             self._record(operation, request, 0, headers)
             self._refuse(request, 501, "NotImplemented")
             request.close_connection = True
@@ -238,7 +238,7 @@ class FaultProxy:
         try:
             connection.putrequest(request.command, request.path, skip_host=True, skip_accept_encoding=True)
             for name, value in headers.items():
-                # The client was told to go on already.
+                # The client was already told to continue.
                 if name.lower() not in ("expect", "connection"):
                     connection.putheader(name, value)
             connection.endheaders()
@@ -302,7 +302,7 @@ class FaultProxy:
         return request.rfile.read(int(request.headers.get("Content-Length", "0")))
 
     def _refuse(self, request: BaseHTTPRequestHandler, status: int, code: str, retry_after: str | None = None) -> None:
-        # Real stores name the key id in some messages; nothing of this may reach a reader.
+        # Real stores name the key id in some messages, and a test verifies that no reader sees it.
         body = f"<Error><Code>{code}</Code><Message>AKIA-SAID-BY-THE-STORE may not</Message></Error>".encode()
         request.send_response(status)
         request.send_header("Content-Type", "application/xml")
@@ -327,11 +327,12 @@ def _reset(request: BaseHTTPRequestHandler) -> None:
     request.close_connection = True
 
 
-def strict_parts(client: Any, bucket: str) -> Callable[[str, str], tuple[int, str] | None]:
-    """R2's rule, for `before`: all parts but the last are equal, at least 5 MiB, and the last is no longer.
+def require_equal_parts(client: Any, bucket: str) -> Callable[[str, str], tuple[int, str] | None]:
+    """Return R2's rule for `before`: all parts except the last have the same size, at least 5 MiB, and the last is not
+    larger.
 
-    Cloudflare's documentation, "Multipart upload, limitations"; refused on CompleteMultipartUpload as InvalidPart or
-    EntityTooSmall. `client` lists the parts that the server really has.
+    Source: Cloudflare's documentation, "Multipart upload, limitations". A violation is refused on
+    CompleteMultipartUpload as InvalidPart or EntityTooSmall. `client` lists the parts that the server has.
     """
 
     def before(operation: str, target: str) -> tuple[int, str] | None:

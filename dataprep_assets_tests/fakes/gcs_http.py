@@ -1,4 +1,4 @@
-"""Owns how the local Google Cloud Storage reads requests and sends answers, with the faults that are due."""
+"""The HTTP layer of the local Google Cloud Storage: it reads requests, sends answers, and applies the due faults."""
 
 import json
 import socket
@@ -16,7 +16,7 @@ _BLOCK = 64 * 1024
 
 @dataclass(kw_only=True)
 class Answer:
-    """Status, body and headers."""
+    """The status, body and headers of an answer."""
 
     status: int
     body: bytes = b""
@@ -24,10 +24,10 @@ class Answer:
 
 
 class Listener(ThreadingHTTPServer):
-    """The socket; `handler` answers each connection on a thread of its own."""
+    """The listening socket; `handler` answers each connection in its own thread."""
 
     daemon_threads = True
-    # The default backlog of 5 resets connections of its own when many workers arrive at once.
+    # With the default backlog of 5, connections are reset when many workers connect at once.
     request_queue_size = 128
 
     def __init__(self, gcs: GcsState, handler: type["Transport"]) -> None:
@@ -35,23 +35,23 @@ class Listener(ThreadingHTTPServer):
         self.gcs = gcs
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        # Here and not by the connection's thread, which may begin much later.
+        # Done here and not by the connection's thread, which may start much later.
         self.gcs.connections.add(client_address)
         super().process_request(request, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Silence: clients that are killed on purpose drop their connections."""
+        """Log nothing, because clients that are killed on purpose drop their connections."""
 
 
 class Transport(BaseHTTPRequestHandler):
-    """One connection: requests in, answers out. Subclasses say what is asked for and what the answer is."""
+    """A connection that reads requests and writes answers. Subclasses parse the request and create the answer."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: Listener
 
     def log_message(self, format: str, *args: object) -> None:
-        """Silence; GcsServer.log is the log."""
+        """Log nothing, because GcsServer.log is the log."""
 
     def do_GET(self) -> None:
         self._serve()
@@ -107,11 +107,11 @@ class Transport(BaseHTTPRequestHandler):
         self._send(answer, kind)
 
     def _operation(self) -> tuple[str, str]:
-        """What is asked for, and of which object."""
+        """Return the requested operation and the name of its object."""
         raise NotImplementedError
 
     def _try(self, operation: str) -> Answer:
-        """The answer to a request, or to its refusal."""
+        """Return the answer to a request, or its refusal."""
         raise NotImplementedError
 
     def demand_digests(self, data: bytes, declared: dict[str, str | None]) -> None:
@@ -129,7 +129,7 @@ class Transport(BaseHTTPRequestHandler):
                 raise RefusalError(400, "invalid", message)
 
     def _read_body(self) -> bytes | None:
-        """The whole body; None when it was interrupted."""
+        """Return the whole body; None if it was interrupted."""
         body = bytearray()
         if self.headers.get("Transfer-Encoding") == "chunked":
             while length := int(self.rfile.readline().split(b";")[0], 16):
@@ -148,7 +148,7 @@ class Transport(BaseHTTPRequestHandler):
                 return None
             block = self.rfile.read(min(_BLOCK, left))
             if not block:
-                # The client is gone: what it sent is no request.
+                # The client has disconnected, so the received bytes are not a request.
                 raise ConnectionError("the request's body ended early")
             body += block
             left -= len(block)
@@ -191,7 +191,7 @@ class Transport(BaseHTTPRequestHandler):
                 time.sleep(self.gcs.seconds_per_block)
 
     def _reset(self) -> None:
-        # Linger of zero seconds: the close sends RST instead of FIN.
+        # With a linger of zero seconds, close sends RST instead of FIN.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
 

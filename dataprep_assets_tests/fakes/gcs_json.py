@@ -1,4 +1,4 @@
-"""Owns the JSON API of the local Google Cloud Storage."""
+"""The JSON API of the local Google Cloud Storage."""
 
 import base64
 import json
@@ -16,9 +16,9 @@ from dataprep_assets_tests.fakes.gcs_state import (
     Session,
     Stored,
     demand_preconditions,
-    now,
+    format_now,
 )
-from dataprep_assets_tests.fakes.ranges import requested_range
+from dataprep_assets_tests.fakes.ranges import parse_range
 
 _CHUNK = 256 * 1024
 _OBJECT = re.compile(r"(?:/download)?/storage/v1/b/([^/]+)/o/([^/]+)")
@@ -26,10 +26,10 @@ _COPY = re.compile(r"/storage/v1/b/([^/]+)/o/([^/]+)/(?:rewriteTo|copyTo)/b/([^/
 
 
 class JsonApi(Transport):
-    """Requests of the JSON API."""
+    """Handlers for the requests of the JSON API."""
 
     def _operation(self) -> tuple[str, str]:
-        """What is asked for, and of which object."""
+        """Return the requested operation and the name of its object."""
         if re.fullmatch(r"/storage/v1/b/[^/]+", self.where):
             return "bucket", ""
         if re.fullmatch(r"/storage/v1/b/[^/]+/o", self.where):
@@ -105,7 +105,7 @@ class JsonApi(Transport):
             "X-Goog-Stored-Content-Length": str(size),
             "X-Goog-Hash": f"crc32c={stored.crc32c}" + (f",md5={stored.md5}" if stored.has_md5 else ""),
         }
-        span = requested_range(self.headers, size)
+        span = parse_range(self.headers, size)
         if span is None:
             return Answer(status=200, body=stored.data, headers=headers)
         start, stop = span
@@ -243,7 +243,7 @@ class JsonApi(Transport):
                 metadata={name: value for name, value in metadata.items() if value is not None},
                 content_type=about.get("contentType") or stored.content_type,
                 metageneration=stored.metageneration + 1,
-                updated=now(),
+                updated=format_now(),
             )
             self.gcs.objects[stored.name] = stored
         return self._json(self._resource(stored))
@@ -261,7 +261,7 @@ class JsonApi(Transport):
         return self._json(self._resource(stored))
 
     def _found(self) -> Stored:
-        """The object of the URL, if it is there and the preconditions hold."""
+        """Return the object of the URL; refuse if it is missing or a precondition fails."""
         found = _OBJECT.fullmatch(self.where)
         assert found is not None
         self._demand_bucket(unquote(found[1]))
@@ -278,7 +278,7 @@ class JsonApi(Transport):
             raise RefusalError(404, "notFound", "The specified bucket does not exist.")
 
     def _multipart(self) -> tuple[dict[str, Any], bytes]:
-        """The two parts of a multipart/related body."""
+        """Return the two parts of a multipart/related body."""
         boundary = (
             BytesParser().parsebytes(f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()).get_boundary()
         )
@@ -316,7 +316,7 @@ class JsonApi(Transport):
 
 
 def _select(value: Any, fields: str) -> Any:
-    """The partial answer that `fields` asks for: `a,b/c,d(e,f)`."""
+    """Return the partial answer that `fields` selects: `a,b/c,d(e,f)`."""
     if isinstance(value, list):
         return [_select(item, fields) for item in value]
     chosen: dict[str, Any] = {}

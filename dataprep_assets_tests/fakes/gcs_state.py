@@ -1,4 +1,4 @@
-"""Owns what the local Google Cloud Storage holds: objects, uploads under way, programmed faults and a log."""
+"""The state of the local Google Cloud Storage: objects, active uploads, programmed faults and a log."""
 
 import base64
 import hashlib
@@ -13,22 +13,22 @@ import google_crc32c
 
 from dataprep_assets_tests.fakes.programmed import Fault, Programmed
 
-# status    answer with `status` and, if set, Retry-After; nothing is done
-# reset     a TCP reset as soon as the request was read; nothing is done
-# stall     silence as soon as the request was read; nothing is done
-# lost      it is done, then a TCP reset instead of the answer
-# cut       it is done, half of the answer's body, then a TCP reset
-# truncate  it is done, half of the answer's body under its full Content-Length, then an orderly close
-# short     it is done, half of the answer's body under a Content-Length that agrees with it
-# hang      it is done, half of the answer's body, then silence
-# flip      it is done, one byte in the middle of the answer's body is wrong
-# corrupt   one byte in the middle of the request's body is wrong on arrival
+# status    answer with `status` and, if set, Retry-After; do nothing
+# reset     reset the TCP connection after reading the request; do nothing
+# stall     stay silent after reading the request; do nothing
+# lost      execute the request, then reset the TCP connection instead of answering
+# cut       execute the request, send half of the answer's body, then reset the TCP connection
+# truncate  execute the request, send half of the body under its full Content-Length, then close in order
+# short     execute the request, send half of the body under a matching Content-Length
+# hang      execute the request, send half of the body, then stay silent
+# flip      execute the request, change one byte in the middle of the answer's body
+# corrupt   change one byte in the middle of the request's body on arrival
 Kind = Literal["status", "reset", "stall", "lost", "cut", "truncate", "short", "hang", "flip", "corrupt"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Logged:
-    """One request; ``operation`` as in :meth:`GcsServer.fail`, ``name`` an object's (or a listing's prefix)."""
+    """A logged request; ``operation`` as in :meth:`GcsServer.fail`, ``name`` of an object (or a listing's prefix)."""
 
     operation: str
     name: str
@@ -38,7 +38,7 @@ class Logged:
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """One object as it is kept."""
+    """A stored object."""
 
     name: str
     data: bytes
@@ -61,7 +61,7 @@ class Stored:
 
 @dataclass(kw_only=True)
 class Session:
-    """A resumable upload under way."""
+    """An active resumable upload."""
 
     about: dict[str, Any]
     query: dict[str, str]
@@ -70,7 +70,7 @@ class Session:
 
 @dataclass(kw_only=True)
 class Multipart:
-    """An XML multipart upload under way."""
+    """An active XML multipart upload."""
 
     name: str
     content_type: str
@@ -85,7 +85,7 @@ class RefusalError(Exception):
 
 
 class GcsState(Programmed[Kind, Logged]):
-    """One bucket, what was asked of it, and the faults to come; the arguments are those of `GcsServer`."""
+    """The state of one bucket with its log and its programmed faults; the arguments are those of `GcsServer`."""
 
     def __init__(
         self,
@@ -106,34 +106,35 @@ class GcsState(Programmed[Kind, Logged]):
         self.sessions: dict[str, Session] = {}
         self.multiparts: dict[str, Multipart] = {}
         self.rewrites: dict[str, int] = {}
-        # Which compositions (counted from 1) have a wrong byte in the middle.
+        # The compositions (counted from 1) that get a wrong byte in the middle.
         self.wrong_joins: set[int] = set()
         self.joins = 0
-        # What happens half-way through the next request bodies beyond 64 KiB: no more reading, or a TCP reset.
+        # The fault in the middle of the next request bodies over 64 KiB: stop reading, or a TCP reset.
         self.interruptions: list[Literal["deaf", "hangup"]] = []
-        # The clients' addresses on which requests may still come or be at work.
+        # The addresses of clients whose requests may still arrive or be active.
         self.connections: set[tuple[str, int]] = set()
         self._last = 0
 
     def fail(self, operation: str, kind: Kind, *, within: str = "", **how: Any) -> None:
-        """Let requests of an operation fail whose object's name has ``within``; ``how`` are the fields of `Fault`.
+        """Make requests of an operation fail if the object's name contains ``within``; ``how`` has the fields of
+        `Fault`.
 
         Operations: bucket, list, get, media, insert, resume, compose, rewrite, delete, patch, xml.
         """
         self.program(Fault(operation=operation, kind=kind, within=within, **how))
 
     def count(self, operation: str, within: str = "", since: int = 0) -> int:
-        """How many requests of an operation came, from log entry ``since`` on."""
+        """Return the number of requests of an operation, from log entry ``since`` on."""
         return len(self.asked(lambda entry: entry.operation == operation and within in entry.name, since))
 
     def store(self, name: str, data: bytes, query: Mapping[str, str] | None = None, **about: Any) -> Stored:
-        """Make a new generation of an object, if the preconditions in ``query`` hold."""
+        """Create a new generation of an object if the preconditions in ``query`` are met."""
         if not 0 < len(name.encode()) <= 1024:
             raise RefusalError(400, "invalid", "Object names are 1 to 1024 bytes of UTF-8")
         with self.lock:
             demand_preconditions(self.objects.get(name), query or {})
             self._last = max(self._last + 1, time.time_ns() // 1000)
-            stored = Stored(name=name, data=data, generation=self._last, updated=now(), **about)
+            stored = Stored(name=name, data=data, generation=self._last, updated=format_now(), **about)
             self.objects[name] = stored
             return stored
 
@@ -147,8 +148,8 @@ def demand_preconditions(stored: Stored | None, query: Mapping[str, str]) -> Non
             raise RefusalError(304, "notModified", "Not Modified")
 
 
-def now() -> str:
-    """The time as the service writes it; its client reads no offset but Z."""
+def format_now() -> str:
+    """Return the time in the service's format; its client accepts no offset except Z."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

@@ -1,4 +1,4 @@
-"""Owns the XML multipart uploads of the local Google Cloud Storage."""
+"""The XML multipart uploads of the local Google Cloud Storage."""
 
 import hashlib
 import secrets
@@ -18,7 +18,7 @@ _XMLNS = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 
 class XmlApi(Transport):
-    """Requests of XML multipart uploads."""
+    """Handlers for the requests of XML multipart uploads."""
 
     def _do_xml(self) -> Answer:
         bucket, _, name = self.where.removeprefix("/").partition("/")

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from dataprep_assets_tests.fakes.programmed import Fault, Programmed
-from dataprep_assets_tests.fakes.ranges import requested_range
+from dataprep_assets_tests.fakes.ranges import parse_range
 
 # status    answer with `status` and, if set, Retry-After
 # reset     half of the body, then a TCP reset
@@ -41,7 +41,9 @@ _CHUNK = 64 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Logged:
-    """One request: ``name`` is a file's path in the repository, or ``revision`` or ``tree``; ``span`` is half-open."""
+    """A logged request: ``name`` is a file's path in the repository, or ``revision`` or ``tree``; ``span`` is
+    half-open.
+    """
 
     method: str
     name: str
@@ -116,11 +118,11 @@ class HubServer(Programmed[Kind, Logged]):
 
     @property
     def commit(self) -> str:
-        """What the branch names now."""
+        """The commit to which the branch points."""
         return self.branches[self.branch]
 
     def move_branch(self, tree: Mapping[str, bytes]) -> str:
-        """Commit ``tree`` and let the branch name it; the commits before stay readable by their hash."""
+        """Commit ``tree`` and move the branch to it; earlier commits stay readable by their hash."""
         blobs = {path: self._blob(content) for path, content in tree.items()}
         listing = "".join(f"{path}\0{blobs[path].etag}\n" for path in sorted(blobs))
         commit = hashlib.sha1(listing.encode()).hexdigest()
@@ -129,16 +131,16 @@ class HubServer(Programmed[Kind, Logged]):
         return commit
 
     def fail(self, name: str, kind: Kind, *, method: str = "GET", **how: Any) -> None:
-        """Let requests for ``name`` (a path, ``revision`` or ``tree``) fail; ``how`` are the fields of `Fault`."""
+        """Make requests for ``name`` (a path, ``revision`` or ``tree``) fail; ``how`` has the fields of `Fault`."""
         self.program(Fault(operation=method, kind=kind, within=name, whole=True, **how))
 
     def spans(self, name: str, since: int = 0) -> list[tuple[int, int]]:
-        """The byte ranges asked for in GETs of ``name``, from log entry ``since`` on."""
+        """Return the requested byte ranges in GETs of ``name``, from log entry ``since`` on."""
         asked = self.asked(lambda entry: entry.name == name, since)
         return [entry.span for entry in asked if entry.span is not None]
 
     def count(self, name: str, method: str = "GET", since: int = 0) -> int:
-        """How many requests for ``name`` came, from log entry ``since`` on."""
+        """Return the number of requests for ``name``, from log entry ``since`` on."""
         return len(self.asked(lambda entry: entry.name == name and entry.method == method, since))
 
     def _blob(self, content: bytes) -> _Blob:
@@ -151,7 +153,7 @@ class HubServer(Programmed[Kind, Logged]):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    # The default backlog of 5 resets connections of its own when many workers arrive at once.
+    # With the default backlog of 5, connections are reset when many workers connect at once.
     request_queue_size = 128
 
     def __init__(self, hub: HubServer, *, storage: bool) -> None:
@@ -160,7 +162,7 @@ class _Server(ThreadingHTTPServer):
         self.storage = storage
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Silence: clients that are killed on purpose drop their connections."""
+        """Log nothing, because clients that are killed on purpose drop their connections."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -169,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def log_message(self, format: str, *args: object) -> None:
-        """Silence; HubServer.log is the log."""
+        """Log nothing, because HubServer.log is the log."""
 
     def do_HEAD(self) -> None:
         self._route()
@@ -182,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         path = unquote(url.path)
         api = f"/api/{hub.repo_type}s/{hub.repo_id}/"
-        # the hub's addresses of a model's files begin with its name
+        # the hub's URLs of a model's files begin with the model's name
         resolve = f"{'/datasets' if hub.repo_type == 'dataset' else ''}/{hub.repo_id}/resolve/"
         if self.server.storage and path.startswith("/storage/"):
             _, _, commit, name = path.split("/", 3)
@@ -255,7 +257,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.kind in ("status", "expired"):
             self._refuse_for(fault, name)
             return
-        span = requested_range(self.headers, len(blob.content))
+        span = parse_range(self.headers, len(blob.content))
         start, end = span or (0, len(blob.content))
         body = blob.content[start:end]
         headers = {**_object_headers(commit, blob), "Accept-Ranges": "bytes"}
@@ -266,7 +268,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, headers, body, fault.kind if fault is not None else None)
 
     def _struck(self, name: str) -> bool:
-        """Whether a fault answered an API request."""
+        """Return whether a fault answered an API request."""
         fault = self.server.hub.strike(self.command, name)
         if fault is None:
             return False
@@ -283,7 +285,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault.kind == "expired":
             self._refuse(name, 403, {})
         else:
-            # A wish that starts with a quote is in the hub's own form, '"api";r=0;t=55'.
+            # A value that starts with a quote is in the hub's own form, '"api";r=0;t=55'.
             header = "RateLimit" if (fault.retry_after or "").startswith('"') else "Retry-After"
             self._refuse(name, fault.status, {header: fault.retry_after} if fault.retry_after else {})
 
@@ -335,7 +337,7 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(pause)
 
     def _reset(self) -> None:
-        # Linger of zero seconds: the close sends RST instead of FIN.
+        # With a linger of zero seconds, close sends RST instead of FIN.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
 
@@ -348,7 +350,7 @@ def _object_headers(commit: str, blob: _Blob) -> dict[str, str]:
 
 
 def _entries(blobs: Mapping[str, _Blob]) -> list[dict[str, object]]:
-    """The tree endpoint's entries, folders included, in path order."""
+    """Return the tree endpoint's entries, including folders, in path order."""
     folders = {
         "/".join(parts[:depth]) for path in blobs for parts in [path.split("/")] for depth in range(1, len(parts))
     }
@@ -359,7 +361,7 @@ def _entries(blobs: Mapping[str, _Blob]) -> list[dict[str, object]]:
     for path, blob in blobs.items():
         entry: dict[str, object] = {"type": "file", "oid": blob.git_sha1, "size": len(blob.content), "path": path}
         if blob.sha256 is not None:
-            # The oid of an LFS file is that of its pointer, which nobody downloads.
+            # The oid of an LFS file is that of its pointer, which no client downloads.
             pointer = f"version 1\noid sha256:{blob.sha256}\n".encode()
             entry["oid"] = hashlib.sha1(pointer).hexdigest()
             entry["lfs"] = {"oid": blob.sha256, "size": len(blob.content), "pointerSize": len(pointer)}

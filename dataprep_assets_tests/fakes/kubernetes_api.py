@@ -1,4 +1,4 @@
-"""A Kubernetes API on the loopback that knows Jobs alone: it keeps what is posted and has somebody run it."""
+"""A Kubernetes API on the loopback interface that supports only Jobs: it stores posted Jobs and starts their pods."""
 
 import json
 import threading
@@ -12,15 +12,15 @@ JOBS = "/apis/batch/v1/namespaces/dagster/jobs"
 
 
 class Process(Protocol):
-    """What a pod's command became."""
+    """The process of a pod's command."""
 
     def poll(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Return the exit code; None while the process runs."""
 
 
 @dataclass
 class KubernetesApi:
-    """The Jobs that were posted, by name, and the process of each; a Job of one pod that is never made again."""
+    """The posted Jobs, by name, and the process of each. A Job has one pod, which is never restarted."""
 
     start: Callable[[dict[str, Any]], Process]
     url: str = ""
@@ -28,14 +28,14 @@ class KubernetesApi:
     processes: dict[str, Process] = field(default_factory=dict)
 
     def take(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """A Job is posted; as the API answers."""
+        """Accept a posted Job, and return the API's answer."""
         name = manifest["metadata"]["name"]
         self.jobs[name] = manifest
         self.processes[name] = self.start(manifest)
         return self.answer(name)
 
     def answer(self, name: str) -> dict[str, Any]:
-        """A Job with its status."""
+        """Return a Job with its status."""
         ended = self.processes[name].poll()
         status = {"active": 1} if ended is None else {"failed": 1} if ended else {"succeeded": 1}
         return self.jobs[name] | {"status": status}
@@ -43,7 +43,7 @@ class KubernetesApi:
 
 @contextmanager
 def kubernetes_api(start: Callable[[dict[str, Any]], Process]) -> Iterator[KubernetesApi]:
-    """The API; `start` runs the pod of a Job that is posted."""
+    """Run the API; `start` runs the pod of a posted Job."""
     made = KubernetesApi(start)
 
     class Handler(BaseHTTPRequestHandler):
@@ -59,7 +59,7 @@ def kubernetes_api(start: Callable[[dict[str, Any]], Process]) -> Iterator[Kuber
             if name in made.jobs:
                 self._tell(200, made.answer(name))
             elif path.startswith("/api/v1/namespaces/dagster/"):
-                # pods of a lost node are gone, and their events too
+                # the pods of a lost node are removed with their events
                 self._tell(200, {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": []})
             else:
                 self._tell(404, {"kind": "Status"})

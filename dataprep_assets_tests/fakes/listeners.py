@@ -1,4 +1,4 @@
-"""Who is told of failures: a webhook and a mail server on the loopback that keep what they get."""
+"""Receivers of failure messages: a webhook and a mail server on the loopback interface that store what they receive."""
 
 import json
 import socketserver
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass
 class Webhook:
-    """What was posted, and how the next requests are answered; `slow` seconds pass before each answer."""
+    """The received posts, and the answers to the next requests; each answer is delayed by `slow` seconds."""
 
     url: str = ""
     status: int = 204
@@ -22,8 +22,8 @@ class Webhook:
 
 
 @contextmanager
-def webhook() -> Iterator[Webhook]:
-    """A webhook."""
+def run_webhook() -> Iterator[Webhook]:
+    """Run a webhook and yield it."""
     made = Webhook()
 
     class Handler(BaseHTTPRequestHandler):
@@ -46,7 +46,7 @@ def webhook() -> Iterator[Webhook]:
 
 @dataclass
 class MailServer:
-    """The mails that came, each with its headers; `refuse` is the answer to RCPT TO, where there is one."""
+    """The received mails, each with its headers; `refuse` is the answer to RCPT TO, if set."""
 
     port: int = 0
     refuse: str = ""
@@ -54,8 +54,8 @@ class MailServer:
 
 
 @contextmanager
-def mail_server() -> Iterator[MailServer]:
-    """A server that speaks the part of SMTP that a client needs to send a mail (RFC 5321), without TLS."""
+def run_mail_server() -> Iterator[MailServer]:
+    """Run a server with the part of SMTP that a client needs to send a mail (RFC 5321), without TLS."""
     made = MailServer()
 
     class Handler(socketserver.StreamRequestHandler):

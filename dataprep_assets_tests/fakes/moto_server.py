@@ -1,4 +1,6 @@
-"""moto as a process of its own: an S3 server that checks neither digests nor credentials, for what Swift lacks."""
+"""Run moto in its own process: an S3 server that verifies neither digests nor credentials, for features that Swift
+lacks.
+"""
 
 import os
 import subprocess
@@ -11,7 +13,7 @@ from urllib.request import urlopen
 
 from dataprep_assets_tests.servers import end, free_port
 
-# Moto would list its own hundreds of folders for each request, and log it in color: a fifth of what it costs.
+# Otherwise moto would list its own hundreds of folders and write a colored log line per request, a fifth of its time.
 _PROGRAM = """
 from moto import backends, server
 modules = tuple(backends.list_of_moto_modules())
@@ -22,8 +24,8 @@ server.main()
 
 
 @contextmanager
-def moto_server() -> Iterator[str]:
-    """The URL of a running moto server."""
+def run_moto_server() -> Iterator[str]:
+    """Run a moto server and yield its URL."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(

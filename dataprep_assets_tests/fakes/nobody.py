@@ -1,4 +1,4 @@
-"""Owns the address at which nobody listens."""
+"""An address at which no server listens."""
 
 import socket
 from collections.abc import Iterator
@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def nobody_there() -> Iterator[str]:
-    """A URL that refuses connections, for as long as the block lasts.
+def refused_url() -> Iterator[str]:
+    """Yield a URL that refuses connections until the end of the block.
 
-    The port is bound and not listened on: one that is only free may be taken by another server meanwhile.
+    The port is bound without listening, because another server could take a free port in the meantime.
     """
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))

@@ -1,6 +1,7 @@
-"""Processes with a folder of their own, as a machine has its disk: empty at first, and gone with the last of them.
+"""Run processes with a folder of their own, like a machine's disk: empty at first, and deleted with the last process.
 
-Others do not see into it, but for `/proc/<pid>/root`. Linux' mount namespaces: root alone may make them.
+Other processes cannot see its contents, except by `/proc/<pid>/root`. It uses Linux' mount namespaces, which only root
+may create.
 """
 
 import shlex
@@ -12,20 +13,20 @@ from pathlib import Path
 import pytest
 
 
-def with_own(folder: Path, command: Sequence[str]) -> list[str]:
-    """The command, for which the folder is its own; so it is for what it starts."""
+def wrap_command(folder: Path, command: Sequence[str]) -> list[str]:
+    """Return the command that runs with its own folder; its child processes share that folder."""
     mounted = f'mount -t tmpfs tmpfs {shlex.quote(str(folder))} && exec "$@"'
     return ["unshare", "--mount", "--propagation", "private", "sh", "-c", mounted, "sh", *command]
 
 
 def require_own_disks(folder: Path) -> None:
-    """Skip the test where this machine cannot."""
+    """Skip the test if this machine does not support it."""
     with suppress(OSError):
-        if subprocess.run(with_own(folder, ["true"]), check=False, capture_output=True).returncode == 0:
+        if subprocess.run(wrap_command(folder, ["true"]), check=False, capture_output=True).returncode == 0:
             return
     pytest.skip("no nodes with disks of their own: nobody may mount here (`unshare --mount`)")
 
 
-def seen_by(pid: int, folder: Path) -> Path:
-    """The folder as a process sees it."""
+def find_own_folder(pid: int, folder: Path) -> Path:
+    """Return the folder as a process sees it."""
     return Path(f"/proc/{pid}/root{folder}")

@@ -1,4 +1,4 @@
-"""Places on real servers of this machine, one of each kind, opened as users open them."""
+"""Storage locations on real servers of this machine, one of each kind, opened as users open them."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ KINDS = ("folder", "moto", "swift", "gcs")
 
 
 class Places:
-    """Asks for each server when a place on it is first asked for."""
+    """Locations on servers, each of which is started when a location on it is first requested."""
 
     def __init__(
         self, folder: Path, s3: Callable[[str], str], stack: ExitStack, environment: pytest.MonkeyPatch
@@ -25,7 +25,7 @@ class Places:
         self._gcs: str | None = None
 
     def new(self, kind: str, prefix: str = "some/prefix") -> StoreAddress:
-        """An empty place of this kind."""
+        """Create an empty location of this kind."""
         if kind == "folder":
             return LocalAddress(root=self._folder / "folders" / uuid.uuid4().hex)
         if kind == "gcs":
@@ -49,12 +49,12 @@ class Places:
 
 
 @contextmanager
-def places(folder: Path, s3: Callable[[str], str]) -> Iterator[Places]:
-    """Places in a folder, on a fake Google Cloud Storage that lives as long as this is open, and on S3 servers.
+def open_places(folder: Path, s3: Callable[[str], str]) -> Iterator[Places]:
+    """Yield locations in a folder, on S3 servers, and on a fake Google Cloud Storage that ends with the block.
 
     Args:
-        folder: For those of the kind `folder`.
-        s3: The URL of the S3 server of a kind, `moto` or `swift`.
+        folder: The parent of locations of the kind `folder`.
+        s3: Returns the URL of the S3 server of a kind, `moto` or `swift`.
     """
     with ExitStack() as stack, pytest.MonkeyPatch.context() as environment:
         yield Places(folder, s3, stack, environment)

@@ -1,4 +1,4 @@
-"""What every programmed server has: a log of its requests, and the faults to come."""
+"""The common part of all programmed servers: a log of their requests, and the faults to inject."""
 
 import threading
 from collections.abc import Callable
@@ -11,10 +11,10 @@ Entry = TypeVar("Entry")
 
 @dataclass(kw_only=True)
 class Fault(Generic[Kind]):
-    """What happens to the requests ``first`` to ``first + times - 1`` (counted from 1) that match.
+    """A fault for the matching requests ``first`` to ``first + times - 1`` (counted from 1).
 
-    Those of ``operation`` match whose name has ``within`` or, if it is ``whole``, is ``within``. ``times=None`` means
-    from then on; ``status`` and ``retry_after`` are answered by faults of the kind ``status``.
+    Requests of ``operation`` match if their name contains ``within`` or, with ``whole``, equals ``within``. With
+    ``times=None`` the fault never ends. Faults of the kind ``status`` answer with ``status`` and ``retry_after``.
     """
 
     operation: str
@@ -38,7 +38,7 @@ class Fault(Generic[Kind]):
 
 
 class Programmed(Generic[Kind, Entry]):
-    """The log and the faults of a server whose handlers share ``lock``; ``closing`` is set when it stops."""
+    """The log and the faults of a server whose handlers share ``lock``; ``closing`` is set when the server stops."""
 
     def __init__(self) -> None:
         self.log: list[Entry] = []
@@ -47,32 +47,34 @@ class Programmed(Generic[Kind, Entry]):
         self._faults: list[Fault[Kind]] = []
 
     def note(self, entry: Entry) -> None:
-        """Log a request."""
+        """Append a request to the log."""
         with self.lock:
             self.log.append(entry)
 
     def asked(self, matching: Callable[[Entry], bool], since: int = 0) -> list[Entry]:
-        """The matching requests, from log entry ``since`` on."""
+        """Return the matching requests, from log entry ``since`` on."""
         with self.lock:
             return [entry for entry in self.log[since:] if matching(entry)]
 
     def program(self, fault: Fault[Kind]) -> None:
-        """Let a fault strike."""
+        """Add a fault."""
         with self.lock:
             self._faults.append(fault)
 
     def heal(self) -> None:
-        """Forget every fault."""
+        """Remove every fault."""
         with self.lock:
             self._faults.clear()
 
     def unspent(self) -> list[Fault[Kind]]:
-        """The faults that have not struck as often as they should; a test that leaves some has tested nothing."""
+        """Return the faults that have not occurred as often as programmed; if some remain, a test has tested
+        nothing.
+        """
         with self.lock:
             return [fault for fault in self._faults if fault.struck < (fault.times or 1)]
 
     def strike(self, operation: str, name: str) -> Fault[Kind] | None:
-        """The first fault due for this request; every matching fault counts it."""
+        """Return the first due fault for this request, and count the request for every matching fault."""
         with self.lock:
             due = [fault for fault in self._faults if fault.strikes(operation, name)]
         return due[0] if due else None

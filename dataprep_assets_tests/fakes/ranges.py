@@ -1,13 +1,13 @@
-"""The Range header of a request, as the servers of the tests understand it."""
+"""Parse the Range header of a request as the test servers do."""
 
 import re
 from email.message import Message
 
 
-def requested_range(headers: Message, size: int) -> tuple[int, int] | None:
-    """The bytes `[start, stop)` of an object of `size` that are asked for; None: all of it.
+def parse_range(headers: Message, size: int) -> tuple[int, int] | None:
+    """Return the requested bytes `[start, stop)` of an object of `size` bytes; None means all.
 
-    `bytes=3-9`, `bytes=3-` and `bytes=-5` (the last five). `start` may lie beyond the object.
+    Supports `bytes=3-9`, `bytes=3-` and `bytes=-5` (the last five). `start` may be beyond the end of the object.
     """
     span = re.fullmatch(r"bytes=(\d*)-(\d*)", headers.get("Range", ""))
     if span is None or not (span[1] or span[2]):

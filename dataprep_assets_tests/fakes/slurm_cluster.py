@@ -1,4 +1,4 @@
-"""A real Slurm of one node on the loopback: munge, controller and slurmd, in a folder of their own."""
+"""A real Slurm with one node on the loopback interface: munge, controller and slurmd, in their own folder."""
 
 import os
 import shutil
@@ -54,14 +54,14 @@ class SlurmCluster:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, *command: str) -> None:
-        """Start a daemon; its output goes to a file of its name."""
+        """Start a daemon that writes its output to a file of its name."""
         with open(self.folder / f"{command[0]}.out", "ab") as log:
             self.processes.append(
                 subprocess.Popen(command, env={**os.environ, **self.variables}, stdout=log, stderr=log, cwd=self.folder)
             )
 
     def run(self, *command: str) -> str:
-        """Run one of Slurm's commands and return what it prints."""
+        """Run a Slurm command and return its output."""
         environment = {**os.environ, **self.variables}
         return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60).stdout
 
@@ -70,16 +70,16 @@ class SlurmCluster:
         return self.run("sbatch", "--parsable", *words).strip()
 
     def jobs(self) -> list[str]:
-        """Return the tasks that wait or run, with their states."""
+        """Return the waiting and running tasks, with their states."""
         return self.run("squeue", "--noheader", "--array", "--format=%i %T").splitlines()
 
     def states(self, job: str) -> dict[str, str]:
-        """Return index → state of an array's tasks, or that of a job under "N/A"."""
+        """Return index → state of an array's tasks, or the state of a single job under "N/A"."""
         lines = self.run("squeue", "--noheader", "--array", "--states=all", f"--jobs={job}", "--format=%K %T")
         return dict(line.split() for line in lines.splitlines())
 
     def wait(self, is_done: Callable[[], bool], seconds: float, what: str) -> None:
-        """Wait until `is_done`; RuntimeError with the daemons' last words when it takes too long."""
+        """Wait until `is_done`; raise RuntimeError with the daemons' last output after the limit."""
         deadline = time.monotonic() + seconds
         while not is_done():
             if time.monotonic() > deadline:
@@ -88,13 +88,13 @@ class SlurmCluster:
             time.sleep(0.1)
 
     def is_ready(self) -> bool:
-        """Whether the controller answers and the node is ready."""
+        """Return whether the controller answers and the node is ready."""
         with suppress(subprocess.SubprocessError):
             return self.run("sinfo", "--noheader", "--Node", "--format=%T").split() == ["idle"]
         return False
 
     def stop(self) -> None:
-        """End everything, jobs first."""
+        """End all jobs, then all daemons."""
         with suppress(subprocess.SubprocessError, RuntimeError):
             if self.jobs():
                 self.run("scancel", "--user=root")
@@ -104,13 +104,13 @@ class SlurmCluster:
 
 
 @contextmanager
-def slurm_cluster() -> Iterator[SlurmCluster]:
-    """A running cluster with two CPUs, whose commands this process finds; the test is skipped where Slurm is absent."""
+def run_slurm_cluster() -> Iterator[SlurmCluster]:
+    """Yield a running cluster with two CPUs, whose commands are on this process's PATH; skip the test without Slurm."""
     if missing := [name for name in ("slurmctld", "slurmd", "sbatch", "munged") if shutil.which(name) is None]:
         pytest.skip(f"no Slurm: {missing[0]} is not on PATH (Debian: slurmctld slurmd slurm-client munge)")
     if os.geteuid() != 0:
         pytest.skip("no Slurm: its daemons are started by root")
-    # a socket's path has 107 characters at most
+    # a socket's path has at most 107 characters
     with tempfile.TemporaryDirectory(prefix="dp-slurm-", ignore_cleanup_errors=True) as home:
         folder = Path(home)
         folder.chmod(0o755)

@@ -1,15 +1,16 @@
-"""A real S3 server for the tests: OpenStack Swift behind its s3api, four processes on loopback, in a folder of its own.
+"""A real S3 server for the tests: OpenStack Swift behind its s3api, four processes on loopback, in its own folder.
 
-Swift was written by others, checks signatures and digests, and lists, resumes and completes uploads by its own rules.
-Measured with swift 2.38: ready in about 3 s, 250 MB of memory. It needs user extended attributes on the file system.
+Swift is independent of this project, verifies signatures and digests, and lists, resumes and completes uploads by its
+own rules. Measured with swift 2.38: ready in about 3 s, 250 MB of memory. It needs user extended attributes on the file
+system.
 
-What it does: ListParts, ListMultipartUploads, UploadPartCopy with a range and `x-amz-copy-source-if-match`, parts of at
+Supported: ListParts, ListMultipartUploads, UploadPartCopy with a range and `x-amz-copy-source-if-match`, parts of at
 least 5 MiB, the MD5-of-MD5s ETag of multipart objects and their `partNumber`, Content-MD5 (BadDigest), signatures
-(SignatureDoesNotMatch, for an unknown key id too), `If-Match` on a GET, a second CompleteMultipartUpload.
+(SignatureDoesNotMatch, also for an unknown key id), `If-Match` on a GET, a second CompleteMultipartUpload.
 
-What it lacks: `If-Match` on a PUT (501 NotImplemented); `If-None-Match: *` is there and not atomic (of writers who race
-for a name several win); the next markers of ListMultipartUploads are empty; `Initiated` is rounded up to a second; any
-rule that parts must be equal.
+Not supported: `If-Match` on a PUT (501 NotImplemented); an atomic `If-None-Match: *` (several of the writers who race
+for a name win); next markers of ListMultipartUploads (they are empty); fractions of a second in `Initiated` (rounded
+up); a rule that parts must be equal.
 """
 
 import os
@@ -32,7 +33,7 @@ _MODULES = {"account": "account", "container": "container", "object": "obj", "pr
 _ROLES = tuple(_MODULES)
 _START_SECONDS = 180.0
 
-# The kernel ends it when the tests' process is killed: nothing else would.
+# Makes the kernel end the server when the tests' process is killed, because nothing else would.
 _PROGRAM = """
 import ctypes, signal
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
@@ -50,7 +51,7 @@ default = yes
 max_file_size = 5368709122
 """
 
-# Swift leaves an update of a listing that takes longer than `container_update_timeout` to a daemon, and none runs here.
+# Swift leaves a listing update that takes longer than `container_update_timeout` to a daemon, which does not run here.
 _DEFAULT = """
 [DEFAULT]
 bind_ip = 127.0.0.1
@@ -79,7 +80,7 @@ network_chunk_size = 1048576
 disk_chunk_size = 1048576
 """
 
-# Without memcached: S3 signatures need no token cache.
+# Without memcached, because S3 signatures need no token cache.
 _PROXY = """
 [pipeline:main]
 pipeline = catch_errors gatekeeper s3api tempauth bulk copy slo proxy-server
@@ -113,15 +114,15 @@ use = egg:swift#copy
 
 @dataclass(frozen=True)
 class SwiftServer:
-    """Where the server listens; `pids` are its processes."""
+    """The address of the server, and its processes in `pids`."""
 
     url: str
     pids: tuple[int, ...]
 
 
 @contextmanager
-def swift_server(folder: Path) -> Iterator[SwiftServer]:
-    """A running server whose devices, rings and logs are below `folder`."""
+def run_swift_server(folder: Path) -> Iterator[SwiftServer]:
+    """Yield a running server with its devices, rings and logs below `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     ports = dict(zip(_ROLES, free_ports(len(_ROLES)), strict=True))
     (folder / "devices" / "disk").mkdir(parents=True)
@@ -166,7 +167,7 @@ def _wait_until_it_answers(url: str, processes: list[subprocess.Popen[bytes]], f
             urlopen(url, timeout=5).close()
             return
         except URLError as error:
-            # Any answer will do: a storage server knows no /info.
+            # Any answer shows that it runs, because a storage server has no /info.
             if hasattr(error, "code"):
                 return
         except OSError:
@@ -177,7 +178,9 @@ def _wait_until_it_answers(url: str, processes: list[subprocess.Popen[bytes]], f
 
 
 def _build_rings(folder: Path, ports: dict[str, int]) -> None:
-    """One device, one replica, for each of the three kinds; in a process of its own, because Swift loads eventlet."""
+    """Build one device with one replica for each of the three kinds, in its own process, because Swift loads
+    eventlet.
+    """
     program = ["from swift.common.ring import RingBuilder"]
     for role in _ROLES[:3]:
         device = {

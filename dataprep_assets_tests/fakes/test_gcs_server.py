@@ -1,4 +1,4 @@
-"""The fake Google Cloud Storage is faithful: google-cloud-storage's own client finds there what it expects."""
+"""The fake Google Cloud Storage is faithful: google-cloud-storage's own client gets the expected answers."""
 
 import threading
 from collections.abc import Iterator
@@ -58,13 +58,13 @@ class TestTheFakeServesTheOfficialClient:
         with pytest.raises(PreconditionFailed):
             blob.upload_from_string(data, if_generation_match=0)
 
-    def test_a_resumable_upload_shows_nothing_before_its_end(self, bucket: Any, server: GcsServer) -> None:
+    def test_a_resumable_upload_is_invisible_before_its_end(self, bucket: Any, server: GcsServer) -> None:
         with bucket.blob("key").open("wb", chunk_size=256 * 1024) as stream:
             stream.write(content(600_000))
             assert server.objects == {}
         assert server.objects["key"].data == content(600_000)
 
-    def test_digests_that_do_not_match_are_refused(self, bucket: Any, server: GcsServer) -> None:
+    def test_mismatched_digests_are_refused(self, bucket: Any, server: GcsServer) -> None:
         for field in ("crc32c", "md5_hash"):
             blob = bucket.blob("key")
             setattr(blob, field, "AAAAAA==" if field == "crc32c" else "AAAAAAAAAAAAAAAAAAAAAA==")

@@ -1,4 +1,4 @@
-"""Imported before a process forks others that use buckets: it reads what botocore reads for its first client."""
+"""Read the files of botocore's first client. A process imports this module before it forks others that use buckets."""
 
 from dataprep_assets_tests.fakes.buckets import new_client
 

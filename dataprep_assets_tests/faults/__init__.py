@@ -1,1 +1,1 @@
-"""Faults"""
+"""Tools that damage artifacts and kill processes."""

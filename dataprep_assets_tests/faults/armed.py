@@ -1,4 +1,6 @@
-"""A process that gets a signal at one of its own write points (`kill_points`), and the log of those that it passed."""
+"""Run a process that gets a signal at one of its own write points (`kill_points`), and read the log of passed
+points.
+"""
 
 import json
 import os
@@ -12,13 +14,13 @@ from dataprep_assets_tests.faults import kill_points
 Role = Literal["parent", "worker", "run"]
 
 
-def armed(
+def make_armed_environment(
     home: Path, root: Path, role: Role = "parent", at: int = 0, signal: Signals = SIGKILL, hits: int = 1
 ) -> dict[str, str]:
-    """The environment of a Python process that is to be hit at its write point `at` below `root` (0: never).
+    """Return the environment of a Python process that gets a signal at its write point `at` below `root` (0: never).
 
-    `home` is made for it, and holds its log. Of workers, of which a run starts another where one dies, the first `hits`
-    that reach this point are hit; in the role of the run, the first worker, and its parent with it.
+    Creates `home`, which contains its log. If the role is a worker, which a run replaces after it dies, the first
+    `hits` workers that reach this point get the signal. In the role of the run, the first worker and its parent get it.
     """
     home.mkdir(parents=True)
     shutil.copy(kill_points.__file__, home / "sitecustomize.py")
@@ -31,7 +33,7 @@ def armed(
     return {**os.environ, "PYTHONPATH": path, "DAGSTER_DISABLE_TELEMETRY": "yes"}
 
 
-def passed(home: Path, role: Role | None = None) -> list[str]:
-    """The lines of its log: `role pid number what path`."""
+def read_log(home: Path, role: Role | None = None) -> list[str]:
+    """Return the lines of its log: `role pid number what path`."""
     lines = (home / "log").read_text().splitlines()
     return [line for line in lines if role is None or line.startswith(f"{role} ")]

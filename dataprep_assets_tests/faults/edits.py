@@ -1,4 +1,4 @@
-"""Alterations of an artifact's files, as damage or a bug would leave them."""
+"""Change an artifact's files as damage or a bug would."""
 
 import json
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from dataprep_assets.integrity.receipt import _compute_digest
 
 
 def edit_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Alter a JSON file, and sign nothing."""
+    """Change a JSON file without updating any digest."""
     value = json.loads(path.read_bytes())
     change(value)
     path.write_text(json.dumps(value))
 
 
 def edit_receipt(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Alter a receipt and sign it again, as a bug would: the lie is in the numbers, not in the file."""
+    """Change a receipt and update its digest, as a bug would: the numbers are wrong, but the file is consistent."""
     value = json.loads(path.read_bytes())
     change(value)
     value["digest"] = _compute_digest(value)
@@ -27,7 +27,7 @@ def edit_receipt(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 def edit_ids(path: Path, change: Callable[[NDArray[Any]], None]) -> None:
-    """Alter a file of uint16 ids in place of the old one, which keeps its bytes where other names link it."""
+    """Change a file of uint16 ids in a new inode, so that hard links to the old file keep their bytes."""
     ids = np.fromfile(path, "<u2")
     change(ids)
     path.unlink()
@@ -35,7 +35,7 @@ def edit_ids(path: Path, change: Callable[[NDArray[Any]], None]) -> None:
 
 
 def flip_byte(path: Path) -> None:
-    """Alter one bit of a file, in a new inode."""
+    """Flip one bit of a file, in a new inode."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.unlink()

@@ -1,11 +1,14 @@
-"""Sends its own process a signal at a chosen write point. Copied as `sitecustomize.py` in front of the path of a real
-run by `armed`.
+"""Send the own process a signal at a chosen write point.
 
-A write point is a system call about to change something below the root: opening for write, a raw write, rename, link,
-remove, mkdir, rmdir, fsync, copy_file_range. At the chosen one the process gets the signal before the call is made, or
-in the middle of it for a raw write. Every point is logged, so an undisturbed run tells how many there are. The plan is
-`kill_plan.json` beside the copy: root, log, role (parent, worker, or run: a worker that takes its parent with it),
-number of the point (0: never), signal, and how many processes are hit at most, each at its own point of this number.
+`armed` copies this module as `sitecustomize.py` to the path of a real run.
+
+A write point is a system call that is about to change something below the root: opening for write, a raw write, rename,
+link, remove, mkdir, rmdir, fsync, copy_file_range. At the chosen point the process gets the signal before the call or,
+for a raw write, in the middle of it. Every point is logged, so an undisturbed run shows how many there are.
+
+The plan is `kill_plan.json` next to the copy: root, log, role (parent, worker, or run: a worker with its parent),
+number of the point (0: never), signal, and the maximum number of processes to hit, each at its own point of this
+number.
 """
 
 import builtins
@@ -23,15 +26,15 @@ from typing import Any
 
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _IN_DIRECTORY = {"os.remove", "os.mkdir", "os.rmdir"}
-"""Audit events whose first argument is a path, relative to the directory of the last one when that is not -1."""
+"""Audit events whose first argument is a path, relative to the directory of the last argument if that is not -1."""
 
 
 class _Points:
-    """Counts the points of this process, and ends it at the chosen one."""
+    """The write points of this process, which ends at the chosen one."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.root, self.at, self.signal = plan["root"], plan["at"], plan["signal"]
-        # the fork server, whose forks are workers and go on counting for themselves
+        # the fork server, whose forks are workers that continue to count for themselves
         self.role = "worker" if any("multiprocessing.forkserver" in a for a in sys.orig_argv) else "parent"
         self.takes_parent = plan["role"] == "run"
         self.armed = self.role == ("worker" if self.takes_parent else plan["role"])
@@ -43,7 +46,10 @@ class _Points:
 
     @contextmanager
     def due(self, what: str, path: str) -> Iterator[bool]:
-        """Count and log a point; whether it is the chosen one. Then no other thread passes one within the block."""
+        """Count and log a point, and yield whether it is the chosen one.
+
+        No other thread passes a point within the block.
+        """
         if self.root not in path:
             yield False
             return
@@ -65,20 +71,20 @@ class _Points:
         return False
 
     def hit(self) -> None:
-        """Send the signal."""
+        """Send the signal to this process."""
         if self.takes_parent and (run := multiprocessing.parent_process()) is not None and run.pid is not None:
             os.kill(run.pid, self.signal)
         os.kill(os.getpid(), self.signal)
 
-    def pass_by(self, what: str, path: str) -> None:
-        """Count a point that is not to be torn in two."""
+    def count_point(self, what: str, path: str) -> None:
+        """Count a point that cannot be interrupted in the middle."""
         with self.due(what, path) as is_chosen:
             if is_chosen:
                 self.hit()
 
 
 class _TornFile(io.FileIO):
-    """A raw file whose write is half done when the process dies in it."""
+    """A raw file in which the process dies half-way through a write."""
 
     points: _Points
 
@@ -95,12 +101,12 @@ def _install(points: _Points) -> None:
         if event == "open":
             path, _, flags = arguments
             if isinstance(path, str | bytes | os.PathLike) and flags & _WRITE_FLAGS:
-                points.pass_by("open", os.fsdecode(path))
+                points.count_point("open", os.fsdecode(path))
         elif event in ("os.rename", "os.link"):
-            points.pass_by(event, f"{os.fsdecode(arguments[0])} {os.fsdecode(arguments[1])}")
+            points.count_point(event, f"{os.fsdecode(arguments[0])} {os.fsdecode(arguments[1])}")
         elif event in _IN_DIRECTORY:
             path, handle = os.fsdecode(arguments[0]), arguments[-1]
-            points.pass_by(event, path if handle == -1 else f"{name_of(handle)}/{path}")
+            points.count_point(event, path if handle == -1 else f"{name_of(handle)}/{path}")
 
     def name_of(handle: int) -> str:
         return os.readlink(f"/proc/self/fd/{handle}")
@@ -108,11 +114,11 @@ def _install(points: _Points) -> None:
     fsync, copy, plain_open = os.fsync, os.copy_file_range, builtins.open
 
     def counted_fsync(handle: int) -> None:
-        points.pass_by("fsync", name_of(handle))
+        points.count_point("fsync", name_of(handle))
         fsync(handle)
 
     def counted_copy(source: int, target: int, *more: Any, **named: Any) -> int:
-        points.pass_by("copy_file_range", name_of(target))
+        points.count_point("copy_file_range", name_of(target))
         return copy(source, target, *more, **named)
 
     def torn_open(file: Any, mode: str = "r", buffering: int = -1, *more: Any, **named: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Tests of `dataprep_assets.formats`: each format against its own validator and its real readers."""
+"""Tests of `dataprep_assets.formats`: each format against its own validator and against its real readers."""

@@ -1,4 +1,4 @@
-"""Packed rows as the notes pipeline makes them, and an Example encoder too simple to be wrong."""
+"""Packed rows like those of the notes pipeline, and a simple Example encoder as a reference."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,14 +11,15 @@ from dataprep_assets.formats.tensorflow.example import FeatureColumn
 Rows = dict[str, npt.NDArray[Any]]
 
 VOCABULARY = 128_256
-"""Ids of the Llama-3 tokenizer."""
+"""Token ids of the Llama-3 tokenizer."""
 
 
-def packed_rows(rows: int, length: int, seed: int = 0) -> Rows:
-    """Five int32 columns of shape ``(rows, length)``: documents one after another, a padded tail where none fits.
+def make_packed_rows(rows: int, length: int, seed: int = 0) -> Rows:
+    """Return five int32 columns of shape ``(rows, length)``: consecutive documents, and padding where no further one
+    fits.
 
-    Ids and document lengths are spread as those of Llama-3 over real text: 16 % of the ids take one byte, 60 % two, the
-    others three; a document has 530 tokens in the median, one in ten has 2,600 or more.
+    Ids and document lengths are distributed like those of Llama-3 over real text: 16 % of the ids take one byte, 60 %
+    two, the others three; the median document has 530 tokens, and one in ten has 2,600 or more.
     """
     random = np.random.default_rng(seed)
     wide = 2 ** random.uniform(7, np.log2(VOCABULARY), (rows, length))
@@ -33,7 +34,7 @@ def packed_rows(rows: int, length: int, seed: int = 0) -> Rows:
             segments[row, start:stop] = document
             positions[row, start:stop] = np.arange(stop - start)
             start = stop
-    # A token's target is the next one, if that is of the same document.
+    # The target of a token is the next token if both are in the same document.
     labeled = np.zeros((rows, length), np.bool_)
     labeled[:, :-1] = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
     return {
@@ -45,21 +46,21 @@ def packed_rows(rows: int, length: int, seed: int = 0) -> Rows:
     }
 
 
-def columns_of(rows: Rows) -> tuple[FeatureColumn, ...]:
-    """The declaration that these arrays fulfill."""
+def declare_columns(rows: Rows) -> tuple[FeatureColumn, ...]:
+    """Return the declaration that matches these arrays."""
     return tuple(FeatureColumn(name=name, length=v.shape[1], dtype=str(v.dtype)) for name, v in rows.items())
 
 
 def assert_same(found: Mapping[str, npt.NDArray[Any]], expected: Rows) -> None:
-    """Equal names, dtypes, shapes and values."""
+    """Assert equal names, dtypes, shapes and values."""
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         assert found[name].dtype == values.dtype
         assert np.array_equal(found[name], values), name
 
 
-def varint(value: int) -> bytes:
-    """One varint, a negative value in two's complement of 64 bits."""
+def encode_varint(value: int) -> bytes:
+    """Encode one varint, with a negative value as a 64-bit two's complement."""
     value %= 1 << 64
     out = b""
     while value > 127:
@@ -68,17 +69,19 @@ def varint(value: int) -> bytes:
     return out + bytes([value])
 
 
-def field(number: int, content: bytes) -> bytes:
-    """A length-delimited protobuf field."""
-    return varint(number << 3 | 2) + varint(len(content)) + content
+def encode_field(number: int, content: bytes) -> bytes:
+    """Encode a length-delimited protobuf field."""
+    return encode_varint(number << 3 | 2) + encode_varint(len(content)) + content
 
 
-def entry(name: bytes, values: Iterable[int]) -> bytes:
-    """A map entry with an integer list."""
-    packed = b"".join(varint(int(value)) for value in values)
-    return field(1, field(1, name) + field(2, field(3, field(1, packed) if packed else b"")))
+def encode_entry(name: bytes, values: Iterable[int]) -> bytes:
+    """Encode a map entry with an integer list."""
+    packed = b"".join(encode_varint(int(value)) for value in values)
+    return encode_field(
+        1, encode_field(1, name) + encode_field(2, encode_field(3, encode_field(1, packed) if packed else b""))
+    )
 
 
-def example(entries: Iterable[bytes]) -> bytes:
-    """An Example of map entries."""
-    return field(1, b"".join(entries))
+def encode_example(entries: Iterable[bytes]) -> bytes:
+    """Encode an Example of map entries."""
+    return encode_field(1, b"".join(entries))

@@ -1,7 +1,7 @@
-"""Reads shards of rows, and TFDS directories of them, whole: every record decoded, every name and count compared.
+"""Read shards of rows, and TFDS directories of them, completely: decode every record, compare every name and count.
 
-What the tests of the writers hold their files to. It reads with the product's own functions (`records`, `count`,
-`decode_rows`, `read_metadata`) and adds only comparisons; the proofs of the notes pipeline make the same ones on
+The tests of the writers verify their files with it. It reads with the product's own functions (`records`, `count`,
+`decode_rows`, `read_metadata`) and adds only comparisons, which the checks of the notes pipeline also make on
 artifacts.
 """
 
@@ -25,10 +25,10 @@ _TOTAL = re.compile(r"-[0-9]+-of-(?P<total>[0-9]+)$")
 
 
 def decode_tfrecord(path: Path, columns: Sequence[FeatureColumn]) -> ShardCount:
-    """Decode every record of a TFRecord file; FormatError with file, record and byte."""
+    """Decode every record of a TFRecord file. Raises FormatError with file, record and byte."""
     found = payload_bytes = 0
     for record in tfrecord.read_records(path):
-        with _naming(f"{path}: record {record.number} at byte {record.offset}"):
+        with _add_location(f"{path}: record {record.number} at byte {record.offset}"):
             example.decode_rows([record.payload], columns)
         found += 1
         payload_bytes += len(record.payload)
@@ -36,10 +36,10 @@ def decode_tfrecord(path: Path, columns: Sequence[FeatureColumn]) -> ShardCount:
 
 
 def decode_array_record(path: Path, columns: Sequence[FeatureColumn]) -> ShardCount:
-    """Decode every record of an ArrayRecord file; FormatError with file and record."""
+    """Decode every record of an ArrayRecord file. Raises FormatError with file and record."""
     found = payload_bytes = 0
     for payload in array_record.read_records(path):
-        with _naming(f"{path}: record {found}"):
+        with _add_location(f"{path}: record {found}"):
             example.decode_rows([payload], columns)
         found += 1
         payload_bytes += len(payload)
@@ -49,24 +49,24 @@ def decode_array_record(path: Path, columns: Sequence[FeatureColumn]) -> ShardCo
 def read_batches(
     path: Path, columns: Sequence[FeatureColumn], *, rows: int = ROWS_PER_SHARD
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """The columns of up to `rows` rows of a TFRecord file at a time: name to array of shape `(rows, length)`."""
+    """Yield the columns of up to `rows` rows of a TFRecord file at a time: name to array of shape `(rows, length)`."""
     records = tfrecord.read_records(path)
     while batch := list(islice(records, rows)):
         try:
             yield example.decode_rows([record.payload for record in batch], columns)
         except FormatError:
-            decode_tfrecord(path, columns)  # says which record of the file it is
+            decode_tfrecord(path, columns)  # adds the number of the record in the file
             raise
 
 
 def read_directory(
     where: Path, *, records: Literal["all", "first"] = "all", besides: Collection[str] = ()
 ) -> DatasetInfo:
-    """The metadata of a TFDS directory whose shards agree with them; FormatError for one whose shards do not.
+    """Return the metadata of a TFDS directory. Raises FormatError if its shards do not match the metadata.
 
-    The directory holds the two JSON files, shards 0 to N - 1 of every split, files named in `besides`, and nothing
-    else; each shard has the records of its entry of `shardLengths`, each split the payload bytes of `numBytes`. With
-    `records="first"` only the first record of each shard is decoded and the others are counted.
+    The directory contains the two JSON files, shards 0 to N - 1 of every split, the files named in `besides`, and
+    nothing else. Each shard has the number of records in `shardLengths`, and each split the payload bytes in
+    `numBytes`. With `records="first"` only the first record of each shard is decoded and the others are counted.
     """
     info = tfds.read_metadata(where)
     _check_names(where, info, besides)
@@ -86,7 +86,7 @@ def read_directory(
 
 
 def _count(path: Path, info: DatasetInfo, records: Literal["all", "first"]) -> tuple[int, int | None]:
-    """Records of a shard, and the bytes of their payloads: None where it takes reading them all to know."""
+    """Return the number of records of a shard and their payload bytes; None for bytes that only a full read shows."""
     if records == "all":
         found = (decode_tfrecord if info.file_format == "tfrecord" else decode_array_record)(path, info.columns)
         return found.records, found.payload_bytes
@@ -98,7 +98,7 @@ def _count(path: Path, info: DatasetInfo, records: Literal["all", "first"]) -> t
         payloads = array_record.read_records(path)
         counted = array_record.count(path), None
     for payload in islice(payloads, 1):
-        with _naming(f"{path}: record 0"):
+        with _add_location(f"{path}: record 0"):
             example.decode_rows([payload], info.columns)
     return counted
 
@@ -110,27 +110,28 @@ def _check_names(where: Path, info: DatasetInfo, besides: Collection[str]) -> No
     strays = present.keys() - expected - {tfds.DATASET_INFO, tfds.FEATURES, *besides}
     if missing := sorted(expected - present.keys()):
         raise FormatError(
-            f"{where}: {len(missing)} of {len(expected)} shards are not there, first {missing[0]}{_totals(strays)}"
+            f"{where}: {len(missing)} of {len(expected)} shards are not there, "
+            f"first {missing[0]}{_describe_totals(strays)}"
         )
     if strays:
         raise FormatError(
             f"{where}: {count_of(len(strays), 'entry is', 'entries are')} not of this dataset, "
-            f"first {min(strays)}{_totals(strays)}; TFDS would"
+            f"first {min(strays)}{_describe_totals(strays)}; TFDS would"
             " ignore them"
         )
     if odd := sorted(name for name, is_file in present.items() if not is_file):
         raise FormatError(f"{where}: {odd[0]} is not a file")
 
 
-def _totals(strays: Iterable[str]) -> str:
-    """A remark on shards of another run among the strays."""
+def _describe_totals(strays: Iterable[str]) -> str:
+    """Return a remark if the extra files contain shards of another run."""
     totals = {int(found["total"]) for name in strays if (found := _TOTAL.search(name))}
     return f"; there are shards of other totals, {sorted(totals)}" if totals else ""
 
 
 @contextmanager
-def _naming(where: str) -> Iterator[None]:
-    """Put file and record in front of what is wrong with its one row."""
+def _add_location(where: str) -> Iterator[None]:
+    """Put file and record in front of an error about its single row."""
     try:
         yield
     except FormatError as error:

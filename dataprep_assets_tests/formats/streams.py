@@ -1,4 +1,4 @@
-"""The token streams that every format must hold: documents of none, one and many tokens, first, last and alone."""
+"""Token streams that every format must support: empty, short and long documents in first, last and only position."""
 
 from pathlib import Path
 from typing import Any
@@ -21,25 +21,25 @@ SHAPES: dict[str, list[int]] = {
     "only a separator": [1],
     "many": [int(n) for n in np.random.default_rng(1).integers(0, 60, 400)],
 }
-"""Document lengths in tokens, separator included."""
+"""Document lengths in tokens, including the separator."""
 
 NONEMPTY = {name: lengths for name, lengths in SHAPES.items() if sum(lengths)}
 
 
-def tokens_of(lengths: list[int], dtype: str) -> npt.NDArray[Any]:
-    """Random ids over the whole range of the dtype that every reader can hold (below 2**31)."""
+def make_tokens(lengths: list[int], dtype: str) -> npt.NDArray[Any]:
+    """Return random ids over the whole range of the dtype that every reader supports (below 2**31)."""
     top = 1 << 16 if dtype == "uint16" else 1 << 31
     return np.random.default_rng(2).integers(0, top, sum(lengths)).astype(flat_bins.DTYPES[dtype])
 
 
-def ends_of(lengths: list[int]) -> npt.NDArray[np.uint64]:
-    """The document ends of these lengths."""
+def make_ends(lengths: list[int]) -> npt.NDArray[np.uint64]:
+    """Return the document ends for these lengths."""
     return np.cumsum(np.array(lengths, dtype=np.uint64), dtype=np.uint64)
 
 
 def write_stream(directory: Path, lengths: list[int], dtype: str, name: str = "train.bin") -> tuple[Path, Path]:
-    """Write a stream and its document ends; the two paths."""
+    """Write a stream and its document ends, and return the two paths."""
     tokens, ends = directory / name, directory / f"{name}.ends"
-    tokens_of(lengths, dtype).tofile(tokens)
-    document_ends.write(ends, ends_of(lengths))
+    make_tokens(lengths, dtype).tofile(tokens)
+    document_ends.write(ends, make_ends(lengths))
     return tokens, ends

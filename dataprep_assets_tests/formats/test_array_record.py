@@ -1,4 +1,4 @@
-"""Claims about `dataprep_assets.formats.tensorflow.array_record`, some tested on its readers in Grain and TFDS."""
+"""Tests of `dataprep_assets.formats.tensorflow.array_record`, some with its readers in Grain and TFDS."""
 
 import os
 import subprocess
@@ -14,12 +14,12 @@ from dataprep_assets.formats.tensorflow import array_record, example, tfds
 from dataprep_assets.formats.tensorflow.tfds import DatasetInfo, Split
 from dataprep_assets.formats.tensorflow.tfrecord import ShardCount
 from dataprep_assets_tests.formats import shard_reader
-from dataprep_assets_tests.formats.packed import assert_same, columns_of, packed_rows
+from dataprep_assets_tests.formats.packed import assert_same, declare_columns, make_packed_rows
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers.tfds import read_at, read_rows, read_source
 
-ROWS = packed_rows(9, 200)
-COLUMNS = columns_of(ROWS)
+ROWS = make_packed_rows(9, 200)
+COLUMNS = declare_columns(ROWS)
 PAYLOADS = list(example.encode_rows(ROWS))
 
 
@@ -44,8 +44,8 @@ def test_records_come_back(shard: Path) -> None:
     assert_same(example.decode_rows(list(array_record.read_records(shard)), COLUMNS), ROWS)
 
 
-def test_bytes_depend_on_the_payloads_alone(shard: Path, package: Any, tmp_path: Path) -> None:
-    """Not on the process, the processors it may use, or the number of the package's threads."""
+def test_bytes_depend_only_on_the_payloads(shard: Path, package: Any, tmp_path: Path) -> None:
+    """They do not depend on the process, its processors, or the number of the package's threads."""
     code = (
         "import os, sys, pathlib; from dataprep_assets.formats.tensorflow import array_record, example;"
         "from dataprep_assets_tests.formats.packed import packed_rows;"
@@ -64,20 +64,20 @@ def test_bytes_depend_on_the_payloads_alone(shard: Path, package: Any, tmp_path:
         assert (tmp_path / "threads").read_bytes() == shard.read_bytes()
 
 
-def test_every_record_is_a_chunk_of_its_own(shard: Path, package: Any) -> None:
+def test_every_record_has_its_own_chunk(shard: Path, package: Any) -> None:
     reader = package.ArrayRecordReader(str(shard))
     assert "group_size:1," in reader.writer_options_string()
     assert "zstd:3" in reader.writer_options_string()
     reader.close()
 
 
-def test_a_file_of_no_records_is_valid(package: Any, tmp_path: Path) -> None:
+def test_a_file_without_records_is_valid(package: Any, tmp_path: Path) -> None:
     assert array_record.write(tmp_path / "a", []) == ShardCount(records=0, payload_bytes=0)
     assert (tmp_path / "a").stat().st_size == 128 << 10
     assert shard_reader.decode_array_record(tmp_path / "a", COLUMNS) == ShardCount(records=0, payload_bytes=0)
 
 
-def test_grain_reads_rows_at_random(shard: Path) -> None:
+def test_grain_reads_rows_in_random_order(shard: Path) -> None:
     assert read_at([shard], [8, 0, 5]) == (9, [PAYLOADS[row] for row in (8, 0, 5)])
 
 
@@ -106,7 +106,7 @@ def test_a_tfds_directory_is_valid_and_its_defects_are_found(package: Any, tmp_p
             shard_reader.read_directory(where, records=records)
 
 
-def test_tfds_gives_random_access_and_no_dataset(package: Any, tmp_path: Path) -> None:
+def test_tfds_gives_random_access_but_no_dataset(package: Any, tmp_path: Path) -> None:
     where, _ = _directory(tmp_path)
     source = read_source(where, rows=[8, 0, 4, 5])
     assert source.rows == 9
@@ -130,7 +130,7 @@ def test_a_truncated_file_looks_empty_to_the_package(shard: Path, package: Any) 
     assert package.ArrayRecordReader(str(shard)).num_records() == 0
 
 
-def test_something_else_is_refused(package: Any, tmp_path: Path) -> None:
+def test_another_file_type_is_refused(package: Any, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"text" * 100_000)
     with raises(FormatError, tmp_path / "a"):
         array_record.count(tmp_path / "a")
@@ -148,13 +148,13 @@ def test_damage_in_a_chunk_is_refused_with_its_record(shard: Path) -> None:
 
 @pytest.mark.parametrize(("count", "size"), [(1, 196_608), (2, 65_408), (40, 65_000), (300, 30), (5_000, 0)])
 def test_records_of_any_size_come_back(package: Any, tmp_path: Path, count: int, size: int) -> None:
-    """Over several blocks, at the end of one, and so short that their chunk is padded."""
+    """They span several blocks, end a block exactly, or are so short that their chunk is padded."""
     payloads = [bytes(np.random.default_rng(n).integers(0, 256, size, np.uint8)) for n in range(count)]
     array_record.write(tmp_path / "a", payloads, max_records=count)
     assert list(array_record.read_records(tmp_path / "a")) == payloads
 
 
-def test_a_record_that_is_not_such_a_row_is_refused(shard: Path) -> None:
+def test_a_record_that_is_not_a_valid_row_is_refused(shard: Path) -> None:
     with raises(FormatError, shard, 0, "inputs"):
         shard_reader.decode_array_record(shard, [column for column in COLUMNS if column.name != "inputs"])
 
@@ -182,7 +182,7 @@ except OSError as error:
 """
 
 
-def test_a_disk_that_takes_no_more_is_an_error_and_leaves_no_file(package: Any, tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_leaves_no_file(package: Any, tmp_path: Path) -> None:
     pytest.importorskip("resource", reason="no file size limits on this platform")
     command = [sys.executable, "-c", _FULL, str(tmp_path / "a")]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -1,4 +1,4 @@
-"""Claims about `blend.json`, held against Megatron's own reader where it is installed."""
+"""Tests of `blend.json`, with Megatron's own reader if it is installed."""
 
 import json
 from pathlib import Path
@@ -15,14 +15,14 @@ from dataprep_assets_tests.readers.megatron import blend_from_list
 GOOD = {"train": ["0.75", "/a", "0.25", "/b"], "valid": None, "test": ["1", "/c"]}
 
 
-def test_it_is_written_flat_with_null_for_what_is_not_there(tmp_path: Path) -> None:
+def test_the_file_is_flat_with_null_for_missing_values(tmp_path: Path) -> None:
     entries = {"train": [Entry(0.75, "/a"), Entry(0.25, "/b")], "test": [Entry(1.0, "/c")]}
     blend_json.write_blend(tmp_path / "blend.json", entries)
     assert json.loads((tmp_path / "blend.json").read_bytes()) == GOOD
     assert blend_json.read_blend(tmp_path / "blend.json") == entries
 
 
-def test_megatron_takes_every_split_of_it(tmp_path: Path) -> None:
+def test_megatron_accepts_every_split_of_the_file(tmp_path: Path) -> None:
     blend_json.write_blend(tmp_path / "blend.json", {"train": [Entry(0.1 + 0.2, "/a"), Entry(1e-7, "/b")]})
     value = json.loads((tmp_path / "blend.json").read_bytes())
     assert blend_from_list(value["train"]) == (["/a", "/b"], [0.3, 1e-7])
@@ -31,8 +31,8 @@ def test_megatron_takes_every_split_of_it(tmp_path: Path) -> None:
     assert blend_from_list(args) == (["/a", "/b"], [0.5, 0.5])
 
 
-def test_megatron_refuses_what_we_refuse_to_write() -> None:
-    """An list is empty, and the nested one that the original's documentation shows.
+def test_megatron_refuses_the_forms_that_we_refuse_to_write() -> None:
+    """These are an empty list and the nested list in the upstream documentation.
 
     See docs/formats/blend-json.md#forms-that-megatron-takes.
     """
@@ -67,7 +67,7 @@ def test_every_defect_is_refused(tmp_path: Path, change: dict[str, Any], values:
     assert_names("\n".join(blend_json.find_defects(path, lambda _: True)), *values)
 
 
-def test_a_missing_key_or_no_json_is_refused(tmp_path: Path) -> None:
+def test_a_missing_key_or_invalid_json_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "blend.json"
     path.write_text('{"train": ["1", "/a"]}')
     with raises(FormatError, path, *blend_json.SPLITS):
@@ -86,7 +86,7 @@ def test_a_dangling_prefix_is_a_defect(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("entries", [[], [Entry(float("nan"), "/a")], [Entry(1.0, "/a"), Entry(1.0, "/a")]])
-def test_what_cannot_be_read_is_not_written(tmp_path: Path, entries: list[Entry]) -> None:
+def test_a_blend_that_cannot_be_read_is_not_written(tmp_path: Path, entries: list[Entry]) -> None:
     with pytest.raises(FormatError):
         blend_json.write_blend(tmp_path / "blend.json", {"train": entries})
     assert not (tmp_path / "blend.json").exists()
@@ -94,6 +94,6 @@ def test_what_cannot_be_read_is_not_written(tmp_path: Path, entries: list[Entry]
         blend_json.write_blend(tmp_path / "blend.json", {"validation": [Entry(1.0, "/a")]})
 
 
-def test_white_space_cannot_be_in_data_args() -> None:
+def test_data_args_cannot_contain_white_space() -> None:
     with raises(FormatError, "/my data/a", "--data-args-path"):
         blend_json.format_data_args([Entry(1.0, "/my data/a")])

@@ -1,4 +1,4 @@
-"""The columns that assets show are those of the files of their formats."""
+"""The columns in asset metadata are the columns of the written files."""
 
 import pyarrow as pa
 import pytest
@@ -18,6 +18,6 @@ def spelled(schema: pa.Schema) -> dict[str, str]:
     ],
     ids=["packed_sft", "hf_parquet"],
 )
-def test_columns_are_said_as_they_are_written(schema: pa.Schema, said: dict[str, str]) -> None:
+def test_asset_columns_equal_the_written_columns(schema: pa.Schema, said: dict[str, str]) -> None:
     assert spelled(schema) == said
     assert all(field.type.value_field.name == "element" for field in schema)

@@ -1,4 +1,4 @@
-"""Croissant as its reference implementation reads it."""
+"""The reference implementation of Croissant reads our metadata."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ DESCRIBED: croissant.Node = {
 }
 
 
-def test_the_reference_implementation_accepts_all_of_it_without_a_warning(tmp_path: Path) -> None:
+def test_the_reference_implementation_accepts_all_metadata_without_a_warning(tmp_path: Path) -> None:
     mlcroissant = pytest.importorskip("mlcroissant", reason="validates Croissant: install the extra dev")
     path = tmp_path / croissant.NAME
     path.write_bytes(croissant.encode_description(DESCRIBED))

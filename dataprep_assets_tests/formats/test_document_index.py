@@ -1,4 +1,4 @@
-"""The index of documents: rows forwards and backwards, whatever was left out, and files that were cut."""
+"""The document index maps rows in both directions, with any rows left out, and refuses truncated files."""
 
 import random
 from pathlib import Path
@@ -20,8 +20,8 @@ from dataprep_assets.formats.document_index import (
 from dataprep_assets_tests.messages import raises
 
 
-def written(path: Path, rows: list[int], first: int, rng: random.Random) -> Path:
-    """The runs of a file whose documents are these rows, added in blocks of any size."""
+def write_runs(path: Path, rows: list[int], first: int, rng: random.Random) -> Path:
+    """Return the runs of a file with these rows as documents, added in blocks of any size."""
     with open(path, "wb") as file:
         runs = RunWriter(file, first)
         left = rows
@@ -33,13 +33,13 @@ def written(path: Path, rows: list[int], first: int, rng: random.Random) -> Path
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_every_document_has_its_row_and_every_row_its_document(tmp_path: Path, seed: int) -> None:
+def test_documents_and_rows_are_mapped_in_both_directions(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     files: list[tuple[int, list[int]]] = []
     for _ in range(rng.randint(1, 5)):
         first, kept = rng.choice([1, 1, 100]), rng.choice([0, 0.1, 0.9, 1])
         files.append((first, [row for row in range(first, first + rng.randint(0, 40)) if rng.random() < kept]))
-    parts = [(written(tmp_path / f"{i}.rows", rows, first, rng), len(rows)) for i, (first, rows) in enumerate(files)]
+    parts = [(write_runs(tmp_path / f"{i}.rows", rows, first, rng), len(rows)) for i, (first, rows) in enumerate(files)]
     count = concatenate_runs(parts, tmp_path / "rows.bin")
     runs = open_runs(tmp_path / "rows.bin") if count else build_empty_runs()
     assert len(runs) == count
@@ -58,14 +58,14 @@ def test_every_document_has_its_row_and_every_row_its_document(tmp_path: Path, s
             index.locate(outside)
 
 
-def test_no_run_is_written_where_no_row_was_left_out(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows", list(range(7, 5000)), 7, random.Random(0))
+def test_no_run_is_written_if_no_row_was_left_out(tmp_path: Path) -> None:
+    path = write_runs(tmp_path / "rows", list(range(7, 5000)), 7, random.Random(0))
     assert path.stat().st_size == 0
     assert concatenate_runs([(path, 4993), (path, 4993)], tmp_path / "none") == 0
     assert not (tmp_path / "none").exists()
 
 
-def test_a_cut_file_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "index.bin"
     path.write_bytes(bytes(24))
     assert open_ids(path, 3).tolist() == [0, 0, 0]

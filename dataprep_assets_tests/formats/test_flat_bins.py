@@ -1,4 +1,4 @@
-"""Claims about `dataprep_assets.formats.flat_bins`."""
+"""Tests of `dataprep_assets.formats.flat_bins`."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
-from dataprep_assets_tests.formats.streams import SHAPES, tokens_of
+from dataprep_assets_tests.formats.streams import SHAPES, make_tokens
 from dataprep_assets_tests.messages import raises
 
 
@@ -31,8 +31,8 @@ def test_a_vocabulary_without_a_dtype_is_refused(vocab_size: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_stream_reads_back_read_only(tmp_path: Path, shape: str, dtype: str) -> None:
-    tokens = tokens_of(SHAPES[shape], dtype)
+def test_a_stream_is_read_back_read_only(tmp_path: Path, shape: str, dtype: str) -> None:
+    tokens = make_tokens(SHAPES[shape], dtype)
     tokens.tofile(tmp_path / "train.bin")
     found = flat_bins.open_tokens(tmp_path / "train.bin", dtype)
     assert np.array_equal(found, tokens)
@@ -44,7 +44,7 @@ def test_a_stream_reads_back_read_only(tmp_path: Path, shape: str, dtype: str) -
 @pytest.mark.parametrize("change", [-4, -1, 1, 4])
 def test_a_file_of_any_other_size_is_refused(tmp_path: Path, change: int) -> None:
     path = tmp_path / "train.bin"
-    tokens_of([9], "uint32").tofile(path)
+    make_tokens([9], "uint32").tofile(path)
     os.truncate(path, 36 + change)
     with raises(FormatError, "train.bin"):
         flat_bins.validate(path, "uint32", 9)
@@ -52,10 +52,10 @@ def test_a_file_of_any_other_size_is_refused(tmp_path: Path, change: int) -> Non
 
 def test_a_wrong_dtype_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "train.bin"
-    tokens_of([9], "uint32").tofile(path)
+    make_tokens([9], "uint32").tofile(path)
     with raises(FormatError, path, 9, 18, "uint16"):
         flat_bins.validate(path, "uint16", 9)
-    tokens_of([9], "uint16").tofile(path)
+    make_tokens([9], "uint16").tofile(path)
     with raises(FormatError, path, 18, 4, "uint32"):
         flat_bins.open_tokens(path, "uint32")
     with raises(FormatError, "'<u4'", "uint16", "uint32"):
@@ -74,13 +74,13 @@ def _joined(parts: list[Path]) -> bytes:
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [0, 0], [12], [5, 0, 7], [0, 9], [9, 0], [3_000_001, 1, 2_000_000]])
-def test_concatenation_is_the_bytes_of_the_parts_in_order(tmp_path: Path, sizes: list[int]) -> None:
+def test_concatenation_gives_the_bytes_of_the_parts_in_order(tmp_path: Path, sizes: list[int]) -> None:
     parts = _parts(tmp_path, sizes)
     assert flat_bins.concatenate(parts, tmp_path / "all") == sum(sizes)
     assert (tmp_path / "all").read_bytes() == _joined(parts)
 
 
-def test_one_part_becomes_a_second_name_of_the_same_inode_even_through_a_symlink(tmp_path: Path) -> None:
+def test_a_single_part_is_hard_linked_even_through_a_symlink(tmp_path: Path) -> None:
     (part,) = _parts(tmp_path, [12])
     (tmp_path / "link").symlink_to(part)
     flat_bins.concatenate([tmp_path / "link"], tmp_path / "all")
@@ -89,7 +89,7 @@ def test_one_part_becomes_a_second_name_of_the_same_inode_even_through_a_symlink
 
 
 @pytest.mark.parametrize("refusal", [errno.EXDEV, errno.EPERM, errno.EMLINK])
-def test_one_part_is_copied_where_it_cannot_be_linked(
+def test_a_single_part_is_copied_if_it_cannot_be_linked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
 ) -> None:
     (part,) = _parts(tmp_path, [12])
@@ -108,7 +108,7 @@ def _raising(code: int) -> Any:
 
 @pytest.mark.parametrize("refusal", [errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP])
 @pytest.mark.parametrize("missing", [["copy_file_range"], ["copy_file_range", "sendfile"], ["posix_fallocate"]])
-def test_what_one_system_call_refuses_the_next_one_does(
+def test_if_one_system_call_is_refused_the_next_one_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: list[str], refusal: int
 ) -> None:
     parts = _parts(tmp_path, [70_001, 3, 50_000])
@@ -118,7 +118,7 @@ def test_what_one_system_call_refuses_the_next_one_does(
     assert (tmp_path / "all").read_bytes() == _joined(parts)
 
 
-def test_a_refusal_half_way_continues_where_the_copy_stood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_half_way_continues_at_the_same_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = _parts(tmp_path, [1_000, 1_000])
     copy, send, calls = os.copy_file_range, os.sendfile, [0]
 
@@ -134,7 +134,7 @@ def test_a_refusal_half_way_continues_where_the_copy_stood(tmp_path: Path, monke
     assert (tmp_path / "all").read_bytes() == _joined(parts)
 
 
-def test_other_errors_pass_and_leave_no_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_raised_and_leave_no_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = _parts(tmp_path, [10, 10])
     monkeypatch.setattr(os, "copy_file_range", _raising(errno.ENOSPC))
     with raises(OSError, errno.ENOSPC):
@@ -143,11 +143,11 @@ def test_other_errors_pass_and_leave_no_target(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("size", [0, 4, 99, 101])
-def test_a_part_that_changes_size_meanwhile_is_refused(
+def test_a_part_that_changes_its_size_meanwhile_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     parts = _parts(tmp_path, [100, 100])
-    # The sizes are known before the space is reserved, the bytes are read after.
+    # Sizes are read before the space is reserved, and the bytes afterwards.
     monkeypatch.setattr(os, "posix_fallocate", lambda *_: os.truncate(parts[1], size))
     with raises(FormatError, parts[1], 100):
         flat_bins.concatenate(parts, tmp_path / "all")
@@ -155,7 +155,7 @@ def test_a_part_that_changes_size_meanwhile_is_refused(
 
 
 @pytest.mark.parametrize("sizes", [[4], [4, 4]])
-def test_a_taken_name_is_refused_and_kept(tmp_path: Path, sizes: list[int]) -> None:
+def test_an_existing_file_name_is_refused_and_the_file_kept(tmp_path: Path, sizes: list[int]) -> None:
     (tmp_path / "all").write_bytes(b"mine")
     with pytest.raises(FileExistsError):
         flat_bins.concatenate(_parts(tmp_path, sizes), tmp_path / "all")

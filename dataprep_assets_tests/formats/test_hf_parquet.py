@@ -1,4 +1,4 @@
-"""Claims about Parquet with a dataset card, read back by `datasets`."""
+"""Tests of Parquet files with a dataset card, read back by `datasets`."""
 
 import shutil
 from itertools import pairwise
@@ -43,14 +43,14 @@ def test_datasets_loads_the_splits_of_the_card(tmp_path: Path) -> None:
     )
 
 
-def test_the_card_says_what_datasets_counts_and_is_not_called_malformed(tmp_path: Path) -> None:
+def test_the_card_has_the_counts_of_datasets_and_is_well_formed(tmp_path: Path) -> None:
     _write(tmp_path / "d", 100)
     found = sizes(tmp_path / "d", tmp_path / "cache")
     assert found["warnings"] == []
     assert found["says"] == found["counted"] == {"train": (7, 4 * (22 + 7) + 3), "test": (1, 4 * (3 + 1) + 1)}
 
 
-def test_datasets_never_takes_other_content_for_what_it_loaded_before(tmp_path: Path) -> None:
+def test_datasets_never_confuses_new_content_with_cached_content(tmp_path: Path) -> None:
     """The names and counts of all splits are equal, and one cache is used for all."""
     cache, here, there = tmp_path / "cache", tmp_path / "a" / "hf_parquet_bins", tmp_path / "b" / "hf_parquet_bins"
     _write(here)
@@ -69,7 +69,7 @@ def test_datasets_never_takes_other_content_for_what_it_loaded_before(tmp_path: 
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 100])
-def test_files_are_numbered_of_their_number_and_hold_every_document(tmp_path: Path, rows: int) -> None:
+def test_file_names_have_number_and_total_and_the_files_contain_every_document(tmp_path: Path, rows: int) -> None:
     _write(tmp_path, rows)
     names = sorted(path.name for path in (tmp_path / "data").glob("train-*"))
     count = -(-7 // rows)
@@ -79,7 +79,9 @@ def test_files_are_numbered_of_their_number_and_hold_every_document(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("tokens", "files"), [(1, 6), (7, 4), (9, 3), (100, 1)])
-def test_a_file_ends_at_so_many_tokens_and_a_longer_document_is_alone(tmp_path: Path, tokens: int, files: int) -> None:
+def test_a_file_ends_at_its_token_limit_and_a_longer_document_has_its_own_file(
+    tmp_path: Path, tokens: int, files: int
+) -> None:
     written = hf_parquet.write_split(tmp_path, "train", TOKENS, ENDS, tokens_per_file=tokens)
     assert written.files == files
     sizes = [pq.read_table(tmp_path / name)["input_ids"].combine_chunks() for name in sorted(written.digests)]
@@ -87,7 +89,7 @@ def test_a_file_ends_at_so_many_tokens_and_a_longer_document_is_alone(tmp_path: 
     assert [document for rows in sizes for document in rows.to_pylist()] == DOCUMENTS
 
 
-def test_a_row_group_holds_so_many_tokens_however_long_the_documents(
+def test_a_row_group_has_a_fixed_number_of_tokens_however_long_the_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hf_parquet, "_ROW_GROUP_TOKENS", 8)
@@ -101,7 +103,7 @@ def test_a_row_group_holds_so_many_tokens_however_long_the_documents(
     assert np.concatenate([lengths for _, lengths in blocks]).tolist() == LENGTHS
 
 
-def test_what_is_there_is_not_taken_for_ours_unless_it_is_to_be_resumed(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten_except_to_resume(tmp_path: Path) -> None:
     written = hf_parquet.write_split(tmp_path, "train", TOKENS, ENDS, rows_per_file=2)
     with pytest.raises(FileExistsError):
         hf_parquet.write_split(tmp_path, "train", TOKENS, ENDS, rows_per_file=2)
@@ -109,7 +111,7 @@ def test_what_is_there_is_not_taken_for_ours_unless_it_is_to_be_resumed(tmp_path
     assert hf_parquet.write_split(tmp_path, "train", TOKENS, ENDS, rows_per_file=2, resume=True) == written
 
 
-def test_the_number_of_threads_changes_no_byte(tmp_path: Path) -> None:
+def test_the_number_of_threads_does_not_change_the_bytes(tmp_path: Path) -> None:
     written = [
         hf_parquet.write_split(tmp_path / f"{n}", "train", TOKENS, ENDS, rows_per_file=2, threads=n) for n in (1, 4)
     ]
@@ -118,7 +120,7 @@ def test_the_number_of_threads_changes_no_byte(tmp_path: Path) -> None:
         assert sha256_file(tmp_path / "1" / name) == sha256_file(tmp_path / "4" / name) == digest
 
 
-def test_every_field_of_the_card_is_held_to_the_files(tmp_path: Path) -> None:
+def test_every_field_of_the_card_is_compared_with_the_files(tmp_path: Path) -> None:
     splits = _write(tmp_path)
     hf_parquet.validate(tmp_path, splits)
     card = tmp_path / hf_parquet.CARD
@@ -140,7 +142,7 @@ def test_every_field_of_the_card_is_held_to_the_files(tmp_path: Path) -> None:
             hf_parquet.validate(tmp_path, splits)
 
 
-def test_the_digest_of_the_card_is_of_the_files_alone(tmp_path: Path) -> None:
+def test_the_digest_of_the_card_depends_only_on_the_files(tmp_path: Path) -> None:
     cards = []
     for name, tokens in (("a", TOKENS), ("b", TOKENS), ("c", TOKENS[::-1])):
         _write(tmp_path / name, tokens=tokens)
@@ -148,7 +150,7 @@ def test_the_digest_of_the_card_is_of_the_files_alone(tmp_path: Path) -> None:
     assert cards[0] == cards[1] != cards[2]
 
 
-def test_a_page_that_was_damaged_is_found(tmp_path: Path) -> None:
+def test_a_damaged_page_is_found(tmp_path: Path) -> None:
     _write(tmp_path, 100)
     path = tmp_path / "data" / "train-00000-of-00001.parquet"
     offset = pq.read_metadata(path).row_group(0).column(0).data_page_offset
@@ -159,12 +161,12 @@ def test_a_page_that_was_damaged_is_found(tmp_path: Path) -> None:
         list(hf_parquet.read_blocks(tmp_path, "train"))
 
 
-def test_a_split_of_nothing_is_a_file_of_no_rows(tmp_path: Path) -> None:
+def test_an_empty_split_is_a_file_without_rows(tmp_path: Path) -> None:
     hf_parquet.write_split(tmp_path, "train", TOKENS[:0], ENDS[:0])
     assert hf_parquet.read_counts(tmp_path) == {"train": 0}
 
 
-def test_a_missing_cut_or_foreign_file_is_found(tmp_path: Path) -> None:
+def test_a_missing_truncated_or_unknown_file_is_found(tmp_path: Path) -> None:
     _write(tmp_path)
     first = tmp_path / "data" / "train-00000-of-00003.parquet"
     whole = first.read_bytes()
@@ -179,7 +181,7 @@ def test_a_missing_cut_or_foreign_file_is_found(tmp_path: Path) -> None:
         hf_parquet.read_counts(tmp_path)
 
 
-def test_what_is_not_a_stream_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_stream_is_refused(tmp_path: Path) -> None:
     with raises(FormatError, "train"):
         hf_parquet.write_split(tmp_path, "train", TOKENS[:-1], ENDS)
     with raises(FormatError, "test", 1 << 31, "int32"):

@@ -1,4 +1,4 @@
-"""JSON values as Arrow columns: values of one type are native, all others are text, and all come back equal."""
+"""JSON values as Arrow columns: values of one type are native, all others are text, and all are read back equal."""
 
 import io
 import json
@@ -15,8 +15,8 @@ from dataprep_assets.formats.json_columns import ABSENT_VALUE, build_column_type
 MIXED = [["4", 4], [True, 1], [1, 1.0], [None, "4"], [{"a": 1}, {"b": 1}], [[1], ["1"]], [{}, {}], [[], []], [2**63, 1]]
 
 
-def through_parquet(values: Sequence[Any]) -> tuple[str, list[Any]]:
-    """The type of the column of values, and the values after they were written and read."""
+def round_trip(values: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Write and read values, and return the type of their column with the values."""
     shape = None
     for value in values:
         if value is not ABSENT_VALUE:
@@ -47,24 +47,24 @@ def assert_equal(values: Sequence[Any], read: Sequence[Any]) -> None:
     ],
 )
 def test_values_of_one_type_are_native(values: list[Any], kind: str) -> None:
-    found, read = through_parquet([*values, ABSENT_VALUE])
+    found, read = round_trip([*values, ABSENT_VALUE])
     assert found == kind
     assert_equal([*values, ABSENT_VALUE], read)
 
 
 @pytest.mark.parametrize("values", MIXED, ids=map(repr, MIXED))
-def test_values_of_several_types_are_text(values: list[Any]) -> None:
-    kind, read = through_parquet(values)
+def test_values_of_several_types_are_stored_as_text(values: list[Any]) -> None:
+    kind, read = round_trip(values)
     assert kind == "string"
     assert_equal(values, read)
 
 
 def test_an_absent_value_is_not_null() -> None:
-    kind, read = through_parquet([None, ABSENT_VALUE])
+    kind, read = round_trip([None, ABSENT_VALUE])
     assert kind == "string"
     assert read[0] is None
     assert read[1] is ABSENT_VALUE
-    assert through_parquet([ABSENT_VALUE]) == ("string", [ABSENT_VALUE])
+    assert round_trip([ABSENT_VALUE]) == ("string", [ABSENT_VALUE])
 
 
 def random_value(random: Random, depth: int = 0) -> Any:
@@ -86,14 +86,14 @@ def random_value(random: Random, depth: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_columns_come_back_equal(seed: int) -> None:
+def test_random_columns_are_read_back_equal(seed: int) -> None:
     random = Random(seed)
     for _ in range(50):
         prototype = random_value(random)
-        # several rows of one shape are as frequent as rows of several
+        # rows of one shape are as frequent as rows of several shapes
         values = [prototype if random.random() < 0.6 else random_value(random) for _ in range(random.randint(1, 6))]
         values = json.loads(json.dumps(values))
-        assert_equal(values, through_parquet(values)[1])
+        assert_equal(values, round_trip(values)[1])
 
 
 @pytest.mark.parametrize(("stored", "format"), [(4, "json"), (None, "text"), ("4", "none"), (None, "native")])
@@ -106,6 +106,6 @@ def test_a_value_that_does_not_fit_its_format_is_refused(stored: Any, format: An
     ("first", "second"),
     [(1, 1.0), (True, 1), ({"a": None}, {}), ([1], [1, 1]), ("1", 1), (ABSENT_VALUE, None), ({"a": 1}, {"a": 1.0})],
 )
-def test_equality_is_also_equality_of_types(first: Any, second: Any) -> None:
+def test_equality_also_requires_equal_types(first: Any, second: Any) -> None:
     assert not is_equal(first, second)
     assert is_equal(first, first)

@@ -1,4 +1,4 @@
-"""Claims about labeled tokens: blocks are compared sequence by sequence, wherever their bounds are."""
+"""Tests of labeled tokens: blocks are compared sequence by sequence, at any block boundaries."""
 
 from random import Random
 
@@ -10,8 +10,8 @@ from dataprep_assets.formats.conversations.labeled_tokens import LabeledTokens, 
 SEQUENCES = [([1, 2, 3], [-100, 2, 3]), ([4], [-100]), ([5, 6], [-100, 6]), ([7, 8, 9, 10], [-100, 8, -100, 10])]
 
 
-def blocks(sequences: list[tuple[list[int], list[int]]], seed: int) -> list[LabeledTokens]:
-    """The sequences in blocks of different sizes, some of which are empty."""
+def make_blocks(sequences: list[tuple[list[int], list[int]]], seed: int) -> list[LabeledTokens]:
+    """Return the sequences in blocks of different sizes, some of them empty."""
     random, found, start = Random(seed), [], 0
     while start < len(sequences):
         part = sequences[start : start + random.randrange(4)]
@@ -27,9 +27,9 @@ def blocks(sequences: list[tuple[list[int], list[int]]], seed: int) -> list[Labe
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_find_first_difference_is_found_whatever_the_bounds_of_blocks(seed: int) -> None:
+def test_the_first_difference_is_found_at_any_block_boundaries(seed: int) -> None:
     def compare(changed: list[tuple[list[int], list[int]]]) -> tuple[int, str] | None:
-        return find_first_difference(blocks(changed, seed), blocks(SEQUENCES * 3, seed + 100))
+        return find_first_difference(make_blocks(changed, seed), make_blocks(SEQUENCES * 3, seed + 100))
 
     assert compare(SEQUENCES * 3) is None
     for number in range(12):

@@ -1,4 +1,4 @@
-"""Claims about MDS, read back by mosaicml-streaming."""
+"""Tests of MDS, read back by mosaicml-streaming."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ def test_streaming_reads_every_sample_in_order(tmp_path: Path, dtype: Any) -> No
     assert streamed_tokens(tmp_path / "m").tolist() == wanted
 
 
-def test_the_files_are_those_of_their_writer(tmp_path: Path) -> None:
+def test_the_files_equal_those_of_the_upstream_writer(tmp_path: Path) -> None:
     mds.write_mds(tmp_path / "ours", TOKENS, length=16, shard_bytes=1 << 10)
     write_windows(tmp_path / "theirs", TOKENS[: 62 * 16].astype(np.int32).reshape(62, 16), shard_bytes=1 << 10)
     ours, wanted = ({p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("ours", "theirs"))
@@ -37,13 +37,13 @@ def test_the_files_are_those_of_their_writer(tmp_path: Path) -> None:
     assert json.loads(ours["index.json"]) == json.loads(wanted["index.json"])
 
 
-def test_the_shards_have_the_digest_of_those_that_mds_writer_0_13_wrote(tmp_path: Path) -> None:
+def test_the_shards_have_the_digest_of_those_of_mds_writer_0_13(tmp_path: Path) -> None:
     mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10)
     shards = b"".join(path.read_bytes() for path in sorted((tmp_path / "m").glob("*.mds")))
     assert hashlib.sha256(shards).hexdigest() == "347871d38f1e7593f698332150341409ecc2b53d48a674d9d66a1ef4c59d0d59"
 
 
-def test_the_number_of_threads_changes_no_byte(tmp_path: Path) -> None:
+def test_the_number_of_threads_does_not_change_the_bytes(tmp_path: Path) -> None:
     written = [mds.write_mds(tmp_path / f"{n}", TOKENS, length=16, shard_bytes=1 << 10, threads=n) for n in (1, 4)]
     assert written[0] == written[1]
     one, four = ({p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("1", "4"))
@@ -61,7 +61,7 @@ def test_the_samples_are_read_back_in_order(tmp_path: Path) -> None:
         list(mds.read_blocks(tmp_path / "m"))
 
 
-def test_what_is_there_is_not_taken_for_ours_unless_it_is_to_be_resumed(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten_except_to_resume(tmp_path: Path) -> None:
     written = mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10)
     with pytest.raises(FileExistsError):
         mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10)
@@ -70,7 +70,7 @@ def test_what_is_there_is_not_taken_for_ours_unless_it_is_to_be_resumed(tmp_path
     assert mds.validate(tmp_path / "m") == 62
 
 
-def test_a_stream_of_less_than_a_sample_has_none(tmp_path: Path) -> None:
+def test_a_stream_shorter_than_a_sample_has_no_samples(tmp_path: Path) -> None:
     assert mds.write_mds(tmp_path / "m", TOKENS[:5], length=16).samples == 0
     assert mds.validate(tmp_path / "m") == 0
 
@@ -97,7 +97,7 @@ def test_every_damage_is_found(tmp_path: Path, damage: Callable[[Path], object],
         mds.validate(tmp_path / "m")
 
 
-def test_an_index_that_counts_wrongly_is_found(tmp_path: Path) -> None:
+def test_an_index_with_wrong_counts_is_found(tmp_path: Path) -> None:
     mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10)
     index = json.loads((tmp_path / "m" / "index.json").read_bytes())
     for change, values in (
@@ -125,7 +125,7 @@ def test_an_index_that_counts_wrongly_is_found(tmp_path: Path) -> None:
         lambda entry: entry.pop("size_limit"),
     ],
 )
-def test_an_index_with_a_malformed_entry_is_none(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+def test_an_index_with_a_malformed_entry_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10)
     path = tmp_path / "m" / "index.json"
     index = json.loads(path.read_bytes())
@@ -151,7 +151,7 @@ def test_an_index_with_a_malformed_entry_is_none(tmp_path: Path, change: Callabl
         (lambda data: data.replace(b'"version": 2', b'"version: 2"'), ("configuration",)),
     ],
 )
-def test_a_shard_that_agrees_with_its_digest_and_is_malformed_is_found(
+def test_a_malformed_shard_with_a_matching_digest_is_found(
     tmp_path: Path, damage: Callable[[bytes], bytes], values: tuple[object, ...]
 ) -> None:
     mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10)
@@ -164,7 +164,7 @@ def test_a_shard_that_agrees_with_its_digest_and_is_malformed_is_found(
         mds.validate(tmp_path / "m")
 
 
-def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
+def test_data_that_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
     with raises(FormatError, 1024, 1 << 10):
         mds.write_mds(tmp_path / "a", TOKENS, length=1024, shard_bytes=1 << 10)
     with raises(FormatError, 0):

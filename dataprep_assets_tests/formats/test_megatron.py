@@ -1,4 +1,4 @@
-"""Claims about `dataprep_assets.formats.megatron`, some of them tested on Megatron-Core itself."""
+"""Tests of `dataprep_assets.formats.megatron`, some with Megatron-Core itself."""
 
 import os
 import struct
@@ -10,7 +10,7 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins, megatron
-from dataprep_assets_tests.formats.streams import EOS, NONEMPTY, SHAPES, ends_of, tokens_of, write_stream
+from dataprep_assets_tests.formats.streams import EOS, NONEMPTY, SHAPES, make_ends, make_tokens, write_stream
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers.megatron import build_pair, indexed_documents, read_documents, train_samples
 
@@ -18,8 +18,8 @@ DTYPES = ["uint16", "uint32"]
 GIB = 1 << 30
 
 
-def _pair(directory: Path, lengths: list[int], dtype: str = "uint32") -> tuple[Path, Path]:
-    """A pair as the product makes it: the bin a hard link to the stream, the index from the document ends."""
+def _write_pair(directory: Path, lengths: list[int], dtype: str = "uint32") -> tuple[Path, Path]:
+    """Write a pair as the product does: the bin as a hard link to the stream, the index from the document ends."""
     tokens, ends = write_stream(directory, lengths, dtype, "stream")
     flat_bins.concatenate([tokens], directory / "train.bin")
     megatron.write_idx(directory / "train.idx", document_ends.open_ends(ends), dtype=dtype)
@@ -28,9 +28,9 @@ def _pair(directory: Path, lengths: list[int], dtype: str = "uint32") -> tuple[P
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_written_index_is_valid_and_reads_back(tmp_path: Path, shape: str, dtype: str) -> None:
+def test_a_written_index_is_valid_and_is_read_back(tmp_path: Path, shape: str, dtype: str) -> None:
     lengths = SHAPES[shape]
-    pair = _pair(tmp_path, lengths, dtype)
+    pair = _write_pair(tmp_path, lengths, dtype)
     megatron.validate(*pair)
     index = megatron.read_idx(pair[1])
     assert index.dtype == dtype
@@ -42,22 +42,22 @@ def test_a_written_index_is_valid_and_reads_back(tmp_path: Path, shape: str, dty
 
 
 @pytest.mark.parametrize("block", [1, 3, 7])
-def test_blocks_do_not_change_the_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    ends = ends_of(SHAPES["many"])
+def test_block_sizes_do_not_change_the_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    ends = make_ends(SHAPES["many"])
     megatron.write_idx(tmp_path / "whole.idx", ends, dtype="uint32")
     monkeypatch.setattr(megatron, "BLOCK", block)
     monkeypatch.setattr(document_ends, "BLOCK", block + 1)
     megatron.write_idx(tmp_path / "blocks.idx", (ends[at : at + 13] for at in range(0, ends.size, 13)), dtype="uint32")
     assert (tmp_path / "whole.idx").read_bytes() == (tmp_path / "blocks.idx").read_bytes()
-    tokens_of(SHAPES["many"], "uint32").tofile(tmp_path / "bin")
+    make_tokens(SHAPES["many"], "uint32").tofile(tmp_path / "bin")
     megatron.validate(tmp_path / "bin", tmp_path / "blocks.idx")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_bytes_are_those_of_megatrons_builder(tmp_path: Path, shape: str, dtype: str) -> None:
-    ours = _pair(tmp_path, SHAPES[shape], dtype)
-    documents = np.split(tokens_of(SHAPES[shape], dtype), ends_of(SHAPES[shape])[:-1].astype(np.int64))
+def test_the_bytes_equal_those_of_megatrons_builder(tmp_path: Path, shape: str, dtype: str) -> None:
+    ours = _write_pair(tmp_path, SHAPES[shape], dtype)
+    documents = np.split(make_tokens(SHAPES[shape], dtype), make_ends(SHAPES[shape])[:-1].astype(np.int64))
     build_pair(
         tmp_path / "theirs", documents if SHAPES[shape] else [], dtype="uint16" if dtype == "uint16" else "int32"
     )
@@ -70,29 +70,29 @@ def test_bytes_are_those_of_megatrons_builder(tmp_path: Path, shape: str, dtype:
 @pytest.mark.parametrize("shape", NONEMPTY)
 def test_megatron_reads_every_document_of_a_hard_linked_bin(tmp_path: Path, shape: str, dtype: str, mmap: bool) -> None:
     lengths = NONEMPTY[shape]
-    bin_path, _ = _pair(tmp_path, lengths, dtype)
+    bin_path, _ = _write_pair(tmp_path, lengths, dtype)
     assert bin_path.stat().st_nlink == 2
     found, document_indices = indexed_documents(tmp_path / "train", mmap=mmap)
     assert len(found) == len(lengths)
     assert document_indices == list(range(len(lengths) + 1))
-    documents = np.split(tokens_of(lengths, dtype), ends_of(lengths)[:-1].astype(np.int64))
+    documents = np.split(make_tokens(lengths, dtype), make_ends(lengths)[:-1].astype(np.int64))
     for read, document in zip(found, documents, strict=True):
         assert np.array_equal(read, document)
 
 
 def test_megatron_cannot_map_an_empty_bin_but_opens_it_unmapped(tmp_path: Path) -> None:
-    _pair(tmp_path, [])
+    _write_pair(tmp_path, [])
     with raises(ValueError, "empty"):
         indexed_documents(tmp_path / "train")
     assert indexed_documents(tmp_path / "train", mmap=False)[0] == []
 
 
 def test_megatrons_gpt_dataset_trains_on_the_stream(tmp_path: Path) -> None:
-    """Every sample is a window of ``sequence_length + 1`` tokens of the documents in the order it shuffled them."""
+    """Every sample is a window of ``sequence_length + 1`` tokens of the documents in its shuffled order."""
     lengths = [length + 1 for length in SHAPES["many"]]
-    _pair(tmp_path, lengths)
+    _write_pair(tmp_path, lengths)
     trained = train_samples(tmp_path / "train", len(lengths), tmp_path / "cache", length=32, eod=EOS)
-    documents = np.split(tokens_of(lengths, "uint32"), ends_of(lengths)[:-1].astype(np.int64))
+    documents = np.split(make_tokens(lengths, "uint32"), make_ends(lengths)[:-1].astype(np.int64))
     shuffled = np.concatenate([documents[at] for at in trained["document_index"]])
     assert len(trained["tokens"]) == (sum(lengths) - 1) // 32
     for sample in range(len(trained["tokens"])):
@@ -111,8 +111,8 @@ def _patch(path: Path, offset: int, content: bytes) -> None:
         handle.write(content)
 
 
-def _without_leading_zero(idx: Path) -> None:
-    """Three documents, indices 1, 2, 3: D is one lower and the file eight bytes shorter."""
+def _remove_leading_zero(idx: Path) -> None:
+    """Change an index of three documents to the indices 1, 2, 3: D is one lower and the file eight bytes shorter."""
     raw = idx.read_bytes()
     indices_at = 34 + 12 * 3
     idx.write_bytes(raw[:26] + struct.pack("<Q", 3) + raw[34:indices_at] + raw[indices_at + 8 :])
@@ -142,7 +142,7 @@ DEFECTS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "code of the same width": (lambda bin_, idx: _patch(idx, 17, b"\x07"), (7,)),
     "sequence count": (lambda bin_, idx: _patch(idx, 18, struct.pack("<Q", 4)), (4,)),
     "sequence count beyond reason": (lambda bin_, idx: _patch(idx, 18, b"\xff" * 8), ("sequences",)),
-    "no leading 0": (lambda bin_, idx: _without_leading_zero(idx), (3, 3)),
+    "no leading 0": (lambda bin_, idx: _remove_leading_zero(idx), (3, 3)),
     "document indices out of step": (lambda bin_, idx: _patch(idx, 70, struct.pack("<q", 1)), (0, 1)),
     "last document index": (lambda bin_, idx: _patch(idx, 94, struct.pack("<q", 2)), (3, 2)),
     "negative length": (lambda bin_, idx: _patch(idx, 38, struct.pack("<i", -3)), (1, -3)),
@@ -155,7 +155,7 @@ DEFECTS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_every_defect_is_refused(tmp_path: Path, defect: str) -> None:
-    bin_path, idx_path = _pair(tmp_path, [4, 3, 5])
+    bin_path, idx_path = _write_pair(tmp_path, [4, 3, 5])
     damage, values = DEFECTS[defect]
     damage(bin_path, idx_path)
     with raises(FormatError, *values):
@@ -165,22 +165,22 @@ def test_every_defect_is_refused(tmp_path: Path, defect: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", NONEMPTY)
 def test_a_swapped_dtype_is_refused_whenever_there_is_a_token(tmp_path: Path, shape: str, dtype: str) -> None:
-    bin_path, idx_path = _pair(tmp_path, NONEMPTY[shape], dtype)
+    bin_path, idx_path = _write_pair(tmp_path, NONEMPTY[shape], dtype)
     _patch(idx_path, 17, b"\x08" if dtype == "uint32" else b"\x04")
     with pytest.raises(FormatError):
         megatron.validate(bin_path, idx_path)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_pointers_go_on_past_2_and_4_gib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+def test_pointers_continue_past_2_and_4_gib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
     monkeypatch.setattr(megatron, "BLOCK", 3)
     itemsize = flat_bins.DTYPES[dtype].itemsize
     lengths = [GIB // itemsize - 1, 2, 0, GIB // itemsize, GIB // itemsize, GIB // itemsize, GIB // itemsize, 5]
-    megatron.write_idx(tmp_path / "train.idx", ends_of(lengths), dtype=dtype)
+    megatron.write_idx(tmp_path / "train.idx", make_ends(lengths), dtype=dtype)
     pointers = megatron.read_idx(tmp_path / "train.idx").pointers.tolist()
     assert pointers == [itemsize * sum(lengths[:at]) for at in range(len(lengths))]
     assert pointers[-1] > 5 * GIB
-    # A sparse file: the size is all that the check may need.
+    # A sparse file, because the check may need only the size.
     (tmp_path / "train.bin").touch()
     os.truncate(tmp_path / "train.bin", itemsize * sum(lengths))
     megatron.validate(tmp_path / "train.bin", tmp_path / "train.idx")
@@ -191,7 +191,7 @@ def test_pointers_go_on_past_2_and_4_gib(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_megatron_reads_a_document_past_4_gib(tmp_path: Path) -> None:
     lengths = [GIB, GIB, 3]
-    megatron.write_idx(tmp_path / "train.idx", ends_of(lengths), dtype="uint32")
+    megatron.write_idx(tmp_path / "train.idx", make_ends(lengths), dtype="uint32")
     with open(tmp_path / "train.bin", "wb") as handle:
         handle.seek(8 * GIB)
         handle.write(np.array([5, 6, 7], dtype="<u4").tobytes())
@@ -199,8 +199,8 @@ def test_megatron_reads_a_document_past_4_gib(tmp_path: Path) -> None:
     assert found.tolist() == [5, 6, 7]
 
 
-def test_document_counts_go_on_past_two_to_the_31(tmp_path: Path) -> None:
-    """Structure only: a sparse index of 43 GB, of which nothing but the header is read."""
+def test_document_counts_continue_past_two_to_the_31(tmp_path: Path) -> None:
+    """Tests only the structure: a sparse index of 43 GB, of which only the header is read."""
     documents = 2**31 + 5
     with open(tmp_path / "train.idx", "wb") as handle:
         handle.write(struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 4, documents, documents + 1))
@@ -222,7 +222,7 @@ def test_the_longest_document_is_two_to_the_31_minus_1_tokens(tmp_path: Path) ->
     assert not (tmp_path / "b.idx").exists()
 
 
-def test_what_megatron_cannot_index_is_refused(tmp_path: Path) -> None:
+def test_streams_that_megatron_cannot_index_are_refused(tmp_path: Path) -> None:
     with raises(FormatError, "'int32'", "uint16", "uint32"):
         megatron.write_idx(tmp_path / "a.idx", np.array([1]), dtype="int32")
     with raises(FormatError, 1, 2):

@@ -1,4 +1,4 @@
-"""The options for which Megatron looks for a schedule's index files."""
+"""Tests of the options with which Megatron finds a schedule's index files."""
 
 import shlex
 
@@ -14,7 +14,7 @@ from dataprep_assets.formats.megatron_indices import TrainBlend
         (("/my data/books/train", "/web/train"), ["1", "/my data/books/train", "2", "/web/train"]),
     ],
 )
-def test_a_shell_takes_paths_with_blanks_as_one_word_each(prefixes: tuple[str, ...], paths: list[str]) -> None:
+def test_paths_with_blanks_are_quoted_for_a_shell(prefixes: tuple[str, ...], paths: list[str]) -> None:
     weights = (1, 2)[: len(prefixes)]
     blend = TrainBlend(
         prefixes=prefixes, weights=weights, samples=10, sequence_length=8, random_seed=1, tokenizer={"class": "tests"}

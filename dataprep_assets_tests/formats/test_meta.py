@@ -1,4 +1,4 @@
-"""Claims about `dataprep_assets.formats.flat_bins`."""
+"""Tests of the metadata files in `dataprep_assets.formats.flat_bins`."""
 
 import json
 import pickle
@@ -15,7 +15,7 @@ from dataprep_assets_tests.messages import raises
 QWEN3 = {"tokenizer": "Qwen/Qwen3", "vocab_size": 151_669, "eos_token_id": 151_645, "dtype": "uint32"}
 
 
-def test_both_files_hold_the_values_and_a_loader_finds_its_dtype(tmp_path: Path) -> None:
+def test_both_files_contain_the_values_and_a_loader_finds_its_dtype(tmp_path: Path) -> None:
     flat_bins.write_meta(tmp_path, QWEN3)
     loaded = pickle.loads((tmp_path / "meta.pkl").read_bytes())
     assert loaded == QWEN3 == flat_bins.read_meta(tmp_path)
@@ -68,7 +68,7 @@ def test_a_missing_dtype_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("vocab_size", [65_535, 65_536, 65_537])
-def test_a_dtype_must_hold_the_vocabulary(tmp_path: Path, vocab_size: int) -> None:
+def test_a_dtype_that_is_too_small_for_the_vocabulary_is_refused(tmp_path: Path, vocab_size: int) -> None:
     values = {"dtype": "uint16", "vocab_size": vocab_size, "eos_token_id": 0}
     if vocab_size <= 65_536:
         flat_bins.write_meta(tmp_path, values)

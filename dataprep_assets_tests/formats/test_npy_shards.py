@@ -1,4 +1,4 @@
-"""npy shards: NumPy's own bytes, and every other file refused with its defect."""
+"""npy shards have NumPy's own bytes, and every other file is refused with its defect."""
 
 import io
 from pathlib import Path
@@ -11,21 +11,21 @@ from dataprep_assets.formats import npy_shards
 from dataprep_assets_tests.messages import raises
 
 
-def saved(path: Path, array: np.ndarray) -> Path:  # type: ignore[type-arg]
+def save(path: Path, array: np.ndarray) -> Path:  # type: ignore[type-arg]
     np.save(path, array)
     return path
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
 @pytest.mark.parametrize("tokens", [0, 1, 10, 99_999])
-def test_the_header_is_numpys_own(dtype: str, tokens: int) -> None:
+def test_the_header_equals_numpys_own(dtype: str, tokens: int) -> None:
     buffer = io.BytesIO()
     np.save(buffer, np.zeros(tokens, dtype=dtype))
     assert buffer.getvalue()[:128] == npy_shards.build_header(tokens, dtype)
 
 
 @pytest.mark.parametrize("tokens", [100 * 2**30, 2**31, 2**33 + 1, 10**15])
-def test_headers_of_shards_too_long_to_make_are_read_by_numpy(tokens: int) -> None:
+def test_headers_of_very_long_shards_are_read_by_numpy(tokens: int) -> None:
     data = npy_shards.build_header(tokens, "uint32")
     assert len(data) == 128
     stream = io.BytesIO(data)
@@ -35,11 +35,11 @@ def test_headers_of_shards_too_long_to_make_are_read_by_numpy(tokens: int) -> No
     assert npy_shards.compute_shard_bytes(100 * 2**30, "uint32") == 429_496_729_728
 
 
-def test_a_shard_opens_as_numpy_opens_it(tmp_path: Path) -> None:
+def test_a_shard_opens_like_in_numpy(tmp_path: Path) -> None:
     array = np.arange(64, dtype="<u4")
-    path = saved(tmp_path / "train_000000.npy", array)
+    path = save(tmp_path / "train_000000.npy", array)
     assert np.array_equal(npy_shards.open_shard(path, sequence_length=16), array)
-    empty = npy_shards.open_shard(saved(tmp_path / "e.npy", array[:0]), sequence_length=16)
+    empty = npy_shards.open_shard(save(tmp_path / "e.npy", array[:0]), sequence_length=16)
     assert len(empty) == 0
     assert not empty.flags.writeable
 
@@ -55,19 +55,19 @@ def test_a_shard_opens_as_numpy_opens_it(tmp_path: Path) -> None:
         (np.zeros(64, [("ids", "<u4")]), ("[", "ids", "<u4")),
     ],
 )
-def test_other_arrays_are_refused(tmp_path: Path, array: np.ndarray, values: tuple[object, ...]) -> None:  # type: ignore[type-arg]
+def test_arrays_of_another_kind_are_refused(tmp_path: Path, array: np.ndarray, values: tuple[object, ...]) -> None:  # type: ignore[type-arg]
     with raises(FormatError, tmp_path / "a.npy", *values):
-        npy_shards.read_header(saved(tmp_path / "a.npy", array))
+        npy_shards.read_header(save(tmp_path / "a.npy", array))
 
 
-def test_headerless_ids_are_not_taken_for_a_shard(tmp_path: Path) -> None:
+def test_ids_without_a_header_are_not_accepted_as_a_shard(tmp_path: Path) -> None:
     path = tmp_path / "train_000000.npy"
     np.arange(64, dtype="<u4").tofile(path)
     with raises(FormatError, path, "b'\\x00\\x00\\x00\\x00\\x01\\x00'"):
         npy_shards.read_header(path)
 
 
-def test_other_versions_and_spoilt_headers_are_refused() -> None:
+def test_other_versions_and_damaged_headers_are_refused() -> None:
     good = npy_shards.build_header(64, "uint32")
     for spoilt, values in (
         (good[:6] + b"\x02\x00" + good[8:], ("02.00",)),
@@ -80,12 +80,12 @@ def test_other_versions_and_spoilt_headers_are_refused() -> None:
             npy_shards.parse_header(spoilt, "shard")
 
 
-def test_a_cut_and_a_longer_file_are_refused(tmp_path: Path) -> None:
-    """A move across file systems that a crash cut leaves a short file, which passes an existence test.
+def test_truncated_and_extended_files_are_refused(tmp_path: Path) -> None:
+    """A move across file systems that a crash interrupted leaves a short file, which passes an existence test.
 
     See docs/formats/shard-window.md#move.
     """
-    path = saved(tmp_path / "train_000000.npy", np.zeros(64, "<u4"))
+    path = save(tmp_path / "train_000000.npy", np.zeros(64, "<u4"))
     whole = path.read_bytes()
     for data, values in ((whole[:-1], (383, 384)), (whole + b"\0", (385, 384))):
         path.write_bytes(data)
@@ -93,8 +93,8 @@ def test_a_cut_and_a_longer_file_are_refused(tmp_path: Path) -> None:
             npy_shards.open_shard(path, sequence_length=16)
 
 
-def test_a_uint16_shard_in_a_uint32_run_and_another_length_are_refused(tmp_path: Path) -> None:
-    path = saved(tmp_path / "train_000000.npy", np.zeros(64, "<u2"))
+def test_a_uint16_shard_in_a_uint32_run_and_a_different_length_are_refused(tmp_path: Path) -> None:
+    path = save(tmp_path / "train_000000.npy", np.zeros(64, "<u2"))
     with raises(FormatError, path, "uint16", "uint32"):
         npy_shards.validate(path, dtype="uint32", tokens=64, sequence_length=16)
     with raises(FormatError, path, 64, 32):
@@ -106,7 +106,7 @@ def test_a_uint16_shard_in_a_uint32_run_and_another_length_are_refused(tmp_path:
 
 
 def test_keys_of_prefixes_do_not_collide_and_are_parsed_back() -> None:
-    """docs/formats/npy-shards.md#names: in the original, train and val share `sample_ids_000000.bin`."""
+    """See docs/formats/npy-shards.md#names: upstream, train and val share `sample_ids_000000.bin`."""
     keys = [
         f(prefix, 3)
         for prefix in ("train", "val", "eval")

@@ -1,4 +1,4 @@
-"""Claims about `dataprep_assets.formats.olmo`."""
+"""Tests of `dataprep_assets.formats.olmo`."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins, olmo
-from dataprep_assets_tests.formats.streams import tokens_of
+from dataprep_assets_tests.formats.streams import make_tokens
 from dataprep_assets_tests.messages import raises
 
 FILES = [("a.npy", "web", 1000), ("empty.npy", "web", 0), ("b.npy", "code", 99), ("c.npy", "code", 501)]
@@ -18,26 +18,26 @@ FILES = [("a.npy", "web", 1000), ("empty.npy", "web", 0), ("b.npy", "code", 99),
 
 def _release(root: Path, dtype: str = "uint32", sequence_length: int = 100) -> tuple[Path, dict[str, Any]]:
     for path, _, tokens in FILES:
-        tokens_of([tokens], dtype).tofile(root / path)
+        make_tokens([tokens], dtype).tofile(root / path)
     index = olmo.build_index(FILES, sequence_length, dtype, "Qwen/Qwen3")
     olmo.write_index(root / "index.json", index)
     return root / "index.json", index
 
 
-def test_instances_are_whole_windows_of_one_file() -> None:
+def test_instances_are_full_windows_within_one_file() -> None:
     index = olmo.build_index(FILES, 100, "uint32", "t")
     assert [entry["n_instances"] for entry in index["files"]] == [10, 0, 0, 5]
     assert [entry["instance_offset"] for entry in index["files"]] == [0, 10, 10, 10]
     assert (index["total_instances"], index["total_tokens"], index["format_version"]) == (15, 1600, "1")
 
 
-def test_the_fingerprint_is_maxtexts() -> None:
+def test_the_fingerprint_equals_maxtexts() -> None:
     stream = b"1\x00100\x00uint32\x00t\x00a.npy\x001000\x00b.npy\x007\x00"
     index = olmo.build_index([("a.npy", "x", 1000), ("b.npy", "y", 7)], 100, "uint32", "t")
     assert index["fingerprint"] == "sha256:" + hashlib.sha256(stream).hexdigest()
 
 
-def test_the_fingerprint_changes_with_everything_that_orders_instances_and_with_nothing_else() -> None:
+def test_the_fingerprint_depends_exactly_on_the_values_that_order_instances() -> None:
     one = olmo.build_index(FILES, 100, "uint32", "t")["fingerprint"]
     others = [
         olmo.build_index(FILES[::-1], 100, "uint32", "t"),
@@ -96,7 +96,7 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path, size: int) -> None:
         olmo.validate(path, tmp_path)
 
 
-def test_a_missing_file_a_cut_index_and_another_sequence_length_are_refused(tmp_path: Path) -> None:
+def test_a_missing_file_a_truncated_index_and_another_sequence_length_are_refused(tmp_path: Path) -> None:
     path, _ = _release(tmp_path)
     with raises(FormatError, path, 128):
         olmo.validate(path, tmp_path, sequence_length=128)
@@ -112,6 +112,6 @@ def test_a_missing_file_a_cut_index_and_another_sequence_length_are_refused(tmp_
     ("files", "length"),
     [([], 8), ([("a", "l", 1)], 0), ([("", "l", 1)], 8), ([("a\x00b", "l", 1)], 8), ([("a", "l", -1)], 8)],
 )
-def test_what_cannot_be_indexed_is_refused(files: list[tuple[str, str, int]], length: int) -> None:
+def test_files_that_cannot_be_indexed_are_refused(files: list[tuple[str, str, int]], length: int) -> None:
     with pytest.raises(FormatError):
         olmo.build_index(files, length, "uint32", "t")

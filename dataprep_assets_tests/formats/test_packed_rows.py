@@ -1,4 +1,6 @@
-"""Files of packed rows: the trainer's schema, deterministic bytes, and every defect that a row can have."""
+"""Files of packed rows have the trainer's schema and deterministic bytes, and every possible defect of a row is
+found.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -25,7 +27,7 @@ from dataprep_assets.formats.packed_rows import (
 from dataprep_assets.packing.algorithms import pack_items
 from dataprep_assets.packing.row_layout import lay_out_whole
 from dataprep_assets_tests.messages import assert_names, raises
-from dataprep_assets_tests.packing.excerpt import as_lists
+from dataprep_assets_tests.packing.excerpt import to_lists
 
 CAPACITY = 16
 
@@ -52,11 +54,11 @@ def _write(
     return ids, masks, bins
 
 
-def test_rows_are_the_bins_sequence_by_sequence(tmp_path: Path) -> None:
+def test_rows_equal_the_bins_sequence_by_sequence(tmp_path: Path) -> None:
     ids, masks, bins = _write(tmp_path / "x.parquet", 100, group_rows=7)
     rows = pq.read_table(tmp_path / "x.parquet").to_pylist()
     assert len(rows) == len(bins)
-    for items, row in zip(as_lists(bins), rows, strict=True):
+    for items, row in zip(to_lists(bins), rows, strict=True):
         starts = np.cumsum([0, *(len(ids[i]) for i in items)])[:-1].tolist()
         assert row == {
             "input_ids": [t for i in items for t in ids[i]],
@@ -67,7 +69,7 @@ def test_rows_are_the_bins_sequence_by_sequence(tmp_path: Path) -> None:
         }
 
 
-def test_schema_and_row_groups_are_the_originals(tmp_path: Path) -> None:
+def test_schema_and_row_groups_equal_the_upstream_files(tmp_path: Path) -> None:
     _write(tmp_path / "x.parquet", 100, group_rows=7)
     with pq.ParquetFile(tmp_path / "x.parquet") as file:
         assert [str(f.type) for f in file.schema_arrow] == [
@@ -77,7 +79,7 @@ def test_schema_and_row_groups_are_the_originals(tmp_path: Path) -> None:
             "list<element: uint8>",
             "list<element: int32>",
         ]
-        # Nemotron's, then those by which TRL trains the same tokens
+        # Nemotron's columns first, then those with which TRL trains the same tokens
         assert file.schema_arrow.names == [
             *("input_ids", "loss_mask", "seq_start_id"),
             *("assistant_masks", "seq_lengths"),
@@ -88,7 +90,7 @@ def test_schema_and_row_groups_are_the_originals(tmp_path: Path) -> None:
     assert open_packed_file(tmp_path / "x.parquet").group_sizes == tuple(sizes)
 
 
-def test_the_same_bins_give_the_same_bytes(tmp_path: Path) -> None:
+def test_equal_bins_give_equal_bytes(tmp_path: Path) -> None:
     _write(tmp_path / "a.parquet", 500)
     _write(tmp_path / "b.parquet", 500)
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
@@ -110,8 +112,8 @@ def test_an_id_beyond_the_dtype_is_refused_not_wrapped() -> None:
         view_ids_as_int32(np.array([7, 2**31], np.uint32), "x")
 
 
-def _rows(row: list[int], mask: list[int], starts: list[int], before: int = 3) -> PackedRowBlock:
-    """A sound row, and after it the given one."""
+def _add_row(row: list[int], mask: list[int], starts: list[int], before: int = 3) -> PackedRowBlock:
+    """Return a valid row followed by the given one."""
     sound = [1, 2, 3][:before]
     return PackedRowBlock(
         tokens=np.array(sound + row, np.int32),
@@ -141,9 +143,9 @@ DEFECTS = {
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
-def test_a_defect_is_named_with_its_row(defect: str) -> None:
-    assert find_row_defects(_rows([5, 6, 7], [0, 1, 0], [0]), CAPACITY) == []
-    found = find_row_defects(_rows(*DEFECTS[defect]), CAPACITY)
+def test_a_defect_is_reported_with_its_row(defect: str) -> None:
+    assert find_row_defects(_add_row([5, 6, 7], [0, 1, 0], [0]), CAPACITY) == []
+    found = find_row_defects(_add_row(*DEFECTS[defect]), CAPACITY)
     assert any(defect in sentence and sentence.startswith("row 41: ") for sentence in found)
 
 
@@ -168,7 +170,7 @@ def test_other_columns_or_types_are_refused(tmp_path: Path) -> None:
     assert open_packed_file(path).rows == 1
 
 
-def test_mask_and_ids_of_different_length_and_nulls_are_refused(tmp_path: Path) -> None:
+def test_nulls_and_mask_and_ids_of_different_lengths_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     short = {"seq_start_id": [[0], [0]], "assistant_masks": [[0], [0, 1]], "seq_lengths": [[1], [2]]}
     pq.write_table(_table(input_ids=[[1], [1, 2]], loss_mask=[[0], [1]], **short), path)
@@ -183,9 +185,7 @@ def test_mask_and_ids_of_different_length_and_nulls_are_refused(tmp_path: Path) 
     ("column", "values"),
     [("assistant_masks", [[1, 0]]), ("assistant_masks", [[0]]), ("seq_lengths", [[1]]), ("seq_lengths", [[1, 1]])],
 )
-def test_a_column_that_does_not_follow_from_the_others_is_a_defect(
-    column: str, values: list[list[int]], tmp_path: Path
-) -> None:
+def test_a_column_that_contradicts_the_others_is_a_defect(column: str, values: list[list[int]], tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(_table(**SOUND), path)
     assert [d for rows in open_packed_file(path) for d in find_row_defects(rows, CAPACITY)] == []
@@ -194,7 +194,7 @@ def test_a_column_that_does_not_follow_from_the_others_is_a_defect(
     assert_names(defect, column, 0)
 
 
-def test_padded_segments_are_a_multiple_of_labels_and_give_the_same_rows_back(tmp_path: Path) -> None:
+def test_padded_segments_have_a_multiple_of_labels_and_give_the_same_rows_back(tmp_path: Path) -> None:
     ids, _, bins = _write(tmp_path / "x.parquet", 100, group_rows=7)
     plain = list(open_packed_file(tmp_path / "x.parquet"))
     padded = [pad_segments(block, 4, 9) for block in plain]
@@ -216,13 +216,13 @@ def test_padded_segments_are_a_multiple_of_labels_and_give_the_same_rows_back(tm
     stripped = [
         block.tokens[a:b].tolist() for block in file.without_padding() for a, b in zip(*block.bounds(), strict=True)
     ]
-    assert stripped == [ids[i] for items in as_lists(bins) for i in items]
+    assert stripped == [ids[i] for items in to_lists(bins) for i in items]
 
 
-def test_rows_without_a_mask_are_read_in_any_blocks(tmp_path: Path) -> None:
+def test_rows_without_a_mask_are_read_in_blocks_of_any_size(tmp_path: Path) -> None:
     ids, _, bins = _write(tmp_path / "x.parquet", 100, group_rows=7, masked=False)
     file = open_packed_file(tmp_path / "x.parquet", masked=False)
-    wanted = [ids[i] for items in as_lists(bins) for i in items]
+    wanted = [ids[i] for items in to_lists(bins) for i in items]
     for blocks in (list(file), list(file.blocks(5)), [file.block(0, 1000)], list(file.blocks(16))):
         assert [d for block in blocks for d in find_row_defects(block, CAPACITY)] == []
         found = [block.tokens[a:b].tolist() for block in blocks for a, b in zip(*block.bounds(), strict=True)]
@@ -233,7 +233,7 @@ def test_rows_without_a_mask_are_read_in_any_blocks(tmp_path: Path) -> None:
         open_packed_file(tmp_path / "x.parquet")
 
 
-def test_a_spool_that_is_too_short_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_spool_is_refused(tmp_path: Path) -> None:
     np.arange(9, dtype="<i4").tofile(tmp_path / "spool")
     read = partial(read_ranges, tmp_path / "spool", "<i4")
     none = np.zeros(0, np.int64)
@@ -245,7 +245,7 @@ def test_a_spool_that_is_too_short_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [3, 1000, -1])
-def test_a_cut_file_is_refused(cut: int, tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(cut: int, tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     _write(path, 500)
     path.write_bytes(path.read_bytes()[:cut])

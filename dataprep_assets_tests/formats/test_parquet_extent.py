@@ -1,4 +1,4 @@
-"""Bytes of a Parquet file that belong to no row are told, though every reader gives the same rows."""
+"""Bytes of a Parquet file that belong to no row are reported, although every reader returns the same rows."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +13,8 @@ from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed_file
 from dataprep_assets_tests.messages import raises
 
 
-def packed(folder: Path) -> Path:
-    """A packed file of three row groups."""
+def write_packed_file(folder: Path) -> Path:
+    """Write a packed file of three row groups."""
     path = folder / "packed.parquet"
     mask = np.tile(np.array([1] * 9 + [0], np.uint8), 2)
     block = PackedRowBlock.from_segments(np.arange(20, dtype=np.int32), np.array([10, 10]), np.arange(3), mask=mask)
@@ -22,22 +22,22 @@ def packed(folder: Path) -> Path:
     return path
 
 
-def documents(folder: Path) -> Path:
-    """A file of a split of ten documents."""
+def write_documents_file(folder: Path) -> Path:
+    """Write a file of a split of ten documents."""
     ends = np.arange(10, 110, 10, dtype=np.uint64)
     (name,) = hf_parquet.write_split(folder, "train", np.arange(100, dtype=np.uint16), ends).digests
     return folder / name
 
 
 KINDS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
-    "packed": (packed, open_packed_file),
-    "documents": (documents, lambda path: hf_parquet.read_counts(path.parents[1])),
+    "packed": (write_packed_file, open_packed_file),
+    "documents": (write_documents_file, lambda path: hf_parquet.read_counts(path.parents[1])),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bytes_twice", [1, 17])
-def test_bytes_between_rows_and_footer_are_told(tmp_path: Path, kind: str, bytes_twice: int) -> None:
+def test_bytes_between_rows_and_footer_are_reported(tmp_path: Path, kind: str, bytes_twice: int) -> None:
     make, look = KINDS[kind]
     path = make(tmp_path)
     look(path)
@@ -49,6 +49,6 @@ def test_bytes_between_rows_and_footer_are_told(tmp_path: Path, kind: str, bytes
         look(path)
 
 
-def test_a_file_of_no_rows_has_no_gap(tmp_path: Path) -> None:
+def test_a_file_without_rows_has_no_gap(tmp_path: Path) -> None:
     hf_parquet.write_split(tmp_path, "val", np.zeros(0, np.uint16), np.zeros(0, np.uint64))
     assert hf_parquet.read_counts(tmp_path) == {"val": 0}

@@ -1,4 +1,4 @@
-"""Claims about `datasets` folders of conversations: labels, columns, sidecars, and files that are not sound."""
+"""Tests of `datasets` folders of conversations: labels, columns, sidecars, and defective files."""
 
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,7 @@ from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers import hf_datasets
 
-# two rows: the sequences of 3 and 2 tokens, and one of 4; a mask of 1 trains the next token
+# two rows: sequences of 3 and 2 tokens, and one of 4; a mask of 1 trains the next token
 IDS = [10, 11, 12, 20, 21, 30, 31, 32, 33]
 MASK = [0, 1, 0, 1, 0, 1, 0, 1, 0]
 LABELS = [[-100, -100, 12], [-100, 21], [-100, 31, -100, 33]]
@@ -30,7 +30,7 @@ def block(mask: list[int] = MASK, lengths: list[int] | None = None, heads: list[
 
 
 def write(folder: Path, *, packed: bool, split: str = "train") -> dict[str, dict[str, str]]:
-    """Write a folder with two equal files; the digests of its files."""
+    """Write a folder with two equal files, and return the digests of its files."""
     names = [sft_rows.build_file_name(split, number, 2) for number in range(2)]
     for name in names:
         sft_rows.write_file(folder / name, [block(), block()], is_packed=packed)
@@ -39,7 +39,7 @@ def write(folder: Path, *, packed: bool, split: str = "train") -> dict[str, dict
     return files
 
 
-def test_a_sequence_is_a_row_with_labels_at_its_own_positions(tmp_path: Path) -> None:
+def test_a_sequence_is_a_row_with_labels_at_the_positions_of_their_tokens(tmp_path: Path) -> None:
     write(tmp_path / "rows", packed=False)
     rows = hf_datasets.both_ways(tmp_path / "rows", tmp_path / "cache")["train"]
     assert len(rows) == 12
@@ -83,7 +83,7 @@ def test_sequences_are_read_back_without_defects(tmp_path: Path, packed: bool) -
     assert list(sft_rows.find_sidecar_defects(tmp_path, files, "chats", "About.", present)) == []
 
 
-def test_equal_rows_have_equal_bytes_and_the_fingerprint_follows_them(tmp_path: Path) -> None:
+def test_equal_rows_have_equal_bytes_and_the_fingerprint_depends_on_the_rows(tmp_path: Path) -> None:
     assert write(tmp_path / "a", packed=False) == write(tmp_path / "b", packed=False)
     assert (tmp_path / "a/train/state.json").read_bytes() == (tmp_path / "b/train/state.json").read_bytes()
     before, names = hf_datasets.fingerprints(tmp_path / "a"), list(write(tmp_path / "b", packed=False)["train"])
@@ -91,7 +91,7 @@ def test_equal_rows_have_equal_bytes_and_the_fingerprint_follows_them(tmp_path: 
     files = {"train": {name: sha256_file(tmp_path / "a" / name) for name in names}}
     sft_rows.write_sidecars(tmp_path / "a", files, "chats", "About.")
     assert hf_datasets.fingerprints(tmp_path / "a")["train"] != before["train"]
-    # `load_dataset` must not read rows of the same files from a cache
+    # so that `load_dataset` does not read old rows of the same file names from a cache
     hf_datasets.both_ways(tmp_path / "b", tmp_path / "cache")
     assert len(hf_datasets.both_ways(tmp_path / "a", tmp_path / "cache")["train"]) == 7
 
@@ -123,7 +123,7 @@ def _rewrite(path: Path, packed: bool, **columns: list[object]) -> None:
         (True, "length", [5, 5]),
     ],
 )
-def test_a_column_that_does_not_follow_from_the_labels_is_named(
+def test_a_column_that_contradicts_the_labels_is_named(
     packed: bool, column: str, values: list[object], tmp_path: Path
 ) -> None:
     path = tmp_path / "a.arrow"
@@ -133,7 +133,7 @@ def test_a_column_that_does_not_follow_from_the_labels_is_named(
     assert column in defect
 
 
-def test_lengths_that_do_not_add_up_are_named(tmp_path: Path) -> None:
+def test_lengths_with_a_wrong_sum_are_named(tmp_path: Path) -> None:
     for packed, columns in ((True, {"seq_lengths": [[3, 3], [4]]}), (False, {"length": [3, 2, 5]})):
         path = tmp_path / f"{packed}.arrow"
         sft_rows.write_file(path, [block()], is_packed=packed)
@@ -142,7 +142,7 @@ def test_lengths_that_do_not_add_up_are_named(tmp_path: Path) -> None:
         assert "lengths" in defect
 
 
-def test_files_that_are_not_such_rows_are_refused(tmp_path: Path) -> None:
+def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     sft_rows.write_file(path, [block()], is_packed=False)
     with raises(FormatError, str(path), "loss_mask"):
@@ -154,7 +154,7 @@ def test_files_that_are_not_such_rows_are_refused(tmp_path: Path) -> None:
             list(sft_rows.read_sequences(path, is_packed=False))
 
 
-def test_a_sidecar_or_a_file_too_many_is_named(tmp_path: Path) -> None:
+def test_an_extra_sidecar_or_file_is_named(tmp_path: Path) -> None:
     files = write(tmp_path, packed=False)
     present = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
     (tmp_path / "train/state.json").write_text("{}")

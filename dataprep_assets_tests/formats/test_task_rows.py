@@ -1,4 +1,4 @@
-"""Task files are read strictly: every defect has its line, and hides no other."""
+"""Task files are read strictly: every defect is reported with its line, and none hides another."""
 
 import hashlib
 import io
@@ -20,7 +20,7 @@ def values(data: bytes) -> list[object]:
     return [row.value for row in parse_rows(data).rows]
 
 
-def test_clean_rows_have_lines_and_the_digest_of_the_file(tmp_path: Path) -> None:
+def test_valid_rows_have_line_numbers_and_the_digest_of_the_file(tmp_path: Path) -> None:
     data = '{"a":1}\n{"a":"é"}\n'.encode()
     (tmp_path / "rows").write_bytes(data)
     read = read_rows(tmp_path / "rows")
@@ -55,7 +55,7 @@ NO_END, NO_LF = "the last line has no line end", "the line end is not LF"
         (b'{"a":1} {"a":2}\n', [(1, "invalid JSON at column")], 0),
     ],
 )
-def test_each_defect_has_its_line(data: bytes, found: list[tuple[int, str]], rows: int) -> None:
+def test_each_defect_is_reported_with_its_line(data: bytes, found: list[tuple[int, str]], rows: int) -> None:
     shown = defects(data)
     assert [line for line, _ in shown] == [line for line, _ in found]
     assert all(detail.startswith(start) for (_, detail), (_, start) in zip(shown, found, strict=True))
@@ -71,7 +71,7 @@ def test_messages_never_show_texts() -> None:
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=5) | st.booleans(), max_size=3)))
-def test_what_json_writes_is_read_back_without_a_defect(rows: list[dict[str, object]]) -> None:
+def test_rows_written_as_json_are_read_back_without_a_defect(rows: list[dict[str, object]]) -> None:
     data = b"".join(json.dumps(row).encode("ascii") + b"\n" for row in rows)
     read = parse_rows(data)
     assert [r.value for r in read.rows] == [row for row in rows if not has_lone_surrogate(row)]
@@ -86,7 +86,7 @@ def has_lone_surrogate(row: dict[str, object]) -> bool:
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_are_read_and_every_line_is_a_row_or_has_a_defect(data: bytes) -> None:
+def test_for_any_bytes_every_line_is_a_row_or_has_a_defect(data: bytes) -> None:
     read = parse_rows(data)
     accounted = {r.line for r in read.rows} | {d.line for d in read.defects}
     lines = len(list(io.TextIOWrapper(io.BytesIO(data), encoding="latin-1")))

@@ -1,4 +1,4 @@
-"""Claims about `dataprep_assets.formats.tensorflow.tfrecord`, some of them tested on TensorFlow itself."""
+"""Tests of `dataprep_assets.formats.tensorflow.tfrecord`, some with TensorFlow itself."""
 
 import gzip
 import os
@@ -14,7 +14,7 @@ from dataprep_assets.formats.tensorflow import example, tfrecord
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets.formats.tensorflow.tfrecord import ShardCount
 from dataprep_assets_tests.formats import packed, shard_reader
-from dataprep_assets_tests.formats.packed import assert_same, columns_of, packed_rows
+from dataprep_assets_tests.formats.packed import assert_same, declare_columns, make_packed_rows
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers.process import LibraryError
 from dataprep_assets_tests.readers.tensorflow import read_records, run_bench, write_examples
@@ -24,7 +24,7 @@ FRAMING = 16
 
 
 def _crc32c(content: bytes) -> int:
-    """CRC-32C, a bit at a time."""
+    """Compute CRC-32C one bit at a time."""
     crc = 0xFFFFFFFF
     for byte in content:
         crc ^= byte
@@ -59,7 +59,7 @@ def test_a_file_is_its_frames_with_the_checksum_of_the_standard(tmp_path: Path) 
     assert written == ShardCount(records=5, payload_bytes=1 + 256 + 1000 + 9) == tfrecord.count(tmp_path / "a")
 
 
-def test_records_come_back_with_their_places(tmp_path: Path) -> None:
+def test_records_are_read_back_with_their_positions(tmp_path: Path) -> None:
     _write(tmp_path / "a", PAYLOADS)
     found = list(tfrecord.read_records(tmp_path / "a"))
     assert [record.payload for record in found] == PAYLOADS
@@ -67,8 +67,8 @@ def test_records_come_back_with_their_places(tmp_path: Path) -> None:
     assert [record.offset for record in found] == [0, 16, 33, 305, 1321]
 
 
-def test_files_are_tensorflows_byte_for_byte(tmp_path: Path) -> None:
-    rows = packed_rows(5, 700)
+def test_files_equal_tensorflows_byte_for_byte(tmp_path: Path) -> None:
+    rows = make_packed_rows(5, 700)
     tfrecord.write(tmp_path / "ours", example.encode_rows(rows))
     write_examples(tmp_path / "theirs", rows)
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
@@ -79,19 +79,19 @@ def test_tensorflow_reads_every_record(tmp_path: Path) -> None:
     assert read_records(tmp_path / "a") == PAYLOADS
 
 
-def test_a_file_of_no_records_is_empty_and_valid(tmp_path: Path) -> None:
+def test_a_file_without_records_is_empty_and_valid(tmp_path: Path) -> None:
     assert tfrecord.write(tmp_path / "a", []) == ShardCount(records=0, payload_bytes=0)
     assert (tmp_path / "a").read_bytes() == b""
-    assert shard_reader.decode_tfrecord(tmp_path / "a", columns_of(packed_rows(1, 4))) == ShardCount(
+    assert shard_reader.decode_tfrecord(tmp_path / "a", declare_columns(make_packed_rows(1, 4))) == ShardCount(
         records=0, payload_bytes=0
     )
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 10])
-def test_columns_come_back_in_batches(tmp_path: Path, rows: int) -> None:
-    written = packed_rows(10, 60)
+def test_columns_are_read_back_in_batches(tmp_path: Path, rows: int) -> None:
+    written = make_packed_rows(10, 60)
     tfrecord.write(tmp_path / "a", example.encode_rows(written))
-    batches = list(shard_reader.read_batches(tmp_path / "a", columns_of(written), rows=rows))
+    batches = list(shard_reader.read_batches(tmp_path / "a", declare_columns(written), rows=rows))
     assert [len(batch["inputs"]) for batch in batches] == [min(rows, 10 - at) for at in range(0, 10, rows)]
     assert_same({name: np.concatenate([batch[name] for batch in batches]) for name in written}, written)
 
@@ -103,7 +103,7 @@ def test_a_shard_has_at_most_256_records_and_a_refused_one_leaves_no_file(tmp_pa
     assert not (tmp_path / "over").exists()
 
 
-def test_a_finished_file_is_never_written_over(tmp_path: Path) -> None:
+def test_a_finished_file_is_never_overwritten(tmp_path: Path) -> None:
     tfrecord.write(tmp_path / "a", [b"first"])
     with pytest.raises(FileExistsError):
         tfrecord.write(tmp_path / "a", [b"second"])
@@ -122,12 +122,12 @@ def test_names_count_from_1_and_sort_in_order() -> None:
     ("cohort", "index", "total"),
     [("2004-13", 0, 1), ("2004-7", 0, 1), ("2004-07\n", 0, 1), ("", 0, 1), ("2004-07", 1, 1), ("2004-07", -1, 1)],
 )
-def test_names_that_cannot_be_are_refused(cohort: str, index: int, total: int) -> None:
+def test_invalid_names_are_refused(cohort: str, index: int, total: int) -> None:
     with raises(FormatError, "cohort", repr(cohort)[1:-1]):
         tfrecord.build_shard_name(cohort, index, total)
 
 
-def test_every_truncation_within_a_record_is_refused_and_one_between_two_is_fewer_records(tmp_path: Path) -> None:
+def test_a_truncation_within_a_record_is_refused_and_one_between_two_loses_records(tmp_path: Path) -> None:
     payloads = [b"abc", b"", b"defgh"]
     raw = b"".join(map(_frame, payloads))
     between = {0: 0, 19: 1, 35: 2, len(raw): 3}
@@ -156,7 +156,7 @@ def test_every_flipped_bit_is_refused(tmp_path: Path) -> None:
             _payloads(path)
 
 
-def test_counting_reads_no_payload(tmp_path: Path) -> None:
+def test_counting_does_not_read_payloads(tmp_path: Path) -> None:
     path = _write(tmp_path / "a", [b"abc", b"defgh"])
     with open(path, "r+b") as handle:
         handle.seek(13)
@@ -166,8 +166,8 @@ def test_counting_reads_no_payload(tmp_path: Path) -> None:
         _payloads(path)
 
 
-def test_a_length_beyond_the_file_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    """The checksum of the length is right, so only the size of the file tells; 2**62 bytes are not asked for."""
+def test_a_length_beyond_the_file_is_refused_before_reading(tmp_path: Path) -> None:
+    """The checksum of the length is valid, so only the file size shows the defect; 2**62 bytes are not allocated."""
     length = struct.pack("<Q", 1 << 62)
     (tmp_path / "a").write_bytes(_frame(b"abc") + length + _masked(length) + b"abc")
     for read in (_payloads, tfrecord.count):
@@ -183,7 +183,7 @@ A = FeatureColumn(name="a", length=2)
 
 
 def _rows(*values: list[int]) -> list[bytes]:
-    return [packed.example([packed.entry(b"a", row)]) for row in values]
+    return [packed.encode_example([packed.encode_entry(b"a", row)]) for row in values]
 
 
 # Three records of one column of two values: frames of 31 bytes, at 0, 31 and 62.
@@ -206,7 +206,9 @@ DEFECTS: dict[str, tuple[Callable[[Path], None], tuple[object, ...]]] = {
         (3, 93, "'a'", 2),
     ),
     "a column not declared": (
-        lambda path: _replace(path, b"".join(map(_frame, [packed.example([packed.entry(b"b", [1, 2])])]))),
+        lambda path: _replace(
+            path, b"".join(map(_frame, [packed.encode_example([packed.encode_entry(b"b", [1, 2])])]))
+        ),
         (0, "columns: a", "columns: b"),
     ),
     "a record that is no Example": (
@@ -228,20 +230,20 @@ def test_every_defect_is_refused_with_file_record_and_byte(tmp_path: Path, defec
 
 
 @pytest.mark.parametrize("defect", ["cut within the last record", "zeros behind the last record", "gzip"])
-def test_tensorflow_refuses_the_same_files_without_a_place(tmp_path: Path, defect: str) -> None:
+def test_tensorflow_refuses_the_same_files_without_a_position(tmp_path: Path, defect: str) -> None:
     path = _write(tmp_path / "shard", GOOD)
     DEFECTS[defect][0](path)
     with raises(LibraryError, "DataLossError"):
         read_records(path)
 
 
-def test_tensorflow_takes_a_file_cut_within_a_header_for_whole(tmp_path: Path) -> None:
+def test_tensorflow_accepts_a_file_truncated_within_a_header(tmp_path: Path) -> None:
     path = _write(tmp_path / "shard", GOOD)
     DEFECTS["cut within a header"][0](path)
     assert read_records(path) == GOOD[:2]
 
 
-def test_the_bench_runs_and_its_writers_agree() -> None:
+def test_the_benchmark_runs_and_its_writers_agree() -> None:
     pytest.importorskip("simdjson", reason="pysimdjson is not installed")
     code, printed = run_bench(["--rows", "300", "--length", "20", "--runs", "1"])
     assert code == 0

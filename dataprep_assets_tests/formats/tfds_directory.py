@@ -1,4 +1,4 @@
-"""A directory as TensorFlow Datasets has it, and everything that can be wrong with one, by name."""
+"""A directory in the layout of TensorFlow Datasets, and every possible defect of one, by name."""
 
 import json
 import shutil
@@ -9,15 +9,15 @@ from typing import Any
 
 from dataprep_assets.formats.tensorflow import example, tfds, tfrecord
 from dataprep_assets.formats.tensorflow.tfds import DatasetInfo, Split
-from dataprep_assets_tests.formats.packed import Rows, columns_of, packed_rows
+from dataprep_assets_tests.formats.packed import Rows, declare_columns, make_packed_rows
 
 LENGTHS = (4, 3, 5)
-ROWS = packed_rows(sum(LENGTHS), 40)
+ROWS = make_packed_rows(sum(LENGTHS), 40)
 TRAIN = [f"notes-train.tfrecord-{index:05d}-of-00003" for index in range(3)]
 
 
 def write_shards(where: Path, rows: Rows, lengths: tuple[int, ...], split: str = "train") -> Split:
-    """Write the rows as shards of these lengths; the split's description."""
+    """Write the rows as shards of these lengths, and return the split's description."""
     start = payload_bytes = 0
     for index, length in enumerate(lengths):
         part = {name: values[start : start + length] for name, values in rows.items()}
@@ -28,11 +28,11 @@ def write_shards(where: Path, rows: Rows, lengths: tuple[int, ...], split: str =
 
 
 def write_dataset(root: Path, **changes: Any) -> tuple[Path, DatasetInfo]:
-    """Write a dataset of three shards below `root`; its folder and description, with these `changes`."""
+    """Write a dataset of three shards below `root`, apply `changes`, and return its folder and description."""
     where = root / "notes" / "1.0.0"
     where.mkdir(parents=True)
     split = write_shards(where, ROWS, LENGTHS)
-    info = DatasetInfo(name="notes", version="1.0.0", splits=(split,), columns=columns_of(ROWS))
+    info = DatasetInfo(name="notes", version="1.0.0", splits=(split,), columns=declare_columns(ROWS))
     info = replace(info, **changes)
     tfds.write_metadata(where, info)
     return where, info
@@ -51,20 +51,20 @@ def _info(change: Callable[[Any], object]) -> Callable[[Path], object]:
     return _edit("dataset_info.json", change)
 
 
-def in_split(change: Callable[[Any], object]) -> Callable[[Path], object]:
+def change_split(change: Callable[[Any], object]) -> Callable[[Path], object]:
     return _info(lambda info: change(info["splits"][0]))
 
 
-def in_features(change: Callable[[Any], object]) -> Callable[[Path], object]:
+def change_features(change: Callable[[Any], object]) -> Callable[[Path], object]:
     return _edit("features.json", lambda value: change(value["featuresDict"]["features"]))
 
 
 def _column(change: Callable[[Any], object]) -> Callable[[Path], object]:
-    return in_features(lambda features: change(features["inputs"]))
+    return change_features(lambda features: change(features["inputs"]))
 
 
-def of_lengths(*lengths: int) -> Callable[[Path], object]:
-    return in_split(lambda split: split.update(shardLengths=[str(length) for length in lengths]))
+def change_lengths(*lengths: int) -> Callable[[Path], object]:
+    return change_split(lambda split: split.update(shardLengths=[str(length) for length in lengths]))
 
 
 def _rename(old: str, new: str) -> Callable[[Path], object]:
@@ -75,8 +75,8 @@ def _at(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], object]
     return lambda where: (where / name).write_bytes(change((where / name).read_bytes()))
 
 
-def _first_records(count: int) -> Callable[[bytes], bytes]:
-    """Cut a shard exactly between two records."""
+def _keep_records(count: int) -> Callable[[bytes], bytes]:
+    """Truncate a shard exactly between two records."""
 
     def cut(raw: bytes) -> bytes:
         at = 0
@@ -124,7 +124,7 @@ METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], tuple[object, ...]]]
         ("['rows']", "TFDS's", "DatasetInfo"),
     ),
     "an unknown field of a split": (
-        in_split(lambda split: split.update(rows=12)),
+        change_split(lambda split: split.update(rows=12)),
         ("train", "['rows']"),
     ),
     "version of two numbers": (_info(lambda info: info.update(version="1.0")), ("1.0", "TFDS", "x.y.z")),
@@ -141,19 +141,19 @@ METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], tuple[object, ...]]]
         _info(lambda info: info["splits"].append(info["splits"][0])),
         ("'notes'", "splits"),
     ),
-    "no shard lengths": (in_split(lambda split: split.pop("shardLengths")), ("'train'", "shardLengths")),
-    "no shards": (of_lengths(), ("'train'", 0)),
-    "a negative length": (of_lengths(4, 3, -5), ("'train'", 3)),
+    "no shard lengths": (change_split(lambda split: split.pop("shardLengths")), ("'train'", "shardLengths")),
+    "no shards": (change_lengths(), ("'train'", 0)),
+    "a negative length": (change_lengths(4, 3, -5), ("'train'", 3)),
     "a length that is no number": (
-        in_split(lambda split: split.update(shardLengths=["4", "3", "five"])),
+        change_split(lambda split: split.update(shardLengths=["4", "3", "five"])),
         ("'train'", "five"),
     ),
     "a length that is a truth": (
-        in_split(lambda split: split.update(shardLengths=[4, 3, True])),
+        change_split(lambda split: split.update(shardLengths=[4, 3, True])),
         ("'train'", "bool", "True"),
     ),
     "another template": (
-        in_split(lambda split: split.update(filepathTemplate="{SPLIT}")),
+        change_split(lambda split: split.update(filepathTemplate="{SPLIT}")),
         ("'train'", "filepathTemplate"),
     ),
     "no features dict": (_edit("features.json", lambda v: v.pop("featuresDict")), ("features.json", "featuresDict")),
@@ -162,7 +162,7 @@ METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], tuple[object, ...]]]
         ("features.json", "pythonClassName"),
     ),
     "no columns": (
-        in_features(lambda features: features.clear()),
+        change_features(lambda features: features.clear()),
         ("'notes'", "columns", "none"),
     ),
     "a column that is text": (
@@ -175,18 +175,18 @@ METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], tuple[object, ...]]]
     "another encoding": (_column(lambda c: c["tensor"].update(encoding="zlib")), ("'inputs'", "encoding", "none")),
 }
 
-# What only the shards give away; `first` says whether looking at first records and counts is enough.
+# Defects that only the shards show; `first` states whether first records and counts are enough to find them.
 SHARD_DEFECTS: dict[str, tuple[Callable[[Path], object], tuple[object, ...], bool]] = {
-    "wrong lengths, right sum": (of_lengths(3, 4, 5), (TRAIN[0], 4, "dataset_info.json", 3), True),
-    "wrong sum": (of_lengths(4, 3, 6), (TRAIN[2], 5, "dataset_info.json", 6), True),
-    "a length less": (of_lengths(4, 8), (2, "[3]"), True),
-    "a length more": (of_lengths(4, 3, 5, 1), (4, "[3]"), True),
+    "wrong lengths, right sum": (change_lengths(3, 4, 5), (TRAIN[0], 4, "dataset_info.json", 3), True),
+    "wrong sum": (change_lengths(4, 3, 6), (TRAIN[2], 5, "dataset_info.json", 6), True),
+    "a length less": (change_lengths(4, 8), (2, "[3]"), True),
+    "a length more": (change_lengths(4, 3, 5, 1), (4, "[3]"), True),
     "wrong numBytes": (
-        in_split(lambda split: split.update(numBytes="7")),
+        change_split(lambda split: split.update(numBytes="7")),
         ("'train'", "numBytes", 7),
         True,
     ),
-    "no numBytes": (in_split(lambda split: split.pop("numBytes")), ("'train'", "numBytes", 0), True),
+    "no numBytes": (change_split(lambda split: split.pop("numBytes")), ("'train'", "numBytes", 0), True),
     "another name inside": (
         _info(lambda info: info.update(name="replay")),
         (3, "replay-train.tfrecord-00000-of-00003"),
@@ -204,23 +204,23 @@ SHARD_DEFECTS: dict[str, tuple[Callable[[Path], object], tuple[object, ...], boo
     "a leftover": (_copy("notes.tmp"), ("notes.tmp",), True),
     "a folder": (lambda where: (where / "1.0.0").mkdir(), ("1.0.0",), True),
     "a folder for a shard": (_folder_for_a_shard, (TRAIN[1],), True),
-    "a shard cut between records": (_at(TRAIN[2], _first_records(4)), (TRAIN[2], 4, "dataset_info.json", 5), True),
+    "a shard cut between records": (_at(TRAIN[2], _keep_records(4)), (TRAIN[2], 4, "dataset_info.json", 5), True),
     "a shard cut within a record": (
         _at(TRAIN[2], lambda raw: raw[:-1]),
         (TRAIN[2], 1951, 4, 1565),
         True,
     ),
     "a shard cut within a header": (
-        _at(TRAIN[2], lambda raw: _first_records(4)(raw) + b"\0" * 11),
+        _at(TRAIN[2], lambda raw: _keep_records(4)(raw) + b"\0" * 11),
         (TRAIN[2], 4),
         True,
     ),
     "an empty shard": (_at(TRAIN[1], lambda raw: b""), (TRAIN[1], 0, "dataset_info.json", 3), True),
     "two shards exchanged": (_exchange, (TRAIN[0], 3, "dataset_info.json", 4), True),
     "a flipped bit": (_at(TRAIN[1], _flip), (TRAIN[1], 2), False),
-    "a column not declared": (in_features(lambda f: f.pop("inputs")), (TRAIN[0], 0, "inputs"), True),
+    "a column not declared": (change_features(lambda f: f.pop("inputs")), (TRAIN[0], 0, "inputs"), True),
     "a column too many": (
-        in_features(lambda f: f.update(targets=f["inputs"])),
+        change_features(lambda f: f.update(targets=f["inputs"])),
         (TRAIN[0], 0, "targets"),
         True,
     ),

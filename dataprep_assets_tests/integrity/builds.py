@@ -1,4 +1,4 @@
-"""Builds of one small artifact over any store, in this process or in one that is killed before a write."""
+"""Build one small artifact over any store, in this process or in one that is killed before a write."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from dataprep_assets_tests import forked
 
 
 class StreamFacts(Facts):
-    """What a stream of ids says of itself."""
+    """The facts of a stream of ids."""
 
     dtype: str
 
@@ -28,10 +28,10 @@ ARTIFACT = Artifact(dataset="ds", name="thing", partition="p-0")
 OLD = {"a.bin": b"a" * 1000, "sub/b.bin": b"b" * 2000, "gone.bin": b"g" * 10}
 NEW = {"a.bin": b"A" * 1000, "sub/b.bin": b"b" * 2000, "more.bin": b"m" * 30}
 CONDITIONAL = ("folder", "moto", "gcs")
-"""Swift has no conditional replacement (If-Match), so it is tried with first publications only."""
+"""Swift has no conditional replacement (If-Match), so only first publications are tested with it."""
 
 
-def opened(place: StoreAddress, root: Path, budget: int | None = None) -> BucketArtifacts:
+def open_store(place: StoreAddress, root: Path, budget: int | None = None) -> BucketArtifacts:
     return BucketArtifacts(root, place, place.url, budget)
 
 
@@ -45,26 +45,26 @@ def build(store: ArtifactStore, files: dict[str, bytes], key: str, artifact: Art
     return ensure_built(Recipe(artifact=artifact, key=key), store, write)
 
 
-def contents(place: StoreAddress, below: str = "") -> dict[str, bytes]:
-    """Key → bytes of everything in the place but receipts."""
+def read_contents(place: StoreAddress, below: str = "") -> dict[str, bytes]:
+    """Return key → bytes of everything at the location except receipts."""
     store = place()
     return {
         info.key: b"".join(store.read(info.key)) for info in store.list(below) if info.key.rpartition("/")[2] != NAME
     }
 
 
-def as_objects(files: dict[str, bytes], artifact: Artifact = ARTIFACT) -> dict[str, bytes]:
+def make_objects(files: dict[str, bytes], artifact: Artifact = ARTIFACT) -> dict[str, bytes]:
     return {f"{artifact}/{name}": data for name, data in files.items()}
 
 
-def read_by(store: BucketArtifacts, artifact: Artifact = ARTIFACT) -> dict[str, bytes]:
-    """What a reader gets who follows the receipt."""
+def read_artifact(store: BucketArtifacts, artifact: Artifact = ARTIFACT) -> dict[str, bytes]:
+    """Return the contents that a reader gets by following the receipt."""
     handle = ArtifactHandle.from_store(store, artifact)
     return {record.path: handle.read(record.path) for record in handle.files}
 
 
 class KillingStore(LocalStore):
-    """Ends its process at the n-th call that writes."""
+    """A store that ends its process at the n-th call that writes."""
 
     def __init__(self, root: Path, at: int) -> None:
         super().__init__(root)
@@ -106,8 +106,8 @@ def main(bucket: str, cache: str, version: str, at: str) -> None:
     build(store, OLD if version == "old" else NEW, version)
 
 
-def killed_at(bucket: Path, cache: Path, version: str, at: int) -> bool:
-    """Run `main` in a process; whether it was killed."""
+def run_killed(bucket: Path, cache: Path, version: str, at: int) -> bool:
+    """Run `main` in a process, and return whether it was killed."""
     program = f"from {__name__} import main; import sys; main(*sys.argv[1:])"
     done = forked.run(["-c", program, bucket, cache, version, at])
     assert done.returncode in (0, -signal.SIGKILL), done.stderr

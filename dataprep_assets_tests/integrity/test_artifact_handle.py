@@ -1,4 +1,4 @@
-"""A handle gives the same bytes from a folder, a bucket and a copy, and a trainer reads by ranges."""
+"""A handle returns the same bytes from a folder, a bucket and a copy, and a trainer can read ranges."""
 
 import io
 import pickle
@@ -25,7 +25,7 @@ IDS = np.random.default_rng(7).integers(0, 60_000, 300_000).astype("<u2")
 TABLE = pa.table({"number": list(range(5000)), "text": [f"row {n}" for n in range(5000)]})
 
 
-def published(store: ArtifactStore, ids: np.ndarray[Any, Any] = IDS) -> ArtifactStore:
+def publish(store: ArtifactStore, ids: np.ndarray[Any, Any] = IDS) -> ArtifactStore:
     def write(staged: Path) -> WrittenFiles:
         ids.tofile(staged / "train.bin")
         (staged / "empty.bin").touch()
@@ -42,13 +42,13 @@ def published(store: ArtifactStore, ids: np.ndarray[Any, Any] = IDS) -> Artifact
 def handle(request: pytest.FixtureRequest, servers: Places, tmp_path_factory: pytest.TempPathFactory) -> ArtifactHandle:
     folder = tmp_path_factory.mktemp("handle")
     if request.param == "local":
-        return ArtifactHandle.from_store(published(LocalArtifacts(folder)), ARTIFACT)
+        return ArtifactHandle.from_store(publish(LocalArtifacts(folder)), ARTIFACT)
     place = servers.new(request.param)
-    published(BucketArtifacts(folder / "builder", place, place.url))
+    publish(BucketArtifacts(folder / "builder", place, place.url))
     return ArtifactHandle.from_store(BucketArtifacts(folder / "reader", place, place.url), ARTIFACT)
 
 
-def test_token_slices_are_those_of_the_array(handle: ArtifactHandle) -> None:
+def test_token_slices_equal_those_of_the_array(handle: ArtifactHandle) -> None:
     tokens = handle.tokens("train.bin")
     assert len(tokens) == len(IDS)
     assert tokens.dtype == np.dtype("<u2")
@@ -70,7 +70,7 @@ def test_numpy_and_pyarrow_read_the_open_file(handle: ArtifactHandle) -> None:
         assert pq.read_table(file).equals(TABLE)
 
 
-def test_an_open_file_seeks_and_reads_as_a_file_does(handle: ArtifactHandle) -> None:
+def test_an_open_file_seeks_and_reads_like_a_file(handle: ArtifactHandle) -> None:
     raw = IDS.tobytes()
     with handle.open("train.bin") as file, io.BytesIO(raw) as wanted:
         for offset, whence, count in (
@@ -86,7 +86,7 @@ def test_an_open_file_seeks_and_reads_as_a_file_does(handle: ArtifactHandle) -> 
             assert file.tell() == wanted.tell()
 
 
-def test_ranges_are_checked_against_the_receipt(handle: ArtifactHandle) -> None:
+def test_ranges_are_verified_with_the_receipt(handle: ArtifactHandle) -> None:
     assert handle.read("odd.bin") == b"odd"
     assert handle.read("odd.bin", 1, 2) == b"d"
     assert handle.read("odd.bin", 3) == b""
@@ -101,14 +101,14 @@ def test_ranges_are_checked_against_the_receipt(handle: ArtifactHandle) -> None:
         handle.tokens("array.npy")
 
 
-def test_a_handle_goes_to_another_process_and_shows_no_secret(handle: ArtifactHandle) -> None:
+def test_a_handle_can_be_sent_to_another_process_and_shows_no_secret(handle: ArtifactHandle) -> None:
     again = pickle.loads(pickle.dumps(handle))
     assert np.array_equal(again.tokens("train.bin")[5:9], IDS[5:9])
     assert "secret" not in repr(handle)
     assert "secret" not in repr(handle.store)
 
 
-def test_a_path_is_a_copy_that_is_used_from_then_on(handle: ArtifactHandle) -> None:
+def test_a_path_is_a_copy_that_later_reads_use(handle: ArtifactHandle) -> None:
     path = handle.path("train.bin")
     assert path.read_bytes() == IDS.tobytes()
     assert isinstance(handle.tokens("train.bin"), np.memmap)
@@ -121,7 +121,7 @@ def test_a_slice_costs_one_small_request(tmp_path: Path, monkeypatch: pytest.Mon
     with GcsServer() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
         place = GcsAddress(bucket=server.bucket, prefix=tmp_path.name, project="project")
-        published(BucketArtifacts(tmp_path / "builder", place, place.url))
+        publish(BucketArtifacts(tmp_path / "builder", place, place.url))
         tokens = ArtifactHandle.from_store(BucketArtifacts(tmp_path / "reader", place, place.url), ARTIFACT).tokens(
             "train.bin"
         )
@@ -132,14 +132,14 @@ def test_a_slice_costs_one_small_request(tmp_path: Path, monkeypatch: pytest.Mon
         assert [entry.operation for entry in server.log[before:]] == ["media"]
 
 
-def test_a_replaced_artifact_is_never_mixed_into_an_older_handle(servers: Places, tmp_path: Path) -> None:
+def test_a_replaced_artifact_is_never_mixed_with_an_older_handle(servers: Places, tmp_path: Path) -> None:
     place = servers.new("folder")
     builder = BucketArtifacts(tmp_path / "builder", place, place.url)
-    published(builder)
+    publish(builder)
     old = ArtifactHandle.from_store(BucketArtifacts(tmp_path / "reader", place, place.url), ARTIFACT)
     tokens = old.tokens("train.bin")
     assert tokens[0] == IDS[0]
-    published(builder, IDS[:1000] + 1)
+    publish(builder, IDS[:1000] + 1)
     with raises(MissingArtifactError, "replaced"):
         tokens[0]
     with pytest.raises(MissingArtifactError):

@@ -1,4 +1,4 @@
-"""An artifact appears whole or not at all, and nothing of an earlier run stays beside it."""
+"""An artifact appears complete or not at all, and no files of an earlier run stay next to it."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ from dataprep_assets.integrity.commit import (
     sweep,
     write_atomically,
 )
-from dataprep_assets_tests.opened import counted
+from dataprep_assets_tests.opened import count_opens
 
 KEY, OTHER = "a" * 64, "b" * 64
 
@@ -31,20 +31,20 @@ def fill(directory: Path, content: str) -> Path:
     return directory
 
 
-def held(directory: Path) -> str:
+def read_files(directory: Path) -> str:
     return (directory / "data").read_text()
 
 
-def left(parent: Path) -> list[str]:
-    """Everything below, but locks."""
+def list_leftovers(parent: Path) -> list[str]:
+    """Return everything below the folder except locks."""
     return sorted(p.relative_to(parent).as_posix() for p in parent.rglob("*") if p.is_file() and p.suffix != ".lock")
 
 
 @pytest.fixture(params=["exchange", "two renames"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With the kernel's exchange, and as on a file system that has none."""
+    """Use the kernel's exchange, or behave like a file system without it."""
     if request.param == "two renames":
-        monkeypatch.setattr(commit, "_RENAME_EXCHANGE", 1 << 20)  # a flag that no kernel knows: EINVAL
+        monkeypatch.setattr(commit, "_RENAME_EXCHANGE", 1 << 20)  # a flag that no kernel knows, which gives EINVAL
     return str(request.param)
 
 
@@ -53,37 +53,37 @@ def test_a_new_artifact_replaces_the_old_and_leaves_nothing(tmp_path: Path, way:
     for content in ("one", "two", "three"):
         with open_staging(final, KEY) as staged:
             publish_directory(fill(staged, content), final)
-        assert held(final) == content
-        assert left(tmp_path) == ["x/final/data"]
+        assert read_files(final) == content
+        assert list_leftovers(tmp_path) == ["x/final/data"]
 
 
 @pytest.mark.usefixtures("way")
-def test_of_a_link_to_another_disk_the_link_is_replaced_or_removed_and_what_it_names_stays(tmp_path: Path) -> None:
+def test_a_link_to_another_disk_is_replaced_or_removed_but_its_target_stays(tmp_path: Path) -> None:
     final, elsewhere = tmp_path / "data" / "final", fill(tmp_path / "disk" / "moved", "old")
     final.parent.mkdir()
     final.symlink_to(elsewhere)
     with open_staging(final, KEY) as staged:
         publish_directory(fill(staged, "new"), final)
-    assert (held(final), final.is_symlink(), held(elsewhere)) == ("new", False, "old")
-    assert left(final.parent) == ["final/data"]
+    assert (read_files(final), final.is_symlink(), read_files(elsewhere)) == ("new", False, "old")
+    assert list_leftovers(final.parent) == ["final/data"]
     shutil.rmtree(final)
     final.symlink_to(elsewhere)
     remove_directory(final, "data")
-    assert (os.path.lexists(final), held(elsewhere)) == (False, "old")
+    assert (os.path.lexists(final), read_files(elsewhere)) == (False, "old")
     final.symlink_to(tmp_path / "not mounted")
     with open_staging(final, KEY) as staged:
         publish_directory(fill(staged, "new"), final)
-    assert (held(final), final.is_symlink()) == ("new", False)
+    assert (read_files(final), final.is_symlink()) == ("new", False)
 
 
-def test_a_reader_sees_the_old_or_the_new_and_never_nothing(tmp_path: Path) -> None:
+def test_a_reader_sees_the_old_or_the_new_artifact_and_never_none(tmp_path: Path) -> None:
     final = fill(tmp_path / "final", "x" * 1000)
     seen: set[str] = set()
     done = threading.Event()
 
     def look() -> None:
         while not done.is_set():
-            seen.add(held(final)[:1])
+            seen.add(read_files(final)[:1])
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -94,22 +94,22 @@ def test_a_reader_sees_the_old_or_the_new_and_never_nothing(tmp_path: Path) -> N
     assert seen <= set("xabcdefgh")
 
 
-def test_a_replacement_cut_between_its_renames_is_undone(tmp_path: Path) -> None:
+def test_a_replacement_interrupted_between_its_renames_is_undone(tmp_path: Path) -> None:
     fill(tmp_path / ".aside-final", "old")
     with open_staging(tmp_path / "final", KEY):
-        assert held(tmp_path / "final") == "old"
+        assert read_files(tmp_path / "final") == "old"
     assert not (tmp_path / ".aside-final").exists()
 
 
-def test_a_replacement_cut_after_its_renames_is_finished(tmp_path: Path) -> None:
+def test_a_replacement_interrupted_after_its_renames_is_finished(tmp_path: Path) -> None:
     fill(tmp_path / ".aside-final", "old")
     fill(tmp_path / "final", "new")
     recover_aside(tmp_path / "final")
-    assert held(tmp_path / "final") == "new"
-    assert left(tmp_path) == ["final/data"]
+    assert read_files(tmp_path / "final") == "new"
+    assert list_leftovers(tmp_path) == ["final/data"]
 
 
-def test_staging_keeps_the_parts_of_its_key_and_sweeps_those_of_others(tmp_path: Path) -> None:
+def test_staging_keeps_the_parts_of_its_key_and_removes_those_of_others(tmp_path: Path) -> None:
     final = tmp_path / "train-00001"
     with open_staging(final, KEY) as staged:
         fill(staged, "part")
@@ -117,11 +117,11 @@ def test_staging_keeps_the_parts_of_its_key_and_sweeps_those_of_others(tmp_path:
         fill(neighbor, "another artifact's")
     with open_staging(final, KEY) as again:
         assert again == staged
-        assert held(again) == "part"
+        assert read_files(again) == "part"
     with open_staging(final, OTHER) as other:
         assert not staged.exists()
         assert list(other.iterdir()) == []
-    assert held(neighbor) == "another artifact's"
+    assert read_files(neighbor) == "another artifact's"
 
 
 def test_a_failing_build_changes_nothing(tmp_path: Path) -> None:
@@ -134,18 +134,18 @@ def test_a_failing_build_changes_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError):
         build()
-    assert held(final) == "old"
+    assert read_files(final) == "old"
 
 
 def test_no_build_lists_the_locks_of_all_others(tmp_path: Path) -> None:
     finals = [tmp_path / f"train-{i:05}" for i in range(30)]
-    with counted(tmp_path) as opened:
+    with count_opens(tmp_path) as opened:
         for key in (KEY, OTHER):
             for final in finals:
                 with open_staging(final, key) as staged:
                     fill(staged, "left by a kill")
         assert opened[STAGING] == 0
-        assert left(tmp_path / STAGING) == [f"{final.name}-{OTHER[:16]}/data" for final in finals]
+        assert list_leftovers(tmp_path / STAGING) == [f"{final.name}-{OTHER[:16]}/data" for final in finals]
         opened.clear()
         for final in finals:
             sweep([final])
@@ -154,11 +154,11 @@ def test_no_build_lists_the_locks_of_all_others(tmp_path: Path) -> None:
         for final in finals:
             sweep([final])
         assert opened[STAGING] == 0
-    assert left(tmp_path) == []
+    assert list_leftovers(tmp_path) == []
 
 
 @pytest.mark.parametrize("said", [b"", b"\xff", b"../../elsewhere\n", b"train-00001-" + b"9" * 16 + b"\n"])
-def test_a_lock_file_of_another_version_or_damaged_removes_nothing_else(tmp_path: Path, said: bytes) -> None:
+def test_a_damaged_lock_file_or_one_of_another_version_removes_nothing_else(tmp_path: Path, said: bytes) -> None:
     final, elsewhere = tmp_path / "a" / "b" / "train-00001", fill(tmp_path / "elsewhere", "somebody's")
     with open_staging(final, KEY) as staged:
         fill(staged, "left by a kill")
@@ -167,11 +167,11 @@ def test_a_lock_file_of_another_version_or_damaged_removes_nothing_else(tmp_path
         assert list(other.iterdir()) == []
         assert staged.exists() == bool(said), "an empty one is of a version that wrote nothing into it"
     sweep([final])
-    assert left(final.parent) == []
-    assert held(elsewhere) == "somebody's"
+    assert list_leftovers(final.parent) == []
+    assert read_files(elsewhere) == "somebody's"
 
 
-def test_sweeping_removes_staging_and_asides_of_the_given_artifacts_alone(tmp_path: Path) -> None:
+def test_sweeping_removes_staging_and_set_aside_folders_of_only_the_given_artifacts(tmp_path: Path) -> None:
     for name in ("train-00001", "train-00002"):
         fill(tmp_path / name, "finished")
         for key in (KEY, OTHER):
@@ -184,21 +184,21 @@ def test_sweeping_removes_staging_and_asides_of_the_given_artifacts_alone(tmp_pa
             tmp_path / "folder does not exist. Set `old_folder` if it has a different name" / "x",
         ]
     )
-    assert [name for name in left(tmp_path) if "00001" in name] == ["train-00001/data"]
-    assert len([name for name in left(tmp_path) if "00002" in name]) == 4
+    assert [name for name in list_leftovers(tmp_path) if "00001" in name] == ["train-00001/data"]
+    assert len([name for name in list_leftovers(tmp_path) if "00002" in name]) == 4
 
 
-def test_sweeping_leaves_what_another_process_is_building(tmp_path: Path) -> None:
+def test_sweeping_keeps_artifacts_that_another_process_is_building(tmp_path: Path) -> None:
     final = fill(tmp_path / "final", "finished")
     with open_staging(final, KEY) as staged:
         fill(staged, "at work")
         sweep([final])
-        assert held(staged) == "at work"
+        assert read_files(staged) == "at work"
     sweep([final])
     assert not staged.exists()
 
 
-def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
+def test_a_lock_is_released_at_the_end_of_its_process(tmp_path: Path) -> None:
     final = tmp_path / "final"
     code = (
         "import os, signal; from pathlib import Path; from dataprep_assets.integrity.commit import staging\n"
@@ -238,7 +238,7 @@ def test_a_small_file_is_replaced_by_one_rename(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["f"]
 
 
-def test_old_drafts_of_killed_writers_go_with_the_next_write_and_fresh_ones_stay(tmp_path: Path) -> None:
+def test_old_drafts_of_killed_writers_are_removed_by_the_next_write_and_fresh_ones_stay(tmp_path: Path) -> None:
     path = tmp_path / "train-00000.json"
     old, fresh, other = (tmp_path / f".{name}.tmp" for name in ("train-00000.json.1", "train-00000.json.2", "x.json.3"))
     for draft in (old, fresh, other):
@@ -247,9 +247,9 @@ def test_old_drafts_of_killed_writers_go_with_the_next_write_and_fresh_ones_stay
         os.utime(draft, (1, 1))
     (foreign := tmp_path / ".x.tmp").touch()
     os.utime(foreign, (1, 1))
-    with counted(tmp_path.parent) as opened:
+    with count_opens(tmp_path.parent) as opened:
         for _ in range(10):
-            write_atomically(path, b"{}", durably=False)  # syncing would open the folder, too
+            write_atomically(path, b"{}", durably=False)  # syncing would also open the folder
         assert opened[tmp_path.name] == 1, "the folder, which may have thousands of files, is not listed each time"
     assert path.read_bytes() == b"{}"
     assert sorted(tmp_path.iterdir()) == sorted([path, fresh, foreign])

@@ -1,4 +1,4 @@
-"""Several files of an artifact that another run replaces while they are read are of one build all the same."""
+"""Several files of an artifact are read from one build, even if another run replaces them in the meantime."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from dataprep_assets_tests.messages import raises
 PAIR = Artifact(dataset="d", name="pair")
 
 
-def make(store: LocalArtifacts, content: str) -> None:
-    """An artifact of two files with the same content."""
+def build_artifact(store: LocalArtifacts, content: str) -> None:
+    """Build an artifact of two files with the same content."""
 
     def write(staged: Path) -> WrittenFiles:
         for name in ("first", "second"):
@@ -28,24 +28,24 @@ def make(store: LocalArtifacts, content: str) -> None:
 
 def test_files_of_two_builds_are_not_mixed(tmp_path: Path) -> None:
     store, builds = LocalArtifacts(tmp_path), iter("bc")
-    make(store, "a")
+    build_artifact(store, "a")
 
     def read(directory: Path, receipt: Receipt) -> tuple[str, str, str]:
         first = (directory / "first").read_text()
         if (content := next(builds, None)) is not None:
-            make(store, content)
+            build_artifact(store, content)
         return receipt.key[0], first, (directory / "second").read_text()
 
     assert read_whole(store, PAIR, read) == ("c", "c", "c")
 
 
-def test_one_that_is_replaced_all_the_time_is_an_error_and_so_is_what_cannot_be_read(tmp_path: Path) -> None:
+def test_an_artifact_that_is_replaced_constantly_is_an_error_and_so_is_an_unreadable_one(tmp_path: Path) -> None:
     store, builds = LocalArtifacts(tmp_path), iter("abcdefgh")
     with pytest.raises(MissingArtifactError):
         read_whole(store, PAIR, lambda *_: None)
-    make(store, next(builds))
+    build_artifact(store, next(builds))
     with raises(IntegrityError, "repeatedly"):
-        read_whole(store, PAIR, lambda *_: make(store, next(builds)))
+        read_whole(store, PAIR, lambda *_: build_artifact(store, next(builds)))
 
     def unreadable(directory: Path, _: Receipt) -> None:
         raise FormatError(f"{directory}: is not right")

@@ -1,4 +1,4 @@
-"""Digests of files of every size, and of parts of them."""
+"""Digests of files of every size, and of their parts."""
 
 import hashlib
 import random
@@ -12,7 +12,7 @@ _BLOCK = files._BLOCK
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, _BLOCK - 1, _BLOCK, _BLOCK + 1, 3 * _BLOCK + 7])
-def test_a_file_has_the_digest_of_its_bytes_and_so_has_each_part(tmp_path: Path, size: int) -> None:
+def test_a_file_and_each_of_its_parts_have_the_digest_of_their_bytes(tmp_path: Path, size: int) -> None:
     data, path = random.Random(size).randbytes(size), tmp_path / "file"
     path.write_bytes(data)
     assert files.sha256_file(path) == hashlib.sha256(data).hexdigest()

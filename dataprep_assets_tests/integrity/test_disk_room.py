@@ -1,4 +1,4 @@
-"""What the operating system refuses is told with the path, the bytes and what to do."""
+"""An error of the operating system is reported with the path, the bytes and the remedy."""
 
 import errno
 import os
@@ -11,13 +11,13 @@ from dataprep_assets.integrity.commit import convert_disk_errors, open_staging, 
 from dataprep_assets_tests.messages import raises
 
 
-def test_a_write_that_finds_no_room_says_where_and_how_much(tmp_path: Path) -> None:
+def test_a_write_to_a_full_disk_names_the_path_and_the_missing_bytes(tmp_path: Path) -> None:
     values = (tmp_path / "a" / "b", 1_000_000)
     with raises(DiskFullError, *values), convert_disk_errors(tmp_path / "a" / "b", 1_000_000):
         _fill()
 
 
-def test_an_artifact_that_finds_no_room_is_named(tmp_path: Path) -> None:
+def test_an_artifact_that_does_not_fit_on_the_disk_is_named(tmp_path: Path) -> None:
     with (
         raises(DiskFullError, tmp_path / "bins", "full"),
         open_staging(tmp_path / "bins", "0" * 64),
@@ -25,7 +25,7 @@ def test_an_artifact_that_finds_no_room_is_named(tmp_path: Path) -> None:
         _fill()
 
 
-def test_another_error_is_left_as_it_is(tmp_path: Path) -> None:
+def test_other_errors_are_unchanged(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), convert_disk_errors(tmp_path):
         (tmp_path / "absent").read_bytes()
 

@@ -1,4 +1,4 @@
-"""Files that somebody else wrote: no name in them leads out of its folder or deceives, and nesting is no crash."""
+"""In files from others, no name leads out of its folder or is deceptive, and deep nesting causes no crash."""
 
 import json
 from collections.abc import Callable
@@ -39,19 +39,19 @@ DEEP = b"[" * 100_000
 @pytest.mark.parametrize(
     "name", ["a", "a/b.bin", "train/\u00e9 \u4f60.jsonl", "..a", "a..", "a[1:7]", "#0123", ".hidden"]
 )
-def test_an_honest_name_is_one(name: str) -> None:
+def test_a_valid_name_is_accepted(name: str) -> None:
     assert explain_invalid_name(name) == ""
 
 
 @pytest.mark.parametrize("part", ["dataset", "name", "partition"])
 @pytest.mark.parametrize("name", [*HOSTILE, ".hidden"])
-def test_no_artifact_is_outside_of_its_place(name: str, part: str) -> None:
+def test_no_artifact_is_outside_of_its_store(name: str, part: str) -> None:
     with raises(ConfigError, repr(name)):
         replace(Artifact(dataset="d", name="a", partition="p"), **{part: name})
 
 
-def receipt_bytes(folder: Path, name: str) -> bytes:
-    """A receipt that agrees with itself, as somebody who knows the format would write it."""
+def make_receipt_bytes(folder: Path, name: str) -> bytes:
+    """Return a consistent receipt, as an attacker who knows the format would write it."""
     record = FileRecord(path=name, bytes=6, sha256="0" * 64)
     receipt = Receipt(dataset="d", artifact="a", partition=None, key="k", inputs={}, files=(record,))
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,12 +59,12 @@ def receipt_bytes(folder: Path, name: str) -> bytes:
     return (folder / "receipt.json").read_bytes()
 
 
-@pytest.mark.parametrize("name", HOSTILE[:-1])  # UTF-8 has no lone surrogate
+@pytest.mark.parametrize("name", HOSTILE[:-1])  # UTF-8 has no encoding of a lone surrogate
 def test_no_receipt_names_a_file_outside_of_its_artifact(tmp_path: Path, name: str) -> None:
     artifact = Artifact(dataset="d", name="a")
     (tmp_path / "store" / "d" / "evil").parent.mkdir(parents=True)
     (tmp_path / "store" / "d" / "evil").write_bytes(b"secret")
-    receipt_bytes(artifact.directory(tmp_path / "store"), name)
+    make_receipt_bytes(artifact.directory(tmp_path / "store"), name)
     store = LocalArtifacts(tmp_path / "store")
     with raises(IntegrityError, repr(name)):
         ArtifactHandle.from_store(store, artifact).path(name)
@@ -72,7 +72,7 @@ def test_no_receipt_names_a_file_outside_of_its_artifact(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("prefix", ["../../evil", "a/b", "", "tr\x1bain", "\u202eniart"])
-def test_no_release_names_a_folder_outside_of_its_place(tmp_path: Path, prefix: str) -> None:
+def test_no_release_names_a_folder_outside_of_its_location(tmp_path: Path, prefix: str) -> None:
     release = make_release(tmp_path)
     with raises(FormatError, repr(prefix)):
         replace(release, shards={prefix: release.shards_of("train")})
@@ -91,7 +91,7 @@ def test_no_manifest_lists_a_file_outside_of_its_source(tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_no_lock_and_no_hub_names_such_a_file(name: str) -> None:
+def test_locks_and_hub_listings_with_such_names_are_refused(name: str) -> None:
     lock = Lock(dataset="d", artifacts={"NAME": LockEntry(key="1", content=Content("2"), bytes=1)})
     data = encode_lock(lock)
     assert parse_lock(data, "dataset.lock") == lock
@@ -117,16 +117,17 @@ def _manifest_of(data: bytes, folder: Path) -> object:
     ],
     ids=["receipt", "release", "lock", "manifest"],
 )
-def test_deep_json_is_refused_in_a_sentence(parse: Callable[[bytes, Path], object], tmp_path: Path) -> None:
+def test_deeply_nested_json_is_refused_in_a_sentence(parse: Callable[[bytes, Path], object], tmp_path: Path) -> None:
     with pytest.raises(DataprepError):
         parse(DEEP, tmp_path)
-    nested = b'{"facts": ' + b"[" * 900 + b"]" * 900 + b"}"  # the parser takes it, what walks it afterwards does not
+    # the parser accepts this depth, but recursive functions would fail
+    nested = b'{"facts": ' + b"[" * 900 + b"]" * 900 + b"}"
     with pytest.raises(DataprepError):
         parse(nested, tmp_path)
 
 
-def test_a_receipt_of_before_is_still_read(tmp_path: Path) -> None:
-    receipt_bytes(tmp_path, "part/a.bin")
+def test_a_receipt_of_an_earlier_version_is_still_read(tmp_path: Path) -> None:
+    make_receipt_bytes(tmp_path, "part/a.bin")
     found = read_receipt(tmp_path)
     assert found is not None
     assert found.files[0].path == "part/a.bin"

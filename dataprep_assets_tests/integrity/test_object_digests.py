@@ -1,4 +1,4 @@
-"""The SHA-256 of an object that its store does not know is computed once for each version."""
+"""The SHA-256 of an object whose store does not report it is computed once per version."""
 
 import hashlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from dataprep_assets.stores.store import ObjectInfo
 
 
 class CountingStore(LocalStore):
-    """A folder that counts how often its objects are read."""
+    """A folder store that counts the reads of its objects."""
 
     reads = 0
 
@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> CountingStore:
     return store
 
 
-def test_a_version_is_read_once_even_by_another_process(store: CountingStore, tmp_path: Path) -> None:
+def test_a_version_is_read_once_across_processes(store: CountingStore, tmp_path: Path) -> None:
     info = head(store, "a/key")
     assert info.sha256 is None
     for _ in range(2):
@@ -51,7 +51,7 @@ def test_another_version_is_read_again(store: CountingStore, tmp_path: Path) -> 
     assert store.reads == 2
 
 
-def test_a_torn_memory_is_replaced(store: CountingStore, tmp_path: Path) -> None:
+def test_a_truncated_cache_is_replaced(store: CountingStore, tmp_path: Path) -> None:
     digests = ObjectDigests(tmp_path / "cache")
     digests.with_digest(store, head(store, "a/key"))
     (memory,) = (tmp_path / "cache" / ".digests").iterdir()

@@ -1,4 +1,4 @@
-"""Publications in a bucket: kills before any write, and rivals; folder, S3 and GCS alike."""
+"""Publications in a bucket with kills before any write and with competing writers; equal for folder, S3 and GCS."""
 
 import shutil
 import threading
@@ -19,87 +19,87 @@ from dataprep_assets_tests.integrity.builds import (
     CONDITIONAL,
     NEW,
     OLD,
-    as_objects,
     build,
-    contents,
-    killed_at,
-    opened,
-    read_by,
+    make_objects,
+    open_store,
+    read_artifact,
+    read_contents,
+    run_killed,
 )
 from dataprep_assets_tests.messages import raises
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("same_machine", [True, False])
-def test_a_first_publication_killed_anywhere_is_not_there_and_the_next_run_completes_it(
+def test_a_first_publication_killed_anywhere_is_invisible_and_the_next_run_completes_it(
     same_machine: bool, tmp_path: Path
 ) -> None:
     for at in range(1, 30):
         bucket, cache = tmp_path / f"bucket-{at}", tmp_path / f"cache-{at}"
-        if not killed_at(bucket, cache, "old", at):
+        if not run_killed(bucket, cache, "old", at):
             assert at > 4, "too few points"
             return
         place = LocalAddress(root=bucket)
-        seen = opened(place, tmp_path / f"reader-{at}")
-        assert seen.receipt(ARTIFACT) is None or read_by(seen) == OLD
-        again = opened(place, cache if same_machine else tmp_path / f"other-{at}")
+        seen = open_store(place, tmp_path / f"reader-{at}")
+        assert seen.receipt(ARTIFACT) is None or read_artifact(seen) == OLD
+        again = open_store(place, cache if same_machine else tmp_path / f"other-{at}")
         build(again, OLD, "old")
-        assert contents(place) == as_objects(OLD)
-        assert read_by(again) == OLD
+        assert read_contents(place) == make_objects(OLD)
+        assert read_artifact(again) == OLD
     raise AssertionError("never finished")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("same_machine", [True, False])
-def test_a_replacement_killed_anywhere_leaves_the_old_or_the_new_whole_and_the_next_run_completes_it(
+def test_a_replacement_killed_anywhere_leaves_the_old_or_new_artifact_and_the_next_run_completes_it(
     same_machine: bool, tmp_path: Path
 ) -> None:
     place = LocalAddress(root=tmp_path / "prepared")
-    build(opened(place, tmp_path / "prepared-cache"), OLD, "old")
+    build(open_store(place, tmp_path / "prepared-cache"), OLD, "old")
     seen_versions = set()
     for at in range(1, 40):
         bucket, cache = tmp_path / f"bucket-{at}", tmp_path / f"cache-{at}"
         shutil.copytree(tmp_path / "prepared", bucket)
-        if not killed_at(bucket, cache, "new", at):
+        if not run_killed(bucket, cache, "new", at):
             assert at > 6, "too few points"
             assert seen_versions == {"old", "new"}
             return
-        reader = opened(LocalAddress(root=bucket), tmp_path / f"reader-{at}")
+        reader = open_store(LocalAddress(root=bucket), tmp_path / f"reader-{at}")
         version = reader.require(ARTIFACT).key
         seen_versions.add(version)
-        assert read_by(reader) == (OLD if version == "old" else NEW)
+        assert read_artifact(reader) == (OLD if version == "old" else NEW)
         assert reader.find_current(ARTIFACT, version) is not None
-        again = opened(LocalAddress(root=bucket), cache if same_machine else tmp_path / f"other-{at}")
+        again = open_store(LocalAddress(root=bucket), cache if same_machine else tmp_path / f"other-{at}")
         build(again, NEW, "new")
-        assert contents(LocalAddress(root=bucket)) == as_objects(NEW)
+        assert read_contents(LocalAddress(root=bucket)) == make_objects(NEW)
     raise AssertionError("never finished")
 
 
-def test_what_was_built_and_not_published_is_published_by_the_next_look_without_a_build(tmp_path: Path) -> None:
+def test_an_unpublished_build_is_published_by_the_next_check_without_a_rebuild(tmp_path: Path) -> None:
     bucket, cache = tmp_path / "bucket", tmp_path / "cache"
-    assert killed_at(bucket, cache, "old", 1)
-    store = opened(LocalAddress(root=bucket), cache)
+    assert run_killed(bucket, cache, "old", 1)
+    store = open_store(LocalAddress(root=bucket), cache)
     assert store.receipt(ARTIFACT) is None
     assert store.find_current(ARTIFACT, "old") is not None
-    assert contents(LocalAddress(root=bucket)) == as_objects(OLD)
+    assert read_contents(LocalAddress(root=bucket)) == make_objects(OLD)
 
 
-def test_what_was_built_and_not_published_is_not_built_again(tmp_path: Path) -> None:
+def test_an_unpublished_build_is_not_rebuilt(tmp_path: Path) -> None:
     bucket, cache = tmp_path / "bucket", tmp_path / "cache"
-    assert killed_at(bucket, cache, "old", 1)
-    _, reused = build(opened(LocalAddress(root=bucket), cache), {"other": b"what is built now"}, "old")
+    assert run_killed(bucket, cache, "old", 1)
+    _, reused = build(open_store(LocalAddress(root=bucket), cache), {"other": b"what is built now"}, "old")
     assert reused
-    assert contents(LocalAddress(root=bucket)) == as_objects(OLD)
+    assert read_contents(LocalAddress(root=bucket)) == make_objects(OLD)
 
 
 @pytest.mark.parametrize("kind", ["folder", "moto", "swift", "gcs"])
-def test_two_runs_that_publish_the_same_both_succeed(kind: str, servers: Places, tmp_path: Path) -> None:
+def test_two_runs_that_publish_equal_bytes_both_succeed(kind: str, servers: Places, tmp_path: Path) -> None:
     place = servers.new(kind)
     barrier, results = threading.Barrier(2), []
 
     def run(name: str) -> None:
         barrier.wait()
-        results.append(build(opened(place, tmp_path / name), OLD, "k1")[0].content)
+        results.append(build(open_store(place, tmp_path / name), OLD, "k1")[0].content)
 
     threads = [threading.Thread(target=run, args=(name,)) for name in ("one", "two")]
     for thread in threads:
@@ -108,12 +108,12 @@ def test_two_runs_that_publish_the_same_both_succeed(kind: str, servers: Places,
         thread.join()
     assert len(results) == 2
     assert len(set(results)) == 1
-    assert contents(place) == as_objects(OLD)
+    assert read_contents(place) == make_objects(OLD)
 
 
 @dataclass(frozen=True)
 class InterruptingPlace:
-    """A place in which another machine publishes just before this one's receipt."""
+    """A location in which another machine publishes just before the receipt of this machine."""
 
     place: StoreAddress
     other: BucketArtifacts
@@ -135,11 +135,11 @@ class InterruptingPlace:
 
 @pytest.mark.parametrize("kind", CONDITIONAL)
 @pytest.mark.parametrize("replacing", [False, True])
-def test_of_two_runs_that_publish_different_bytes_the_second_is_refused(
+def test_the_second_of_two_runs_that_publish_different_bytes_is_refused(
     kind: str, replacing: bool, servers: Places, tmp_path: Path
 ) -> None:
     place = servers.new(kind)
-    other = opened(place, tmp_path / "other")
+    other = open_store(place, tmp_path / "other")
     if replacing:
         build(other, OLD, "k0")
     rival = {"a.bin": b"R" * 1000}
@@ -149,5 +149,5 @@ def test_of_two_runs_that_publish_different_bytes_the_second_is_refused(
     receipt = other.require(ARTIFACT)
     assert receipt.key == "rival"
     assert other.damage(ARTIFACT, receipt) == []
-    assert read_by(opened(place, tmp_path / "reader")) == rival
-    assert {key: data for key, data in contents(place).items() if ".staging" not in key} == as_objects(rival)
+    assert read_artifact(open_store(place, tmp_path / "reader")) == rival
+    assert {key: data for key, data in read_contents(place).items() if ".staging" not in key} == make_objects(rival)

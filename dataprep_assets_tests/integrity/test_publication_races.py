@@ -1,7 +1,7 @@
-"""Two machines at one artifact in a bucket: stopped or killed before each request, whatever the other does meanwhile.
+"""Two machines publish one artifact in a bucket, and the first is stopped or killed before each of its requests.
 
-The first is a process of its own. It stops before its n-th operation on the store, for every n; then the second does
-all its work, in this process; then the first goes on, or is killed. The bucket is a real server.
+The first machine is a separate process. It stops before its n-th operation on the store, for every n; then the second
+machine does all its work in this process; then the first continues or is killed. The bucket is on a real server.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ PROCESSES = multiprocessing.get_context("forkserver")
 
 @dataclass(frozen=True)
 class Step:
-    """Stops at the n-th of the operations (from 1): tells `reached`, then goes on when it is told to."""
+    """A stop at the n-th operation (from 1): it signals `reached` and waits for permission to continue."""
 
     operations: tuple[str, ...]
     at: int
@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True)
 class SteppingPlace:
-    """Opens the place's own store, and counts what is asked of it."""
+    """A location that opens its own store and counts the operations."""
 
     place: StoreAddress
     reached: Callable[[str], None]
@@ -69,7 +69,7 @@ class SteppingPlace:
 
 
 class Stepper:
-    """Hashable, because stores are opened once for each place."""
+    """A hashable hook, because stores are opened once per location."""
 
     def __init__(self, step: Step, talk: Connection) -> None:
         self._step, self._talk, self._seen = step, talk, 0
@@ -91,7 +91,7 @@ def build(store: BucketArtifacts, artifact: Artifact, files: dict[str, bytes], k
     ensure_built(Recipe(artifact=artifact, key=key), store, write)
 
 
-def first_machine(
+def run_first_machine(
     place: StoreAddress, cache: Path, artifact: Artifact, step: Step, talk: Connection, variables: dict[str, str]
 ) -> None:
     os.environ.update(variables)
@@ -105,11 +105,13 @@ def first_machine(
 
 
 @contextmanager
-def stepping(place: StoreAddress, cache: Path, artifact: Artifact, step: Step) -> Iterator[tuple[Any, Connection]]:
-    """The process of the first machine, and what tells that it stopped, or how it ended."""
+def start_first_machine(
+    place: StoreAddress, cache: Path, artifact: Artifact, step: Step
+) -> Iterator[tuple[Any, Connection]]:
+    """Yield the process of the first machine, and a function that returns that it stopped, or how it ended."""
     here, there = PROCESSES.Pipe()
     variables = {name: value for name, value in os.environ.items() if name == "STORAGE_EMULATOR_HOST"}
-    process = PROCESSES.Process(target=first_machine, args=(place, cache, artifact, step, there, variables))
+    process = PROCESSES.Process(target=run_first_machine, args=(place, cache, artifact, step, there, variables))
     process.start()
     there.close()
     try:
@@ -127,7 +129,10 @@ def preloaded() -> None:
 
 @dataclass(frozen=True)
 class Look:
-    """One artifact of a place, as others see it, and a folder for their caches. The store is opened once a test."""
+    """One artifact of a location as other machines see it, with a folder for their caches.
+
+    The store is opened once per test.
+    """
 
     place: StoreAddress
     store: Store
@@ -137,8 +142,8 @@ class Look:
     def machine(self, name: str) -> BucketArtifacts:
         return BucketArtifacts(self.folder / name, self.place, self.place.url)
 
-    def intact(self) -> tuple[str, dict[str, bytes]] | None:
-        """The receipt's key and what a reader gets who follows it; fails where that is not what it lists."""
+    def read_intact(self) -> tuple[str, dict[str, bytes]] | None:
+        """Return the receipt's key and the files of a reader who follows it; fail if they differ from its list."""
         reader = self.machine("reader")
         if reader.receipt(self.artifact) is None:
             return None
@@ -154,16 +159,16 @@ class Look:
         return {key.removeprefix(below): b"".join(self.store.read(key)) for key in keys if not key.endswith(NAME)}
 
     def check_settled(self, key: str, files: dict[str, bytes]) -> None:
-        """The next look leaves exactly these files, and nothing beside them."""
+        """Assert that the next check leaves exactly these files and no others."""
         assert self.machine("third").find_current(self.artifact, key) is not None
         assert self.under_final_keys() == files
         assert [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")] == []
 
 
-def looks(
+def make_looks(
     place: StoreAddress, folder: Path, replacing: bool, points: range = range(1, 200)
 ) -> Iterator[tuple[int, Look]]:
-    """An artifact of its own for each point at which the first machine stops; with `replacing`, there already."""
+    """Yield a separate artifact for each stop of the first machine; with `replacing`, it already exists."""
     store = place()
     for at in points:
         artifact = Artifact(dataset="ds", name="thing", partition=f"p-{at}")
@@ -174,8 +179,8 @@ def looks(
     raise AssertionError("never finished")
 
 
-def attempt(store: BucketArtifacts, artifact: Artifact, files: dict[str, bytes], key: str) -> bool:
-    """Whether it was published; a rival that did so at the same time is the only excuse."""
+def try_to_publish(store: BucketArtifacts, artifact: Artifact, files: dict[str, bytes], key: str) -> bool:
+    """Return whether the artifact was published; the only accepted refusal is a simultaneous publication."""
     try:
         build(store, artifact, files, key)
     except IntegrityError as error:
@@ -195,25 +200,25 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "replacing", "other", "operations"), CASES)
-def test_a_machine_that_stops_anywhere_while_another_publishes(
+def test_a_machine_may_stop_anywhere_while_another_publishes(
     kind: str, replacing: bool, other: dict[str, bytes], operations: tuple[str, ...], servers: Places, tmp_path: Path
 ) -> None:
     outcomes = set()
     place, key = servers.new(kind), "one" if other is ONE else "two"
-    for at, look in looks(place, tmp_path, replacing):
-        with stepping(place, look.folder / "one", look.artifact, Step(operations, at)) as (_, talk):
+    for at, look in make_looks(place, tmp_path, replacing):
+        with start_first_machine(place, look.folder / "one", look.artifact, Step(operations, at)) as (_, talk):
             if talk.recv() != "stopped":
                 assert at > 8, "too few points"
                 break
-            second = attempt(look.machine("two"), look.artifact, other, key)
-            between = look.intact()
+            second = try_to_publish(look.machine("two"), look.artifact, other, key)
+            between = look.read_intact()
             assert between in ([(key, other)] if second else [("one", ONE), None])
             talk.send("go on")
             said = talk.recv()
         first = said == "done"
         assert first or "at the same time" in said
         assert first or second
-        after = look.intact()
+        after = look.read_intact()
         assert after in [("one", ONE)] * first + [(key, other)] * second
         assert look.under_final_keys() == after[1]
         look.check_settled(*after)
@@ -232,27 +237,27 @@ def test_a_machine_that_stops_anywhere_while_another_publishes(
         pytest.param("moto", True, TWO, id="moto-replacement-different"),
     ],
 )
-def test_a_machine_that_is_killed_anywhere_is_in_nobodys_way(
+def test_a_machine_that_is_killed_anywhere_does_not_block_others(
     kind: str, replacing: bool, other: dict[str, bytes], servers: Places, tmp_path: Path
 ) -> None:
     place, key = servers.new(kind), "one" if other is ONE else "two"
-    # the even writes: the machine of the test above has stopped before each, and the bucket then holds the same
-    for at, look in looks(place, tmp_path, replacing, range(2, 200, 2)):
-        with stepping(place, look.folder / "one", look.artifact, Step(WRITES, at)) as (process, talk):
+    # only the even writes: in the test above the machine stopped before each, and the bucket has the same state
+    for at, look in make_looks(place, tmp_path, replacing, range(2, 200, 2)):
+        with start_first_machine(place, look.folder / "one", look.artifact, Step(WRITES, at)) as (process, talk):
             if talk.recv() != "stopped":
                 assert at > 8, "too few points"
                 break
             os.kill(process.pid, signal.SIGKILL)
             process.join()
-        assert look.intact() in (("one", ONE), ("before", BEFORE) if replacing else None)
+        assert look.read_intact() in (("one", ONE), ("before", BEFORE) if replacing else None)
         build(look.machine("two"), look.artifact, other, key)
-        assert look.intact() == (key, other)
+        assert look.read_intact() == (key, other)
         look.check_settled(key, other)
 
 
 @dataclass(frozen=True)
 class PartedPlace:
-    """A bucket whose objects beyond 5 MiB are copied in parts, as those beyond 5 GiB are elsewhere."""
+    """A bucket that copies objects over 5 MiB in parts, as other buckets do over 5 GiB."""
 
     endpoint: str
     bucket: str
@@ -261,7 +266,7 @@ class PartedPlace:
         return new_store(self.endpoint, self.bucket, copy_bytes=PART_BYTES)
 
 
-def test_a_copy_in_parts_that_an_older_replacement_has_under_way_never_lands(moto: str, tmp_path: Path) -> None:
+def test_a_multipart_copy_of_an_older_replacement_never_completes(moto: str, tmp_path: Path) -> None:
     first, second = ({"big.bin": letter * (PART_BYTES + 1000)} for letter in (b"1", b"2"))
     place = PartedPlace(moto, new_bucket(moto))
 
@@ -278,7 +283,7 @@ def test_a_copy_in_parts_that_an_older_replacement_has_under_way_never_lands(mot
             overtaken.append(target)
             build(machine("two", moto), artifact, second, "two")
 
-    # moto answers the completion of an aborted upload with a 500, which is tried again and given up.
+    # moto answers the completion of an aborted upload with a 500, which is retried and then given up.
     with FaultProxy(moto, before=overtake) as proxy, raises(TransferError, "big.bin"):
         build(machine("one", proxy.url), artifact, first, "one")
     assert len(overtaken) == 1

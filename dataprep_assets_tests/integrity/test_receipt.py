@@ -1,4 +1,4 @@
-"""A receipt tells every change of its artifact and of itself; a ledger that does not balance is refused."""
+"""A receipt shows every change of its artifact and of itself, and an unbalanced ledger is refused."""
 
 import errno
 import json
@@ -26,7 +26,7 @@ ARTIFACT = Artifact(dataset="d", name="token_bins", partition="train-00000")
 
 @pytest.fixture
 def artifact(tmp_path: Path) -> Path:
-    """The directory of an artifact in the store `tmp_path`."""
+    """Return the directory of an artifact in the store `tmp_path`."""
     directory = ARTIFACT.directory(tmp_path)
     (directory / "part").mkdir(parents=True)
     (directory / "a.bin").write_bytes(b"some bytes")
@@ -47,22 +47,24 @@ def artifact(tmp_path: Path) -> Path:
     return directory
 
 
-def store_of(directory: Path) -> LocalArtifacts:
+def open_parent(directory: Path) -> LocalArtifacts:
     return LocalArtifacts(directory.parents[2])
 
 
 def require_receipt(directory: Path) -> Receipt:
-    return store_of(directory).require(ARTIFACT)
+    return open_parent(directory).require(ARTIFACT)
 
 
-def current(directory: Path, key: str) -> Receipt | None:
-    return store_of(directory).find_current(ARTIFACT, key)
+def is_current(directory: Path, key: str) -> Receipt | None:
+    return open_parent(directory).find_current(ARTIFACT, key)
 
 
-def test_a_receipt_reads_back_as_written(artifact: Path) -> None:
+def test_a_receipt_is_read_back_as_written(artifact: Path) -> None:
     receipt = require_receipt(artifact)
     receipt.write(artifact)
-    assert read_receipt(artifact) == receipt == current(artifact, KEY) == store_of(artifact).intact_receipt(ARTIFACT)
+    assert (
+        read_receipt(artifact) == receipt == is_current(artifact, KEY) == open_parent(artifact).intact_receipt(ARTIFACT)
+    )
     assert [f.path for f in receipt.files] == ["a.bin", "part/b.bin"]
     assert receipt.total_bytes == 10
 
@@ -71,13 +73,13 @@ def test_every_flipped_bit_of_a_receipt_is_damage(artifact: Path) -> None:
     raw = (artifact / NAME).read_bytes()
     for position in range(len(raw)):
         flipped = raw[:position] + bytes([raw[position] ^ 1]) + raw[position + 1 :]
-        if _same_json(flipped, raw):  # a blank turned into another blank
+        if _same_json(flipped, raw):  # white space replaced by other white space
             continue
         (artifact / NAME).write_bytes(flipped)
         with pytest.raises(IntegrityError):
             read_receipt(artifact)
-        assert current(artifact, KEY) is None
-        assert store_of(artifact).intact_receipt(ARTIFACT) is None
+        assert is_current(artifact, KEY) is None
+        assert open_parent(artifact).intact_receipt(ARTIFACT) is None
 
 
 def _same_json(first: bytes, second: bytes) -> bool:
@@ -88,7 +90,7 @@ def _same_json(first: bytes, second: bytes) -> bool:
 
 
 @pytest.mark.parametrize("length", [0, 1, 100, -2])
-def test_a_cut_receipt_is_damage_and_not_absence(artifact: Path, length: int) -> None:
+def test_a_truncated_receipt_is_damage_and_not_absence(artifact: Path, length: int) -> None:
     raw = (artifact / NAME).read_bytes()
     (artifact / NAME).write_bytes(raw[:length])
     with raises(IntegrityError, artifact / NAME):
@@ -96,7 +98,7 @@ def test_a_cut_receipt_is_damage_and_not_absence(artifact: Path, length: int) ->
 
 
 @pytest.mark.parametrize("content", [b"[]", b"null", b"5", b"{}", b"\xff"])
-def test_other_json_is_no_receipt(artifact: Path, content: bytes) -> None:
+def test_other_json_is_not_a_receipt(artifact: Path, content: bytes) -> None:
     (artifact / NAME).write_bytes(content)
     with raises(IntegrityError, artifact / NAME):
         read_receipt(artifact)
@@ -108,7 +110,7 @@ def test_a_receipt_of_a_newer_schema_is_refused(artifact: Path) -> None:
         read_receipt(artifact)
 
 
-def test_an_altered_file_list_is_told_as_such(artifact: Path) -> None:
+def test_a_changed_file_list_is_reported_as_such(artifact: Path) -> None:
     value = json.loads((artifact / NAME).read_bytes())
     value["files"][0]["bytes"] = 11
     (artifact / NAME).write_text(json.dumps(value))
@@ -122,7 +124,7 @@ def test_an_artifact_without_a_receipt_is_missing(tmp_path: Path) -> None:
         LocalArtifacts(tmp_path).require(ARTIFACT)
 
 
-def test_a_file_that_the_receipt_does_not_list_is_missing_in_it(artifact: Path) -> None:
+def test_an_unlisted_file_is_reported_as_missing_in_the_receipt(artifact: Path) -> None:
     with raises(MissingArtifactError, "'c.bin'"):
         require_receipt(artifact).file("c.bin")
 
@@ -133,8 +135,8 @@ def flip(path: Path) -> None:
     path.write_bytes(raw)
 
 
-def linked(path: Path) -> None:
-    """Another place for the same, outside of the artifact."""
+def make_external_link(path: Path) -> None:
+    """Return a new path outside of the artifact for the same file."""
     outside = path.parents[3] / f"outside-{path.name}"
     path.rename(outside)
     path.symlink_to(outside)
@@ -146,7 +148,7 @@ def replaced(path: Path, make: Callable[[Path], Any]) -> None:
 
 
 def bound(path: Path) -> None:
-    # an address has 108 bytes at most, and folders of tests on several workers are longer
+    # an address has at most 108 bytes, and test folders of several workers have longer paths
     with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as made:
         made.bind(f"{short}/a")
         shutil.move(f"{short}/a", path)
@@ -166,11 +168,11 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "an extra file": (lambda d: (d / "c.bin").touch(), r"c\.bin: not in the receipt"),
     "a link to the same bytes": (
-        lambda d: linked(d / "a.bin"),
+        lambda d: make_external_link(d / "a.bin"),
         r"a\.bin: is a link, not a regular file, and was not read",
     ),
     "a link to a folder of the same": (
-        lambda d: linked(d / "part"),
+        lambda d: make_external_link(d / "part"),
         r"part(/b\.bin)?: (is a link, not a regular file|missing)",
     ),
     "an extra link": (
@@ -187,7 +189,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize(("plant", "message"), FAULTS.values(), ids=FAULTS)
-def test_damage_names_the_file_and_the_artifact_is_not_current(
+def test_damage_names_the_file_and_the_artifact_is_out_of_date(
     artifact: Path, plant: Callable[[Path], Any], message: str
 ) -> None:
     receipt = require_receipt(artifact)
@@ -198,11 +200,11 @@ def test_damage_names_the_file_and_the_artifact_is_not_current(
     found = find_damage(artifact, receipt)
     assert found
     assert all(re.fullmatch(f"{message}.*", defect) for defect in found)
-    assert current(artifact, KEY) is None
+    assert is_current(artifact, KEY) is None
     assert (find_damage(artifact, receipt, "size") == []) is ("sha256" in message)
 
 
-def test_a_file_on_a_bad_part_of_the_disk_is_damage(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_on_a_defective_disk_sector_is_damage(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(path: Path, **options: Any) -> str:
         raise OSError(number, os.strerror(number), str(path))
 
@@ -215,17 +217,17 @@ def test_a_file_on_a_bad_part_of_the_disk_is_damage(artifact: Path, monkeypatch:
         find_damage(artifact, receipt)
 
 
-def test_another_key_is_not_current(artifact: Path) -> None:
-    assert current(artifact, "b" * 64) is None
+def test_an_artifact_with_another_key_is_out_of_date(artifact: Path) -> None:
+    assert is_current(artifact, "b" * 64) is None
 
 
-def test_content_is_the_same_for_the_same_files_and_no_others(artifact: Path) -> None:
+def test_content_is_equal_exactly_for_equal_files(artifact: Path) -> None:
     receipt = require_receipt(artifact)
     assert replace(receipt, key="b" * 64, measured={}, inputs={}).content == receipt.content
     assert replace(receipt, files=receipt.files[:1]).content != receipt.content
 
 
-# Ledger
+# The ledger
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_a_ledger_that_loses_or_invents_a_row_is_refused(ledger: Ledger) -> None
         ledger.require_balance("here")
 
 
-def test_ledgers_add_up() -> None:
+def test_ledgers_are_summed() -> None:
     one = Ledger(rows_in=3, documents=2, dropped={"bad_json": 1}, tokens=9, min_id=4, max_id=7)
     two = Ledger(rows_in=2, documents=0, dropped={"null_text": 1, "bad_json": 1})
     total = Ledger.total([one, Ledger(), two])
@@ -262,7 +264,9 @@ def test_a_ledger_of_another_version_is_refused() -> None:
 @pytest.mark.parametrize(
     "make", [os.mkfifo, bound, os.mkdir, lambda path: path.symlink_to("a.bin"), lambda path: path.symlink_to("no")]
 )
-def test_a_receipt_that_is_no_file_is_named_and_not_opened(artifact: Path, make: Callable[[Path], Any]) -> None:
+def test_a_receipt_that_is_not_a_regular_file_is_named_and_not_opened(
+    artifact: Path, make: Callable[[Path], Any]
+) -> None:
     replaced(artifact / NAME, make)
     with raises(IntegrityError, artifact / NAME):
         read_receipt(artifact)
@@ -270,13 +274,13 @@ def test_a_receipt_that_is_no_file_is_named_and_not_opened(artifact: Path, make:
     assert "receipt.json: is a " in verdict.defects[0]
 
 
-def test_verify_names_a_link_in_place_of_an_artifact(artifact: Path) -> None:
-    linked(artifact)
+def test_verify_reports_a_link_in_place_of_an_artifact(artifact: Path) -> None:
+    make_external_link(artifact)
     (verdict,) = verify_path(artifact.parents[2])
     assert "train-00000: is a link" in verdict.defects[0]
 
 
-def test_a_receipt_of_100_mib_is_refused_before_it_is_parsed(artifact: Path) -> None:
+def test_a_receipt_of_100_mib_is_refused_before_parsing(artifact: Path) -> None:
     (artifact / NAME).write_bytes(b'{"files": [' + b"{}," * (35 << 20) + b"{}]}")
     with raises(IntegrityError, artifact / NAME, 67_108_865, 67_108_864):
         read_receipt(artifact)

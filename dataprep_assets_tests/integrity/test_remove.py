@@ -1,4 +1,4 @@
-"""Artifacts are removed whole, in a folder and in buckets: no kill leaves one that looks finished."""
+"""Artifacts are removed completely, in a folder and in buckets; no kill leaves one that looks finished."""
 
 import os
 import signal
@@ -14,22 +14,20 @@ from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.commit import open_staging
 from dataprep_assets.integrity.scratch import OverlayArtifacts
 from dataprep_assets_tests.fakes.places import Places
-from dataprep_assets_tests.integrity.builds import ARTIFACT, NEW, OLD, KillingPlace, build, opened
+from dataprep_assets_tests.integrity.builds import ARTIFACT, NEW, OLD, KillingPlace, build, open_store
 from dataprep_assets_tests.messages import raises
 
 OTHER = Artifact(dataset="ds", name="thing", partition="p-1")
 KINDS = ("plain folder", "folder", "moto", "gcs")
 
 
-def store_of(kind: str, servers: Places, folder: Path) -> ArtifactStore:
-    return LocalArtifacts(folder) if kind == "plain folder" else opened(servers.new(kind), folder)
+def open_test_store(kind: str, servers: Places, folder: Path) -> ArtifactStore:
+    return LocalArtifacts(folder) if kind == "plain folder" else open_store(servers.new(kind), folder)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_of_a_removed_artifact_is_left_and_its_neighbor_stays(
-    kind: str, servers: Places, tmp_path: Path
-) -> None:
-    store = store_of(kind, servers, tmp_path)
+def test_a_removed_artifact_leaves_nothing_and_its_neighbor_stays(kind: str, servers: Places, tmp_path: Path) -> None:
+    store = open_test_store(kind, servers, tmp_path)
     build(store, OLD, "k1")
     kept, _ = build(store, NEW, "k1", OTHER)
     assert store.partitions("ds", "thing") == ["p-0", "p-1"]
@@ -47,8 +45,8 @@ def test_nothing_of_a_removed_artifact_is_left_and_its_neighbor_stays(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_being_built_stays(kind: str, servers: Places, tmp_path: Path) -> None:
-    store = store_of(kind, servers, tmp_path)
+def test_an_artifact_that_is_being_built_stays(kind: str, servers: Places, tmp_path: Path) -> None:
+    store = open_test_store(kind, servers, tmp_path)
     receipt, _ = build(store, OLD, "k1")
     with open_staging(store.directory(ARTIFACT), "k2"):
         assert not store.remove(ARTIFACT)
@@ -56,22 +54,22 @@ def test_what_is_being_built_stays(kind: str, servers: Places, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_artifact_above_others_is_not_removed(kind: str, servers: Places, tmp_path: Path) -> None:
-    store = store_of(kind, servers, tmp_path)
+def test_a_folder_that_contains_other_artifacts_is_not_removed(kind: str, servers: Places, tmp_path: Path) -> None:
+    store = open_test_store(kind, servers, tmp_path)
     receipt, _ = build(store, OLD, "k1")
     with raises(IntegrityError, "ds/thing"):
         store.remove(Artifact(dataset="ds", name="thing"))
     assert store.damage(ARTIFACT, receipt) == []
 
 
-def in_a_process(program: str, *arguments: str) -> int:
-    """Its return code."""
+def run_in_process(program: str, *arguments: str) -> int:
+    """Run a program in a process, and return its exit code."""
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, cwd=Path(__file__).parents[2], check=False, timeout=200).returncode
 
 
 def remove_and_die(root: str) -> None:
-    """Killed when the receipt is gone and everything else is still there."""
+    """Remove an artifact, and be killed once the receipt is deleted and all other files still exist."""
     import shutil
 
     shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
@@ -79,15 +77,15 @@ def remove_and_die(root: str) -> None:
 
 
 def remove_from_bucket(bucket: str, cache: str, at: str) -> None:
-    """Killed before the delete of this number."""
+    """Remove an artifact from a bucket, and be killed before the delete with this number."""
     BucketArtifacts(Path(cache), KillingPlace(Path(bucket), int(at)), "file://bucket").remove(ARTIFACT)
 
 
-def test_a_kill_in_a_folder_leaves_nothing_finished_and_the_next_call_the_rest(tmp_path: Path) -> None:
+def test_a_kill_in_a_folder_leaves_no_finished_artifact_and_the_next_call_removes_the_rest(tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path)
     build(store, OLD, "k1")
     program = f"from {__name__} import remove_and_die; import sys; remove_and_die(*sys.argv[1:])"
-    assert in_a_process(program, str(tmp_path)) == -signal.SIGKILL
+    assert run_in_process(program, str(tmp_path)) == -signal.SIGKILL
     assert (store.directory(ARTIFACT) / "a.bin").exists()
     assert store.receipt(ARTIFACT) is None
     assert store.partitions("ds", "thing") == ["p-0"], "it is found again"
@@ -96,13 +94,13 @@ def test_a_kill_in_a_folder_leaves_nothing_finished_and_the_next_call_the_rest(t
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
-def test_a_kill_in_a_bucket_leaves_all_or_nothing_finished(at: int, servers: Places, tmp_path: Path) -> None:
+def test_a_kill_in_a_bucket_leaves_the_finished_artifact_or_none(at: int, servers: Places, tmp_path: Path) -> None:
     place = servers.new("folder")
-    receipt, _ = build(opened(place, tmp_path / "builder"), OLD, "k1")
+    receipt, _ = build(open_store(place, tmp_path / "builder"), OLD, "k1")
     bucket = Path(place.url.removeprefix("file://"))
     program = f"from {__name__} import remove_from_bucket; import sys; remove_from_bucket(*sys.argv[1:])"
-    assert in_a_process(program, str(bucket), str(tmp_path / "cache"), str(at)) == -signal.SIGKILL
-    store = opened(place, tmp_path / "other")
+    assert run_in_process(program, str(bucket), str(tmp_path / "cache"), str(at)) == -signal.SIGKILL
+    store = open_store(place, tmp_path / "other")
     if at == 1:
         assert store.damage(ARTIFACT, receipt) == []
     else:
@@ -114,10 +112,10 @@ def test_a_kill_in_a_bucket_leaves_all_or_nothing_finished(at: int, servers: Pla
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_receipts_version_changes_when_it_is_replaced_and_is_none_without_one(
+def test_the_version_of_a_receipt_changes_when_it_is_replaced_and_is_none_if_missing(
     kind: str, servers: Places, tmp_path: Path
 ) -> None:
-    store = store_of(kind, servers, tmp_path)
+    store = open_test_store(kind, servers, tmp_path)
     assert store.receipt_versions([ARTIFACT, OTHER]) == [None, None]
     build(store, OLD, "k1")
     build(store, OLD, "k1", OTHER)

@@ -1,4 +1,4 @@
-"""Scratch folders are private, and what a killed process left in one does not stay."""
+"""Scratch folders are private, and those of killed processes are removed."""
 
 import os
 import signal
@@ -24,8 +24,8 @@ with create_scratch(Path(sys.argv[1])) as folder:
 """
 
 
-def held(dataset: Path) -> tuple[subprocess.Popen[str], Path]:
-    """A process that holds a scratch folder until its input ends, and the folder."""
+def hold_scratch(dataset: Path) -> tuple[subprocess.Popen[str], Path]:
+    """Start a process that holds a scratch folder until its input ends, and return it with the folder."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDS, str(dataset)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -39,7 +39,7 @@ def end(process: subprocess.Popen[str], by: signal.Signals | None = None) -> Non
     process.communicate(timeout=60)
 
 
-def test_a_scratch_folder_is_private_and_gone_after_its_block(tmp_path: Path) -> None:
+def test_a_scratch_folder_is_private_and_removed_after_its_block(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         with create_scratch(tmp_path / "notes") as folder:
@@ -53,9 +53,9 @@ def test_a_scratch_folder_is_private_and_gone_after_its_block(tmp_path: Path) ->
     assert stat.S_IMODE((folder.parent / ".lock").stat().st_mode) == 0o600
 
 
-def test_what_a_killed_process_left_goes_and_what_a_living_one_holds_stays(tmp_path: Path) -> None:
-    sweep_scratch(tmp_path)  # of a dataset without any
-    (killed, left), (living, kept) = held(tmp_path), held(tmp_path)
+def test_folders_of_killed_processes_are_removed_and_those_of_running_ones_stay(tmp_path: Path) -> None:
+    sweep_scratch(tmp_path)  # a dataset without scratch folders
+    (killed, left), (living, kept) = hold_scratch(tmp_path), hold_scratch(tmp_path)
     end(killed, signal.SIGKILL)
     assert (left / "texts").is_file()
     with create_scratch(tmp_path) as folder:
@@ -67,7 +67,7 @@ def test_what_a_killed_process_left_goes_and_what_a_living_one_holds_stays(tmp_p
     assert not kept.exists()
 
 
-def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "notes" / ".staging").mkdir(parents=True)
     (tmp_path / "notes" / ".staging" / "scratch").symlink_to(tmp_path / "elsewhere")

@@ -1,4 +1,6 @@
-"""A sync between any two stores: equal bytes, nothing copied twice, whole after a kill, and honest about the source."""
+"""A sync between any two stores copies equal bytes, nothing twice, completes after a kill, and reports a damaged
+source.
+"""
 
 import hashlib
 import json
@@ -43,14 +45,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> StoreAddress:
     return LocalAddress(root=root)
 
 
-def filled(place: StoreAddress, files: dict[str, bytes]) -> StoreAddress:
+def fill(place: StoreAddress, files: dict[str, bytes]) -> StoreAddress:
     store = place()
     for key, data in files.items():
         store.put(key, data)
     return place
 
 
-def contents(store: Store) -> dict[str, bytes]:
+def read_contents(store: Store) -> dict[str, bytes]:
     return {info.key: b"".join(store.read(info.key)) for info in store.list() if info.key != MANIFEST}
 
 
@@ -61,7 +63,7 @@ def sync(source: StoreAddress, destination: StoreAddress, work: Path, **named: A
 
 
 @pytest.mark.parametrize(("here", "there"), [("folder", "moto"), ("moto", "gcs"), ("gcs", "folder")])
-def test_a_dataset_arrives_whole_and_a_second_sync_copies_nothing(
+def test_a_dataset_is_copied_completely_and_a_second_sync_copies_nothing(
     here: str, there: str, servers: Places, corpus: StoreAddress, tmp_path: Path
 ) -> None:
     source, destination = corpus, servers.new(there)
@@ -72,11 +74,11 @@ def test_a_dataset_arrives_whole_and_a_second_sync_copies_nothing(
     one = sync(source, destination, tmp_path / "work")
     plan = one.plan()
     assert one.run(plan) == len(plan.items) > 20
-    assert contents(destination()) == contents(corpus())
+    assert read_contents(destination()) == read_contents(corpus())
     assert all(not verdict.defects for verdict in verify_store(destination()))
     manifest = json.loads(b"".join(destination().read(MANIFEST)))
     assert {k: v["sha256"] for k, v in manifest["objects"].items()} == {
-        key: hashlib.sha256(data).hexdigest() for key, data in contents(corpus()).items()
+        key: hashlib.sha256(data).hexdigest() for key, data in read_contents(corpus()).items()
     }
     again = sync(source, destination, tmp_path / "other").plan()
     assert (again.todo, again.bytes) == ((), 0)
@@ -86,27 +88,27 @@ def test_a_dataset_arrives_whole_and_a_second_sync_copies_nothing(
 @pytest.mark.parametrize("kind", ["moto", "gcs"])
 def test_within_one_bucket_the_server_copies(kind: str, servers: Places, tmp_path: Path) -> None:
     source: Any = servers.new(kind)
-    filled(source, SHARDS)
+    fill(source, SHARDS)
     destination = replace(source, prefix=f"{source.prefix}-copy")
     one = sync(source, destination, tmp_path / "work")
     assert one.plan().on_server
     one.run(one.plan())
-    assert contents(destination()) == SHARDS
+    assert read_contents(destination()) == SHARDS
     assert sync(source, destination, tmp_path / "work").plan().todo == ()
 
 
 @pytest.mark.parametrize("kind", ["folder", "moto", "gcs"])
-def test_what_differs_is_replaced_and_what_matches_is_not(kind: str, servers: Places, tmp_path: Path) -> None:
-    source = filled(servers.new("folder"), SHARDS)
-    destination = filled(servers.new(kind), SHARDS | {"tokenized/train_000001.npy": bytes(128 + 4 * 4096), "own": b"o"})
+def test_only_different_files_are_replaced(kind: str, servers: Places, tmp_path: Path) -> None:
+    source = fill(servers.new("folder"), SHARDS)
+    destination = fill(servers.new(kind), SHARDS | {"tokenized/train_000001.npy": bytes(128 + 4 * 4096), "own": b"o"})
     one = sync(source, destination, tmp_path / "work")
     plan = one.plan()
     assert [(item.key, item.action) for item in plan.todo] == [("tokenized/train_000001.npy", "replace")]
     one.run(plan)
-    assert contents(destination()) == SHARDS | {"own": b"o"}
+    assert read_contents(destination()) == SHARDS | {"own": b"o"}
 
 
-def test_receipts_are_last_and_an_outdated_one_is_taken_away_first(corpus: StoreAddress, tmp_path: Path) -> None:
+def test_receipts_are_copied_last_and_an_outdated_one_is_removed_first(corpus: StoreAddress, tmp_path: Path) -> None:
     destination = LocalAddress(root=tmp_path / "there")
     one = sync(corpus, destination, tmp_path / "work")
     order = [item.key for item in one.plan().items]
@@ -133,9 +135,9 @@ def test_receipts_are_last_and_an_outdated_one_is_taken_away_first(corpus: Store
     assert there == [False, True]
 
 
-def test_a_big_object_goes_in_pieces_with_one_of_them_on_the_disk(servers: Places, tmp_path: Path) -> None:
+def test_a_large_object_is_copied_in_parts_with_one_part_on_disk_at_a_time(servers: Places, tmp_path: Path) -> None:
     data = os.urandom(3 * (6 << 20) + 12345)
-    source = filled(servers.new("folder"), {"big.bin": data})
+    source = fill(servers.new("folder"), {"big.bin": data})
     for kind in ("moto", "gcs", "folder"):
         destination = servers.new(kind)
         one = sync(source, destination, tmp_path / "work", piece_bytes=6 << 20)
@@ -145,12 +147,12 @@ def test_a_big_object_goes_in_pieces_with_one_of_them_on_the_disk(servers: Place
             sizes.append(sum(path.stat().st_size for path in (tmp_path / "work").glob("*")))
 
         one.run(one.plan(), on_moved=look)
-        assert contents(destination()) == {"big.bin": data}
+        assert read_contents(destination()) == {"big.bin": data}
         assert max(sizes) <= (6 << 20) + 1024
         assert sync(source, destination, tmp_path / "work").plan().todo == ()
 
 
-def test_a_source_that_is_not_as_its_receipt_says_is_not_copied(corpus: StoreAddress, tmp_path: Path) -> None:
+def test_a_source_that_contradicts_its_receipt_is_not_copied(corpus: StoreAddress, tmp_path: Path) -> None:
     source = LocalAddress(root=tmp_path / "source")
     sync(corpus, source, tmp_path / "w").run(sync(corpus, source, tmp_path / "w").plan())
     key = "sample_corpus/token_bins/train-00000/tokens.bin"
@@ -165,13 +167,13 @@ def test_a_source_that_is_not_as_its_receipt_says_is_not_copied(corpus: StoreAdd
         assert destination().head("sample_corpus/token_bins/train-00000/receipt.json") is None
 
 
-def test_selected_keys_alone_are_copied_and_manifests_add_up(tmp_path: Path) -> None:
-    source, destination = filled(LocalAddress(root=tmp_path / "a"), SHARDS), LocalAddress(root=tmp_path / "b")
+def test_only_selected_keys_are_copied_and_manifests_are_complete(tmp_path: Path) -> None:
+    source, destination = fill(LocalAddress(root=tmp_path / "a"), SHARDS), LocalAddress(root=tmp_path / "b")
     for pattern in ("*/train_*", "*/sample_ids_*"):
         one = sync(source, destination, tmp_path / "work", prefix="tokenized/", select=(pattern,))
         one.run(one.plan())
     wanted = {k for k in SHARDS if "train_" in k or "sample_ids_" in k}
-    assert contents(destination()).keys() == wanted
+    assert read_contents(destination()).keys() == wanted
     assert json.loads(b"".join(destination().read(MANIFEST)))["objects"].keys() == wanted
 
 
@@ -187,8 +189,8 @@ def test_selected_keys_alone_are_copied_and_manifests_add_up(tmp_path: Path) -> 
     ],
     ids=["empty", "a list", "deep", "no objects", "an object of another type", "digests of another type"],
 )
-def test_of_a_damaged_manifest_nothing_is_known(tmp_path: Path, pattern: str, damaged: str) -> None:
-    source, destination = filled(LocalAddress(root=tmp_path / "a"), SHARDS), LocalAddress(root=tmp_path / "b")
+def test_a_damaged_manifest_selects_nothing(tmp_path: Path, pattern: str, damaged: str) -> None:
+    source, destination = fill(LocalAddress(root=tmp_path / "a"), SHARDS), LocalAddress(root=tmp_path / "b")
     one = sync(source, destination, tmp_path / "work")
     one.run(one.plan())
     written = b"".join(destination().read(MANIFEST))
@@ -202,9 +204,9 @@ def test_of_a_damaged_manifest_nothing_is_known(tmp_path: Path, pattern: str, da
 
 
 @pytest.mark.slow
-def test_a_sync_that_is_killed_again_and_again_ends_whole_and_copies_nothing_twice(tmp_path: Path) -> None:
+def test_a_sync_that_is_killed_repeatedly_completes_and_copies_nothing_twice(tmp_path: Path) -> None:
     files = {f"folder/{n:03d}.bin": os.urandom(3000) for n in range(12)} | {"big.bin": os.urandom(50_000)}
-    source, destination = filled(LocalAddress(root=tmp_path / "a"), files), tmp_path / "b"
+    source, destination = fill(LocalAddress(root=tmp_path / "a"), files), tmp_path / "b"
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
@@ -230,7 +232,7 @@ def test_a_sync_that_is_killed_again_and_again_ends_whole_and_copies_nothing_twi
         assert done.returncode == -signal.SIGKILL, done.stderr
     assert done.returncode == 0
     there = LocalAddress(root=destination)
-    assert contents(there()) == files
+    assert read_contents(there()) == files
     assert sum(key.startswith("folder/") for key in sent) == 12
     assert len(sent) > 12
     assert isinstance(source, LocalAddress)
@@ -263,16 +265,16 @@ def test_the_inventory_names_gaps_sizes_and_missing_ids() -> None:
 @pytest.mark.parametrize("planned", ["to be copied", "to be replaced"])
 @pytest.mark.parametrize("piece_bytes", [1 << 30, 2])
 def test_an_object_that_changes_after_the_plan_is_not_copied(tmp_path: Path, planned: str, piece_bytes: int) -> None:
-    source = filled(LocalAddress(root=tmp_path / "a"), {"object": b"one"})
-    # with an object of the same size there, the digest of the source is known when it is planned
+    source = fill(LocalAddress(root=tmp_path / "a"), {"object": b"one"})
+    # if the destination has an object of equal size, planning reads the digest of the source
     there = {"object": b"old"} if planned == "to be replaced" else {}
-    destination = filled(LocalAddress(root=tmp_path / "b"), there)
+    destination = fill(LocalAddress(root=tmp_path / "b"), there)
     one = sync(source, destination, tmp_path / "work", piece_bytes=piece_bytes)
     plan = one.plan()
     source().put("object", b"two")
     with raises(ConflictError, "/a/object"):
         one.run(plan)
-    assert contents(destination()) == there
+    assert read_contents(destination()) == there
     again = sync(source, destination, tmp_path / "work", piece_bytes=piece_bytes)
     again.run(again.plan())
     (recorded,) = json.loads(b"".join(destination().read(MANIFEST)))["objects"].values()
@@ -280,8 +282,8 @@ def test_an_object_that_changes_after_the_plan_is_not_copied(tmp_path: Path, pla
     assert recorded["source_version"] == next(source().list()).version
 
 
-def test_an_object_that_changes_after_the_copy_is_noticed(tmp_path: Path) -> None:
-    source, destination = filled(LocalAddress(root=tmp_path / "a"), SHARDS), LocalAddress(root=tmp_path / "b")
+def test_an_object_that_changes_after_the_copy_is_detected(tmp_path: Path) -> None:
+    source, destination = fill(LocalAddress(root=tmp_path / "a"), SHARDS), LocalAddress(root=tmp_path / "b")
     one = sync(source, destination, tmp_path / "work")
 
     def spoil(item: SyncItem) -> None:

@@ -1,4 +1,4 @@
-"""`verify_path` finds each fault planted in a finished dataset, offline, and names where it is."""
+"""`verify_path` finds each fault planted in a finished dataset, without a network, and names its location."""
 
 import json
 import os
@@ -26,11 +26,11 @@ def root(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "moved"))
 
 
-def defects(path: Path) -> dict[str, tuple[str, ...]]:
+def find_defects(path: Path) -> dict[str, tuple[str, ...]]:
     return {found.name: found.defects for found in verify_path(path) if found.defects}
 
 
-def test_a_finished_dataset_has_no_defect_wherever_it_lies(root: Path) -> None:
+def test_a_finished_dataset_has_no_defect_at_any_location(root: Path) -> None:
     found = list(verify_path(root))
     assert [f.defects for f in found] == [()] * 19
     assert {f.name.split("/")[1] for f in found} == {
@@ -54,14 +54,14 @@ def test_a_flipped_byte_in_any_data_file_is_found_in_its_artifact(root: Path) ->
         raw = path.read_bytes()
         assert raw, path
         stat = path.stat()
-        path.unlink()  # a damaged copy of its own, whatever else is linked to the old one
+        path.unlink()  # a damaged copy with its own inode, because other files may link the old one
         path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-        ((name, (defect,)),) = defects(root).items()
+        ((name, (defect,)),) = find_defects(root).items()
         assert path.relative_to(root).as_posix().startswith(name)
         assert "sha256" in defect
         path.write_bytes(raw)
-    assert defects(root) == {}
+    assert find_defects(root) == {}
 
 
 def edit_receipt(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -94,22 +94,22 @@ FAULTS: dict[str, tuple[str, Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize(("where", "plant", "message"), FAULTS.values(), ids=FAULTS)
-def test_a_planted_fault_is_found_where_it_is(
+def test_a_planted_fault_is_found_at_its_location(
     root: Path, where: str, plant: Callable[[Path], Any], message: str
 ) -> None:
     directory = root / "sample_corpus" / where
-    for path in directory.iterdir():  # no links: the fault is in this artifact alone
+    for path in directory.iterdir():  # no links, so that only this artifact has the fault
         if path.is_file():
             raw = path.read_bytes()
             path.unlink()
             path.write_bytes(raw)
     plant(directory)
-    ((name, (defect,)),) = defects(root).items()
+    ((name, (defect,)),) = find_defects(root).items()
     assert name in (f"sample_corpus/{where}", directory.name)
     assert message in defect
 
 
-def test_size_verification_reads_no_bytes_and_finds_sizes(root: Path) -> None:
+def test_verification_by_size_reads_no_bytes_and_finds_wrong_sizes(root: Path) -> None:
     path = root / "sample_corpus/token_bins/train-00000/tokens.bin"
     path.write_bytes(bytes(path.stat().st_size))
     assert not [f for f in verify_path(root, "size") if f.defects]
@@ -117,21 +117,21 @@ def test_size_verification_reads_no_bytes_and_finds_sizes(root: Path) -> None:
     assert [f.name for f in verify_path(root, "size") if f.defects] == ["sample_corpus/token_bins/train-00000"]
 
 
-def test_staging_of_a_run_at_work_is_not_an_artifact(root: Path) -> None:
+def test_staging_of_a_running_build_is_not_an_artifact(root: Path) -> None:
     shutil.copytree(root / "sample_corpus/manifest", root / "sample_corpus/.staging/manifest-0123456789abcdef")
     shutil.copytree(root / "sample_corpus/manifest", root / "sample_corpus/.aside-manifest")
     assert len(list(verify_path(root))) == 19
 
 
-def test_a_lost_shard_is_found_by_what_was_made_of_it(root: Path) -> None:
+def test_a_lost_shard_is_found_by_its_downstream_artifacts(root: Path) -> None:
     shutil.rmtree(root / "sample_corpus" / "token_bins" / "val-00000")
-    found = defects(root)
+    found = find_defects(root)
     assert found == {
         "sample_corpus/combined_bins/val": ("its input token_bins/val-00000 is missing. Rebuild token_bins/val-00000",)
     }
 
 
-def test_a_dataset_published_without_its_shards_is_whole(root: Path) -> None:
+def test_a_dataset_published_without_its_shards_is_complete(root: Path) -> None:
     for name in ("token_bins", "snapshot"):
         shutil.rmtree(root / "sample_corpus" / name)
-    assert defects(root) == {}
+    assert find_defects(root) == {}

@@ -1,6 +1,6 @@
-"""State files with values of wrong types: each command ends as on damage, in a sentence, never in a stack.
+"""State files with values of wrong types: each command reports damage in a sentence, without a traceback.
 
-Verdicts and ages are caches: they count as absent. A receipt whose digest is right is damage of its artifact.
+Verdicts and ages are caches and count as absent. A receipt with a right digest counts as damage of its artifact.
 """
 
 import copy
@@ -30,17 +30,17 @@ WRONG: list[Any] = [None, True, 0, -1, 1.5, "", "x", [], [1], {}, {"x": 1}, [[["
 ROUNDS = 30
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of all values in a JSON value."""
+def find_paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the paths of all values in a JSON value."""
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
-        yield from places(item, (*path, key))
+        yield from find_paths(item, (*path, key))
 
 
-def mutated(value: Any, draw: random.Random) -> Any:
-    """A copy with one value replaced by one of another type, or removed."""
-    *parents, last = draw.choice([path for path in places(value) if path])
+def mutate(value: Any, draw: random.Random) -> Any:
+    """Return a copy in which one value has another type or is removed."""
+    *parents, last = draw.choice([path for path in find_paths(value) if path])
     value = copy.deepcopy(value)
     holder = value
     for key in parents:
@@ -54,7 +54,7 @@ def mutated(value: Any, draw: random.Random) -> Any:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Selected:
-    """A corpus with duplicates whose checks have been evaluated."""
+    """Return a corpus with deduplication whose checks have been evaluated."""
     corpus = Selected(tmp_path_factory.mktemp("types"))
     texts = [f"Page {number} has a few words that no other page has, {number * 7919}." for number in range(12)]
     corpus.write({"train/a.jsonl": texts[:8], "train/b.jsonl": [*texts[8:], texts[0]]})
@@ -69,9 +69,9 @@ def _artifacts(spec: ArtifactSpec, store: ArtifactStore) -> list[Any]:
     return list(spec.artifacts(store))
 
 
-def look(corpus: Selected) -> None:
-    """What the commands ask of a dataset."""
-    # by a new object, because a store remembers what it has read
+def inspect(corpus: Selected) -> None:
+    """Do all reads that the commands do with a dataset."""
+    # with a new object, because a store caches its reads
     store, specs = LocalArtifacts(corpus.store.root), list(corpus.specs().values())
     list(find_stale(specs, store))
     for spec in specs:
@@ -93,21 +93,21 @@ def test_a_value_of_another_type_is_damage(built: Selected, name: str) -> None:
     for _ in range(ROUNDS):
         path = draw.choice(paths)
         before = path.read_bytes()
-        value = mutated(json.loads(before), draw)
+        value = mutate(json.loads(before), draw)
         if name == "receipt.json" and isinstance(value, dict) and "digest" in value:
             value["digest"] = digest_value({key: one for key, one in value.items() if key != "digest"})
         path.write_text(json.dumps(value))
         try:
-            look(built)
+            inspect(built)
         except DataprepError:
             assert name == "receipt.json", "caches are not damage"
         finally:
             path.write_bytes(before)
 
 
-def test_a_lock_with_a_value_of_another_type_is_refused_or_says_the_same(built: Selected) -> None:
+def test_a_lock_with_a_value_of_another_type_is_refused_or_gives_the_same_result(built: Selected) -> None:
     specs = [spec for spec in built.specs().values() if spec.name in ("manifest", "snapshot", "tags")]
     data, draw = encode_lock(lock_dataset(specs, built.store)), random.Random(1)
     for _ in range(5 * ROUNDS):
         with suppress(FormatError):
-            encode_lock(parse_lock(json.dumps(mutated(json.loads(data), draw)).encode(), "dataset.lock"))
+            encode_lock(parse_lock(json.dumps(mutate(json.loads(data), draw)).encode(), "dataset.lock"))

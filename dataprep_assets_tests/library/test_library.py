@@ -1,4 +1,4 @@
-"""The library: what `import dataprep_assets` offers, in a project under another name with broken neighbors."""
+"""The public library of `import dataprep_assets`, in a project under another name with broken neighbors."""
 
 import ast
 import inspect
@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenProject]:
-    """The project, without any variable of the environment."""
+    """Return the project, without environment variables."""
     root = nested_project(tmp_path_factory.mktemp("library"))
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("DATAPREP_")]:
@@ -37,13 +37,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenProject]:
 
 @pytest.fixture(scope="module")
 def corpus(project: OpenProject) -> OpenDataset:
-    """Its dataset d00, made."""
+    """Return the project's built dataset d00."""
     dataset = project.dataset("d00")
     assert not dataset.run().ended
     return dataset
 
 
-def test_importing_it_imports_nothing_else() -> None:
+def test_importing_the_library_imports_nothing_else() -> None:
     code = "import sys; before = set(sys.modules); import dataprep_assets; print(*sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     roots = {name.partition(".")[0] for name in done.stdout.split()}
@@ -51,7 +51,7 @@ def test_importing_it_imports_nothing_else() -> None:
     assert [name for name in done.stdout.split() if name.startswith("dataprep_assets.")] == []
 
 
-def test_every_name_is_there_documented_and_typed() -> None:
+def test_every_public_name_exists_and_is_documented_and_typed() -> None:
     source = ast.parse(Path(dataprep_assets.__file__).read_text())
     typed = {alias.asname for node in ast.walk(source) if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert set(dataprep_assets.__all__) <= typed
@@ -73,7 +73,7 @@ def test_every_public_method_is_documented_and_typed(cls: type) -> None:
             assert "return" in inspect.unwrap(function).__annotations__, name
 
 
-def test_a_project_names_its_datasets_and_the_broken_ones_stand_in_nobodys_way(project: OpenProject) -> None:
+def test_a_project_lists_its_datasets_and_broken_ones_do_not_affect_others(project: OpenProject) -> None:
     assert {"d00", "d01", "d02", "d03"} <= set(project.names)
     assert project.dataset("d01").name == "d01"
     with raises(ConfigError, "third/defs.yaml", "spilts", "`splits`"):
@@ -85,7 +85,7 @@ def test_a_project_names_its_datasets_and_the_broken_ones_stand_in_nobodys_way(p
     assert any(mistake.sentence.startswith("spilts: unknown key") and mistake.line == 6 for mistake in wrong)
 
 
-def test_a_dataset_is_made_and_opened(project: OpenProject, corpus: OpenDataset) -> None:
+def test_a_dataset_is_built_and_opened(project: OpenProject, corpus: OpenDataset) -> None:
     assert corpus.status().works == ()
     tokens = corpus.artifact().tokens("train.bin")
     assert tokens.dtype == np.uint16
@@ -107,7 +107,7 @@ def test_a_dataset_is_made_and_opened(project: OpenProject, corpus: OpenDataset)
         (("token_bins", "train-9"), "unknown partition 'train-9'. Did you mean 'train-0000"),
     ],
 )
-def test_an_artifact_that_there_cannot_be_is_told_with_those_that_there_are(
+def test_an_unknown_artifact_is_reported_with_the_available_ones(
     corpus: OpenDataset, asked: tuple[str, ...], told: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -115,7 +115,7 @@ def test_an_artifact_that_there_cannot_be_is_told_with_those_that_there_are(
     assert told in str(refused.value)
 
 
-def test_damage_is_named_told_by_status_and_made_again(corpus: OpenDataset) -> None:
+def test_damage_is_named_reported_by_status_and_repaired(corpus: OpenDataset) -> None:
     path = corpus.artifact("nanogpt_bins").path("meta.json")
     path.chmod(0o600)
     path.write_bytes(path.read_bytes()[:-1] + b"x")
@@ -123,13 +123,13 @@ def test_damage_is_named_told_by_status_and_made_again(corpus: OpenDataset) -> N
     assert bad.name == "d00/nanogpt_bins"
     rebuild = corpus.status()
     assert rebuild.works[0].stale.kind == "damaged"
-    # each step and the run besides them were timed when it was made
+    # the build recorded the time of each step and the overhead of the run
     assert (rebuild.untimed, rebuild.seconds[0]) == ([], rebuild.seconds[1])
     assert not corpus.run().ended
     assert corpus.status().works == ()
 
 
-def test_a_command_is_timed_from_its_begin_and_a_part_without_the_run(project: OpenProject) -> None:
+def test_a_command_is_timed_from_its_start_and_a_partial_run_without_overhead(project: OpenProject) -> None:
     write_corpus(project.project.defs / "team" / "timed", "timed")
     project._forget()
     dataset, part = project.dataset("timed"), PartitionSelection(splits=("train",), option="--split")
@@ -142,7 +142,7 @@ def test_a_command_is_timed_from_its_begin_and_a_part_without_the_run(project: O
     assert (project.step_times().estimate_duration(declaration, RUN, 1.0) or (0.0, 0.0))[0] >= 1000
 
 
-def test_a_run_that_fails_is_raised_with_what_failed(project: OpenProject) -> None:
+def test_a_failed_run_raises_an_error_with_the_failed_artifact(project: OpenProject) -> None:
     folder = project.project.defs / "team" / "cut"
     write_corpus(folder, "cut")
     project._forget()
@@ -159,7 +159,7 @@ def test_a_run_that_fails_is_raised_with_what_failed(project: OpenProject) -> No
         project.dataset("cut").run()
 
 
-def test_a_part_is_made_and_a_wrong_one_is_refused(project: OpenProject) -> None:
+def test_a_part_is_built_and_an_invalid_one_is_refused(project: OpenProject) -> None:
     dataset = project.dataset("d01")
     assert not dataset.run(split="val").ended
     assert {artifact.partition for artifact in dataset.artifacts if artifact.name == "token_bins"} == {"val-00000"}
@@ -167,7 +167,7 @@ def test_a_part_is_made_and_a_wrong_one_is_refused(project: OpenProject) -> None
         dataset.run(partitions="train-00009")
 
 
-def test_a_declaration_is_written_whole_or_not_at_all(project: OpenProject) -> None:
+def test_a_declaration_is_written_completely_or_not_at_all(project: OpenProject) -> None:
     attributes = {
         "source": {"kind": "local", "path": "../team/first/texts"},
         "include": ["*.jsonl"],

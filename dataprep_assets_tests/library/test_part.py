@@ -1,4 +1,4 @@
-"""Parts of a dataset's partitions: every one in exactly one part, and what is not among them is named."""
+"""Parts of a dataset's partitions: each partition is in exactly one part, and unknown partitions are named."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +18,8 @@ VAL = ["val-00000", "val-00001"]
 MONTHS = [f"{year}-{month:02d}" for year in (2010, 2011) for month in range(1, 13)]
 
 
-def specs(*groups: tuple[str | None, Sequence[str]]) -> list[ArtifactSpec]:
-    """A dataset of one unpartitioned artifact and one of each group: its split and its partitions."""
+def make_specs(*groups: tuple[str | None, Sequence[str]]) -> list[ArtifactSpec]:
+    """Return a dataset of one unpartitioned artifact and one artifact of each group: its split and its partitions."""
 
     def spec(name: str, split: str | None, partitions: Partitions | None) -> ArtifactSpec:
         return ArtifactSpec(
@@ -37,34 +37,38 @@ def specs(*groups: tuple[str | None, Sequence[str]]) -> list[ArtifactSpec]:
     return [spec("manifest", None, None), *parts]
 
 
-def made(part: PartitionSelection, *groups: tuple[str | None, Sequence[str]]) -> list[Sequence[str]]:
-    """The partitions of each artifact of a part."""
-    return list(part.select_partitions(specs(*groups), LocalArtifacts(Path("nowhere"))).values())
+def list_partitions(part: PartitionSelection, *groups: tuple[str | None, Sequence[str]]) -> list[Sequence[str]]:
+    """Return the partitions of each artifact in a part."""
+    return list(part.select_partitions(make_specs(*groups), LocalArtifacts(Path("nowhere"))).values())
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 20])
 def test_the_parts_of_all_processes_cover_every_partition_once(count: int) -> None:
-    parts = [made(PartitionSelection(count=count, index=i), ("train", TRAIN), ("val", VAL)) for i in range(count)]
+    parts = [
+        list_partitions(PartitionSelection(count=count, index=i), ("train", TRAIN), ("val", VAL)) for i in range(count)
+    ]
     assert sorted(key for part in parts for run in part for key in run) == TRAIN + VAL
     one_split = [
-        made(PartitionSelection(splits=("train",), count=count, index=i), ("train", TRAIN), ("val", VAL))
+        list_partitions(PartitionSelection(splits=("train",), count=count, index=i), ("train", TRAIN), ("val", VAL))
         for i in range(count)
     ]
     assert [key for part in one_split for run in part for key in run] == TRAIN
 
 
-def test_a_range_is_found_in_the_split_that_has_it_and_in_months() -> None:
-    assert made(PartitionSelection(bounds="val-00000...val-00001"), ("train", TRAIN), ("val", VAL)) == [VAL]
-    assert made(PartitionSelection(bounds="train-00002"), ("train", TRAIN), ("val", VAL)) == [["train-00002"]]
-    assert made(PartitionSelection(bounds="2010-11...2011-02"), (None, MONTHS)) == [MONTHS[10:14]]
-    assert made(PartitionSelection(bounds="2010-11...2011-02", count=2, index=1), (None, MONTHS)) == [
+def test_a_range_selects_within_the_split_that_has_it_and_within_months() -> None:
+    assert list_partitions(PartitionSelection(bounds="val-00000...val-00001"), ("train", TRAIN), ("val", VAL)) == [VAL]
+    assert list_partitions(PartitionSelection(bounds="train-00002"), ("train", TRAIN), ("val", VAL)) == [
+        ["train-00002"]
+    ]
+    assert list_partitions(PartitionSelection(bounds="2010-11...2011-02"), (None, MONTHS)) == [MONTHS[10:14]]
+    assert list_partitions(PartitionSelection(bounds="2010-11...2011-02", count=2, index=1), (None, MONTHS)) == [
         ["2011-01", "2011-02"]
     ]
 
 
-def test_several_splits_are_chosen_together() -> None:
+def test_several_splits_are_selected_together() -> None:
     part = PartitionSelection(splits=parse_split_names("val,train"))
-    assert made(part, ("train", TRAIN), ("val", VAL), ("test", ["test-00000"])) == [TRAIN, VAL]
+    assert list_partitions(part, ("train", TRAIN), ("val", VAL), ("test", ["test-00000"])) == [TRAIN, VAL]
 
 
 @pytest.mark.parametrize(
@@ -77,12 +81,14 @@ def test_several_splits_are_chosen_together() -> None:
         (["val,test", "val", "train"], ("val", "test", "train")),
     ],
 )
-def test_splits_are_given_by_commas_or_one_by_one(given: list[str] | str | None, names: tuple[str, ...] | None) -> None:
+def test_splits_are_separated_by_commas_or_given_one_by_one(
+    given: list[str] | str | None, names: tuple[str, ...] | None
+) -> None:
     assert parse_split_names(given) == names
 
 
 @pytest.mark.parametrize("given", ["", "val,", ["val", ""], ","])
-def test_an_empty_name_of_a_split_is_refused(given: list[str] | str) -> None:
+def test_an_empty_split_name_is_refused(given: list[str] | str) -> None:
     with raises(ConfigError, "empty"):
         parse_split_names(given)
 
@@ -107,15 +113,15 @@ def test_an_empty_name_of_a_split_is_refused(given: list[str] | str) -> None:
         (PartitionSelection(splits=("train", "vl")), "unknown split 'vl'; did you mean 'val'? Available: train, val"),
     ],
 )
-def test_what_is_not_among_them_is_named(part: PartitionSelection, told: str) -> None:
+def test_an_unknown_partition_is_named(part: PartitionSelection, told: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        made(part, ("train", TRAIN), ("val", VAL))
+        list_partitions(part, ("train", TRAIN), ("val", VAL))
     assert str(raised.value) == told
 
 
 def test_a_dataset_without_partitions_has_no_part() -> None:
     with raises(ConfigError, "--process-count", "d"):
-        made(PartitionSelection(count=2, index=0))
+        list_partitions(PartitionSelection(count=2, index=0))
 
 
 @pytest.mark.parametrize(

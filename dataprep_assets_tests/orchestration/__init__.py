@@ -1,1 +1,1 @@
-"""Everything that turns artifacts into Dagster's assets, checks and runs."""
+"""Tests of everything that turns artifacts into Dagster's assets, checks and runs."""

@@ -1,6 +1,7 @@
-"""`python -m dataprep_assets_tests.orchestration.dying_step HEARD`: a step that says a line and dies with its process.
+"""Run a step that prints a line and dies with its process: `python -m dataprep_assets_tests.orchestration.dying_step
+HEARD`.
 
-With HEARD `yes` the command hears what is said on its standard output.
+With HEARD `yes` the command forwards the step's lines to its standard output.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from dataprep_assets.orchestration.runs.terminal import print_line, write_printe
 
 
 def main(arguments: list[str]) -> None:
-    """The command; it never returns."""
+    """Run the step; the command never returns."""
 
     @dg.asset
     def says() -> None:

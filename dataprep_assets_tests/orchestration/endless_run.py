@@ -1,7 +1,7 @@
-"""`python -m dataprep_assets_tests.orchestration.endless_run FOLDER`: a run of a dataset that does not end by itself.
+"""Run a dataset without end: `python -m dataprep_assets_tests.orchestration.endless_run FOLDER`.
 
-The notices of FOLDER, on the instance of DAGSTER_HOME, done as `dataprep run` does them. Once the run is at work it
-writes `FOLDER/at_work` and waits to be killed.
+Builds the notices of FOLDER on the instance of DAGSTER_HOME, as `dataprep run` does. Once the run is at work it writes
+`FOLDER/at_work` and waits to be killed.
 """
 
 import os
@@ -19,18 +19,18 @@ from dataprep_assets.orchestration.component import build_definitions
 from dataprep_assets.orchestration.partitions import job_name
 from dataprep_assets.orchestration.runs.runs import execute_job
 from dataprep_assets.resources import StorageResource, create_resources
-from dataprep_assets_tests.engine.notices import notices_specs, write_notices
+from dataprep_assets_tests.engine.notices import make_notices_specs, write_notices
 
 
 def main(folder: Path) -> None:
-    """See the module."""
+    """Run the dataset of a folder; see the module."""
 
     def waits(_request: BuildRequest) -> Iterator[Outcome]:
         (folder / "at_work").touch()
         time.sleep(600)
         yield from ()
 
-    notices, *_ = notices_specs(write_notices(folder / "words"))
+    notices, *_ = make_notices_specs(write_notices(folder / "words"))
     specs = [replace(notices, build=waits)]
     storage = StorageResource(root=str(folder / "artifacts"))
     built = dg.Definitions.merge(build_definitions(specs), dg.Definitions(resources=create_resources(storage)))

@@ -1,4 +1,4 @@
-"""The dataset of `engine.notices` on Dagster: its definitions, on an instance in memory."""
+"""The dataset of `engine.notices` on Dagster: its definitions, with an instance in memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,14 +19,14 @@ from dataprep_assets.orchestration.partitions import asset_key, job_name
 from dataprep_assets.orchestration.runs.runs import DagsterEvents, RunEnd, RunResult, execute_job
 from dataprep_assets.resources import StorageResource, create_resources
 from dataprep_assets.resources.environment import resolve_variables
-from dataprep_assets_tests.engine.notices import Notices, notices_specs, write_notices
+from dataprep_assets_tests.engine.notices import Notices, make_notices_specs, write_notices
 from dataprep_assets_tests.project import new_instance, range_tags
 
 
-def left_to_do(
+def find_pending(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, instance: dg.DagsterInstance, *kinds: str
 ) -> set[str]:
-    """The names of artifacts for which Dagster or a check lacks something, of any kind or of these."""
+    """Return the artifacts for which Dagster or a check lacks something, of any kind or of these kinds."""
     events = DagsterEvents(instance)
     return {
         spec.name
@@ -38,7 +38,7 @@ def left_to_do(
 
 @dataclass
 class NoticeBoard:
-    """Its declaration, specs and instance."""
+    """A notice board with its declaration, specs and instance."""
 
     declaration: Notices
     specs: Sequence[ArtifactSpec]
@@ -47,12 +47,12 @@ class NoticeBoard:
 
     @property
     def store(self) -> ArtifactStore:
-        """Where its artifacts are."""
+        """The store of its artifacts."""
         return self.declaration.store(resolve_variables(self.storage))
 
     def left(self, *kinds: str) -> set[str]:
-        """The artifacts for which Dagster or a check lacks something, of any kind or of these."""
-        return left_to_do(self.specs, self.store, self.instance, *kinds)
+        """Return the artifacts for which Dagster or a check lacks something, of any kind or of these kinds."""
+        return find_pending(self.specs, self.store, self.instance, *kinds)
 
     @cached_property
     def definitions(self) -> dg.Definitions:
@@ -62,19 +62,19 @@ class NoticeBoard:
         )
 
     def say(self, partition: str, text: str) -> None:
-        """Change a notice's source."""
+        """Change the source of a notice."""
         (self.declaration.folder / f"{partition}.txt").write_text(text)
 
     def materialize(self) -> bool:
-        """Whether the job, as `dataprep run` executes it, ends well."""
+        """Execute the job as `dataprep run` does, and return whether it succeeds."""
         return self.executed().ended == RunEnd.WELL
 
     def executed(self) -> RunResult:
-        """The job, as `dataprep run` executes it."""
+        """Execute the job as `dataprep run` does, and return the result."""
         return execute_job(self.definitions.resolve_job_def(job_name("notices")), self.instance)
 
     def tick(self, name: str, cursor: str | None = None) -> Any:
-        """What the daemon gets of a sensor, or with no cursor of a schedule, at a tick."""
+        """Return the result of a tick of a sensor, or of a schedule if there is no cursor, as the daemon gets it."""
         definitions = self.definitions
         repository = definitions.get_repository_def()
         if repository.has_schedule_def(name):
@@ -92,7 +92,7 @@ class NoticeBoard:
     def run(
         self, *specs: ArtifactSpec, partitions: Sequence[str] = (), tags: Mapping[str, str] | None = None
     ) -> dg.ExecuteInProcessResult:
-        """One run of some artifacts, for consecutive partitions."""
+        """Run some artifacts once, for consecutive partitions."""
         job = self.definitions.resolve_implicit_global_asset_job_def()
         return job.execute_in_process(
             asset_selection=[asset_key(spec) for spec in specs],
@@ -104,7 +104,7 @@ class NoticeBoard:
 
 
 @contextmanager
-def notice_board(
+def make_notice_board(
     folder: Path,
     *,
     automation: Mapping[str, Any] | None = None,
@@ -112,13 +112,13 @@ def notice_board(
     home: Path | None = None,
     **texts: Any,
 ) -> Iterator[NoticeBoard]:
-    """A dataset of notices in a folder, nothing of it built.
+    """Yield a dataset of notices in a folder, without any built artifact.
 
     Args:
-        folder: Gets the words and the artifacts.
-        automation: What its YAML has under this key.
-        sensitive: Whether it is.
-        home: Where an instance on disk is kept, which schedules want; None for one in memory.
+        folder: The folder for texts and artifacts.
+        automation: The block `automation` of the YAML.
+        sensitive: Whether the dataset is sensitive.
+        home: The folder of an instance on disk, which schedules need; None for an instance in memory.
         texts: See `write_notices`.
     """
     declaration = write_notices(folder / "words", **texts)
@@ -126,4 +126,4 @@ def notice_board(
     declaration = declaration.model_copy(update={"automation": declared, "sensitive": sensitive})
     with new_instance(home) as instance:
         storage = StorageResource(root=str(folder / "artifacts"))
-        yield NoticeBoard(declaration, notices_specs(declaration), instance, storage)
+        yield NoticeBoard(declaration, make_notices_specs(declaration), instance, storage)

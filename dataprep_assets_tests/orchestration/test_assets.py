@@ -1,4 +1,6 @@
-"""From a spec to its asset: what is declared, what a run reports of each partition, and of those that failed."""
+"""The asset of a spec: its declared properties, and the results that a run reports for finished and failed
+partitions.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -19,22 +21,22 @@ from dataprep_assets.resources import io_manager
 from dataprep_assets_tests.engine import notices as notices_module
 from dataprep_assets_tests.engine.notices import KEYS, NoticeFacts
 from dataprep_assets_tests.messages import assert_names
-from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, make_notice_board
 from dataprep_assets_tests.project import failure_of
 
 
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[NoticeBoard]:
-    with notice_board(tmp_path) as made:
+    with make_notice_board(tmp_path) as made:
         yield made
 
 
-def contents(board: NoticeBoard) -> dict[str, str]:
+def read_contents(board: NoticeBoard) -> dict[str, str]:
     return {key: board.store.require(board.declaration.artifact("notices", key)).content for key in KEYS}
 
 
-def versions(outcome: dg.ExecuteInProcessResult) -> dict[str | None, str]:
-    """Partition → its data version, of the notices that a run reports."""
+def read_versions(outcome: dg.ExecuteInProcessResult) -> dict[str | None, str]:
+    """Return the data version of each partition of the notices that a run reports."""
     found = {}
     for event in outcome.get_asset_materialization_events():
         materialization = event.materialization
@@ -44,7 +46,7 @@ def versions(outcome: dg.ExecuteInProcessResult) -> dict[str | None, str]:
     return found
 
 
-def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
+def test_an_asset_is_declared_according_to_its_spec(board: NoticeBoard) -> None:
     notices, everything, _ = board.specs
     declaration = notices.declaration.model_copy(
         update={"description": "Of a school.", "owners": ("team:signs",), "sensitive": True, "storage": "s3://b/p"}
@@ -72,13 +74,13 @@ def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
     assert other.op.pool is None
 
 
-def test_the_catalog_which_shows_marks_as_they_are_has_none_of_markdown(board: NoticeBoard) -> None:
+def test_descriptions_for_the_catalog_contain_no_markdown_because_it_shows_plain_text(board: NoticeBoard) -> None:
     made = build_asset(replace(board.specs[0], description="`<split>.bin` and `meta.pkl` of a folder."))
     (spec,) = made.specs
     assert (spec.description or "").partition("\n")[0] == "SPLIT.bin and meta.pkl of a folder."
 
 
-def test_an_asset_says_where_it_is_built_and_what_its_rows_are_before_it_is_made(board: NoticeBoard) -> None:
+def test_an_asset_shows_its_location_and_columns_before_it_is_built(board: NoticeBoard) -> None:
     columns = {"greeting": "string", "words": "list<int32>"}
     (spec,) = build_asset(replace(board.specs[0], columns=columns, version=3), {"dataprep/pipeline": "notices"}).specs
     (reference,) = spec.metadata["dagster/code_references"].code_references
@@ -90,7 +92,7 @@ def test_an_asset_says_where_it_is_built_and_what_its_rows_are_before_it_is_made
     assert (spec.code_version, spec.tags["dataprep/pipeline"]) == ("3", "notices")
 
 
-def test_rows_are_counted_of_each_partition_and_of_a_whole(board: NoticeBoard) -> None:
+def test_rows_are_counted_per_partition_and_for_the_whole(board: NoticeBoard) -> None:
     notices, whole, _ = board.specs
     specs = [
         replace(notices, rows=lambda receipt: NoticeFacts.from_receipt(receipt).words),
@@ -107,7 +109,7 @@ def test_rows_are_counted_of_each_partition_and_of_a_whole(board: NoticeBoard) -
     assert events[3].materialization.metadata["dagster/row_count"].value == 9
 
 
-def test_each_partition_is_reported_with_its_own_numbers(board: NoticeBoard) -> None:
+def test_each_partition_is_reported_with_its_own_counts(board: NoticeBoard) -> None:
     board.say("n-1", "one two three four five")
     outcome = board.run(board.specs[0], partitions=KEYS)
     assert outcome.success
@@ -120,18 +122,18 @@ def test_each_partition_is_reported_with_its_own_numbers(board: NoticeBoard) -> 
     for event in events:
         metadata = event.materialization.metadata
         assert metadata["reused"].value is False
-        assert metadata["content_digest"].value == contents(board)[event.materialization.partition or ""]
+        assert metadata["content_digest"].value == read_contents(board)[event.materialization.partition or ""]
         assert isinstance(metadata["kind"], dg.MarkdownMetadataValue)
         assert str(metadata["path"].value).endswith(f"notices/notices/{event.materialization.partition}")
 
 
-def test_failed_partitions_are_named_and_the_others_are_reported_as_they_are(board: NoticeBoard) -> None:
+def test_failed_partitions_are_named_and_the_others_reported_normally(board: NoticeBoard) -> None:
     (board.declaration.folder / "n-1.txt").unlink()
     outcome = board.run(board.specs[0], partitions=KEYS)
     assert not outcome.success
     assert board.instance.get_materialized_partitions(asset_key(board.specs[0])) == {"n-0", "n-2"}
     kept = {key: board.store.require(board.declaration.artifact("notices", key)).content[:32] for key in ("n-0", "n-2")}
-    assert versions(outcome) == kept
+    assert read_versions(outcome) == kept
     assert_names(failure_of(outcome), 1, 3, "n-1", "n-1.txt")
     (failure,) = [e.step_failure_data for e in outcome.all_events if e.is_step_failure]
     assert failure.user_failure_data is not None
@@ -139,7 +141,7 @@ def test_failed_partitions_are_named_and_the_others_are_reported_as_they_are(boa
     assert [dict(record.data) for record in table.records] == [{"notice": "n-1", "error": "n-1.txt: is not there"}]  # type: ignore[attr-defined]
 
 
-def test_of_many_failed_partitions_it_is_said_how_many_are_left_out(board: NoticeBoard) -> None:
+def test_for_many_failed_partitions_the_number_of_omitted_ones_is_shown(board: NoticeBoard) -> None:
     failure = _build_failure(
         board.specs[0], board.store, {f"n-{n:02}": DataprepError("is not there") for n in range(25)}, 3
     )
@@ -150,7 +152,7 @@ def test_of_many_failed_partitions_it_is_said_how_many_are_left_out(board: Notic
     assert (len(rows), rows[-1]) == (21, {"notice": "and 5 more", "error": "the log names every notice"})
 
 
-def test_what_is_finished_when_a_worker_dies_is_reported(board: NoticeBoard) -> None:
+def test_partitions_finished_before_a_worker_died_are_reported(board: NoticeBoard) -> None:
     notices = board.specs[0]
 
     def dies(request: BuildRequest) -> Iterable[Outcome]:
@@ -166,7 +168,7 @@ def test_what_is_finished_when_a_worker_dies_is_reported(board: NoticeBoard) -> 
     assert board.run(notices, partitions=KEYS).success, "the next run goes on"
 
 
-def test_an_artifact_without_files_reports_what_its_build_says(board: NoticeBoard) -> None:
+def test_an_artifact_without_files_reports_the_result_of_its_build(board: NoticeBoard) -> None:
     assert board.materialize()
     event = board.instance.get_latest_materialization_event(asset_key(board.specs[2]))
     assert event is not None
@@ -182,7 +184,7 @@ def test_an_artifact_without_files_reports_what_its_build_says(board: NoticeBoar
     assert not (Path(board.storage.root) / "notices" / "report").exists()
 
 
-def test_a_warning_of_a_build_is_in_the_log_of_the_run(board: NoticeBoard) -> None:
+def test_a_warning_during_a_build_is_in_the_log_of_the_run(board: NoticeBoard) -> None:
     assert board.run(board.specs[0], partitions=KEYS).success
     outcome = board.run(board.specs[1])
     logged = board.instance.all_logs(outcome.run_id)

@@ -1,4 +1,4 @@
-"""What a dataset does by itself: sensors and schedules evaluated as the daemon does, on a real instance."""
+"""Sensors and schedules of a dataset, evaluated as the daemon does, on a real instance."""
 
 import os
 import time
@@ -16,20 +16,20 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.partitions import DATASET, asset_key
 from dataprep_assets.orchestration.sensors.automation import CHANGE, SOURCE, check_crons
 from dataprep_assets_tests.messages import assert_names, raises
-from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, make_notice_board
 
 SENSOR = "notices_on_new_files"
 
 
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[NoticeBoard]:
-    """A dataset that looks at its source every 10 minutes; nothing of it is built."""
-    with notice_board(tmp_path, automation={"on_new_files": "10m"}) as made:
+    """Return a dataset that polls its source every 10 minutes, without any built artifact."""
+    with make_notice_board(tmp_path, automation={"on_new_files": "10m"}) as made:
         yield made
 
 
-def queued(board: NoticeBoard, tags: Mapping[str, str]) -> dg.DagsterRun:
-    """A run of the dataset's job that the daemon has queued: of a code location, not of this process."""
+def queue_run(board: NoticeBoard, tags: Mapping[str, str]) -> dg.DagsterRun:
+    """Return a queued run of the dataset's job that belongs to a code location, not to this process."""
     return board.instance.create_run_for_job(
         board.definitions.get_repository_def().get_job("build_notices"),
         tags=dict(tags),
@@ -43,8 +43,8 @@ def _origin(job: str) -> RemoteJobOrigin:
     return RemoteJobOrigin(repository, job)
 
 
-def test_nothing_exists_of_what_is_not_declared(tmp_path: Path) -> None:
-    with notice_board(tmp_path) as plain:
+def test_undeclared_sensors_and_schedules_do_not_exist(tmp_path: Path) -> None:
+    with make_notice_board(tmp_path) as plain:
         repository = plain.definitions.get_repository_def()
         assert repository.sensor_defs == []
         assert repository.schedule_defs == []
@@ -52,7 +52,7 @@ def test_nothing_exists_of_what_is_not_declared(tmp_path: Path) -> None:
         assert policies == {None}
 
 
-def test_what_is_declared_is_switched_on(tmp_path: Path) -> None:
+def test_declared_sensors_and_schedules_are_switched_on(tmp_path: Path) -> None:
     declared = {
         "on_new_files": "10m",
         "schedule": "0 3 * * 1",
@@ -60,7 +60,7 @@ def test_what_is_declared_is_switched_on(tmp_path: Path) -> None:
         "freshness": "36h",
         "on_failure": {"webhook": "https://example.org/hook"},
     }
-    with notice_board(tmp_path, automation=declared) as made:
+    with make_notice_board(tmp_path, automation=declared) as made:
         repository = made.definitions.get_repository_def()
         assert {sensor.name: sensor.minimum_interval_seconds for sensor in repository.sensor_defs} == {
             "notices_on_new_files": 600,
@@ -75,7 +75,7 @@ def test_what_is_declared_is_switched_on(tmp_path: Path) -> None:
         assert schedule.job.name == "build_notices"
 
 
-def test_a_change_is_launched_once_and_told_in_words(board: NoticeBoard) -> None:
+def test_a_change_is_launched_once_and_described_in_words(board: NoticeBoard) -> None:
     first = board.tick(SENSOR)
     (request,) = first.run_requests
     assert request.tags[CHANGE] == "3 notices new"
@@ -91,12 +91,12 @@ def test_a_change_is_launched_once_and_told_in_words(board: NoticeBoard) -> None
     assert board.tick(SENSOR, second.cursor).run_requests == []
 
 
-def test_a_tick_that_was_interrupted_asks_for_the_same_run_key(board: NoticeBoard) -> None:
+def test_an_interrupted_tick_requests_the_same_run_key_again(board: NoticeBoard) -> None:
     first, second = board.tick(SENSOR), board.tick(SENSOR)
     assert first.run_requests[0].run_key == second.run_requests[0].run_key
 
 
-def test_a_source_that_is_again_as_it_was_is_another_launch(board: NoticeBoard) -> None:
+def test_a_source_that_returns_to_an_earlier_state_is_launched_again(board: NoticeBoard) -> None:
     path, keys, cursor = board.declaration.folder / "n-1.txt", [], None
     os.utime(path, ns=(0, 0))
     for _ in range(2):
@@ -109,7 +109,7 @@ def test_a_source_that_is_again_as_it_was_is_another_launch(board: NoticeBoard) 
     assert len(set(keys)) == len(keys) == 4
 
 
-def test_an_edit_that_the_plan_cannot_see_is_launched(board: NoticeBoard) -> None:
+def test_an_edit_that_planning_cannot_see_is_launched(board: NoticeBoard) -> None:
     assert board.materialize()
     seen = board.tick(SENSOR)
     assert (seen.run_requests, seen.skip_message) == ([], "the source matches the plan")
@@ -120,7 +120,7 @@ def test_an_edit_that_the_plan_cannot_see_is_launched(board: NoticeBoard) -> Non
     assert request.tags[CHANGE] == "files were edited in place, with the same names and sizes"
 
 
-def test_what_a_person_built_meanwhile_is_not_launched(board: NoticeBoard) -> None:
+def test_artifacts_that_a_person_built_meanwhile_are_not_launched(board: NoticeBoard) -> None:
     assert board.materialize()
     seen = board.tick(SENSOR)
     board.say("n-1", "one more line was put here\n")
@@ -129,7 +129,7 @@ def test_what_a_person_built_meanwhile_is_not_launched(board: NoticeBoard) -> No
     assert (after.run_requests, after.skip_message) == ([], "the source matches the plan")
 
 
-def test_a_source_out_of_reach_is_one_sentence_and_asked_again(board: NoticeBoard) -> None:
+def test_an_unreachable_source_is_reported_in_one_sentence_and_polled_again(board: NoticeBoard) -> None:
     away = board.declaration.folder.rename(board.declaration.folder.with_name("away"))
     gone = board.tick(SENSOR, "seen 3")
     assert gone.run_requests == []
@@ -139,8 +139,8 @@ def test_a_source_out_of_reach_is_one_sentence_and_asked_again(board: NoticeBoar
     assert len(board.tick(SENSOR, gone.cursor).run_requests) == 1
 
 
-def test_the_error_of_a_sensitive_source_has_no_words(tmp_path: Path) -> None:
-    with notice_board(tmp_path, automation={"on_new_files": "10m"}, sensitive=True) as made:
+def test_the_error_of_a_sensitive_source_contains_no_text(tmp_path: Path) -> None:
+    with make_notice_board(tmp_path, automation={"on_new_files": "10m"}, sensitive=True) as made:
         made.declaration.folder.rename(tmp_path / "away")
         said = made.tick(SENSOR).skip_message
         assert said == (
@@ -149,7 +149,7 @@ def test_the_error_of_a_sensitive_source_has_no_words(tmp_path: Path) -> None:
 
 
 def test_nothing_is_launched_while_the_dataset_is_being_built(board: NoticeBoard) -> None:
-    run = queued(board, {DATASET: "notices"})
+    run = queue_run(board, {DATASET: "notices"})
     busy = board.tick(SENSOR)
     assert busy.run_requests == []
     said = f"3 notices new; run {run.run_id[:8]} of notices is queued, so the source is polled again after that"
@@ -158,8 +158,8 @@ def test_nothing_is_launched_while_the_dataset_is_being_built(board: NoticeBoard
     assert len(board.tick(SENSOR).run_requests) == 1
 
 
-def backfilling(board: NoticeBoard) -> str:
-    """Ask for a backfill of the board, as the webserver does; its id."""
+def start_backfill(board: NoticeBoard) -> str:
+    """Request a backfill of the board, as the webserver does, and return its id."""
     asked = PartitionBackfill.from_asset_graph_subset(
         backfill_id="byhand",
         backfill_timestamp=time.time(),
@@ -175,13 +175,13 @@ def backfilling(board: NoticeBoard) -> str:
 
 
 def test_nothing_is_launched_while_a_backfill_of_the_dataset_is_in_progress(board: NoticeBoard) -> None:
-    backfill = backfilling(board)
+    backfill = start_backfill(board)
     busy = board.tick(SENSOR)
     assert busy.run_requests == []
     assert_names(busy.skip_message, 3, backfill)
 
 
-def test_a_run_of_another_dataset_holds_up_nothing(board: NoticeBoard) -> None:
+def test_a_run_of_another_dataset_does_not_block(board: NoticeBoard) -> None:
     job = board.definitions.resolve_implicit_global_asset_job_def()
     board.instance.create_run_for_job(
         job, tags={DATASET: "others"}, status=dg.DagsterRunStatus.QUEUED, remote_job_origin=_origin("build_others")
@@ -189,15 +189,15 @@ def test_a_run_of_another_dataset_holds_up_nothing(board: NoticeBoard) -> None:
     assert len(board.tick(SENSOR).run_requests) == 1
 
 
-def test_a_cron_expression_asks_the_same_question_without_a_cursor(tmp_path: Path) -> None:
+def test_a_cron_schedule_makes_the_same_decision_without_a_cursor(tmp_path: Path) -> None:
     declared = {"on_new_files": "*/10 * * * *", "timezone": "Europe/Berlin"}
-    with notice_board(tmp_path, automation=declared, home=tmp_path / "home") as made:
+    with make_notice_board(tmp_path, automation=declared, home=tmp_path / "home") as made:
         (schedule,) = made.definitions.get_repository_def().schedule_defs
         assert (schedule.cron_schedule, schedule.execution_timezone) == ("*/10 * * * *", "Europe/Berlin")
         (request,) = made.tick(SENSOR).run_requests
         assert request.tags[CHANGE] == "3 notices new"
-        run = queued(made, {**request.tags, "dagster/schedule_name": SENSOR})
-        # that run is for this source, whatever becomes of it
+        run = queue_run(made, {**request.tags, "dagster/schedule_name": SENSOR})
+        # the run key belongs to this source, whatever the outcome of the run
         assert made.tick(SENSOR).skip_message == "nothing changed since the last poll"
         made.say("n-0", "something else")
         assert "is queued" in made.tick(SENSOR).skip_message
@@ -205,18 +205,18 @@ def test_a_cron_expression_asks_the_same_question_without_a_cursor(tmp_path: Pat
         assert made.tick(SENSOR).run_requests[0].tags[SOURCE] != request.tags[SOURCE]
 
 
-def test_a_schedule_builds_unless_that_is_happening(tmp_path: Path) -> None:
-    with notice_board(tmp_path, automation={"schedule": "@daily"}, home=tmp_path / "home") as made:
+def test_a_schedule_builds_unless_a_build_is_running(tmp_path: Path) -> None:
+    with make_notice_board(tmp_path, automation={"schedule": "@daily"}, home=tmp_path / "home") as made:
         (request,) = made.tick("notices_schedule").run_requests
         assert request.tags[DATASET] == "notices"
-        run = queued(made, request.tags)
+        run = queue_run(made, request.tags)
         said = made.tick("notices_schedule").skip_message
         assert said == f"run {run.run_id[:8]} of notices is queued; the rest is built at the next scheduled time"
 
 
 @pytest.mark.parametrize("cron", ["61 * * * *", "0 0 31 2 *", "* * * * fish", "0 0 31 4 *", "5 4 30,31 2 *"])
 @pytest.mark.parametrize("key", ["schedule", "on_new_files"])
-def test_a_cron_expression_that_never_comes_is_refused(key: str, cron: str, tmp_path: Path) -> None:
+def test_a_cron_expression_that_never_matches_is_refused(key: str, cron: str, tmp_path: Path) -> None:
     path = tmp_path / "defs.yaml"
     path.write_text(f"type: x.Y\nattributes:\n  automation:\n    timezone: UTC\n    {key}: '{cron}'\n")
     with raises(ConfigError, "defs.yaml:5", f"automation.{key}", repr(cron)):
@@ -224,5 +224,5 @@ def test_a_cron_expression_that_never_comes_is_refused(key: str, cron: str, tmp_
 
 
 @pytest.mark.parametrize("cron", ["0 0 29 2 *", "0 0 31 */2 *", "@monthly", "0 0 * * 5#5", "30 2 * * *"])
-def test_a_cron_expression_that_comes_at_times_is_taken(cron: str) -> None:
+def test_a_cron_expression_that_matches_rarely_is_accepted(cron: str) -> None:
     check_crons(Automation(schedule=cron, timezone="Europe/Berlin"), Path("defs.yaml"))

@@ -1,4 +1,6 @@
-"""The job of a dataset: one run makes all of it, leaves what is current, and holds up only what needs what failed."""
+"""The job of a dataset: one run builds it, skips up-to-date artifacts, and a failure blocks only downstream
+artifacts.
+"""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -20,7 +22,7 @@ from dataprep_assets.orchestration.component import build_definitions
 from dataprep_assets.orchestration.partitions import DATASET, asset_key, job_name
 from dataprep_assets.resources import create_resources
 from dataprep_assets_tests.messages import assert_names
-from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, left_to_do, notice_board
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, find_pending, make_notice_board
 from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
 from dataprep_assets_tests.samples import SMALL
 
@@ -30,18 +32,18 @@ NOTICES, BOARD, REPORT = (dg.AssetKey(["notices", name]) for name in ("notices",
 
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[NoticeBoard]:
-    with notice_board(tmp_path) as made:
+    with make_notice_board(tmp_path) as made:
         yield made
 
 
 def build(board: NoticeBoard) -> dg.ExecuteInProcessResult:
-    """One launch of the job, as a run worker does it: with the repository that it is a job of."""
+    """Launch the job once as a run worker does, with the repository to which it belongs."""
     job = board.definitions.get_repository_def().get_job(job_name("notices"))
     return job.execute_in_process(instance=board.instance, raise_on_error=False)
 
 
-def made(result: dg.ExecuteInProcessResult) -> list[tuple[str, str | None]]:
-    """The materializations of a run, in order: the asset's name and the partition."""
+def list_materializations(result: dg.ExecuteInProcessResult) -> list[tuple[str, str | None]]:
+    """Return the materializations of a run in order: the asset's name and the partition."""
     events = [event.materialization for event in result.get_asset_materialization_events()] + [
         event.event_specific_data.materialization  # type: ignore[union-attr]
         for event in result.all_events
@@ -50,11 +52,15 @@ def made(result: dg.ExecuteInProcessResult) -> list[tuple[str, str | None]]:
     return [(one.asset_key.path[-1], one.partition) for one in events]
 
 
-def test_one_run_makes_all_and_the_next_one_nothing(board: NoticeBoard) -> None:
+def test_one_run_builds_everything_and_the_next_one_nothing(board: NoticeBoard) -> None:
     assert board.left() == {"notices", "board", "report"}
     first = build(board)
     assert first.success, failure_of(first)
-    assert made(first) == [*(("notices", f"n-{n}") for n in range(3)), ("board", None), ("report", None)]
+    assert list_materializations(first) == [
+        *(("notices", f"n-{n}") for n in range(3)),
+        ("board", None),
+        ("report", None),
+    ]
     assert {e.check_name for e in first.get_asset_check_evaluations()} == {"has_words", "is_polite"}
     assert board.instance.get_materialized_partitions(NOTICES) == {"n-0", "n-1", "n-2"}
     assert board.left() == set()
@@ -62,7 +68,7 @@ def test_one_run_makes_all_and_the_next_one_nothing(board: NoticeBoard) -> None:
     assert run.tags[DATASET] == "notices"
     second = build(board)
     assert second.success
-    assert made(second) == []
+    assert list_materializations(second) == []
     assert list(second.get_asset_check_evaluations()) == []
 
 
@@ -70,12 +76,12 @@ def test_of_a_changed_partition_only_it_and_what_is_made_of_it_are_made(board: N
     assert build(board).success
     board.say("n-1", "another")
     again = build(board)
-    assert made(again) == [("notices", "n-1"), ("board", None), ("report", None)]
+    assert list_materializations(again) == [("notices", "n-1"), ("board", None), ("report", None)]
     (evaluation,) = [e for e in again.get_asset_check_evaluations() if e.check_name == "has_words"]
     assert evaluation.metadata["notices_checked"].value == 1
 
 
-def test_a_failure_is_told_in_the_words_of_what_failed_and_the_next_launch_repairs(board: NoticeBoard) -> None:
+def test_a_failure_is_reported_with_its_own_message_and_the_next_launch_repairs(board: NoticeBoard) -> None:
     board.say("n-1", "")
     result = build(board)
     assert not result.success
@@ -84,13 +90,13 @@ def test_a_failure_is_told_in_the_words_of_what_failed_and_the_next_launch_repai
     assert failure.user_failure_data.description == "notices/notices: check has_words failed"
     (evaluation,) = [e for e in result.get_asset_check_evaluations() if not e.passed]
     assert evaluation.description == "1 of 3 notices fails, first n-1: 0 words"
-    assert [name for name, _ in made(result)] == ["notices"] * 3, "nothing is made of it"
+    assert [name for name, _ in list_materializations(result)] == ["notices"] * 3, "nothing is made of it"
     board.say("n-1", "mended")
     assert build(board).success
 
 
-def read_by_another(board: NoticeBoard) -> dg.ExecuteInProcessResult:
-    """One run of a dataset that is made of the notices and of the board."""
+def run_downstream(board: NoticeBoard) -> dg.ExecuteInProcessResult:
+    """Run once a dataset that is built from the notices and from the board."""
 
     def of_it(request: BuildRequest) -> list[Outcome]:
         return [Outcome(partition="", content="made of the notices")]
@@ -103,25 +109,25 @@ def read_by_another(board: NoticeBoard) -> dg.ExecuteInProcessResult:
     return job.execute_in_process(instance=board.instance, raise_on_error=False, run_config=QUIET)
 
 
-def test_what_failed_as_a_whole_holds_up_another_dataset(board: NoticeBoard) -> None:
+def test_a_failed_artifact_without_partitions_blocks_another_dataset(board: NoticeBoard) -> None:
     notices, whole, _ = board.specs
     signed = [False]
     check = Check("is_signed", "It has a name.", lambda seen: Finding(passed=seen[0], summary="looked at"))
     checks = WholeChecks(checks=(check,), open=lambda *_: signed)
     checked = replace(board, specs=[notices, replace(whole, check_groups=(checks,))])
     assert not build(checked).success
-    assert_names(failure_of(read_by_another(checked)), "notices/board", "is_signed")
+    assert_names(failure_of(run_downstream(checked)), "notices/board", "is_signed")
     signed[0] = True
     assert build(checked).success
-    assert read_by_another(checked).success
+    assert run_downstream(checked).success
 
 
-def test_nothing_is_made_of_what_failed_by_hand_or_in_another_dataset_until_it_passes(board: NoticeBoard) -> None:
+def test_nothing_is_built_from_a_failed_artifact_until_it_passes(board: NoticeBoard) -> None:
     whole = board.specs[1]
 
     def told() -> list[str]:
         by_hand = board.run(whole)
-        other = read_by_another(board)
+        other = run_downstream(board)
         assert by_hand.success == other.success
         return [failure_of(one) for one in (by_hand, other) if not one.success]
 
@@ -138,17 +144,17 @@ def test_nothing_is_made_of_what_failed_by_hand_or_in_another_dataset_until_it_p
     assert told() == [], "the verdict was about what is there no more"
 
 
-def test_a_partition_that_fails_leaves_the_others_made_and_recorded(board: NoticeBoard) -> None:
+def test_a_failed_partition_leaves_the_others_built_and_recorded(board: NoticeBoard) -> None:
     (board.declaration.folder / "n-1.txt").unlink()
     result = build(board)
     assert not result.success
     assert_names(failure_of(result), 1, 3, "n-1")
-    assert made(result) == [("notices", "n-0"), ("notices", "n-2")]
+    assert list_materializations(result) == [("notices", "n-0"), ("notices", "n-2")]
     board.say("n-1", "here it is")
-    assert made(build(board))[0] == ("notices", "n-1")
+    assert list_materializations(build(board))[0] == ("notices", "n-1")
 
 
-def test_a_failure_holds_up_what_needs_it_and_nothing_else(tmp_path: Path) -> None:
+def test_a_failure_blocks_only_downstream_artifacts(tmp_path: Path) -> None:
     with project(sample_attributes(), tmp_path / "corpus") as corpus:
         job = corpus.definitions.resolve_job_def(job_name("corpus"))
         assert job.execute_in_process(instance=corpus.instance, run_config=QUIET).success
@@ -158,33 +164,33 @@ def test_a_failure_holds_up_what_needs_it_and_nothing_else(tmp_path: Path) -> No
         before = train.stat().st_mtime_ns
         train.unlink()
         victim.unlink()
-        victim.mkdir()  # what no build can replace by itself
+        victim.mkdir()  # damage that no build can repair by itself
         result = job.execute_in_process(instance=corpus.instance, raise_on_error=False, run_config=QUIET)
-        names = [name for name, _ in made(result)]
+        names = [name for name, _ in list_materializations(result)]
         assert "combined_bins_train" in names
         assert train.stat().st_mtime_ns != before
         assert result.success or "nanogpt_bins" not in names
 
 
-def test_damage_that_sizes_do_not_tell_is_found_when_what_is_made_of_it_fails(tmp_path: Path) -> None:
+def test_damage_of_equal_size_is_found_when_a_downstream_build_fails(tmp_path: Path) -> None:
     with project(sample_attributes(verify="size", views=["nanogpt"]), tmp_path / "corpus") as corpus:
         job = corpus.definitions.resolve_job_def(job_name("corpus"))
         assert job.execute_in_process(instance=corpus.instance, run_config=QUIET).success
         whole = corpus.directory("combined_bins", "train") / "train.bin"
         right = whole.read_bytes()
-        with open(whole, "r+b") as file:  # all links to the file
+        with open(whole, "r+b") as file:  # all hard links to the file
             file.seek(100)
             file.write(bytes([right[100] ^ 1]))
         shutil.rmtree(corpus.directory("nanogpt_bins"))
         result = job.execute_in_process(instance=corpus.instance, raise_on_error=False, run_config=QUIET)
         assert result.success, failure_of(result)
-        assert {name for name, _ in made(result)} >= {"combined_bins_train", "nanogpt_bins"}
-        assert "token_bins_train" not in {name for name, _ in made(result)}
+        assert {name for name, _ in list_materializations(result)} >= {"combined_bins_train", "nanogpt_bins"}
+        assert "token_bins_train" not in {name for name, _ in list_materializations(result)}
         assert whole.read_bytes() == right
         assert (corpus.directory("nanogpt_bins") / "train.bin").read_bytes() == right
 
 
-def test_what_another_instance_made_is_recorded_without_being_made_again(board: NoticeBoard) -> None:
+def test_an_artifact_built_on_another_instance_is_recorded_without_a_rebuild(board: NoticeBoard) -> None:
     assert build(board).success
     receipts = {path: path.stat().st_ino for path in board.store.root.rglob("receipt.json")}
     with dg.DagsterInstance.ephemeral() as other:
@@ -192,14 +198,14 @@ def test_what_another_instance_made_is_recorded_without_being_made_again(board: 
         assert there.left("not recorded") == {"notices", "board", "report"}
         result = build(there)
         assert result.success
-        assert len(made(result)) == 5
+        assert len(list_materializations(result)) == 5
         assert len(list(result.get_asset_check_evaluations())) == 2
         assert there.left() == set()
     assert {path: path.stat().st_ino for path in board.store.root.rglob("receipt.json")} == receipts
 
 
 class Watch:
-    """An attendant that notes what it is told, and refuses one artifact."""
+    """An attendant that records its calls and refuses one artifact."""
 
     def __init__(self, refused: str = "") -> None:
         self.seen: list[tuple[str, str, list[str], bool | None]] = []
@@ -228,16 +234,16 @@ class Watch:
         self.sentences.append(sentence)
 
 
-def attended(board: NoticeBoard, watch: Watch, only: dict[ArtifactSpec, Sequence[str]] | None = None) -> bool:
-    """The job with an attendant, or a part of it."""
+def run_attended(board: NoticeBoard, watch: Watch, only: dict[ArtifactSpec, Sequence[str]] | None = None) -> bool:
+    """Run the job, or a part of it, with an attendant."""
     job = build_job(board.specs, only=only, listeners=[watch])
     bound = dg.Definitions(jobs=[job], resources=create_resources(board.storage)).resolve_job_def(job.name)
     return bool(bound.execute_in_process(instance=board.instance, raise_on_error=False).success)
 
 
-def test_attendants_are_told_of_each_artifact_and_may_refuse_it(board: NoticeBoard) -> None:
+def test_attendants_are_called_for_each_artifact_and_may_refuse_it(board: NoticeBoard) -> None:
     watch, keys = Watch(refused="board"), ["n-0", "n-1", "n-2"]
-    assert not attended(board, watch)
+    assert not run_attended(board, watch)
     assert watch.seen == [
         ("before", "notices", keys, False),
         ("after", "notices", keys, None),
@@ -248,18 +254,18 @@ def test_attendants_are_told_of_each_artifact_and_may_refuse_it(board: NoticeBoa
     assert watch.failures == [("board", "")]
     assert board.store.receipt(board.declaration.artifact("board")) is None
     watch = Watch()
-    assert attended(board, watch)
+    assert run_attended(board, watch)
     assert watch.seen[0] == ("before", "notices", keys, True)
     assert watch.sentences == ["the board is small"], "what its step warns of"
 
 
-def test_a_part_is_made_alone(board: NoticeBoard) -> None:
-    assert attended(board, Watch(), {board.specs[0]: ["n-1"]})
+def test_a_part_can_be_built_by_itself(board: NoticeBoard) -> None:
+    assert run_attended(board, Watch(), {board.specs[0]: ["n-1"]})
     assert board.instance.get_materialized_partitions(NOTICES) == {"n-1"}
     assert board.instance.get_latest_materialization_event(BOARD) is None
 
 
-def test_executed_again_from_its_failure_a_run_makes_what_is_left(board: NoticeBoard) -> None:
+def test_re_execution_from_failure_builds_the_rest(board: NoticeBoard) -> None:
     (board.declaration.folder / "n-1.txt").unlink()
     job = board.definitions.get_repository_def().get_job(job_name("notices"))
     first = job.execute_in_process(instance=board.instance, raise_on_error=False)
@@ -268,7 +274,7 @@ def test_executed_again_from_its_failure_a_run_makes_what_is_left(board: NoticeB
     failed = [event.step_key for event in first.all_events if event.is_step_failure and event.step_key]
     again = job.execute_in_process(instance=board.instance, op_selection=[f"{failed[0]}*"], raise_on_error=False)
     assert again.success, failure_of(again)
-    assert made(again) == [("notices", "n-1"), ("board", None), ("report", None)]
+    assert list_materializations(again) == [("notices", "n-1"), ("board", None), ("report", None)]
     assert asset_key(board.specs[2]) == REPORT
 
 
@@ -278,13 +284,13 @@ def test_a_partition_that_was_deleted_in_the_ui_is_registered_again(tmp_path: Pa
         (name,) = [p.dynamic for spec in corpus.specs for p in spec.plans if p.dynamic and "train" in p.dynamic]
         planned = corpus.instance.get_dynamic_partitions(name)
         corpus.instance.delete_dynamic_partition(name, planned[1])
-        assert left_to_do(corpus.specs, corpus.store, corpus.instance) == {"manifest"}
+        assert find_pending(corpus.specs, corpus.store, corpus.instance) == {"manifest"}
         run_job(corpus)
         assert corpus.instance.get_dynamic_partitions(name) == planned
-        assert left_to_do(corpus.specs, corpus.store, corpus.instance) == set()
+        assert find_pending(corpus.specs, corpus.store, corpus.instance) == set()
 
 
-def test_no_check_is_left_unexamined_after_a_file_came_and_went(tmp_path: Path) -> None:
+def test_every_check_is_examined_after_a_file_was_added_and_removed(tmp_path: Path) -> None:
     data = shutil.copytree(SMALL, tmp_path / "data")
     attributes = sample_attributes(source={"kind": "local", "path": str(data)}, views=["nanogpt"], shards={"count": 2})
     with project(attributes, tmp_path) as corpus:
@@ -300,7 +306,7 @@ def test_no_check_is_left_unexamined_after_a_file_came_and_went(tmp_path: Path) 
 
 
 def run_job(corpus: Project) -> None:
-    """Make all of a corpus by its job."""
+    """Build all of a corpus with its job."""
     job = corpus.definitions.resolve_job_def(job_name("corpus"))
     result = job.execute_in_process(instance=corpus.instance, raise_on_error=False, run_config=QUIET)
     assert result.success, failure_of(result)

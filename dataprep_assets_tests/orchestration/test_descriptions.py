@@ -1,4 +1,4 @@
-"""What Dagster's tools show of our components: every key of every declaration is described."""
+"""Dagster's tools show a description of our components and of every key of their declarations."""
 
 import inspect
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.project_template import write_project
 
 
-def undescribed(schema: dict[str, Any]) -> Iterator[str]:
-    """Keys of a JSON schema, as `dg utils inspect-component` prints it, that have no description."""
+def find_undescribed(schema: dict[str, Any]) -> Iterator[str]:
+    """Return the keys without a description in a JSON schema, as `dg utils inspect-component` prints it."""
     for name, part in {"": schema, **schema.get("$defs", {})}.items():
         for key, field in part.get("properties", {}).items():
             if not field.get("description", "").strip():
@@ -22,26 +22,26 @@ def undescribed(schema: dict[str, Any]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", components.__all__)
-def test_a_component_and_every_key_of_its_declaration_are_described(name: str) -> None:
+def test_every_component_and_every_key_has_a_description(name: str) -> None:
     component = getattr(components, name)
     schema = component.get_model_cls().model_json_schema()
     assert len(schema["properties"]) > 5
-    assert list(undescribed(schema)) == []
+    assert list(find_undescribed(schema)) == []
     assert schema == component.model.model_json_schema()
     assert (inspect.getdoc(component) or "").splitlines()[0].endswith("."), "the line of `dg list components`"
 
 
 def test_a_key_without_a_description_is_found() -> None:
     described = {"type": "object", "properties": {"kind": {"description": "Which."}}}
-    assert list(undescribed(described)) == []
+    assert list(find_undescribed(described)) == []
     inner = {"properties": {"path": {"title": "Path"}, "url": {"description": " "}}}
-    assert list(undescribed({**described, "$defs": {"Source": inner}})) == ["Source.path", "Source.url"]
+    assert list(find_undescribed({**described, "$defs": {"Source": inner}})) == ["Source.path", "Source.url"]
 
 
-def test_a_project_that_dagster_itself_loads_is_told_of_a_mistake_in_our_words(
+def test_a_mistake_is_reported_with_our_message_when_dagster_loads_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its `definitions.py` may call Dagster's `load_from_defs_folder` instead of ours."""
+    """A project's `definitions.py` may call Dagster's `load_from_defs_folder` instead of ours."""
     root = tmp_path / "loaded_by_dagster"
     write_project(root)
     monkeypatch.syspath_prepend(root)

@@ -1,4 +1,4 @@
-"""What a person sees of a materialization, as Dagster's values."""
+"""The metadata of a materialization, as Dagster's values."""
 
 import dagster as dg
 import numpy as np
@@ -23,14 +23,14 @@ from dataprep_assets.orchestration.metadata import build_receipt_metadata, rende
         (Location("gs://bucket/prefix"), dg.TextMetadataValue, "gs://bucket/prefix"),
     ],
 )
-def test_a_value_is_rendered_as_what_it_is(value: ShownValue, kind: type, shown: object) -> None:
+def test_a_value_is_rendered_according_to_its_type(value: ShownValue, kind: type, shown: object) -> None:
     found = render_value(value)
     assert isinstance(found, kind)
     assert found.value == shown
     assert type(found.value) in (int, float, bool, str), "NumPy's own scalars cannot be stored"
 
 
-def test_columns_of_a_table_are_in_the_order_of_their_first_appearance_and_gaps_are_empty() -> None:
+def test_table_columns_are_in_order_of_first_appearance_and_gaps_are_empty() -> None:
     found = render_value(Table([{"file": "a", "rows": 1}, {"file": "b", "share": 0.5}, {"rows": 2, "file": "c"}]))
     assert isinstance(found, dg.TableMetadataValue)
     assert [dict(record.data) for record in found.records] == [
@@ -63,7 +63,7 @@ def receipt(**changes: object) -> Receipt:
     return Receipt(**made | changes)  # type: ignore[arg-type]
 
 
-def test_every_artifact_shows_where_it_lies_its_size_and_its_content() -> None:
+def test_every_artifact_shows_its_location_size_and_content() -> None:
     made = receipt()
     assert build_receipt_metadata(made, "/a/folder", True) == {
         "dagster/uri": "file:///a/folder",

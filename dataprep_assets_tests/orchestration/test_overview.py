@@ -1,4 +1,4 @@
-"""All datasets at a glance: the page says what `dataprep status` decides, and what Dagster recorded."""
+"""The overview page of all datasets shows the decisions of `dataprep status` and the records of Dagster."""
 
 import sys
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ from dataprep_assets.orchestration.overview import (
 from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.planning import PLANNER
 from dataprep_assets.project_template import write_project
-from dataprep_assets_tests.engine.notices import notices_specs
-from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+from dataprep_assets_tests.engine.notices import make_notices_specs
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, make_notice_board
 
 NUMBERS = ["to build", "checks failed", "checks warned"]
 POLITE = (dg.AssetKey(["notices", "notices"]), "is_polite")
@@ -32,14 +32,14 @@ POLITE = (dg.AssetKey(["notices", "notices"]), "is_polite")
 
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[NoticeBoard]:
-    # on disk, where the events of a run have ids of their own
-    with notice_board(tmp_path, home=tmp_path / "home") as made:
-        yield carded(made)
+    # on disk, where each run has its own event ids
+    with make_notice_board(tmp_path, home=tmp_path / "home") as made:
+        yield add_card(made)
 
 
-def carded(board: NoticeBoard) -> NoticeBoard:
-    """With a data card, which counts its documents."""
-    specs = notices_specs(board.declaration)
+def add_card(board: NoticeBoard) -> NoticeBoard:
+    """Return the board with a data card, which counts its documents."""
+    specs = make_notices_specs(board.declaration)
     card = CardSubject(
         declaration=board.declaration,
         specs=specs,
@@ -57,7 +57,7 @@ def definitions(board: NoticeBoard) -> dg.Definitions:
     return every
 
 
-def seen(board: NoticeBoard) -> DatasetState:
+def render_page(board: NoticeBoard) -> DatasetState:
     specs = list(board.definitions.resolve_all_asset_specs())
     (state,) = summarize_datasets({"notices": (board.specs, board.store)}, board.instance, specs)
     return state
@@ -68,41 +68,41 @@ def markdown(shown: dict[str, dg.MetadataValue], name: str) -> str:
 
 
 def test_a_dataset_that_never_ran_is_on_the_page(board: NoticeBoard) -> None:
-    state = seen(board)
+    state = render_page(board)
     assert (state.state, state.last_build, state.passed) == ("never run", None, 0)
     shown = build_page([state], {})
     assert list(shown) == [*NUMBERS, "all datasets", "details"]
     assert markdown(shown, "details") == "- **[notices](/assets/notices)**: never run"
 
 
-def test_what_was_built_is_up_to_date_whoever_built_it(board: NoticeBoard) -> None:
+def test_an_artifact_built_by_anyone_is_up_to_date(board: NoticeBoard) -> None:
     assert board.materialize()
-    state = seen(board)
+    state = render_page(board)
     assert (state.state, state.to_build, dict(state.not_passed)) == ("up to date", 0, {})
     assert state.passed == 3
     assert state.last_build is not None
     assert state.last_build.dagster_run.run_id == board.instance.get_run_records()[0].dagster_run.run_id
     assert not state.is_broken
-    # another instance has no record of it, as where a command built it: then nothing says that it was never made
+    # another instance has no record, as if a command had built it: then the page must not claim that it was never built
     with dg.DagsterInstance.ephemeral() as other:
         (elsewhere,) = summarize_datasets({"notices": (board.specs, board.store)}, other)
     assert (elsewhere.state, elsewhere.last_build) == ("up to date", None)
     assert "never" not in markdown(build_page([elsewhere], {}), "details")
 
 
-def test_what_is_stale_is_told_with_the_reason_of_status(board: NoticeBoard) -> None:
+def test_a_stale_artifact_is_shown_with_the_reason_of_status(board: NoticeBoard) -> None:
     assert board.materialize()
     board.say("n-1", "another")
-    state = seen(board)
+    state = render_page(board)
     assert state.to_build > 0
     assert state.state == f"{state.to_build} to build"
     assert "notices/notices/n-1" in state.why
 
 
-def test_a_failed_check_is_told_until_it_passes(board: NoticeBoard) -> None:
+def test_a_failed_check_is_shown_until_it_passes(board: NoticeBoard) -> None:
     board.say("n-1", "LEAVE")
     board.materialize()
-    state = seen(board)
+    state = render_page(board)
     assert POLITE in state.not_passed
     assert state.not_passed[POLITE] == UnpassedCheck("shouted")
     assert state.is_broken
@@ -110,7 +110,7 @@ def test_a_failed_check_is_told_until_it_passes(board: NoticeBoard) -> None:
     assert "[notices/is\\_polite](/assets/notices/notices?view=checks&checkDetail=is_polite)" in text
     board.say("n-1", "please leave")
     assert board.materialize()
-    assert POLITE not in seen(board).not_passed
+    assert POLITE not in render_page(board).not_passed
 
 
 def test_a_planning_run_is_not_the_last_build(board: NoticeBoard) -> None:
@@ -120,49 +120,49 @@ def test_a_planning_run_is_not_the_last_build(board: NoticeBoard) -> None:
     tags = {"dagster/sensor_name": PLANNER, DATASET: "notices"}
     board.say("n-2", "it is there again")
     assert board.run(board.specs[0], partitions=["n-2"], tags=tags).success
-    state = seen(board)
+    state = render_page(board)
     assert state.last_build is not None
     assert state.last_build.dagster_run.run_id == failed.dagster_run.run_id
     assert state.is_broken
     assert "last build [failure " in markdown(build_page([state], {}), "needs attention 1")
 
 
-def test_an_accepted_failure_needs_nobody(board: NoticeBoard) -> None:
+def test_an_accepted_failure_needs_no_attention(board: NoticeBoard) -> None:
     board.declaration = board.declaration.model_copy(update={"accept": {"is_polite": "the guard shouts"}})
-    carded(board)
+    add_card(board)
     board.say("n-1", "LEAVE")
     assert board.materialize()
-    assert list(build_page([seen(board)], {})) == [*NUMBERS, "all datasets", "details"]
+    assert list(build_page([render_page(board)], {})) == [*NUMBERS, "all datasets", "details"]
 
 
-def test_a_store_that_cannot_be_read_is_told(board: NoticeBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_store_is_shown(board: NoticeBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: object, **__: object) -> bool:
         raise SourceError("the bucket cannot be reached")
 
     monkeypatch.setattr("dataprep_assets.orchestration.overview.is_never_built", unreachable)
-    state = seen(board)
+    state = render_page(board)
     assert (state.state, state.why) == ("unknown", "the bucket cannot be reached")
     assert "the bucket cannot be reached" in markdown(build_page([state], {}), "needs attention 1")
 
 
-def test_freshness_is_what_dagster_says(board: NoticeBoard) -> None:
+def test_freshness_equals_dagsters(board: NoticeBoard) -> None:
     policy = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=36))
     specs = [dg.AssetSpec(["notices", "board"], freshness_policy=policy)]
     (state,) = summarize_datasets({"notices": (board.specs, board.store)}, board.instance, specs)
     assert state.freshness == "UNKNOWN"
 
 
-def test_of_a_sensitive_dataset_no_small_count_is_told(tmp_path: Path) -> None:
-    with notice_board(tmp_path, sensitive=True) as board:
-        carded(board)
+def test_a_sensitive_dataset_shows_no_small_count(tmp_path: Path) -> None:
+    with make_notice_board(tmp_path, sensitive=True) as board:
+        add_card(board)
         board.say("n-1", "LEAVE")
         board.materialize()
-        state = seen(board)
+        state = render_page(board)
         assert POLITE in state.not_passed
         assert "1 of 3" not in state.not_passed[POLITE].sentence
 
 
-def test_what_needs_a_person_comes_first_and_is_shown_in_place() -> None:
+def test_datasets_that_need_attention_come_first_and_are_expanded() -> None:
     results = {
         (dg.AssetKey(["b", "train", "bins"]), f"c{at}"): UnpassedCheck("a | <b> *c*" * 40, True) for at in range(30)
     }
@@ -192,7 +192,7 @@ def test_what_needs_a_person_comes_first_and_is_shown_in_place() -> None:
     assert [str(row["dataset"]).replace("\u200b", "") for row in rows] == ["b", "c", "a_long_name"]
 
 
-def test_a_declaration_that_cannot_be_loaded_is_on_the_page_beside_the_others(tmp_path: Path) -> None:
+def test_an_invalid_declaration_is_listed_with_the_others(tmp_path: Path) -> None:
     write_project(root := tmp_path / "night_shift")
     folder = root / "night_shift" / "defs"
     (folder / "bad").mkdir()
@@ -215,7 +215,7 @@ def test_a_declaration_that_cannot_be_loaded_is_on_the_page_beside_the_others(tm
     assert "never run" in markdown(shown, "details")
 
 
-def test_the_sensor_has_the_page_made_when_a_run_has_ended_and_only_then(board: NoticeBoard) -> None:
+def test_the_sensor_rebuilds_the_page_only_after_a_run_ended(board: NoticeBoard) -> None:
     every = definitions(board)
     (sensor,) = every.sensors or ()
     assert isinstance(sensor, dg.SensorDefinition)

@@ -1,4 +1,4 @@
-"""Registering dynamic partitions: whatever was there, a range of them means the plan's order afterwards."""
+"""Dynamic partitions are registered in the plan's order, so that a range of them is right, whatever existed before."""
 
 import multiprocessing
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ from dataprep_assets_tests.session.storages import keep_what_storages_make
         pytest.param(["a_0"], ["b_0"], id="all others"),
     ],
 )
-def test_partitions_are_those_wanted_in_that_order(there: Sequence[str], wanted: Sequence[str]) -> None:
+def test_the_planned_partitions_are_registered_in_their_order(there: Sequence[str], wanted: Sequence[str]) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         register_in_order(instance, "shards", there)
         register_in_order(instance, "shards", wanted)
         assert list(instance.get_dynamic_partitions("shards")) == list(wanted)
 
 
-def test_what_was_materialized_under_a_key_stays_known() -> None:
+def test_materializations_of_a_key_stay_known() -> None:
     key = dg.AssetKey("bins")
     with dg.DagsterInstance.ephemeral() as instance:
         register_in_order(instance, "shards", ["train_0", "val_0"])
@@ -50,7 +50,7 @@ def register(folder: str) -> None:
         register_in_order(instance, "shards", KEYS)
 
 
-def test_several_runs_that_register_the_same_at_once_all_end_well(tmp_path: Path) -> None:
+def test_several_runs_that_register_the_same_partitions_at_once_all_succeed(tmp_path: Path) -> None:
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         instance.add_dynamic_partitions("shards", ["val_0", *KEYS[:3]])
         processes = multiprocessing.get_context("forkserver")

@@ -1,4 +1,4 @@
-"""A declaration that was never planned is planned by a sensor, once; a build whose shards decide the rest goes on."""
+"""A sensor plans each new declaration once, so that a build whose shards determine the rest can continue."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,23 +22,23 @@ def made(tmp_path: Path) -> Iterator[Project]:
         yield found
 
 
-def planned(made: Project, **changes: Any) -> dg.Definitions:
-    """The definitions of the project's corpus, with what plans it, as a code location has them."""
+def make_definitions(made: Project, **changes: Any) -> dg.Definitions:
+    """Return the definitions of the project's corpus with the planning sensor, as a code location has them."""
     corpus = made.corpus.model_copy(update=changes)
     built = TokenizedCorpus(corpus).build_defs(None)  # type: ignore[arg-type]
     return add_planning(dg.Definitions.merge(built, dg.Definitions(resources=create_resources(made.storage))))
 
 
 def tick(definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None) -> tuple[Any, Any]:
-    """What the sensor asks for, and its cursor."""
+    """Return the requests of the sensor, and its cursor."""
     repository = definitions.get_repository_def()
     context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
     found = repository.get_sensor_def("plan_new_datasets").evaluate_tick(context)
     return found.run_requests or [], found.cursor
 
 
-def test_a_new_declaration_is_planned_once_and_its_partitions_are_there(made: Project) -> None:
-    definitions = planned(made)
+def test_a_new_declaration_is_planned_once_and_its_partitions_are_registered(made: Project) -> None:
+    definitions = make_definitions(made)
     (request,), cursor = tick(definitions, made.instance)
     assert request.asset_selection == [made.key("manifest")]
     assert request.tags[DATASET] == "corpus"
@@ -50,7 +50,7 @@ def test_a_new_declaration_is_planned_once_and_its_partitions_are_there(made: Pr
     assert tick(definitions, made.instance)[0] == []
 
 
-def test_many_new_declarations_are_planned_by_one_run_in_which_a_bad_one_holds_up_no_other(made: Project) -> None:
+def test_many_new_declarations_are_planned_by_one_run_and_an_invalid_one_does_not_block_others(made: Project) -> None:
     corpora = [made.corpus.model_copy(update={"dataset": name}) for name in ("first", "second", "third")]
     corpora[1] = corpora[1].model_copy(update={"splits": {"train": ["nothing/**"]}})
     built = [TokenizedCorpus(corpus).build_defs(None) for corpus in corpora]  # type: ignore[arg-type]
@@ -71,15 +71,15 @@ def test_many_new_declarations_are_planned_by_one_run_in_which_a_bad_one_holds_u
     assert tick(definitions, made.instance, cursor)[0] == [], "the one that failed is left to its owner"
 
 
-def test_a_declaration_that_changed_is_planned_again_and_words_alone_are_no_change(made: Project) -> None:
+def test_a_changed_declaration_is_planned_again_unless_only_texts_changed(made: Project) -> None:
     assert made.run([made.key("manifest")]).success
-    assert tick(planned(made, description="better words"), made.instance)[0] == []
-    (again,), _ = tick(planned(made, include=("**/*_1.jsonl.zst",)), made.instance)
+    assert tick(make_definitions(made, description="better words"), made.instance)[0] == []
+    (again,), _ = tick(make_definitions(made, include=("**/*_1.jsonl.zst",)), made.instance)
     assert again.asset_selection == [made.key("manifest")]
 
 
-def test_examples_that_need_a_network_are_left_alone(made: Project) -> None:
-    shown = planned(made).map_asset_specs(func=lambda spec: spec.merge_attributes(tags={SHOWN_AS: "example"}))
+def test_examples_that_need_a_network_are_not_planned(made: Project) -> None:
+    shown = make_definitions(made).map_asset_specs(func=lambda spec: spec.merge_attributes(tags={SHOWN_AS: "example"}))
     assert [sensor.name for sensor in add_planning(dg.Definitions(assets=shown.assets)).sensors or ()] == [
         "end_lost_runs"
     ]

@@ -1,4 +1,4 @@
-"""Where the progress of a step is shown: in the run's log, on the asset's page, and to who started the command."""
+"""Progress of a step in the run's log, on the asset's page, and in the terminal of the command."""
 
 import io
 import json
@@ -28,16 +28,16 @@ from dataprep_assets.orchestration.runs.terminal import (
 )
 from dataprep_assets.project_template import write_project
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.engine.specs import spec
-from dataprep_assets_tests.orchestration.notice_board import notice_board
+from dataprep_assets_tests.engine.specs import make_spec
+from dataprep_assets_tests.orchestration.notice_board import make_notice_board
 
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = ["-m", "dataprep_assets_tests.orchestration.watched_run"]
 OF_DAGSTER = ["LogSink", "ObservationSink"]
 
 
-def on_a_terminal(*arguments: str, **variables: str) -> tuple[str, dict[str, Any]]:
-    """What a person sees who runs `watched_run` on a terminal of its own, and what it printed at its end."""
+def run_on_terminal(*arguments: str, **variables: str) -> tuple[str, dict[str, Any]]:
+    """Return the terminal output of `watched_run`, and the JSON that it printed at its end."""
     terminal, its_end = os.openpty()
     environment = {**os.environ, "TERM": "xterm", **variables}
     started = forked.start([*COMMAND, *arguments], env=environment, cwd=REPOSITORY, stdout=its_end, stderr=its_end)
@@ -46,7 +46,7 @@ def on_a_terminal(*arguments: str, **variables: str) -> tuple[str, dict[str, Any
     try:
         while data := os.read(terminal, 65_536):
             seen += data
-    except OSError:  # its last writer is gone
+    except OSError:  # the last writer has closed it
         pass
     finally:
         os.close(terminal)
@@ -55,8 +55,8 @@ def on_a_terminal(*arguments: str, **variables: str) -> tuple[str, dict[str, Any
     return text, json.loads(text[text.rindex('{"sinks"') :].strip())
 
 
-def test_a_watched_step_draws_a_live_line_now_and_then_and_wipes_it_at_its_end() -> None:
-    seen, told = on_a_terminal("yes")
+def test_a_watched_step_draws_a_live_line_and_erases_it_at_its_end() -> None:
+    seen, told = run_on_terminal("yes")
     assert told["sinks"] == [[*OF_DAGSTER, "TerminalSink"], OF_DAGSTER]
     assert told["variables"] == [], "no variable of the environment is a message"
     drawn = re.findall(r"corpus/token_bi\S+ +(?:< )?(\d+\.\d)%  ETA \S+ \w+  \d\.\d of 1\.0 MB", seen)
@@ -67,7 +67,7 @@ def test_a_watched_step_draws_a_live_line_now_and_then_and_wipes_it_at_its_end()
 
 
 @pytest.mark.parametrize(("columns", "bar"), [(60, 0), (80, 0), (120, 18), (200, 24)])
-def test_the_live_line_fits_the_terminal_and_has_a_bar_where_there_is_room(columns: int, bar: int) -> None:
+def test_the_live_line_fits_the_terminal_and_has_a_bar_if_there_is_space(columns: int, bar: int) -> None:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=columns, color_system=None)
     half = Progress(source_bytes=200, clock=iter([0.0, *[10.0] * 9]).__next__)
@@ -81,15 +81,15 @@ def test_the_live_line_fits_the_terminal_and_has_a_bar_where_there_is_room(colum
     assert ("1,234,567,890 of ~2,469,135,780 tokens  123.46 M tokens/s" in line) == (columns >= 120)
 
 
-def test_a_terminal_that_knows_no_escape_codes_gets_lines() -> None:
-    seen, told = on_a_terminal("yes", TERM="dumb")
+def test_a_terminal_without_escape_codes_gets_lines() -> None:
+    seen, told = run_on_terminal("yes", TERM="dumb")
     assert told["sinks"][0][-1] == "LineSink"
     assert "\x1b" not in seen
     assert re.search(r"^    corpus/token_bins: \d+\.\d%", seen, re.M)
 
 
-def test_a_step_that_nobody_watches_draws_nothing() -> None:
-    seen, told = on_a_terminal("no")
+def test_an_unwatched_step_draws_nothing() -> None:
+    seen, told = run_on_terminal("no")
     assert told["sinks"] == [OF_DAGSTER, OF_DAGSTER]
     assert "\x1b" not in seen
     assert re.search("corpus/token_bins: .*%", told["logged"][-1]), "the last line is in the log"
@@ -97,7 +97,7 @@ def test_a_step_that_nobody_watches_draws_nothing() -> None:
     assert seen.count("corpus/token_bins: ") == len(told["logged"]), "and nowhere else"
 
 
-def test_a_pipe_gets_a_line_now_and_then_and_no_escape_code() -> None:
+def test_a_pipe_gets_occasional_lines_without_escape_codes() -> None:
     pipes = [os.pipe(), os.pipe()]
     environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm"}
     writers = [writer for _, writer in pipes]
@@ -105,7 +105,7 @@ def test_a_pipe_gets_a_line_now_and_then_and_no_escape_code() -> None:
     for writer in writers:
         os.close(writer)
     texts = []
-    for reader, _ in pipes:  # each holds far more than is written
+    for reader, _ in pipes:  # each buffer is far larger than the output
         with open(reader) as stream:
             texts.append(stream.read())
     stdout, stderr = texts
@@ -123,10 +123,10 @@ def test_a_pipe_gets_a_line_now_and_then_and_no_escape_code() -> None:
 
 
 @pytest.mark.parametrize(("is_heard", "said"), [("yes", ["said while the step is at work"]), ("no", [])])
-def test_what_is_said_is_there_at_once_though_dagster_redirects_the_output_of_a_step(
+def test_messages_appear_at_once_although_dagster_redirects_the_output_of_a_step(
     is_heard: str, said: list[str], tmp_path: Path
 ) -> None:
-    # Dagster has `tail` show what a step prints; on a busy machine it is ended before it did
+    # Dagster uses `tail` to show the output of a step; on a busy machine it ends before it has shown anything
     busy = tmp_path / "tail"
     busy.write_text("#!/bin/sh\nexec sleep 5\n")
     busy.chmod(0o755)
@@ -137,14 +137,14 @@ def test_what_is_said_is_there_at_once_though_dagster_redirects_the_output_of_a_
     assert done.stdout.splitlines() == said
 
 
-def test_who_reads_the_pipe_no_more_stops_nobody_who_says_something() -> None:
+def test_a_closed_pipe_stops_no_message() -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as stream, write_printed_lines(stream):
         os.close(reader)
         print_line("nobody hears it")
 
 
-def test_who_reads_the_pipe_no_more_stops_no_step() -> None:
+def test_a_closed_pipe_stops_no_step() -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as stream, show_progress(stream):
         (sink,) = list_progress_sinks("corpus/token_bins")
@@ -158,7 +158,7 @@ def test_who_reads_the_pipe_no_more_stops_no_step() -> None:
 
 @pytest.fixture
 def context() -> tuple[list[str], dg.AssetExecutionContext]:
-    """A context whose log a test reads, by the real context of a step."""
+    """Return the real context of a step with a log that a test reads."""
     lines: list[str] = []
     made = dg.build_asset_context()
     made.log.addFilter(lambda record: lines.append(record.getMessage()) or True)
@@ -167,13 +167,13 @@ def context() -> tuple[list[str], dg.AssetExecutionContext]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that the sinks read, for the test to change."""
+    """Replace the clock of the sinks, so that the test can set the time."""
     now = [1_000.0]
     monkeypatch.setattr(step_build.time, "monotonic", lambda: now[0])
     return now
 
 
-def test_the_log_has_a_line_every_fifteen_seconds_and_the_last(
+def test_the_log_has_a_line_every_fifteen_seconds_and_at_the_end(
     context: tuple[list[str], dg.AssetExecutionContext], clock: list[float]
 ) -> None:
     lines, step = context
@@ -190,14 +190,14 @@ def test_the_log_has_a_line_every_fifteen_seconds_and_the_last(
     assert len(lines) == 5, "the last line of a step that counted something"
 
 
-def test_a_day_of_work_is_observed_some_sixty_times(
+def test_a_day_of_work_gives_about_sixty_observations(
     monkeypatch: pytest.MonkeyPatch, context: tuple[list[str], dg.AssetExecutionContext], clock: list[float]
 ) -> None:
     observed: list[tuple[float, dg.AssetObservation]] = []
     step = context[1]
     monkeypatch.setattr(type(step), "log_event", lambda _, event: observed.append((clock[0] - 1_000, event)))
     sink, counted = (
-        ObservationSink(step, spec("corpus", "token_bins")),
+        ObservationSink(step, make_spec("corpus", "token_bins")),
         Progress(source_bytes=86_400, clock=lambda: clock[0]),
     )
     for second in range(86_401):
@@ -214,15 +214,15 @@ def test_a_day_of_work_is_observed_some_sixty_times(
     assert shown["done"] == "6,100 of ~8,640,000 tokens"
 
 
-def test_a_run_of_the_asset_logs_its_sum(tmp_path: Path) -> None:
-    with notice_board(tmp_path) as board:
+def test_a_run_of_the_asset_logs_its_totals(tmp_path: Path) -> None:
+    with make_notice_board(tmp_path) as board:
         outcome = board.run(board.specs[0], partitions=["n-0", "n-1"])
         logged = [entry.user_message for entry in board.instance.all_logs(outcome.run_id)]
     assert "2 notices: 2 built, 0 reused" in logged
 
 
 class _Cell:
-    """The output below a cell: stands for a kernel's display, which sends each text as it is (no kernel is needed)."""
+    """The output area of a cell, which replaces a kernel's display: it keeps each text unchanged without a kernel."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -233,7 +233,7 @@ class _Cell:
 
 
 @pytest.mark.parametrize("kernel", [True, False])
-def test_in_a_notebook_one_output_of_the_cell_has_the_bar_of_each_step(
+def test_in_a_notebook_one_output_of_the_cell_shows_the_bar_of_each_step(
     kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells: list[_Cell] = []

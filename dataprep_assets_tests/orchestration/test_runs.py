@@ -1,4 +1,4 @@
-"""A dataset made in this process: what is told of it, and what of its checks holds up the next command."""
+"""A dataset built in this process: its messages, and the check results that make the next command build or check."""
 
 import time
 from collections.abc import Iterator
@@ -13,26 +13,26 @@ from dataprep_assets.engine.staleness.decide import Decision
 from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.runs import RunEnd, raise_interruptions
-from dataprep_assets_tests.engine.notices import notices_specs
+from dataprep_assets_tests.engine.notices import make_notices_specs
 from dataprep_assets_tests.messages import assert_names, raises
-from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, make_notice_board
 
 NOTICES = ("notices", "notices")
 
 
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[NoticeBoard]:
-    with notice_board(tmp_path) as made:
+    with make_notice_board(tmp_path) as made:
         yield made
 
 
-def behind(board: NoticeBoard) -> list[Decision]:
-    """What `dataprep run` asks first: nothing when nothing has to be done."""
+def find_pending(board: NoticeBoard) -> list[Decision]:
+    """Return the work that `dataprep run` finds first; empty if everything is up to date."""
     return list(find_stale(board.specs, board.store))
 
 
-def severity(board: NoticeBoard, name: str) -> dg.AssetCheckSeverity:
-    """Of the latest evaluation of a check of the notices, which failed."""
+def read_severity(board: NoticeBoard, name: str) -> dg.AssetCheckSeverity:
+    """Return the severity of the latest evaluation of a check of the notices, which failed."""
     key = dg.AssetCheckKey(dg.AssetKey(NOTICES), name)
     record = board.instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
     assert record.event is not None
@@ -42,16 +42,16 @@ def severity(board: NoticeBoard, name: str) -> dg.AssetCheckSeverity:
     return evaluation.severity
 
 
-def test_all_artifacts_in_order_leave_nothing_to_do(board: NoticeBoard) -> None:
+def test_building_all_artifacts_in_order_leaves_no_work(board: NoticeBoard) -> None:
     assert board.materialize()
-    assert behind(board) == []
+    assert find_pending(board) == []
     assert (board.store.local(board.declaration.artifact("board")) / "board.txt").read_text().count("\n") == 3
     (run,) = board.instance.get_runs()
     assert run.tags[DATASET] == "notices"
     assert run.tags["dagster/max_retries"] == "0"
 
 
-def test_a_failed_step_ends_what_needs_it_and_says_why(board: NoticeBoard) -> None:
+def test_a_failed_step_blocks_downstream_artifacts_with_the_reason(board: NoticeBoard) -> None:
     (board.declaration.folder / "n-1.txt").unlink()
     result = board.executed()
     assert (result.ended, result.checks) == (RunEnd.FAILED, ())
@@ -62,20 +62,20 @@ def test_a_failed_step_ends_what_needs_it_and_says_why(board: NoticeBoard) -> No
     assert board.store.receipt(board.declaration.artifact("board")) is None
 
 
-def test_a_blocking_check_that_failed_holds_up_what_follows_and_is_told(board: NoticeBoard) -> None:
+def test_a_failed_blocking_check_blocks_downstream_artifacts_and_is_reported(board: NoticeBoard) -> None:
     board.say("n-1", "")
     result = board.executed()
     assert result.ended == RunEnd.FAILED
     assert result.checks == ("check has_words: 1 of 3 notices fails, first n-1: 0 words",)
     assert result.failures == (), "said once"
-    assert severity(board, "has_words") == dg.AssetCheckSeverity.ERROR
-    assert str(behind(board)[0]) == "notices/notices/n-1: its blocking check has_words failed: 0 words"
+    assert read_severity(board, "has_words") == dg.AssetCheckSeverity.ERROR
+    assert str(find_pending(board)[0]) == "notices/notices/n-1: its blocking check has_words failed: 0 words"
     board.say("n-1", "now it says something")
     assert board.materialize()
-    assert behind(board) == []
+    assert find_pending(board) == []
 
 
-def test_what_failed_its_own_check_is_built_again_once_and_then_a_person_is_asked(board: NoticeBoard) -> None:
+def test_an_artifact_that_failed_its_check_is_rebuilt_once_and_then_needs_a_person(board: NoticeBoard) -> None:
     board.say("n-1", "")
     notice = board.declaration.artifact("notices", "n-1")
 
@@ -92,16 +92,16 @@ def test_what_failed_its_own_check_is_built_again_once_and_then_a_person_is_aske
     assert made() == second, "but once"
     (told,) = result.checks
     assert_names(told, board.store.location(notice))
-    assert "after a rebuild: 0 words" in str(behind(board)[0])
+    assert "after a rebuild: 0 words" in str(find_pending(board)[0])
     (board.store.directory(notice) / "receipt.json").unlink()
     assert not board.materialize()
     assert made() is not None, "whoever deletes it has it built once more"
     board.say("n-1", "now it says something")
     assert board.materialize()
-    assert behind(board) == []
+    assert find_pending(board) == []
 
 
-def test_a_run_of_what_is_proven_proves_nothing_again_and_one_of_checks_alone_does(board: NoticeBoard) -> None:
+def test_a_run_does_not_repeat_passed_checks_unless_it_only_checks(board: NoticeBoard) -> None:
     assert board.materialize()
     verdicts = {path: path.read_bytes() for path in (board.store.root / "notices" / ".findings").rglob("n-*.json")}
     assert len(verdicts) == 3
@@ -116,41 +116,41 @@ def test_a_run_of_what_is_proven_proves_nothing_again_and_one_of_checks_alone_do
     assert all(path.read_bytes() != before for path, before in verdicts.items())
 
 
-def test_a_warning_of_a_blocking_check_holds_up_nothing_and_the_next_run_has_nothing_to_do(
+def test_a_warning_of_a_blocking_check_blocks_nothing_and_the_next_run_is_a_no_op(
     board: NoticeBoard,
 ) -> None:
     board.say("n-2", " ")
     assert board.materialize()
-    assert severity(board, "has_words") == dg.AssetCheckSeverity.WARN
+    assert read_severity(board, "has_words") == dg.AssetCheckSeverity.WARN
     assert board.left("not evaluated") == set()
-    assert behind(board) == []
+    assert find_pending(board) == []
 
 
-def test_a_failure_of_a_check_that_does_not_block_holds_up_nothing(board: NoticeBoard) -> None:
+def test_a_failure_of_a_non_blocking_check_blocks_nothing(board: NoticeBoard) -> None:
     board.say("n-0", "NO ENTRY")
     assert board.materialize()
-    assert severity(board, "is_polite") == dg.AssetCheckSeverity.ERROR
+    assert read_severity(board, "is_polite") == dg.AssetCheckSeverity.ERROR
     assert board.left("not evaluated") == set()
-    assert behind(board) == []
+    assert find_pending(board) == []
 
 
-def test_blocking_checks_without_a_result_are_to_be_evaluated(board: NoticeBoard) -> None:
+def test_blocking_checks_without_a_result_are_evaluated(board: NoticeBoard) -> None:
     assert board.left("not evaluated") == {"notices"}
     assert board.materialize()
     assert board.left("not evaluated") == set()
 
 
-def accepting(board: NoticeBoard, **accept: str) -> NoticeBoard:
-    """The same dataset whose declaration accepts failures of these checks, name → why."""
+def accept_failures(board: NoticeBoard, **accept: str) -> NoticeBoard:
+    """Return the dataset with a declaration that accepts failures of these checks, name → reason."""
     declaration = board.declaration.model_copy(update={"accept": accept})
-    return replace(board, declaration=declaration, specs=notices_specs(declaration))
+    return replace(board, declaration=declaration, specs=make_notices_specs(declaration))
 
 
-def test_an_accepted_failure_passes_with_its_reason_and_once_asked_for_again(board: NoticeBoard) -> None:
+def test_an_accepted_failure_passes_with_its_reason_and_is_checked_again_only_on_request(board: NoticeBoard) -> None:
     board.say("n-0", "NO ENTRY")
     assert board.materialize()
-    accepted = accepting(board, is_polite="signs are loud")
-    assert behind(accepted) == [], "it holds up nothing"
+    accepted = accept_failures(board, is_polite="signs are loud")
+    assert find_pending(accepted) == [], "it holds up nothing"
     assert accepted.left("not evaluated") == {"notices"}
     assert accepted.materialize()
     assert accepted.left("not evaluated") == set()
@@ -164,21 +164,21 @@ def test_an_accepted_failure_passes_with_its_reason_and_once_asked_for_again(boa
         "Accepted: signs are loud. 1 of 3 notices fails (0 checked now, 3 before), first n-0"
     )
     assert evaluation.metadata["accepted"].value == "signs are loud"
-    for changed in (accepting(board, is_polite="another reason"), board):
+    for changed in (accept_failures(board, is_polite="another reason"), board):
         assert changed.left("not evaluated") == {"notices"}
 
 
-def test_a_blocking_check_is_not_accepted(board: NoticeBoard) -> None:
+def test_a_failure_of_a_blocking_check_cannot_be_accepted(board: NoticeBoard) -> None:
     board.say("n-1", "")
-    accepted = accepting(board, has_words="silence is golden")
+    accepted = accept_failures(board, has_words="silence is golden")
     assert not accepted.materialize()
     assert accepted.left("not evaluated") == {"notices"}
 
 
-def test_a_run_whose_end_cannot_be_recorded_is_ended_by_the_next_one(
+def test_a_run_whose_end_could_not_be_recorded_is_ended_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with notice_board(tmp_path, home=tmp_path / "home") as board:
+    with make_notice_board(tmp_path, home=tmp_path / "home") as board:
         store, stored = board.instance.event_log_storage, list[object]()
         before = store.store_event
 
@@ -201,16 +201,16 @@ def test_a_run_whose_end_cannot_be_recorded_is_ended_by_the_next_one(
         assert list((tmp_path / "home").rglob("dataprep_runs/*")) == []
 
 
-def test_a_run_of_assets_says_of_which_dataset_it_is(board: NoticeBoard) -> None:
+def test_a_run_of_assets_is_tagged_with_its_dataset(board: NoticeBoard) -> None:
     assert board.run(board.specs[0], partitions=["n-1"]).success
     (run,) = board.instance.get_runs()
     assert run.tags[DATASET] == "notices"
 
 
-def test_an_interruption_that_a_finalizer_swallows_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_that_a_finalizer_swallows_is_raised_again(capfd: pytest.CaptureFixture[str]) -> None:
     class Finalized:
         def __del__(self) -> None:
-            # as the handler that Dagster has for Ctrl-C raises it, wherever Python is
+            # raised like Dagster's handler for Ctrl-C does it, at any place in Python
             raise dg.DagsterExecutionInterruptedError
 
     def interrupted() -> None:
@@ -224,7 +224,7 @@ def test_an_interruption_that_a_finalizer_swallows_comes_again(capfd: pytest.Cap
     assert capfd.readouterr().err == "", "no stack"
 
 
-def test_an_interruption_while_a_connection_is_closed_prints_no_stack(
+def test_an_interrupt_while_a_connection_closes_prints_no_traceback(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = sqlalchemy.create_engine("sqlite://", poolclass=sqlalchemy.NullPool)

@@ -1,4 +1,4 @@
-"""What the project ships is apart from the user's own: tagged, and shown as DATAPREP_SHOW says."""
+"""Shipped datasets are separate from the user's own: tagged, and shown according to DATAPREP_SHOW."""
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
@@ -20,12 +20,12 @@ from dataprep_assets_tests.messages import raises
 DEFS = PROJECT_ROOT / "dataprep_assets" / "defs"
 
 
-def tags_of_groups() -> dict[str, set[str | None]]:
-    """Each dataset of a code location that is loaded now, with the tags of its assets."""
+def read_group_tags() -> dict[str, set[str | None]]:
+    """Return each dataset of a newly loaded code location with the tags of its assets."""
     found: dict[str, set[str | None]] = {}
     loaded = bind_resources(dg.ComponentTree.for_project(DEFS).build_defs(Path()), PROJECT_ROOT)
     for spec in loaded.resolve_all_asset_specs():
-        if spec.group_name == "overview":  # the page of all datasets
+        if spec.group_name == "overview":  # the overview page of all datasets
             continue
         found.setdefault(spec.group_name or "", set()).add(spec.tags.get(SHOWN_AS))
     return found
@@ -45,42 +45,42 @@ def shipped(folder: str) -> set[str]:
         ("none", []),
     ],
 )
-def test_the_location_has_what_is_asked_for_and_tags_it(
+def test_the_location_contains_the_requested_datasets_and_tags_them(
     said: str | None, folders: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DATAPREP_SHOW", raising=False)
     if said is not None:
         monkeypatch.setenv("DATAPREP_SHOW", said)
-    assert tags_of_groups() == {name: {SHIPPED_FOLDERS[folder]} for folder in folders for name in shipped(folder)}
+    assert read_group_tags() == {name: {SHIPPED_FOLDERS[folder]} for folder in folders for name in shipped(folder)}
 
 
-def loaded_keys() -> tuple[set[str], set[str]]:
-    """The assets of this project's code location, and the entries of its metadata."""
+def load_keys() -> tuple[set[str], set[str]]:
+    """Return the assets of this project's code location, and the entries of its metadata."""
     loaded = definitions_of(PROJECT_ROOT)
     return {spec.key.to_user_string() for spec in loaded.resolve_all_asset_specs()}, set(loaded.metadata or {})
 
 
-def test_the_process_of_a_run_has_the_same_assets_without_the_documentation_of_component_types() -> None:
+def test_the_process_of_a_run_has_the_same_assets_but_no_documentation_of_components() -> None:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        assets_of_run, metadata_of_run = pool.submit(loaded_keys).result()
-    assets, metadata = loaded_keys()
+        assets_of_run, metadata_of_run = pool.submit(load_keys).result()
+    assets, metadata = load_keys()
     assert assets_of_run == assets
     assert metadata - metadata_of_run == {"plugin_component_types_json"}
 
 
-def test_a_word_that_means_nothing_is_named() -> None:
+def test_an_invalid_value_is_named() -> None:
     with raises(ConfigError, "DATAPREP_SHOW", "'sample'"):
         is_shown("sample", {"DATAPREP_SHOW": "examples,sample"})
 
 
-def test_the_users_own_are_always_shown_and_have_no_tag() -> None:
+def test_the_users_own_datasets_are_always_shown_without_a_tag() -> None:
     assert is_shown(None, {"DATAPREP_SHOW": "none"})
     dataset = type(project.use_dataset("sample_replay"))(project.use_dataset("sample_replay").declaration)
     definitions = bind_resources(build_dataset_definitions(dataset), PROJECT_ROOT)
     assert all(SHOWN_AS not in spec.tags for spec in definitions.resolve_all_asset_specs())
 
 
-def test_a_hidden_example_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hidden_example_can_be_used_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATAPREP_SHOW", raising=False)
     component = project.use_dataset("dclm_2t")
     assert component.declaration.dataset == "dclm_2t"
@@ -92,7 +92,7 @@ def test_a_hidden_example_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) 
     assert project.find_dataset_folder("not_there") == DEFS / "not_there"
 
 
-def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_datasets_with_one_name_the_users_own_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped_module, "SHIPPED", tmp_path)
     texts = {
         "examples/dclm_2t": "dclm_2t",
@@ -112,6 +112,6 @@ def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path, monkeypatch
     }
 
 
-def test_a_users_folder_may_be_called_as_ours(tmp_path: Path) -> None:
+def test_a_users_folder_may_have_the_name_of_one_of_ours(tmp_path: Path) -> None:
     assert [find_shipped_kind(tmp_path / folder / "mine") for folder in SHIPPED_FOLDERS] == [None, None]
     assert find_shipped_kind(DEFS / "examples" / "dclm_2t") == "example"

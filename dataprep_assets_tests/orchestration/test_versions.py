@@ -1,4 +1,4 @@
-"""What Dagster calls out of date: what is made of other content than now, and nothing else."""
+"""Dagster shows an artifact as out of date exactly if the content of its inputs has changed."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,31 +11,31 @@ from dagster._core.loader import LoadingContextForTest
 
 from dataprep_assets.orchestration.partitions import asset_key
 from dataprep_assets_tests.engine.notices import KEYS
-from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, make_notice_board
 
 
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[NoticeBoard]:
-    with notice_board(tmp_path) as made:
+    with make_notice_board(tmp_path) as made:
         assert made.materialize()
         yield made
 
 
-def resolver(board: NoticeBoard) -> CachingStaleStatusResolver:
-    """What the UI asks."""
+def make_resolver(board: NoticeBoard) -> CachingStaleStatusResolver:
+    """Return the staleness resolver of the UI."""
     graph = board.definitions.resolve_asset_graph()
     return CachingStaleStatusResolver(board.instance, graph, LoadingContextForTest(board.instance))
 
 
-def fresh(board: NoticeBoard) -> bool:
-    """Whether nothing of the dataset is out of date."""
-    asked, notices = resolver(board), asset_key(board.specs[0])
+def is_fresh(board: NoticeBoard) -> bool:
+    """Return whether nothing of the dataset is out of date."""
+    asked, notices = make_resolver(board), asset_key(board.specs[0])
     keys = [(notices, key) for key in KEYS] + [(asset_key(spec), None) for spec in board.specs[1:]]
     return all(asked.get_status(key, partition) == StaleStatus.FRESH for key, partition in keys)
 
 
-def versions(outcome: dg.ExecuteInProcessResult) -> dict[str | None, str]:
-    """Partition → its data version; every partition is reported once."""
+def read_versions(outcome: dg.ExecuteInProcessResult) -> dict[str | None, str]:
+    """Return each partition → its data version; a partition may be reported only once."""
     found = {}
     for event in outcome.get_asset_materialization_events():
         materialization = event.materialization
@@ -45,48 +45,48 @@ def versions(outcome: dg.ExecuteInProcessResult) -> dict[str | None, str]:
     return found
 
 
-def contents(board: NoticeBoard) -> dict[str | None, str]:
+def read_contents(board: NoticeBoard) -> dict[str | None, str]:
     return {key: board.store.require(board.declaration.artifact("notices", key)).content[:32] for key in KEYS}
 
 
-def test_a_partitions_data_version_is_its_content_in_a_run_of_many_as_in_a_run_of_one(board: NoticeBoard) -> None:
-    together = versions(board.run(board.specs[0], partitions=KEYS))
-    assert together == contents(board)
+def test_a_partitions_data_version_is_its_content_in_runs_of_many_and_of_one(board: NoticeBoard) -> None:
+    together = read_versions(board.run(board.specs[0], partitions=KEYS))
+    assert together == read_contents(board)
     assert len(set(together.values())) == len(KEYS)
-    assert versions(board.run(board.specs[0], partitions=["n-2"])) == {"n-2": together["n-2"]}
+    assert read_versions(board.run(board.specs[0], partitions=["n-2"])) == {"n-2": together["n-2"]}
 
 
-def test_making_the_same_again_leaves_everything_in_sync(board: NoticeBoard) -> None:
-    assert fresh(board)
+def test_rebuilding_the_same_content_leaves_everything_in_sync(board: NoticeBoard) -> None:
+    assert is_fresh(board)
     for partitions in (["n-2"], ["n-0", "n-1"], KEYS):
         assert board.run(board.specs[0], partitions=partitions).success
-        assert fresh(board), partitions
+        assert is_fresh(board), partitions
 
 
-def test_a_changed_partition_puts_what_is_made_of_it_out_of_sync_and_is_named(board: NoticeBoard) -> None:
+def test_a_changed_partition_puts_downstream_artifacts_out_of_sync_and_is_named(board: NoticeBoard) -> None:
     board.say("n-1", "something else")
     assert board.run(board.specs[0], partitions=KEYS).success
-    asked, key = resolver(board), asset_key(board.specs[1])
+    asked, key = make_resolver(board), asset_key(board.specs[1])
     assert asked.get_status(key) == StaleStatus.STALE
     (cause,) = asked.get_stale_causes(key)
     assert (cause.reason, cause.dependency_partition_key) == ("has a new dependency data version", "n-1")
     assert board.run(board.specs[1]).success
-    # the report tells of the board, which is another now
-    assert resolver(board).get_status(asset_key(board.specs[2])) == StaleStatus.STALE
+    # the report depends on the board, whose content changed
+    assert make_resolver(board).get_status(asset_key(board.specs[2])) == StaleStatus.STALE
     assert board.run(board.specs[2]).success
-    assert fresh(board)
+    assert is_fresh(board)
 
 
-def test_a_newer_version_of_a_step_puts_its_artifact_out_of_sync_and_no_other(board: NoticeBoard) -> None:
+def test_a_newer_version_of_a_step_puts_only_its_artifact_out_of_sync(board: NoticeBoard) -> None:
     notices, whole, report = board.specs
     newer = NoticeBoard(board.declaration, [notices, replace(whole, version=2), report], board.instance, board.storage)
-    asked = resolver(newer)
+    asked = make_resolver(newer)
     (cause,) = asked.get_stale_causes(asset_key(whole))
     assert cause.reason == "has a new code version"
     assert asked.get_status(asset_key(notices), "n-0") == StaleStatus.FRESH
 
 
-def test_a_partition_that_failed_leaves_the_others_in_sync(board: NoticeBoard) -> None:
+def test_a_failed_partition_leaves_the_others_in_sync(board: NoticeBoard) -> None:
     (board.declaration.folder / "n-1.txt").unlink()
     assert not board.run(board.specs[0], partitions=KEYS).success
-    assert fresh(board)
+    assert is_fresh(board)

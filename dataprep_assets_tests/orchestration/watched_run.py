@@ -1,8 +1,9 @@
-"""`python -m dataprep_assets_tests.orchestration.watched_run WATCHED`: a step that shows its progress.
+"""Run a step that shows its progress: `python -m dataprep_assets_tests.orchestration.watched_run WATCHED`.
 
-For half a second it counts and shows, and writes to the two streams that Dagster captures; with WATCHED `yes` the
-command watches the run on its standard error. Lines and observations come every 0.2 s, to have some. Prints as JSON
-the sinks of that step and of one after the watched run, new environment variables, and what Dagster recorded.
+For half a second it counts, shows progress, and writes to the two streams that Dagster captures. With WATCHED `yes` the
+command watches the run on its standard error. Lines and observations are written every 0.2 s, so that there are some.
+Prints as JSON the sinks of that step and of one after the watched run, new environment variables, and the records of
+Dagster.
 """
 
 import contextlib
@@ -18,14 +19,14 @@ from dataprep_assets.orchestration.runs import step_build as events
 from dataprep_assets.orchestration.runs import terminal
 from dataprep_assets.orchestration.runs.step_build import build_sinks
 from dataprep_assets.orchestration.runs.terminal import show_progress
-from dataprep_assets_tests.engine.specs import spec
+from dataprep_assets_tests.engine.specs import make_spec
 
 KEY = dg.AssetKey(["corpus", "token_bins"])
-SPEC = spec("corpus", "token_bins")
+SPEC = make_spec("corpus", "token_bins")
 
 
 def main(arguments: list[str]) -> int:
-    """The command."""
+    """Run the step and print the result."""
     sinks: list[list[str]] = []
     terminal.LINE_SECONDS = events.OBSERVE_SECONDS = 0.2
 

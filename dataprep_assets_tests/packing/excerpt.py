@@ -1,4 +1,4 @@
-"""Some of the bins of a packing, as a packing of its own, and all of them as lists."""
+"""Convert a packing, or some of its bins, to a smaller packing or to lists."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -9,13 +9,13 @@ from dataprep_assets.packing.bins import Bins, Segments
 Content = TypeVar("Content", Bins, Segments)
 
 
-def as_lists(bins: Bins) -> list[list[int]]:
-    """The items of each bin."""
+def to_lists(bins: Bins) -> list[list[int]]:
+    """Return the items of each bin."""
     return [bins.items[start:stop].tolist() for start, stop in pairwise(bins.offsets)]
 
 
-def bins_between(content: Content, start: int, stop: int) -> Content:
-    """The bins `start` to `stop` (exclusive)."""
+def select_bins(content: Content, start: int, stop: int) -> Content:
+    """Return the bins `start` to `stop` (exclusive)."""
     offsets = content.offsets[start : stop + 1]
     inside = slice(offsets[0], offsets[-1])
     if isinstance(content, Bins):

@@ -1,4 +1,4 @@
-"""Lengths to pack: drawn by hypothesis, like real documents, and made to be awkward."""
+"""Lengths to pack: random ones from hypothesis, realistic ones, and difficult ones."""
 
 import math
 
@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 
 
 @st.composite
-def packable(draw: st.DrawFn) -> tuple[list[int], int]:
-    """`(lengths, capacity)`; few different lengths as often as many."""
+def draw_packable(draw: st.DrawFn) -> tuple[list[int], int]:
+    """Draw `(lengths, capacity)`; cases with few and with many different lengths are equally frequent."""
     capacity = draw(st.integers(1, 60))
     pool = st.sampled_from(draw(st.lists(st.integers(1, capacity), min_size=1, max_size=4)))
     return draw(st.lists(draw(st.sampled_from([pool, st.integers(1, capacity)])), max_size=80)), capacity
 
 
-def realistic(count: int, *, capacity: int, mean: float = 500, seed: int = 0) -> NDArray[np.int64]:
-    """Log-normal lengths with this mean before they are clipped to 1..capacity."""
+def make_realistic(count: int, *, capacity: int, mean: float = 500, seed: int = 0) -> NDArray[np.int64]:
+    """Return log-normal lengths that have this mean before they are clipped to 1..capacity."""
     drawn = np.random.default_rng(seed).lognormal(math.log(mean) - 0.5, 1.0, count)
     return np.clip(drawn.astype(np.int64), 1, capacity)
 
@@ -32,9 +32,9 @@ AWKWARD: dict[str, tuple[list[int], int]] = {
     "halves and just below": ([50, 49, 51] * 20, 100),
     "ones last": ([6] * 20 + [4] * 10 + [1] * 45, 10),
     "ones first": ([1] * 45 + [4] * 10 + [6] * 20, 10),
-    # Johnson's: first fit takes 17 bins where 10 are enough.
+    # Johnson's example: first fit uses 17 bins where 10 are enough.
     "first fit at its worst": ([6] * 7 + [10] * 7 + [16] * 3 + [34] * 10 + [51] * 10, 101),
-    # First-fit-decreasing takes 11 bins where 9 are enough.
+    # First-fit-decreasing uses 11 bins where 9 are enough.
     "decreasing at its worst": ([51] * 6 + [27] * 6 + [26] * 6 + [23] * 12, 100),
     "rising": (list(range(1, 101)), 100),
     "falling": (list(range(100, 0, -1)), 100),

@@ -1,4 +1,4 @@
-"""Claims about `dataprep_assets.packing.algorithms` and what it is made of: one property for the whole family."""
+"""Tests of `dataprep_assets.packing.algorithms` and its parts: one property for the whole family."""
 
 import hashlib
 from typing import Any
@@ -13,13 +13,13 @@ from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm, pack_items
 from dataprep_assets.packing.bins import measure_fill
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.packing import textbook
-from dataprep_assets_tests.packing.excerpt import as_lists, bins_between
-from dataprep_assets_tests.packing.lengths import AWKWARD, packable, realistic
+from dataprep_assets_tests.packing.excerpt import select_bins, to_lists
+from dataprep_assets_tests.packing.lengths import AWKWARD, draw_packable, make_realistic
 
 SEED = 42
 
 
-def expected(algorithm: Algorithm, lengths: list[int], capacity: int) -> list[list[int]]:
+def find_expected(algorithm: Algorithm, lengths: list[int], capacity: int) -> list[list[int]]:
     given_order = range(len(lengths))
     if algorithm == "concatenative":
         return textbook.next_fit(given_order, lengths, capacity)
@@ -27,35 +27,37 @@ def expected(algorithm: Algorithm, lengths: list[int], capacity: int) -> list[li
         order = np.argsort(np.random.PCG64(SEED).random_raw(len(lengths)), kind="stable").tolist()
         return textbook.first_fit(order, lengths, capacity)
     scan = textbook.first_fit if algorithm.startswith("first_fit") else textbook.best_fit
-    return scan(textbook.decreasing(lengths) if algorithm.endswith("decreasing") else given_order, lengths, capacity)
+    return scan(
+        textbook.sort_decreasing(lengths) if algorithm.endswith("decreasing") else given_order, lengths, capacity
+    )
 
 
 def check(algorithm: Algorithm, lengths: list[int], capacity: int) -> None:
     bins = pack_items(np.array(lengths, np.int64), capacity, algorithm, seed=SEED)
-    assert as_lists(bins) == expected(algorithm, lengths, capacity)
+    assert to_lists(bins) == find_expected(algorithm, lengths, capacity)
     assert sorted(bins.items.tolist()) == list(range(len(lengths)))
     assert bins.items.dtype == bins.offsets.dtype == np.int64
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@given(case=packable())
-def test_bins_are_those_of_the_textbook_scan(algorithm: Algorithm, case: tuple[list[int], int]) -> None:
+@given(case=draw_packable())
+def test_bins_equal_those_of_the_textbook_scan(algorithm: Algorithm, case: tuple[list[int], int]) -> None:
     check(algorithm, *case)
 
 
 @pytest.mark.parametrize("case", AWKWARD)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_awkward_lengths_give_the_bins_of_the_textbook_scan(algorithm: Algorithm, case: str) -> None:
+def test_difficult_lengths_give_the_bins_of_the_textbook_scan(algorithm: Algorithm, case: str) -> None:
     check(algorithm, *AWKWARD[case])
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_many_bins_are_those_of_the_textbook_scan(algorithm: Algorithm) -> None:
-    check(algorithm, realistic(3_000, capacity=1024).tolist(), 1024)
-    check(algorithm, realistic(400, capacity=200_000, mean=30_000).tolist(), 200_000)
+def test_many_bins_equal_those_of_the_textbook_scan(algorithm: Algorithm) -> None:
+    check(algorithm, make_realistic(3_000, capacity=1024).tolist(), 1024)
+    check(algorithm, make_realistic(400, capacity=200_000, mean=30_000).tolist(), 200_000)
 
 
-def test_the_worst_instances_cost_what_the_literature_says() -> None:
+def test_the_worst_instances_need_as_many_bins_as_in_the_literature() -> None:
     lengths, capacity = AWKWARD["first fit at its worst"]
     assert (len(pack_items(np.array(lengths), capacity, "first_fit")), sum(lengths)) == (17, 10 * capacity)
     lengths, capacity = AWKWARD["decreasing at its worst"]
@@ -64,7 +66,7 @@ def test_the_worst_instances_cost_what_the_literature_says() -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_integer_type_of_the_lengths_does_not_matter(algorithm: Algorithm) -> None:
-    lengths = realistic(2_000, capacity=120, mean=30)
+    lengths = make_realistic(2_000, capacity=120, mean=30)
     wanted = pack_items(lengths, 120, algorithm)
     for dtype in ("u1", "<i4", ">u2", "u8"):
         found = pack_items(lengths.astype(dtype), 120, algorithm)
@@ -73,14 +75,14 @@ def test_the_integer_type_of_the_lengths_does_not_matter(algorithm: Algorithm) -
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_lengths_are_left_as_they_were(algorithm: Algorithm) -> None:
-    lengths = realistic(500, capacity=1024)
+def test_lengths_are_not_modified(algorithm: Algorithm) -> None:
+    lengths = make_realistic(500, capacity=1024)
     lengths.flags.writeable = False
     pack_items(lengths, 1024, algorithm)
 
 
-def test_a_shuffle_is_its_seed_and_nothing_else() -> None:
-    lengths = realistic(5_000, capacity=2048)
+def test_a_shuffle_depends_only_on_its_seed() -> None:
+    lengths = make_realistic(5_000, capacity=2048)
     found = [pack_items(lengths, 2048, "first_fit_shuffle", seed=seed) for seed in (7, 7, 8)]
     assert np.array_equal(found[0].items, found[1].items)
     assert not np.array_equal(found[0].items, found[2].items)
@@ -91,7 +93,7 @@ def test_a_shuffle_is_its_seed_and_nothing_else() -> None:
             )
 
 
-def test_a_shuffle_is_the_same_on_every_machine() -> None:
+def test_a_shuffle_is_equal_on_every_machine() -> None:
     lengths = np.arange(10_000) * 7919 % 2048 + 1
     bins = pack_items(lengths, 2048, "first_fit_shuffle", seed=42)
     digest = hashlib.sha256(bins.items.astype("<i8").tobytes() + bins.offsets.astype("<i8").tobytes())
@@ -100,8 +102,8 @@ def test_a_shuffle_is_the_same_on_every_machine() -> None:
 
 @pytest.mark.parametrize("algorithm", ["first_fit_decreasing", "best_fit_decreasing"])
 @pytest.mark.parametrize("capacity", [4096, 8192])
-def test_decreasing_algorithms_fill_all_but_a_thousandth(algorithm: Algorithm, capacity: int) -> None:
-    lengths = realistic(100_000, capacity=capacity)
+def test_decreasing_algorithms_fill_all_but_one_thousandth(algorithm: Algorithm, capacity: int) -> None:
+    lengths = make_realistic(100_000, capacity=capacity)
     bins = pack_items(lengths, capacity, algorithm)
     assert measure_fill(bins, lengths, capacity) >= 0.999
     assert np.add.reduceat(lengths[bins.items], bins.offsets[:-1]).max() <= capacity
@@ -113,13 +115,13 @@ def test_fill_is_the_share_of_tokens() -> None:
     assert measure_fill(pack_items(lengths[:0], 10, "first_fit"), lengths[:0], 10) == 1.0
 
 
-@given(case=packable(), data=st.data())
-def test_bins_between_are_bins_of_the_whole(case: tuple[list[int], int], data: st.DataObject) -> None:
+@given(case=draw_packable(), data=st.data())
+def test_selected_bins_are_bins_of_the_whole(case: tuple[list[int], int], data: st.DataObject) -> None:
     lengths, capacity = case
     bins = pack_items(np.array(lengths, np.int64), capacity, "best_fit")
     start = data.draw(st.integers(0, len(bins)))
     stop = data.draw(st.integers(start, len(bins)))
-    assert as_lists(bins_between(bins, start, stop)) == as_lists(bins)[start:stop]
+    assert to_lists(select_bins(bins, start, stop)) == to_lists(bins)[start:stop]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Claims about `dataprep_assets.packing.row_defects`: each invariant is broken once, and named with its place."""
+"""Tests of `dataprep_assets.packing.row_defects`: each invariant is broken once, and reported with its position."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,15 +18,15 @@ LENGTH, PAD, VOCABULARY = 8, 9, 1000
 Columns = dict[str, NDArray[Any]]
 
 
-def good() -> Columns:
-    """Row 0: documents of 4 and 2 tokens, and 2 of padding. Row 1: documents of 3 and 5, no padding."""
+def make_good_rows() -> Columns:
+    """Return row 0 with documents of 4 and 2 tokens and 2 of padding, and row 1 with documents of 3 and 5 tokens."""
     tokens = np.arange(500, 514, dtype=np.uint32)
     bins = pack_items(np.array([4, 2, 3, 5]), LENGTH, "concatenative")
     rows = pack_rows(tokens, np.array([0, 4, 6, 9, 14]), bins, row_length=LENGTH, pad_id=PAD, targets=True)
     return {name: column.copy() for name, column in rows.columns().items()}
 
 
-def defects(columns: Columns, **settings: Any) -> list[RowDefect]:
+def find_defects(columns: Columns, **settings: Any) -> list[RowDefect]:
     return find_row_defects(columns, row_length=LENGTH, pad_id=PAD, vocab_size=VOCABULARY, **settings)
 
 
@@ -38,12 +38,12 @@ def put(name: str, row: int, position: int | slice, value: Any) -> Callable[[Col
 
 
 def test_good_rows_have_no_defects() -> None:
-    assert good()["inputs_segmentation"].tolist() == [[1, 1, 1, 1, 2, 2, 0, 0], [1, 1, 1, 2, 2, 2, 2, 2]]
-    assert defects(good(), pad_is_reserved=True) == []
-    assert defects({name: column.astype(np.uint16) for name, column in good().items()}) == []
-    without = good()
+    assert make_good_rows()["inputs_segmentation"].tolist() == [[1, 1, 1, 1, 2, 2, 0, 0], [1, 1, 1, 2, 2, 2, 2, 2]]
+    assert find_defects(make_good_rows(), pad_is_reserved=True) == []
+    assert find_defects({name: column.astype(np.uint16) for name, column in make_good_rows().items()}) == []
+    without = make_good_rows()
     del without[TARGETS]
-    assert defects(without) == []
+    assert find_defects(without) == []
 
 
 SEGMENTS, POSITIONS = "inputs_segmentation", "inputs_position"
@@ -77,11 +77,11 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_each_broken_invariant_is_named_with_its_place_and_without_a_token(case: str) -> None:
+def test_each_broken_invariant_is_reported_with_its_position_and_without_a_token(case: str) -> None:
     breaks, column, row, position, why = BROKEN[case]
-    columns = good()
+    columns = make_good_rows()
     breaks(columns)
-    found = defects(columns)
+    found = find_defects(columns)
     place = f"row {row}, column {column}, position {position}: "
     assert any(str(defect).startswith(place) and why in defect.why for defect in found)
     assert (found[0].column, found[0].row, found[0].position) == (column, row, position)
@@ -90,42 +90,42 @@ def test_each_broken_invariant_is_named_with_its_place_and_without_a_token(case:
         assert "50" not in str(defect)
 
 
-def test_a_pad_id_in_a_document_is_a_defect_only_where_it_is_reserved() -> None:
-    columns = good()
+def test_a_pad_id_in_a_document_is_a_defect_only_if_it_is_reserved() -> None:
+    columns = make_good_rows()
     columns["inputs"][1, 7] = PAD
     columns[TARGETS][1, 6] = PAD
-    assert defects(columns) == []
-    (found,) = defects(columns, pad_is_reserved=True)
+    assert find_defects(columns) == []
+    (found,) = find_defects(columns, pad_is_reserved=True)
     assert (found.column, found.row, found.position) == ("inputs", 1, 7)
     assert "contains the reserved pad id" in found.why
 
 
-def test_tokens_lost_to_a_segmentation_by_the_pad_id_are_seen() -> None:
-    columns = good()
+def test_tokens_lost_by_segmenting_at_the_pad_id_are_found() -> None:
+    columns = make_good_rows()
     columns["inputs"][1, 4] = PAD
     columns[TARGETS][1, 3] = PAD
     columns[SEGMENTS][1] = np.where(columns["inputs"][1] != PAD, columns[SEGMENTS][1], 0)
-    assert any(defect.column == SEGMENTS for defect in defects(columns))
+    assert any(defect.column == SEGMENTS for defect in find_defects(columns))
 
 
-def test_the_first_place_of_each_broken_invariant_is_given_once() -> None:
-    columns = good()
+def test_each_broken_invariant_is_reported_once_with_its_first_position() -> None:
+    columns = make_good_rows()
     columns[POSITIONS][:, 1:3] = 7
-    found = [(defect.row, defect.position) for defect in defects(columns) if defect.column == POSITIONS]
+    found = [(defect.row, defect.position) for defect in find_defects(columns) if defect.column == POSITIONS]
     assert found == [(0, 1)]
 
 
-def test_rows_at_an_offset_in_a_row_do_not_take_their_neighbors_from_another_row() -> None:
-    columns = {name: np.concatenate([column, column]) for name, column in good().items()}
-    assert defects(columns) == []
+def test_shifted_positions_do_not_read_the_neighbors_of_another_row() -> None:
+    columns = {name: np.concatenate([column, column]) for name, column in make_good_rows().items()}
+    assert find_defects(columns) == []
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_a_missing_or_misshapen_column_is_named(name: str) -> None:
     def found(change: Callable[[Columns], Any]) -> str:
-        columns = good()
+        columns = make_good_rows()
         change(columns)
-        return " / ".join(str(defect) for defect in defects(columns))
+        return " / ".join(str(defect) for defect in find_defects(columns))
 
     def one_row_less(columns: Columns) -> None:
         columns[TARGETS] = columns[TARGETS][:1]
@@ -143,9 +143,9 @@ def test_a_missing_or_misshapen_column_is_named(name: str) -> None:
     name=st.sampled_from([name for name in (*COLUMNS, TARGETS) if name != "inputs"]),
     value=st.integers(-1, 8),
 )
-def test_no_single_change_of_a_derived_column_goes_unseen(row: int, position: int, name: str, value: int) -> None:
-    columns = good()
+def test_every_single_change_of_a_derived_column_is_found(row: int, position: int, name: str, value: int) -> None:
+    columns = make_good_rows()
     before = int(columns[name][row, position])
     columns[name][row, position] = value
-    # Reserved, because a pad id behind a row's last document could else be a document of one token.
-    assert bool(defects(columns, pad_is_reserved=True)) == (value != before)
+    # Reserved, because otherwise a pad id after a row's last document could be a document of one token.
+    assert bool(find_defects(columns, pad_is_reserved=True)) == (value != before)

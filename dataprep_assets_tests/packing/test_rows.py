@@ -1,4 +1,4 @@
-"""Claims about `dataprep_assets.packing.rows`."""
+"""Tests of `dataprep_assets.packing.rows`."""
 
 from itertools import chain
 from pathlib import Path
@@ -17,17 +17,17 @@ from dataprep_assets.packing.next_fit import concat_then_split
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.packing.rows import COLUMNS, TARGETS, PackedRows, pack_rows
 from dataprep_assets_tests.messages import raises
-from dataprep_assets_tests.packing.excerpt import bins_between
+from dataprep_assets_tests.packing.excerpt import select_bins
 
 PAD = 3
 
 
-def offsets_of(lengths: list[int]) -> NDArray[np.int64]:
+def compute_offsets(lengths: list[int]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
 
-def row_by_hand(documents: list[list[int]], length: int, pad: int) -> dict[str, list[int]]:
-    """One row, token by token, as docs/formats/packed-rows.md#row says it."""
+def make_row_by_hand(documents: list[list[int]], length: int, pad: int) -> dict[str, list[int]]:
+    """Return one row, built token by token according to docs/formats/packed-rows.md#row."""
     inputs, segmentation, position = [], [], []
     for number, document in enumerate(documents, 1):
         for place, token in enumerate(document):
@@ -54,17 +54,17 @@ def row_by_hand(documents: list[list[int]], length: int, pad: int) -> dict[str, 
     return row
 
 
-def documents_by_bin(tokens: NDArray[Any], offsets: NDArray[Any], segments: Segments) -> list[list[list[int]]]:
+def group_documents_by_bin(tokens: NDArray[Any], offsets: NDArray[Any], segments: Segments) -> list[list[list[int]]]:
     bins = []
     for at in range(len(segments)):
-        one = bins_between(segments, at, at + 1)
+        one = select_bins(segments, at, at + 1)
         parts = zip(one.items.tolist(), one.starts.tolist(), one.stops.tolist(), strict=True)
         bins.append([tokens[offsets[i] + start : offsets[i] + stop].tolist() for i, start, stop in parts])
     return bins
 
 
 def check(rows: PackedRows, documents: list[list[list[int]]], length: int, pad: int) -> None:
-    wanted = [row_by_hand(row, length, pad) for row in documents]
+    wanted = [make_row_by_hand(row, length, pad) for row in documents]
     for name, column in rows.columns().items():
         assert column.dtype == np.int32
         assert column.shape == (len(documents), length)
@@ -81,32 +81,34 @@ def check(rows: PackedRows, documents: list[list[list[int]]], length: int, pad: 
     pad=st.sampled_from([0, 3, -1]),
     targets=st.booleans(),
 )
-def test_rows_are_those_laid_out_by_hand(
+def test_rows_equal_those_made_by_hand(
     lengths: list[int], capacity: int, slack: int, algorithm: Algorithm, dtype: str, pad: int, targets: bool
 ) -> None:
-    offsets = offsets_of(lengths)
-    # Few different ids, so that documents hold the pad id too.
+    offsets = compute_offsets(lengths)
+    # Few different ids, so that documents also contain the pad id.
     tokens = (np.arange(offsets[-1]) * 7 % 11).astype(dtype)
     bins = pack_items(np.array(lengths, np.int64), capacity, algorithm)
     rows = pack_rows(tokens, offsets, bins, row_length=capacity + slack, pad_id=pad, targets=targets)
     assert list(rows.columns()) == [*COLUMNS, TARGETS][: 6 if targets else 5]
     assert len(rows) == len(bins)
-    check(rows, documents_by_bin(tokens, offsets, bins.segments(np.array(lengths, np.int64))), capacity + slack, pad)
+    check(
+        rows, group_documents_by_bin(tokens, offsets, bins.segments(np.array(lengths, np.int64))), capacity + slack, pad
+    )
 
 
 @given(lengths=st.lists(st.integers(1, 60), max_size=12), capacity=st.integers(1, 20))
-def test_rows_of_cut_documents_hold_the_stream_in_order(lengths: list[int], capacity: int) -> None:
-    offsets = offsets_of(lengths)
+def test_rows_of_split_documents_contain_the_stream_in_order(lengths: list[int], capacity: int) -> None:
+    offsets = compute_offsets(lengths)
     tokens = np.arange(offsets[-1], dtype=np.uint32)
     segments = concat_then_split(np.array(lengths, np.int64), capacity)
     rows = pack_rows(tokens, offsets, segments, row_length=capacity, pad_id=PAD, targets=True)
-    check(rows, documents_by_bin(tokens, offsets, segments), capacity, PAD)
+    check(rows, group_documents_by_bin(tokens, offsets, segments), capacity, PAD)
     assert np.array_equal(rows.inputs[rows.inputs_segmentation != 0], tokens)
 
 
 def test_every_token_is_in_the_rows_once() -> None:
     lengths = np.random.default_rng(1).integers(1, 900, 3_000)
-    offsets = offsets_of(lengths.tolist())
+    offsets = compute_offsets(lengths.tolist())
     tokens = np.arange(offsets[-1], dtype=np.uint32)
     bins = pack_items(lengths, 1024, "first_fit_shuffle")
     rows = pack_rows(tokens, offsets, bins, row_length=1024, pad_id=0)
@@ -114,14 +116,14 @@ def test_every_token_is_in_the_rows_once() -> None:
     assert find_row_defects(rows, row_length=1024, pad_id=0) == []
 
 
-def test_rows_made_a_few_at_a_time_are_the_same_rows() -> None:
+def test_rows_made_in_small_batches_are_equal() -> None:
     lengths = np.random.default_rng(2).integers(1, 100, 400)
-    offsets = offsets_of(lengths.tolist())
+    offsets = compute_offsets(lengths.tolist())
     tokens = np.arange(offsets[-1], dtype=np.uint32)
     for content in (pack_items(lengths, 128, "best_fit"), concat_then_split(lengths, 128)):
         whole = pack_rows(tokens, offsets, content, row_length=128, pad_id=0)
         parts = [
-            pack_rows(tokens, offsets, bins_between(content, at, min(at + 7, len(content))), row_length=128, pad_id=0)
+            pack_rows(tokens, offsets, select_bins(content, at, min(at + 7, len(content))), row_length=128, pad_id=0)
             for at in range(0, len(content), 7)
         ]
         for name, column in whole.columns().items():
@@ -135,7 +137,7 @@ def test_tokens_may_be_a_file(tmp_path: Path) -> None:
     assert rows.inputs.tolist() == [[0, 1, 2, 3, 0, 0], [4, 5, 6, 7, 8, 9]]
 
 
-def test_no_bins_are_no_rows() -> None:
+def test_no_bins_give_no_rows() -> None:
     rows = pack_rows(
         np.array([], np.uint32),
         np.array([0]),
@@ -149,7 +151,9 @@ def test_no_bins_are_no_rows() -> None:
 
 
 def bins_of(*content: list[int]) -> Bins:
-    return Bins(items=np.array(list(chain(*content)), np.int64), offsets=offsets_of([len(bin_) for bin_ in content]))
+    return Bins(
+        items=np.array(list(chain(*content)), np.int64), offsets=compute_offsets([len(bin_) for bin_ in content])
+    )
 
 
 def segment(item: int, start: int, stop: int) -> Segments:
@@ -181,7 +185,7 @@ def segment(item: int, start: int, stop: int) -> Segments:
         ({"tokens": np.where(np.arange(12) == 5, -777, 1)}, (5, 0)),
     ],
 )
-def test_what_cannot_be_laid_out_is_refused_without_a_token(change: dict[str, Any], values: tuple[object, ...]) -> None:
+def test_invalid_bins_are_refused_without_a_token(change: dict[str, Any], values: tuple[object, ...]) -> None:
     arguments: dict[str, Any] = {
         "tokens": np.arange(12, dtype=np.uint32) + 777,
         "document_offsets": np.array([0, 3, 8, 12]),
@@ -203,6 +207,6 @@ def test_what_cannot_be_laid_out_is_refused_without_a_token(change: dict[str, An
         ({"pad_id": 2**31}, ("pad_id", 2**31)),
     ],
 )
-def test_settings_that_int32_does_not_hold_are_refused(change: dict[str, int], values: tuple[object, ...]) -> None:
+def test_settings_that_exceed_int32_are_refused(change: dict[str, int], values: tuple[object, ...]) -> None:
     with raises(ConfigError, *values):
         pack_rows(np.array([1]), np.array([0, 1]), bins_of([0]), **{"row_length": 8, "pad_id": 0, **change})

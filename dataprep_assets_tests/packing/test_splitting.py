@@ -1,4 +1,4 @@
-"""Claims about `dataprep_assets.packing.splitting`."""
+"""Tests of `dataprep_assets.packing.splitting`."""
 
 from itertools import pairwise
 from typing import Any, get_args
@@ -16,8 +16,8 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 @st.composite
-def documents(draw: st.DrawFn) -> tuple[list[int], list[int], SplitRule]:
-    """`(header lengths, body lengths, rule)` that can be split."""
+def draw_documents(draw: st.DrawFn) -> tuple[list[int], list[int], SplitRule]:
+    """Draw `(header lengths, body lengths, rule)` that can be split."""
     rule: Rule = draw(st.sampled_from(RULES))
     row_length = draw(st.integers(1, 40))
     overlap = 0 if rule == "truncate" else draw(st.integers(0, row_length - 1))
@@ -30,8 +30,8 @@ def cut(headers: list[int], bodies: list[int], rule: SplitRule) -> Chunks:
     return split_documents(np.array(headers, np.int64), np.array(bodies, np.int64), rule)
 
 
-def one_by_one(header: int, body: int, rule: SplitRule) -> list[tuple[int, int, bool]]:
-    """Chunks of one document as `(start, stop, with header)`, made as one would by hand."""
+def split_by_hand(header: int, body: int, rule: SplitRule) -> list[tuple[int, int, bool]]:
+    """Return the chunks of one document as `(start, stop, with header)`, computed by hand."""
     if body == 0:
         return []
     chunks = [(0, min(body, rule.row_length - header), True)]
@@ -42,8 +42,8 @@ def one_by_one(header: int, body: int, rule: SplitRule) -> list[tuple[int, int, 
     return chunks
 
 
-@given(documents())
-def test_chunks_are_those_made_by_hand(case: tuple[list[int], list[int], SplitRule]) -> None:
+@given(draw_documents())
+def test_chunks_equal_those_made_by_hand(case: tuple[list[int], list[int], SplitRule]) -> None:
     headers, bodies, rule = case
     chunks = cut(headers, bodies, rule)
     columns = (chunks.documents, chunks.starts, chunks.stops, chunks.with_header)
@@ -51,12 +51,12 @@ def test_chunks_are_those_made_by_hand(case: tuple[list[int], list[int], SplitRu
     assert found == [
         (i, *chunk)
         for i, (header, body) in enumerate(zip(headers, bodies, strict=True))
-        for chunk in one_by_one(header, body, rule)
+        for chunk in split_by_hand(header, body, rule)
     ]
 
 
-@given(documents())
-def test_chunks_fit_and_lose_only_what_is_counted(case: tuple[list[int], list[int], SplitRule]) -> None:
+@given(draw_documents())
+def test_chunks_fit_and_lose_only_counted_tokens(case: tuple[list[int], list[int], SplitRule]) -> None:
     headers, bodies, rule = case
     chunks = cut(headers, bodies, rule)
     assert (chunks.lengths <= rule.row_length).all()
@@ -70,7 +70,7 @@ def test_chunks_fit_and_lose_only_what_is_counted(case: tuple[list[int], list[in
         assert [int(n) for n in chunks.lengths[mine]] == [
             int(chunks.stops[at] - chunks.starts[at]) + (header if chunks.with_header[at] else 0) for at in mine
         ]
-        # Each chunk but the first repeats exactly the overlap and brings something new.
+        # Each chunk except the first repeats exactly the overlap and adds new tokens.
         for before, after in pairwise(mine):
             assert chunks.stops[before] - chunks.starts[after] == rule.overlap
             assert chunks.stops[after] > chunks.stops[before]
@@ -85,7 +85,7 @@ def test_a_document_that_fits_is_one_chunk_under_every_rule(rule: Rule) -> None:
     assert not chunks.dropped.any()
 
 
-def test_truncation_counts_what_it_drops() -> None:
+def test_truncation_counts_dropped_tokens() -> None:
     chunks = cut([4, 4], [6, 5_000_000], SplitRule(rule="truncate", row_length=10))
     assert chunks.stops.tolist() == [6, 6]
     assert chunks.dropped.tolist() == [0, 4_999_994]
@@ -100,7 +100,7 @@ def test_an_empty_body_has_no_chunk_however_long_its_header(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_header_without_room_is_refused_with_numbers(rule: Rule) -> None:
+def test_a_header_that_leaves_no_space_is_refused_with_numbers(rule: Rule) -> None:
     chosen = SplitRule(rule=rule, row_length=10)
     headers, bodies = np.array([3, 10, 9, 12]), np.array([50, 1, 50, 7])
     assert find_without_room(headers, bodies, chosen).tolist() == [1, 3]
@@ -111,7 +111,7 @@ def test_a_header_without_room_is_refused_with_numbers(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", ["repeat_header", "header_once"])
-def test_an_overlap_that_takes_all_room_is_refused_only_where_it_matters(rule: Rule) -> None:
+def test_an_overlap_that_leaves_no_space_is_refused_only_if_documents_are_split(rule: Rule) -> None:
     chosen = SplitRule(rule=rule, row_length=10, overlap=4)
     headers, bodies = np.array([6, 5, 6]), np.array([4, 50, 5])
     assert find_without_room(headers, bodies, chosen).tolist() == [2]
@@ -125,7 +125,7 @@ def test_an_overlap_that_takes_all_room_is_refused_only_where_it_matters(rule: R
     overlap=st.integers(0, 9),
     rule=st.sampled_from(RULES),
 )
-def test_split_refuses_exactly_what_without_room_names(
+def test_split_refuses_exactly_the_documents_that_without_room_names(
     headers: list[int], bodies: list[int], overlap: int, rule: Rule
 ) -> None:
     chosen = SplitRule(rule=rule, row_length=10, overlap=0 if rule == "truncate" else overlap)
@@ -136,7 +136,7 @@ def test_split_refuses_exactly_what_without_room_names(
                 cut(headers[i : i + 1], bodies[i : i + 1], chosen)
         else:
             assert cut(headers[i : i + 1], bodies[i : i + 1], chosen).lengths.size == len(
-                one_by_one(headers[i], bodies[i], chosen)
+                split_by_hand(headers[i], bodies[i], chosen)
             )
 
 
@@ -151,7 +151,7 @@ def test_split_refuses_exactly_what_without_room_names(
         ({"rule": "truncate", "overlap": 1}, ("overlap", 1, "truncate")),
     ],
 )
-def test_rules_that_cannot_work_are_refused(settings: dict[str, Any], values: tuple[object, ...]) -> None:
+def test_impossible_rules_are_refused(settings: dict[str, Any], values: tuple[object, ...]) -> None:
     with raises(ConfigError, *values):
         SplitRule(**{"rule": "repeat_header", "row_length": 10, **settings})
 
@@ -166,6 +166,6 @@ def test_rules_that_cannot_work_are_refused(settings: dict[str, Any], values: tu
         ([[1]], [[1]], ("header", "2-d int64")),
     ],
 )
-def test_lengths_that_cannot_be_are_refused(headers: Any, bodies: Any, values: tuple[object, ...]) -> None:
+def test_invalid_lengths_are_refused(headers: Any, bodies: Any, values: tuple[object, ...]) -> None:
     with raises(FormatError, *values):
         split_documents(np.array(headers), np.array(bodies), SplitRule(rule="repeat_header", row_length=10))

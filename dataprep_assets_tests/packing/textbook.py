@@ -1,22 +1,22 @@
-"""Packing as textbooks write it: a scan over all bins for each item. Slow, and obvious."""
+"""Packing as in textbooks: a scan over all bins for each item, which is slow but obviously right."""
 
 from collections.abc import Callable, Sequence
 
 
 def next_fit(items: Sequence[int], lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """The last bin, or a new one."""
+    """Put each item into the last bin or a new one."""
     return _packed(items, lengths, capacity, lambda rooms, length: [len(rooms) - 1] if rooms[-1] >= length else [])
 
 
 def first_fit(items: Sequence[int], lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """The earliest bin with room."""
+    """Put each item into the earliest bin with enough space."""
     return _packed(
         items, lengths, capacity, lambda rooms, length: [b for b, room in enumerate(rooms) if room >= length]
     )
 
 
 def best_fit(items: Sequence[int], lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """The bin with the least room that is enough, the earliest of several."""
+    """Put each item into the bin with the least space that is enough; of several, into the earliest."""
     return _packed(
         items,
         lengths,
@@ -25,8 +25,8 @@ def best_fit(items: Sequence[int], lengths: Sequence[int], capacity: int) -> lis
     )
 
 
-def decreasing(lengths: Sequence[int]) -> list[int]:
-    """Indexes from long to short, equal ones in order."""
+def sort_decreasing(lengths: Sequence[int]) -> list[int]:
+    """Return indexes from long to short; equal lengths stay in order."""
     return sorted(range(len(lengths)), key=lambda i: -lengths[i])
 
 

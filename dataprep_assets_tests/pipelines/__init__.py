@@ -1,1 +1,1 @@
-"""One wing a pipeline."""
+"""Tests of `dataprep_assets.pipelines`, one folder per pipeline."""

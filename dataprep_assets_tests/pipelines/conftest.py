@@ -1,4 +1,4 @@
-"""A project that the tests of components may write to."""
+"""A project that component tests may write to."""
 
 from pathlib import Path
 
@@ -12,5 +12,5 @@ __all__ = ["cloned", "combined", "sample", "special"]
 
 @pytest.fixture
 def cloned(tmp_path: Path) -> Path:
-    """A copy of the project whose `defs/` a test may write to."""
+    """Return a copy of the project whose `defs/` a test may write to."""
     return cloned_project(tmp_path / "clone")

@@ -1,4 +1,4 @@
-"""The cost of a build is arithmetic that a person can follow, and grows as the thing itself grows."""
+"""The cost of a build is computed by simple arithmetic, and grows with the size of the data."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def costed(
     return compute_cost(works, machine, products=products)
 
 
-def test_slimpajama_is_a_thousand_shards_and_orchestration_is_under_five_percent() -> None:
+def test_slimpajama_has_a_thousand_shards_and_less_than_five_percent_orchestration() -> None:
     entries = corpus(59_166, 15_100_000, 31)
     found = costed(entries)
     assert 800 < found.shards < 1_000
@@ -50,7 +50,7 @@ def test_slimpajama_is_a_thousand_shards_and_orchestration_is_under_five_percent
     assert found.tokenizing == pytest.approx(found.source_bytes / 9e6 / 16)
 
 
-def test_a_partition_a_file_would_cost_more_than_the_default_plan() -> None:
+def test_a_partition_per_file_would_cost_more_than_the_default_plan() -> None:
     entries = corpus(4_000, 1_000_000)
     planned, file_by_file = costed(entries), costed(entries, shards=4_000)
     assert (planned.shards, file_by_file.shards) == (5, 4_001)
@@ -58,7 +58,7 @@ def test_a_partition_a_file_would_cost_more_than_the_default_plan() -> None:
     assert file_by_file.orchestration > 5 * planned.orchestration
 
 
-def test_twice_the_cores_halve_the_tokenizing_and_nothing_else() -> None:
+def test_twice_the_cores_halve_only_the_tokenizing() -> None:
     entries = corpus(100, 50_000_000)
     one, two = costed(entries), costed(entries, Machine(cores=32, bandwidth=125e6))
     assert two.tokenizing * 2 == one.tokenizing
@@ -66,21 +66,21 @@ def test_twice_the_cores_halve_the_tokenizing_and_nothing_else() -> None:
 
 
 def test_a_small_corpus_is_estimated_within_a_factor_of_two() -> None:
-    # the sample corpus with six views and 92 checks on two quiet cores: 5.7 s of `dataprep run` (`bench.whole_run`
-    # compares the two on larger ones)
+    # the sample corpus with six views and 92 checks on two idle cores: 5.7 s of `dataprep run` (`bench.whole_run`
+    # compares the two on larger corpora)
     entries = corpus(7, 70_000, 2)
     found = costed(entries, Machine(cores=2, bandwidth=125e6), mirrored=False)
     assert 5.7 / 2 < found.seconds < 5.7 * 2
 
 
-def test_runs_that_the_daemon_launches_cost_their_start_and_its_ticks() -> None:
+def test_runs_launched_by_the_daemon_cost_their_start_and_its_ticks() -> None:
     entries = corpus(4_000, 1_000_000)
     alone, launched = (costed(entries, Machine(cores=2, bandwidth=1e8, runs_at_a_time=n)) for n in (1, 2))
     assert launched.orchestration > alone.orchestration + 60
     assert launched.tokenizing == alone.tokenizing
 
 
-def test_disk_holds_mirror_shards_and_their_combination_with_headroom() -> None:
+def test_disk_space_includes_mirror_shards_their_combination_and_headroom() -> None:
     found = costed(corpus(100, 50_000_000))
     stream = found.tokens * 4
     assert found.mirror_bytes == found.source_bytes
@@ -88,7 +88,7 @@ def test_disk_holds_mirror_shards_and_their_combination_with_headroom() -> None:
     assert found.disk_bytes == int((found.mirror_bytes + found.artifact_bytes + found.scratch_bytes) * 1.2)
 
 
-def test_a_source_in_place_is_not_fetched_and_a_bucket_takes_the_artifacts() -> None:
+def test_a_local_source_is_not_downloaded_and_a_bucket_stores_the_artifacts() -> None:
     entries = corpus(100, 50_000_000)
     in_place, bucket = costed(entries, mirrored=False), costed(entries, products=IN_BUCKET)
     assert (in_place.transfer, in_place.get_requests, in_place.mirror_bytes) == (0.0, 0, 0)
@@ -98,7 +98,7 @@ def test_a_source_in_place_is_not_fetched_and_a_bucket_takes_the_artifacts() -> 
     assert bucket.put_requests > bucket.shards * 4
 
 
-def test_a_release_cuts_the_stream_again_into_shards_of_its_own() -> None:
+def test_a_release_writes_the_stream_again_as_its_own_shards() -> None:
     entries = corpus(100, 50_000_000)
     tokens = round(50_000_000 * 100 * 1.05), round(50_000_000 * 1.05)
     release = Products(copies=1, uploads=1, joined=False, tokens_per_shard=2_000_000)
@@ -112,18 +112,18 @@ def test_a_release_cuts_the_stream_again_into_shards_of_its_own() -> None:
     assert "npy shards" not in format_cost("corpus", plain, MACHINE)
 
 
-def test_requests_count_the_ranges_of_big_files() -> None:
+def test_requests_include_the_ranges_of_big_files() -> None:
     assert costed(corpus(10, 1)).get_requests == 11
     assert costed(corpus(10, (64 << 20) + 1)).get_requests == 33
 
 
-def test_rates_come_from_what_was_built() -> None:
+def test_rates_come_from_finished_shards() -> None:
     rates = Rates.from_receipts(1_000, 2_000, 10.0, bytes_per_token=2.0)
     assert (rates.source_bytes_per_cpu_second, rates.tokens_per_source_byte, rates.bytes_per_token) == (100.0, 2.0, 2.0)
     assert Rates.from_receipts(0, 0, 0.0, bytes_per_token=2.0) == Rates(bytes_per_token=2.0)
 
 
-def test_the_rates_of_the_bench_are_those_of_a_source_as_it_is_stored() -> None:
+def test_the_rates_of_the_benchmark_refer_to_stored_bytes() -> None:
     packed = corpus(3, 1_000)
     plain = [entry._replace(compression=None) for entry in packed]
     parquet = [entry._replace(compression=None, format="parquet") for entry in packed]
@@ -139,17 +139,17 @@ def test_the_rates_of_the_bench_are_those_of_a_source_as_it_is_stored() -> None:
     assert rates.source_bytes_per_cpu_second == pytest.approx(Rates.source_bytes_per_cpu_second / 0.3)
 
 
-def test_the_table_says_all_of_it() -> None:
+def test_the_table_shows_every_cost() -> None:
     entries = corpus(59_166, 15_100_000, 31)
     text = format_cost("slimpajama", costed(entries), MACHINE)
     assert_names(text, "slimpajama", 16, "125.0", "MB/s", 1)
     assert "59,166" in text
-    assert "59,197" in text  # the line of all splits
+    assert "59,197" in text  # the line for all splits
     for word in ("transfer", "tokenizing", "orchestration", "expected", "disk", "requests"):
         assert f"\n{word} " in text
 
 
 @pytest.mark.parametrize(("name", "value"), [("cores", 0), ("bandwidth", 0.0), ("runs_at_a_time", 0)])
-def test_a_machine_without_means_is_refused_by_name(name: str, value: float) -> None:
+def test_a_machine_without_resources_is_refused_by_name(name: str, value: float) -> None:
     with raises(ConfigError, "plan", name, value, 0):
         Machine(**{"cores": 1, "bandwidth": 1.0, name: value})

@@ -1,4 +1,4 @@
-"""Engines are compared by what each adds to the same work."""
+"""Engines are compared by their overhead for the same work."""
 
 import pytest
 
@@ -14,13 +14,13 @@ def of_shards(count: int, size: int, machine: Machine = MACHINE) -> Cost:
     return compute_cost([SplitSizes(split="train", files=sizes, shards=sizes, mirrored=False)], machine)
 
 
-def test_every_engine_is_compared_with_the_processes_that_the_plan_is_of() -> None:
+def test_every_engine_is_compared_with_the_processes_of_the_plan() -> None:
     found = of_shards(2_000, 1_000)
     assert set(OVERHEADS) == set(ENGINES)
     assert estimate_engine_seconds(found, MACHINE, "processes") == found.seconds
 
 
-def test_tiny_shards_cost_ray_a_start_each_and_shards_of_the_default_size_next_to_nothing() -> None:
+def test_ray_costs_one_start_per_tiny_shard_and_almost_nothing_for_default_shards() -> None:
     tiny, usual = of_shards(2_000, 1_000), of_shards(900, 1_000_000_000)
     more = estimate_engine_seconds(tiny, MACHINE, "ray") - tiny.seconds
     a_shard = OVERHEADS["ray"].shard_seconds - OVERHEADS["processes"].shard_seconds
@@ -30,7 +30,7 @@ def test_tiny_shards_cost_ray_a_start_each_and_shards_of_the_default_size_next_t
         assert estimate_engine_seconds(usual, MACHINE, engine) < 1.05 * usual.seconds
 
 
-def test_one_shard_has_one_core_and_runs_beside_each_other_share_the_starts() -> None:
+def test_one_shard_uses_one_core_and_concurrent_runs_share_the_starts() -> None:
     one = of_shards(1, 1_000)
     a_shard = OVERHEADS["ray"].shard_seconds - OVERHEADS["processes"].shard_seconds
     a_run = OVERHEADS["ray"].run_seconds - OVERHEADS["processes"].run_seconds
@@ -42,7 +42,7 @@ def test_one_shard_has_one_core_and_runs_beside_each_other_share_the_starts() ->
     assert estimate_engine_seconds(found, two, "ray") - found.seconds == pytest.approx(4 / 2 * ray + every)
 
 
-def test_the_table_has_a_line_an_engine_with_its_time_and_overhead() -> None:
+def test_the_table_has_a_line_per_engine_with_its_time_and_overhead() -> None:
     lines = format_engine_table(of_shards(50, 1_000_000_000), MACHINE).splitlines()
     assert [line.split()[1] for line in lines] == list(OVERHEADS)
     assert all(" overhead: " in line and line.endswith(" ms of CPU time per shard") for line in lines)

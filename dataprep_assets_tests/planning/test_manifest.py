@@ -1,4 +1,4 @@
-"""A manifest holds every file once, in an order that nothing but the names decides."""
+"""A manifest lists every file once, in an order that depends only on the names."""
 
 import random
 import re
@@ -48,7 +48,7 @@ def test_sixty_thousand_files_are_planned_in_seconds_in_natural_order(tmp_path: 
     started = time.process_time()
     entries = build_manifest(files, include=INCLUDE, splits={"train": ["train/**"]})
     ordered, plan = plan_shards(entries, ShardSizing(target_bytes=1 << 20))
-    assert time.process_time() - started < 30  # CPU-seconds, about 2; quadratic work would take hours
+    assert time.process_time() - started < 30  # about 2 CPU-seconds; with quadratic time it would take hours
     write_manifest(tmp_path, entries, count_shards(plan))
     write_plan(tmp_path, plan)
     assert ordered == entries
@@ -58,7 +58,7 @@ def test_sixty_thousand_files_are_planned_in_seconds_in_natural_order(tmp_path: 
     assert [o for bounds in read_plan(tmp_path).values() for o in bounds] == list(range(60_000))
 
 
-def test_two_listings_of_the_same_files_write_the_same_bytes(tmp_path: Path) -> None:
+def test_two_listings_of_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
     files = listed(
         *(f"train/chunk{c}/f_{i}.jsonl.zst" for c in (1, 2, 10) for i in (0, 1, 2, 10, 11)), "validation/a.jsonl.zst"
     )
@@ -76,12 +76,12 @@ def test_two_listings_of_the_same_files_write_the_same_bytes(tmp_path: Path) -> 
     [["a1", "a2", "a10"], ["a/2/b", "a/10/b"], ["1", "2", "11"], ["a9b9", "a9b10", "a10b1"], ["a1", "a02", "a3"]],
     ids=str,
 )
-def test_numbers_in_names_order_by_value(ordered: list[str]) -> None:
+def test_numbers_in_names_are_ordered_by_value(ordered: list[str]) -> None:
     shuffled = ordered[1:] + ordered[:1]
     assert sorted(shuffled, key=natural_key) == ordered
 
 
-def test_the_order_is_that_of_texts_and_numbers_by_turns() -> None:
+def test_the_order_alternates_between_texts_and_numbers() -> None:
     def parts(text: str) -> list[tuple[int, int | str]]:
         found = [part for part in re.split(r"(\d+)", text) if part]
         return [*((1, int(p)) if p.isdecimal() and p.isascii() else (0, p) for p in found), (2, text)]
@@ -92,7 +92,7 @@ def test_the_order_is_that_of_texts_and_numbers_by_turns() -> None:
 
 
 def test_files_of_many_folders_are_in_the_order_of_their_natural_keys() -> None:
-    """What a folder adds to the key is made once; the order is that of each path's own key."""
+    """A folder's part of the key is computed once; the order is that of each path's own key."""
     folders = ["", "a/", "a1/", "a01/", "a/1/", "a-1/2b/", "1/", "10/2/", "é٣/", "é٣9/x/", "a1b/c/"]
     names = ["1", "2", "10", "01", "x1", "x10", "x2y", "٣", "-", "1-1", "b٣3", "x"]
     files = [SourceFile(relpath=f"{folder}{name}.jsonl", size_bytes=1) for folder in folders for name in names]
@@ -142,18 +142,18 @@ def test_names_that_differ_only_in_leading_zeros_still_have_one_order() -> None:
         ("[^a]x", "^x", "bx"),
     ],
 )
-def test_globs_keep_to_path_components(glob: str, yes: str, no: str) -> None:
+def test_globs_match_within_path_components(glob: str, yes: str, no: str) -> None:
     assert compile_glob(glob).fullmatch(yes)
     assert not compile_glob(glob).fullmatch(no)
 
 
-def test_a_split_that_matches_nothing_is_an_error_that_shows_what_there_is() -> None:
+def test_a_split_without_matches_is_an_error_with_the_available_files() -> None:
     with raises(ConfigError, "splits.val", "train/a.jsonl.zst"):
         build_manifest(listed("train/a.jsonl.zst"), include=INCLUDE, splits=SPLITS)
 
 
 @pytest.mark.parametrize("paths", [["train/a.jsonl.zst"], []])
-def test_an_include_that_matches_nothing_is_the_key_at_fault(paths: list[str]) -> None:
+def test_an_include_pattern_without_matches_is_reported_with_its_key(paths: list[str]) -> None:
     with raises(ConfigError, "include", "**/*.arrow") as raised:
         build_manifest(listed(*paths), include=["**/*.arrow"], splits=SPLITS)
     assert all(path in str(raised.value) for path in paths)
@@ -168,7 +168,7 @@ def test_an_include_that_matches_nothing_is_the_key_at_fault(paths: list[str]) -
     ],
 )
 @pytest.mark.parametrize("key", ["include", "splits.train"])
-def test_a_file_that_is_named_and_not_taken_is_an_error(key: str, glob: str, values: tuple[str, ...]) -> None:
+def test_a_named_file_that_is_not_used_is_an_error(key: str, glob: str, values: tuple[str, ...]) -> None:
     paths = ["train/a.jsonl", "train/e\u0301.jsonl", "train/a[1].jsonl", "train/a1.jsonl"]
     globs = {"include": ["train/*"], "splits.train": ["train/*"]}
     assert len(build_manifest(listed(*paths), include=globs["include"], splits={"train": globs["splits.train"]})) == 4
@@ -213,7 +213,7 @@ def test_a_damaged_manifest_names_the_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sizes", [[0], [0, 0, 0], [1], [5] * 20, [1000, 1, 1, 1], [1, 1, 1, 1000], list(range(30))], ids=str
 )
-def test_a_plan_holds_every_file_once_in_order_and_no_empty_shard(sizing: ShardSizing, sizes: list[int]) -> None:
+def test_a_plan_has_every_file_once_in_order_and_no_empty_shard(sizing: ShardSizing, sizes: list[int]) -> None:
     files = [SourceFile(relpath=f"train/{i}.jsonl", size_bytes=size) for i, size in enumerate(sizes)]
     entries = build_manifest(files, include=["**"], splits={"train": ["**"]})
     _, plan = plan_shards(entries, sizing)

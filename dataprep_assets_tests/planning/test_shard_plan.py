@@ -1,4 +1,4 @@
-"""A plan that follows its source: shards keep their files, new files make new shards, and names do not slide."""
+"""A plan follows its source: shards keep their files, new files make new shards, and names do not shift."""
 
 import random
 
@@ -15,7 +15,7 @@ def listed(files: dict[str, int]) -> list[ManifestEntry]:
 
 
 class Corpus:
-    """Files and the plan of them, which every change plans again."""
+    """Files with their plan, which is updated after every change."""
 
     def __init__(self, sizing: ShardSizing, **files: int) -> None:
         self.sizing = sizing
@@ -24,7 +24,7 @@ class Corpus:
         self.plan(append=False)
 
     def plan(self, *, append: bool = True) -> dict[str, list[str]]:
-        """Partition key → paths of its files, in order."""
+        """Return partition key → paths of its files, in order."""
         entries, plan = plan_shards(listed(self.files), self.sizing, self.shards if append else None)
         assert [e.ordinal for e in entries] == list(range(len(self.files)))
         assert [o for ordinals in plan.values() for o in ordinals] == list(range(len(self.files)))
@@ -41,9 +41,9 @@ def corpus() -> Corpus:
     return Corpus(ShardSizing(count=2), train_1=10, train_2=10, train_3=10, train_4=10, val_1=10)
 
 
-def test_a_new_file_makes_a_new_shard_and_touches_no_other(corpus: Corpus) -> None:
+def test_a_new_file_makes_a_new_shard_and_changes_no_other(corpus: Corpus) -> None:
     before = dict(corpus.shards)
-    corpus.files["train/0.jsonl"] = 10  # before all others in natural order
+    corpus.files["train/0.jsonl"] = 10  # first in natural order
     assert corpus.plan() == {
         "train-00000": ["train/1.jsonl", "train/2.jsonl"],
         "train-00001": ["train/3.jsonl", "train/4.jsonl"],
@@ -62,7 +62,7 @@ def test_a_removed_file_leaves_its_shard_and_an_empty_shard_leaves_the_plan(corp
     assert list(corpus.plan()) == ["train-00001", "train-00002", "val-00000"]
 
 
-def test_new_shards_are_as_large_as_the_old_ones_or_as_declared(corpus: Corpus) -> None:
+def test_new_shards_have_the_size_of_old_ones_or_the_declared_size(corpus: Corpus) -> None:
     corpus.files |= {f"train/{n}.jsonl": 10 for n in range(10, 16)}
     assert [len(paths) for key, paths in corpus.plan().items() if key.startswith("train")] == [2, 2, 2, 2, 2]
     declared = Corpus(ShardSizing(target_bytes=30), train_1=10, train_2=10, train_3=10, val_1=10)
@@ -70,7 +70,7 @@ def test_new_shards_are_as_large_as_the_old_ones_or_as_declared(corpus: Corpus) 
     assert [len(paths) for paths in declared.plan().values()] == [3, 3, 3, 1]
 
 
-def test_a_file_that_moves_to_another_split_is_new_there(corpus: Corpus) -> None:
+def test_a_file_moved_to_another_split_counts_as_new(corpus: Corpus) -> None:
     del corpus.files["train/3.jsonl"]
     corpus.files["val/3.jsonl"] = 10
     assert corpus.plan() == {
@@ -81,13 +81,13 @@ def test_a_file_that_moves_to_another_split_is_new_there(corpus: Corpus) -> None
     }
 
 
-def test_without_an_earlier_plan_all_is_cut_anew(corpus: Corpus) -> None:
+def test_without_an_earlier_plan_all_shards_are_planned_again(corpus: Corpus) -> None:
     corpus.files["train/0.jsonl"] = 10
     assert list(corpus.plan(append=False)) == ["train-00000", "train-00001", "val-00000"]
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_happens_to_the_files_no_file_changes_its_shard(seed: int) -> None:
+def test_no_change_of_files_moves_a_file_to_another_shard(seed: int) -> None:
     rng = random.Random(seed)
     sizing = rng.choice([ShardSizing(count=3), ShardSizing(target_bytes=40), ShardSizing()])
     corpus = Corpus(sizing, train_0=10, val_0=10)

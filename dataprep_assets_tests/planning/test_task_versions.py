@@ -1,4 +1,4 @@
-"""Versions order by their numbers, and nothing is chosen that has no place in the order unless it is named."""
+"""Versions are ordered by number, and a version without a number is selected only by its name."""
 
 from random import Random
 
@@ -19,7 +19,7 @@ PUBLISHED = [
     *(f"version_4-{n}" for n in (1, 2, 3)),
     *(f"version_{major}-{minor}" for major in range(5, 14) for minor in (1, 2)),
 ]
-"""In version order."""
+"""Versions in their order."""
 SIBLINGS = ["version_5-discard", "fail_1", "backup", "claude", "lora", "main_exp", "unknown"]
 
 
@@ -29,7 +29,7 @@ def shuffled(names: list[str], seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_all_are_in_order_of_their_numbers_whatever_the_listing(seed: int) -> None:
+def test_all_versions_are_ordered_by_number_for_any_listing(seed: int) -> None:
     choice = choose_versions(shuffled(PUBLISHED + SIBLINGS, seed), "all")
     assert list(choice.chosen) == PUBLISHED
     assert sorted(u.name for u in choice.unordered) == sorted(SIBLINGS)
@@ -46,7 +46,7 @@ def test_a_missing_minor_number_is_zero() -> None:
     assert parse_version("version_3") == TaskVersion(3, 0, "version_3")
 
 
-def test_two_names_of_the_latest_version_are_not_guessed_between() -> None:
+def test_two_names_for_the_latest_version_are_an_error() -> None:
     with raises(ConfigError, "version_3", "version_3-0"):
         find_latest_version(["version_3", "version_3-0", "version_1"])
     assert choose_versions(["version_3", "version_3-0"], "all").chosen == ("version_3", "version_3-0")
@@ -69,21 +69,21 @@ def test_two_names_of_the_latest_version_are_not_guessed_between() -> None:
         ("backup", "is not named version_<major>[-<minor>]"),
     ],
 )
-def test_what_does_not_parse_is_reported_with_the_reason(name: str, reason: str) -> None:
+def test_an_unparsable_name_is_reported_with_the_reason(name: str, reason: str) -> None:
     assert parse_version(name) == UnorderedFolder(name, reason)
     choice = choose_versions(["version_1", name], "latest")
     assert choice.chosen == ("version_1",)
     assert choice.unordered == (UnorderedFolder(name, reason),)
 
 
-def test_what_does_not_parse_is_chosen_by_its_very_name_alone() -> None:
+def test_an_unparsable_name_is_selected_only_by_its_exact_name() -> None:
     assert choose_versions(PUBLISHED + SIBLINGS, "version_5-discard").chosen == ("version_5-discard",)
     with raises(ConfigError, "version", "version_5-disc", "version_1", "backup"):
         choose_versions(PUBLISHED + SIBLINGS, "version_5-disc")
 
 
 @pytest.mark.parametrize("wanted", ["latest", "all"])
-def test_no_ordered_version_is_an_error_that_lists_what_is_there(wanted: str) -> None:
+def test_without_an_ordered_version_the_error_lists_the_available_ones(wanted: str) -> None:
     with raises(ConfigError, "version", wanted, "version_5-discard"):
         choose_versions(["version_5-discard"], wanted)
     with raises(ConfigError, "version"):

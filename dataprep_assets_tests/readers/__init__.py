@@ -1,1 +1,1 @@
-"""The consumers' own libraries, read with in processes of their own; see `process`."""
+"""The trainers' own libraries, used for reading in separate processes; see `process`."""

@@ -1,4 +1,4 @@
-"""datatrove on token files: its writer and its dataset."""
+"""Use datatrove on token files: its writer and its dataset."""
 
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ def write_tokenized_file(
     """Write documents as datatrove does.
 
     Args:
-        folder: Where the file and its sidecars are made.
-        name: Name of the file of tokens.
-        documents: Ids of each document.
-        tokenizer: Name that the metadata give the tokenizer.
-        token_size: Bytes of an id, 2 or 4.
+        folder: The folder for the file and its sidecars.
+        name: The name of the token file.
+        documents: The ids of each document.
+        tokenizer: The tokenizer's name in the metadata.
+        token_size: Bytes per id, 2 or 4.
     """
     from datatrove.pipeline.tokens.tokenizer import TokenizedFile
 
@@ -35,7 +35,7 @@ def write_tokenized_file(
 
 @in_process_of(DATATROVE)
 def windows(tokens: Path, *, length: int, token_size: int) -> list[dict[str, npt.NDArray[Any]]]:
-    """`input_ids` and `positions` of every window of a `DatatroveFileDataset`, `length + 1` ids each."""
+    """Return `input_ids` and `positions` of every window of a `DatatroveFileDataset`, `length + 1` ids each."""
     from datatrove.utils.dataset import DatatroveFileDataset
 
     reader = DatatroveFileDataset(str(tokens), seq_len=length, token_size=token_size, return_positions=True)

@@ -1,8 +1,9 @@
-"""The families of heavy libraries, and which of them one process may hold.
+"""The families of heavy libraries that one process may import together.
 
-TensorFlow and Triton (which PyTorch and Megatron-Core bring) each carry their own LLVM: a process that imports
+TensorFlow and Triton (which PyTorch and Megatron-Core require) each contain their own LLVM: a process that imports
 TensorFlow first and Triton later dies with a segmentation fault. Others only cost seconds and hundreds of megabytes.
-So no test process imports any of them: the tests call functions of this folder, which run in one process a family.
+Therefore no test process imports any of them: the tests call functions of this folder, which run in one process per
+family.
 """
 
 import importlib.util
@@ -15,9 +16,9 @@ HEAVY = frozenset(
         *("transformers", "datasets", "ray", "olmo_core"),
     }
 )
-"""Top-level modules that no test process imports. `array_record` is none of them: it is a small extension module that
-the product itself imports wherever it writes ArrayRecord; nor is `torchdata`, whose name alone imports no torch and
-which mlcroissant looks for."""
+"""Top-level modules that no test process imports. `array_record` is not listed, because it is a small extension module
+that the product itself imports wherever it writes ArrayRecord; nor is `torchdata`, which does not import torch by
+itself and for which mlcroissant searches."""
 
 _TORCH = frozenset({"torch", "torchvision", "triton"})
 
@@ -27,9 +28,9 @@ class Family:
     """Libraries that one process imports together.
 
     Args:
-        name: What messages call it.
-        needs: Modules that have to be installed; a test that calls a function of the family is skipped without them.
-        install: How to install them.
+        name: The name in messages.
+        needs: Modules that must be installed; otherwise a test that calls a function of the family is skipped.
+        install: The command that installs them.
         modules: The modules of `HEAVY` that the process may import.
     """
 
@@ -40,7 +41,7 @@ class Family:
 
     @property
     def missing(self) -> str | None:
-        """Why the tests of this family cannot run here, or None."""
+        """The reason why the tests of this family cannot run here, or None."""
         absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
         return f"{' and '.join(absent)} not installed: {self.install}" if absent else None
 
@@ -100,4 +101,4 @@ NEMO_GYM = Family(
     modules=_TORCH | {"transformers", "datasets", "ray"},
 )
 NONE = Family(name="none", needs=(), install="nothing", modules=frozenset())
-"""No library at all: for the tests of the processes themselves."""
+"""No library, for tests of the processes themselves."""

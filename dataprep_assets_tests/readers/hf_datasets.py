@@ -1,4 +1,4 @@
-"""The library `datasets` on folders with a dataset card."""
+"""Use the library `datasets` on folders with a dataset card."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from dataprep_assets_tests.readers.process import in_process_of
 
 @in_process_of(DATASETS)
 def input_ids(directory: Path, cache: Path) -> dict[str, dict[str, Any]]:
-    """What `load_dataset` finds of each split, in its order: `rows` of `input_ids`, its `feature` and `dtype`."""
+    """Return the `rows` of `input_ids` of each split as `load_dataset` orders them, with `feature` and `dtype`."""
     import datasets
 
     loaded = datasets.load_dataset(str(directory), cache_dir=str(cache))
@@ -25,7 +25,7 @@ def input_ids(directory: Path, cache: Path) -> dict[str, dict[str, Any]]:
 
 @in_process_of(DATASETS)
 def sizes(directory: Path, cache: Path) -> dict[str, Any]:
-    """Rows and bytes of each split: as the card `says`, as the library `counted` in a load, and its `warnings`."""
+    """Return rows and bytes of each split: as the card `says`, as the library `counted` them, and its `warnings`."""
     import logging
 
     import datasets
@@ -49,7 +49,7 @@ def sizes(directory: Path, cache: Path) -> dict[str, Any]:
 
 @in_process_of(DATASETS)
 def rows_of(directory: Path, split: str, column: str, cache: Path) -> list[list[int]]:
-    """A column of a split, in order. MaxText streams it, for which the library imports torch."""
+    """Return a column of a split, in order. MaxText streams it, for which the library imports torch."""
     import datasets
 
     return list(datasets.load_dataset(str(directory), split=split, cache_dir=str(cache))[column])
@@ -57,7 +57,7 @@ def rows_of(directory: Path, split: str, column: str, cache: Path) -> list[list[
 
 @in_process_of(DATASETS)
 def saved(folder: Path, rows: list[dict[str, Any]], kept: list[int], shards: int) -> list[dict[str, Any]]:
-    """Save a selection of rows as the split `train` of a folder; returns its rows as the library loads them."""
+    """Save a selection of rows as the split `train` of a folder, and return its rows as the library loads them."""
     import datasets
 
     chosen = datasets.Dataset.from_list(rows).select(kept)
@@ -67,7 +67,7 @@ def saved(folder: Path, rows: list[dict[str, Any]], kept: list[int], shards: int
 
 @in_process_of(DATASETS)
 def both_ways(directory: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
-    """Rows of each split, which `load_from_disk` and `load_dataset` must read equally."""
+    """Return the rows of each split, which `load_from_disk` and `load_dataset` must read equally."""
     import datasets
 
     mapped = datasets.load_from_disk(str(directory))
@@ -80,7 +80,7 @@ def both_ways(directory: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
 
 @in_process_of(DATASETS)
 def fingerprints(directory: Path) -> dict[str, str]:
-    """The fingerprint of each split, on which caches of `map` depend."""
+    """Return the fingerprint of each split, on which caches of `map` depend."""
     import datasets
 
     return {split: part._fingerprint for split, part in datasets.load_from_disk(str(directory)).items()}

@@ -1,4 +1,4 @@
-"""Megatron-Core on pairs of `.bin` and `.idx`: its builder, its indexed dataset and its datasets for training."""
+"""Use Megatron-Core on pairs of `.bin` and `.idx`: its builder, its indexed dataset and its training datasets."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ Documents = list[npt.NDArray[Any]]
 
 @in_process_of(MEGATRON)
 def build_pair(prefix: Path, documents: Documents, dtype: str) -> None:
-    """Write the pair of a prefix with `IndexedDatasetBuilder`; `dtype` is that of NumPy in which it stores ids."""
+    """Write the pair of a prefix with `IndexedDatasetBuilder`; `dtype` is the NumPy type of the stored ids."""
     from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
 
     builder = IndexedDatasetBuilder(f"{prefix}.bin", dtype=np.dtype(dtype).type)
@@ -28,7 +28,7 @@ def build_pair(prefix: Path, documents: Documents, dtype: str) -> None:
 
 @in_process_of(MEGATRON)
 def rewrite(prefix: Path, target: Path) -> None:
-    """Read the pair of a prefix and write every document of it to the pair of another, with Megatron's builder."""
+    """Read a pair and write each of its documents to another pair, with Megatron's builder."""
     import torch
     from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
 
@@ -42,7 +42,7 @@ def rewrite(prefix: Path, target: Path) -> None:
 
 @in_process_of(MEGATRON)
 def indexed_documents(prefix: Path, *, mmap: bool = True) -> tuple[Documents, list[int]]:
-    """All documents of an `IndexedDataset`, copied, and its document indices."""
+    """Return all documents of an `IndexedDataset`, copied, and its document indices."""
     from megatron.core.datasets.indexed_dataset import IndexedDataset
 
     dataset = IndexedDataset(str(prefix), mmap=mmap)
@@ -51,10 +51,10 @@ def indexed_documents(prefix: Path, *, mmap: bool = True) -> tuple[Documents, li
 
 @in_process_of(MEGATRON)
 def read_documents(prefix: Path, which: list[int]) -> Documents:
-    """Some documents of an `IndexedDataset`, copied."""
+    """Return some documents of an `IndexedDataset`, copied."""
     from megatron.core.datasets.indexed_dataset import IndexedDataset
 
-    # Megatron's dataset unmaps the file when it dies, under the arrays it gave out: they are copied before that.
+    # Megatron's dataset unmaps the file when it is deleted, which would invalidate its arrays, so copy them first.
     dataset = IndexedDataset(str(prefix))
     return [np.array(dataset[at]) for at in which]
 
@@ -78,7 +78,7 @@ def train_samples(prefix: Path, documents: int, cache: Path, *, length: int, eod
     from megatron.core.datasets.utils import Split
 
     class Tokenizer:
-        """What `GPTDataset` asks of a tokenizer."""
+        """The part of a tokenizer that `GPTDataset` needs."""
 
         pad = eod + 1
         vocab_size = 1 << 31
@@ -109,7 +109,7 @@ def train_samples(prefix: Path, documents: int, cache: Path, *, length: int, eod
 
 @in_process_of(MEGATRON)
 def blend_from_list(blend: Any) -> Any:
-    """What `get_blend_from_list` makes of a split's value."""
+    """Return the result of `get_blend_from_list` for a split's value."""
     from megatron.core.datasets.utils import get_blend_from_list
 
     return get_blend_from_list(blend)
@@ -133,7 +133,7 @@ def drawn_from_blend(directory: Path, draws: int, cache: Path) -> dict[str, Any]
     from megatron.core.datasets.utils import get_blend_from_list
 
     class Tokenizer:
-        """What `GPTDataset` asks of a tokenizer."""
+        """The part of a tokenizer that `GPTDataset` needs."""
 
         eod, pad, vocab_size = 0, 1, 4096
         unique_identifiers: dict[str, str] = {"class": "test"}  # noqa: RUF012
@@ -186,7 +186,7 @@ def opened_schedule(
     from megatron.core.datasets.utils import get_blend_from_list
 
     class Tokenizer:
-        """What `GPTDataset` asks of a tokenizer, which here has no padding of its own."""
+        """The part of a tokenizer that `GPTDataset` needs, without its own padding."""
 
         eod, vocab_size = 0, 4096
         unique_identifiers = tokenizer

@@ -1,7 +1,7 @@
-"""mosaicml-streaming, the consumer of MDS.
+"""Use mosaicml-streaming, which reads MDS.
 
-Its package imports torchvision for data sets of images, which nothing here reads and whose wheels do not load beside a
-PyTorch built for CPUs only. Empty modules stand for these two subpackages.
+Its package imports torchvision for image datasets, which nothing here reads and whose wheels do not load next to a
+CPU-only PyTorch. Empty modules replace these two subpackages.
 """
 
 import fcntl
@@ -30,14 +30,14 @@ def _library() -> Any:
 
 @in_process_of(MOSAICML)
 def local_tokens(directory: Path) -> npt.NDArray[Any]:
-    """The `tokens` of every sample of a `LocalDataset`, in the order of their numbers, joined."""
+    """Return the joined `tokens` of all samples of a `LocalDataset`, in the order of their numbers."""
     dataset = _library().LocalDataset(str(directory))
     return np.concatenate([dataset[at]["tokens"] for at in range(len(dataset))])
 
 
 def opened_stream(directory: Path, split: str | None = None, **options: Any) -> Any:
-    """A `StreamingDataset` of this process over local files; `options` are its own."""
-    # it looks for a free name in /dev/shm and takes it later: not two at once on a machine
+    """Return a `StreamingDataset` of this process over local files; `options` are passed to it."""
+    # it searches for a free name in /dev/shm and takes it later, so two must not start at once on a machine
     with open(Path(tempfile.gettempdir(), f"dataprep-streaming-{os.getuid()}.lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return _library().StreamingDataset(local=str(directory), split=split, **options)
@@ -45,14 +45,14 @@ def opened_stream(directory: Path, split: str | None = None, **options: Any) -> 
 
 @in_process_of(MOSAICML)
 def streamed_tokens(directory: Path, split: str | None = None) -> npt.NDArray[Any]:
-    """The `tokens` of every sample of a `StreamingDataset`, in order, its shards checked by their hashes; joined."""
+    """Return the joined `tokens` of all samples of a `StreamingDataset`, in order, with shards verified by hash."""
     dataset = opened_stream(directory, split, batch_size=1, shuffle=False, validate_hash="sha256")
     return np.concatenate([sample["tokens"] for sample in dataset])
 
 
 @in_process_of(MOSAICML)
 def write_windows(directory: Path, windows: npt.NDArray[np.int32], shard_bytes: int) -> None:
-    """Write rows of `(samples, length)` ids as their `MDSWriter` does, with shards of at most so many bytes."""
+    """Write rows of `(samples, length)` ids with mosaicml's `MDSWriter`, in shards of at most this many bytes."""
     with _library().MDSWriter(
         out=str(directory),
         columns={"tokens": f"ndarray:int32:{windows.shape[1]}"},
@@ -66,10 +66,10 @@ def write_windows(directory: Path, windows: npt.NDArray[np.int32], shard_bytes: 
 def work_of_steps(
     streams: list[tuple[Path, float]], state: dict[str, int], samples: int, batch: int, ranks: int
 ) -> tuple[list[int], dict[str, int], int]:
-    """The samples that a shuffled `StreamingDataset` over streams in proportions gives so many ranks, in their order.
+    """Return the samples that a shuffled `StreamingDataset` over weighted streams gives each rank, in order.
 
-    Ranks are those of its own partition, which it makes for any number of them. Begins at a state, and returns the
-    samples by their numbers over all streams, the state after them, and its bytes as JSON.
+    The ranks are those of its own partition, which it computes for any number of them. Starts at a state, and returns
+    the samples by their numbers over all streams, the state after them, and its size in bytes as JSON.
     """
     library = _library()
     from streaming.base.batching import generate_work
@@ -80,7 +80,7 @@ def work_of_steps(
         batch_size=batch // ranks,
         shuffle=True,
         num_canonical_nodes=1,
-        shuffle_block_size=4_000_000,  # its own default, which it would set when it begins to read
+        shuffle_block_size=4_000_000,  # the library's default, which it would set at its first read
     )
     world, found = World(1, ranks, 1, 0), list[int]()
     epoch, at = state["epoch"], state["sample_in_epoch"]

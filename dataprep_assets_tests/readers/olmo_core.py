@@ -1,4 +1,4 @@
-"""OLMo-core's own dataset over a view of conversations, as its trainer line declares it."""
+"""Use OLMo-core's own dataset over a view of conversations, as its trainer line declares it."""
 
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ def documents(line: str, work_dir: Path, **changes: Any) -> list[list[Labeled]]:
 
     Args:
         line: The trainer's line, which is Python.
-        work_dir: Where OLMo-core packs documents into instances.
-        changes: Values of the configuration that replace the line's.
+        work_dir: The folder in which OLMo-core packs documents into instances.
+        changes: Values of the configuration that replace those of the line.
     """
     from olmo_core.data.numpy_dataset import NumpyPackedFSLDatasetConfig
     from olmo_core.data.tokenizer import TokenizerConfig
@@ -33,7 +33,7 @@ def documents(line: str, work_dir: Path, **changes: Any) -> list[list[Labeled]]:
     for number in range(len(dataset)):
         item = dataset[number]
         batch = {name: item[name].unsqueeze(0) for name in ("input_ids", "label_mask")}
-        # labels of the model are shifted to the left; the first token of an instance is never a label
+        # the model's labels are shifted to the left; the first token of an instance is never a label
         labels = [-100, *get_labels(batch)[0].tolist()[:-1]]
         start, found = 0, []
         for length in item["doc_lens"].tolist():

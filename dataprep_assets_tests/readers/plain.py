@@ -1,4 +1,4 @@
-"""Functions without any library, for the tests of the processes themselves."""
+"""Functions without any library, for tests of the processes themselves."""
 
 import os
 import signal
@@ -13,26 +13,26 @@ from dataprep_assets_tests.readers.process import in_process_of
 
 @in_process_of(NONE)
 def doubled(value: Any, *, times: int = 2) -> Any:
-    """The value so many times, after some output that nobody asked for."""
+    """Return the value this many times, after printing some unrelated output."""
     print("not a part of the answer", flush=True)
     return value * times
 
 
 @in_process_of(NONE)
 def pid() -> int:
-    """Which process this is."""
+    """Return the id of this process."""
     return os.getpid()
 
 
 @in_process_of(NONE)
 def refuse(error: Exception) -> None:
-    """Raise this."""
+    """Raise the error."""
     raise error
 
 
 @in_process_of(NONE)
 def raise_of(module: str) -> None:
-    """Raise an error whose class belongs to a module of that name."""
+    """Raise an error whose class belongs to a module with that name."""
     raise type("DataLossError", (Exception,), {"__module__": module})("cut")
 
 
@@ -44,11 +44,11 @@ def crash() -> None:
 
 @in_process_of(NONE)
 def import_as(name: str) -> None:
-    """Import something as a heavy library of that name."""
+    """Import a module as if it were a heavy library with that name."""
     sys.modules[name] = ModuleType(name)
 
 
 @in_process_of(NONE)
 def sleep(seconds: float) -> None:
-    """Take so long."""
+    """Sleep for this long."""
     time.sleep(seconds)

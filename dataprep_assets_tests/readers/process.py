@@ -34,7 +34,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 CHECKOUT = Path(__file__).parents[2]
 _LOG_TAIL = 6_000
-"""Characters of a dead process's output that its error shows."""
+"""The number of characters of a dead process's output in its error."""
 
 
 class LibraryError(Exception):
@@ -46,7 +46,7 @@ class ReaderDiedError(Exception):
 
 
 def in_process_of(family: Family) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator: calls of the function run in the process of the family; skips the test if it is not installed."""
+    """Return a decorator that runs the function in the process of the family; skips the test if it is not installed."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
@@ -62,7 +62,9 @@ def in_process_of(family: Family) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def _module_of(function: Callable[..., Any]) -> str:
-    """The name by which another process imports a function's module; that of a command is `__main__` here."""
+    """Return the name by which another process imports a function's module, because a command's module is `__main__`
+    here.
+    """
     spec = sys.modules[function.__module__].__spec__
     return function.__module__ if spec is None else spec.name
 
@@ -75,11 +77,11 @@ def _process(family: Family) -> "ReaderProcess":
 
 
 class ReaderProcess:
-    """The process of one family; started by its first call, and again by the first call after it died."""
+    """The process of one family, started by its first call and restarted by the first call after it died."""
 
     def __init__(self, family: Family) -> None:
         self.family = family
-        # None until a call needs the process, and after it ended
+        # None before the first call and after the process has ended
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any]
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process may write
@@ -110,7 +112,7 @@ class ReaderProcess:
         except (EOFError, OSError) as error:
             raise ReaderDiedError(self._obituary(f"{module}.{function}")) from error
         except BaseException:
-            # as when the test's time is up: the answer to this call must not become that of the next
+            # as when the test's time is up: the answer to this call must not be taken for that of the next
             self.close()
             raise
         outcome, value, trace = _PlainUnpickler(io.BytesIO(answer)).load()
@@ -121,7 +123,7 @@ class ReaderProcess:
         raise error
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
+        """End the process, even during a call."""
         if self._process is not None:
             self._connection.close()
             self._process.kill()
@@ -134,7 +136,7 @@ class ReaderProcess:
             self._output.truncate(0)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "dataprep_assets_tests.readers.serve", self.family.name, str(theirs.fileno())],
-                # its output is shown if it dies; pytest's own files belong to whichever test runs by then
+                # its output is shown if it dies; pytest's own capture files belong to whichever test is running then
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
@@ -154,7 +156,7 @@ class ReaderProcess:
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Unpickles without importing a heavy library into the test process."""
+    """An unpickler that does not import a heavy library into the test process."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module.partition(".")[0] in HEAVY:

@@ -1,4 +1,4 @@
-"""A shard of a release as PyTorch reads it: our dataset, and the original's class on the same files."""
+"""Read a shard of a release with PyTorch: with our dataset, and with the upstream class on the same files."""
 
 import contextlib
 import io
@@ -66,7 +66,7 @@ def _original(token_path: Path, ids_path: Path, length: int) -> Any:
     import torch
 
     class Original:
-        """How the original reads the two files of a shard (`mmap_tokens_and_ids`)."""
+        """The upstream reader of the two files of a shard (`mmap_tokens_and_ids`)."""
 
         def __init__(self) -> None:
             array = np.load(token_path, mmap_mode="r", allow_pickle=False)
@@ -88,7 +88,9 @@ def _original(token_path: Path, ids_path: Path, length: int) -> Any:
 
 @in_process_of(PYTORCH)
 def loaded_by_workers(shard: Shard, context: str) -> npt.NDArray[np.int64]:
-    """All batches of a `DataLoader` with one worker that is started by this method (`fork` or `spawn`), joined."""
+    """Return all joined batches of a `DataLoader` with one worker that is started by this method (`fork` or
+    `spawn`).
+    """
     import torch
 
     loader = torch.utils.data.DataLoader(
@@ -234,7 +236,7 @@ def block_of_manager(text: str, folder: Path) -> str:
 
 
 def _executed(text: str, folder: Path) -> tuple[dict[str, Any], str]:
-    """The names that a block leaves, and what it prints."""
+    """Return the names that a block defines, and its output."""
     names: dict[str, Any] = {"__name__": "block"}
     with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()) as out:
         exec(compile(text, "page.md", "exec"), names)

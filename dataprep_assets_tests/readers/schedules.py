@@ -1,6 +1,6 @@
-"""A training schedule through the loaders of trainers: torch's, StatefulDataLoader, grain's.
+"""Read a training schedule with the loaders of trainers: torch's, StatefulDataLoader, grain's.
 
-Each function gives the tokens of the first batches that a loader makes, of shape `(batches, samples, length)`.
+Each function returns the tokens of the first batches of a loader, of shape `(batches, samples, length)`.
 """
 
 import pickle
@@ -26,7 +26,7 @@ def _first(batches: Iterable[dict[str, Any]], count: int) -> list[Tokens]:
 
 @in_process_of(PYTORCH)
 def torch_samples(root: Path, name: str, *, batch: int, count: int, workers: int) -> Tokens:
-    """Torch's `DataLoader` over every sample."""
+    """Read with torch's `DataLoader` over every sample."""
     from torch.utils.data import DataLoader
 
     source = SampleSource(TrainingData(root, name))
@@ -38,7 +38,7 @@ def torch_samples(root: Path, name: str, *, batch: int, count: int, workers: int
 def torch_batches(
     root: Path, name: str, *, count: int, workers: int = 0, step: int = 0, rank: int = 0, world_size: int = 1
 ) -> Tokens:
-    """Torch's `DataLoader` over a rank's steps, from the state of a step on."""
+    """Read with torch's `DataLoader` over a rank's steps, from the state of a step on."""
     from torch.utils.data import DataLoader
 
     data = TrainingData(root, name)
@@ -50,7 +50,7 @@ def torch_batches(
 
 @in_process_of(PYTORCH)
 def torch_refusal(root: Path, name: str, *, world_size: int = 1, state: dict[str, Any] | None = None) -> str:
-    """What is said of a number of ranks, or of a state."""
+    """Return the error about a number of ranks, or about a state."""
     try:
         torch_steps(TrainingData(root, name), world_size=world_size).load_state_dict(state or {})
     except Exception as error:
@@ -60,7 +60,7 @@ def torch_refusal(root: Path, name: str, *, world_size: int = 1, state: dict[str
 
 @in_process_of(TORCHDATA)
 def stateful_batches(root: Path, name: str, *, count: int, stop: int, workers: int) -> Tokens:
-    """`StatefulDataLoader`, stopped after `stop` batches and resumed from its state in another one."""
+    """Read with `StatefulDataLoader`, stopped after `stop` batches and resumed from its state in another one."""
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     loader = StatefulDataLoader(torch_steps(TrainingData(root, name)), batch_size=None, num_workers=workers)
@@ -73,7 +73,9 @@ def stateful_batches(root: Path, name: str, *, count: int, stop: int, workers: i
 
 @in_process_of(GRAIN)
 def grain_batches(root: Path, name: str, *, batch: int, count: int, stop: int) -> Tokens:
-    """grain's `MapDataset`, stopped after `stop` batches and resumed from its iterator's state in another one."""
+    """Read with grain's `MapDataset`, stopped after `stop` batches and resumed from its iterator's state in another
+    one.
+    """
     import grain.python as grain
 
     source = SampleSource(TrainingData(root, name))
@@ -88,7 +90,7 @@ def grain_batches(root: Path, name: str, *, batch: int, count: int, stop: int) -
 
 @in_process_of(GRAIN)
 def grain_loader(root: Path, name: str, *, batch: int, count: int) -> Tokens:
-    """grain's `DataLoader` with its sequential sampler."""
+    """Read with grain's `DataLoader` and its sequential sampler."""
     import grain.python as grain
 
     source = SampleSource(TrainingData(root, name))

@@ -1,6 +1,6 @@
-"""`python -m dataprep_assets_tests.readers.serve FAMILY DESCRIPTOR`: the process of a family; see `process`.
+"""Run the process of a family: `python -m dataprep_assets_tests.readers.serve FAMILY DESCRIPTOR`; see `process`.
 
-Answers one call after another over the connection of that file descriptor, and ends when its other side closes it.
+Answers one call after another over the connection of that file descriptor, and ends when the other side closes it.
 """
 
 import faulthandler
@@ -49,7 +49,7 @@ def _raised(error: Exception, trace: str) -> bytes:
             answer = pickle.dumps(("raised", error, trace))
             pickle.loads(answer)
             return answer
-        except Exception:  # an error that cannot be pickled is described instead
+        except Exception:  # an error that cannot be pickled is replaced by its description
             pass
     said: Any = f"{kind.__module__}.{kind.__qualname__}: {error}"
     return pickle.dumps(("raised by the library", said, trace))

@@ -1,4 +1,4 @@
-"""TensorFlow on Examples and TFRecord files."""
+"""Use TensorFlow on Examples and TFRecord files."""
 
 import contextlib
 import io
@@ -29,13 +29,13 @@ def _payloads(rows: Rows) -> list[bytes]:
 
 @in_process_of(TENSORFLOW)
 def example_payloads(rows: Rows) -> list[bytes]:
-    """Each row as TensorFlow serializes it: an Example of one integer list a column."""
+    """Return each row as TensorFlow serializes it: an Example with one integer list per column."""
     return _payloads(rows)
 
 
 @in_process_of(TENSORFLOW)
 def write_examples(path: Path, rows: Rows) -> None:
-    """The rows as a TFRecord file of `TFRecordWriter`."""
+    """Write the rows as a TFRecord file with `TFRecordWriter`."""
     import tensorflow as tf
 
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -45,7 +45,7 @@ def write_examples(path: Path, rows: Rows) -> None:
 
 @in_process_of(TENSORFLOW)
 def read_records(path: Path) -> list[bytes]:
-    """Every record of a TFRecord file, by `TFRecordDataset`."""
+    """Return every record of a TFRecord file, read by `TFRecordDataset`."""
     import tensorflow as tf
 
     return [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
@@ -53,7 +53,7 @@ def read_records(path: Path) -> list[bytes]:
 
 @in_process_of(TENSORFLOW)
 def parsed_examples(payloads: list[bytes], names: list[str], length: int) -> list[Rows]:
-    """Each Example by `parse_single_example`, with columns of so many integers."""
+    """Parse each Example with `parse_single_example`, with columns of this many integers."""
     import tensorflow as tf
 
     features = {name: tf.io.FixedLenFeature([length], tf.int64) for name in names}
@@ -63,7 +63,7 @@ def parsed_examples(payloads: list[bytes], names: list[str], length: int) -> lis
 
 @in_process_of(TENSORFLOW)
 def int64_values(payload: bytes, name: str) -> list[int]:
-    """The integers of a column of an Example, as TensorFlow's protobuf decodes it."""
+    """Return the integers of a column of an Example, as TensorFlow's protobuf decodes it."""
     import tensorflow as tf
 
     return list(tf.train.Example.FromString(payload).features.feature[name].int64_list.value)
@@ -71,7 +71,7 @@ def int64_values(payload: bytes, name: str) -> list[int]:
 
 @in_process_of(TENSORFLOW)
 def run_bench(arguments: list[str]) -> tuple[int, str]:
-    """Run the bench of TFRecord writers; its exit code and what it printed."""
+    """Run the benchmark of TFRecord writers, and return its exit code and output."""
     from dataprep_assets_tests.tools.bench.tfrecord import main
 
     with contextlib.redirect_stdout(io.StringIO()) as printed:

@@ -1,4 +1,4 @@
-"""Functions of a reader module run in the one process of their family, and its end is told."""
+"""Functions of a reader module run in the single process of their family, and its death is reported."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from dataprep_assets_tests.readers.plain import crash, doubled, import_as, pid, 
 from dataprep_assets_tests.readers.process import CHECKOUT, LibraryError, ReaderDiedError, in_process_of
 
 
-def test_arguments_and_results_go_there_and_back() -> None:
+def test_arguments_and_results_are_transferred() -> None:
     assert doubled("ab") == "abab"
     assert np.array_equal(doubled(np.arange(3), times=5), np.arange(3) * 5)
 
@@ -26,13 +26,13 @@ def test_calls_share_one_process_that_is_not_this_one() -> None:
     assert pid() == pid() != os.getpid()
 
 
-def test_an_error_arrives_as_it_was_raised_with_the_other_sides_traceback() -> None:
+def test_an_error_arrives_unchanged_with_the_remote_traceback() -> None:
     with raises(FormatError, "row 3") as caught:
         refuse(FormatError("row 3"))
     assert "readers/plain.py" in "".join(caught.value.__notes__)
 
 
-def test_an_error_of_a_library_arrives_as_its_name() -> None:
+def test_an_error_of_a_library_arrives_with_its_class_name() -> None:
     with raises(LibraryError, "tensorflow.errors.DataLossError", "cut"):
         raise_of("tensorflow.errors")
     assert not HEAVY & sys.modules.keys()
@@ -58,10 +58,10 @@ def test_a_process_refuses_the_libraries_of_another_family() -> None:
     with raises(RuntimeError, "triton", "none"):
         import_as("triton")
     with pytest.raises(ReaderDiedError):
-        crash()  # and with it the false triton
+        crash()  # and with it the fake triton
 
 
-def test_a_function_of_a_family_that_is_not_installed_skips_the_test() -> None:
+def test_a_function_of_a_missing_family_skips_the_test() -> None:
     absent = Family(name="absent", needs=("no_such_module",), install="nowhere", modules=frozenset())
     with raises(pytest.skip.Exception, "no_such_module", "nowhere"):
         in_process_of(absent)(pid)()
@@ -75,7 +75,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_the_process_ends_with_the_test_process_however_that_ends(tmp_path: Path) -> None:
+def test_the_process_ends_with_the_test_process_in_every_case(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", _KILLED], cwd=CHECKOUT, capture_output=True, text=True, timeout=200)
     assert done.returncode == -signal.SIGKILL
     deadline = time.monotonic() + 60

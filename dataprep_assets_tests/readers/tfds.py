@@ -1,4 +1,4 @@
-"""TensorFlow Datasets and grain on directories of TFRecord and ArrayRecord shards.
+"""Use TensorFlow Datasets and grain on directories of TFRecord and ArrayRecord shards.
 
 File order needs `interleave_cycle_length=1`; by default TFDS mixes 16 files.
 """
@@ -19,7 +19,7 @@ Row = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class ByName:
-    """A dataset that TFDS is to find by `name:version` below a folder, not by the path of its directory."""
+    """A dataset that TFDS finds by `name:version` below a folder, not by the path of its directory."""
 
     name: str
     data_dir: Path
@@ -42,7 +42,7 @@ def _rows(where: Path | ByName, split: str) -> Any:
 
 @in_process_of(TENSORFLOW)
 def read_rows(where: Path | ByName, split: str = "train") -> list[Row]:
-    """Every row of a split, in file order."""
+    """Return every row of a split, in file order."""
     return list(_rows(where, split).as_numpy_iterator())
 
 
@@ -86,14 +86,16 @@ def block_of_batches(text: str, folder: Path) -> dict[str, Any]:
 
 @in_process_of(TENSORFLOW)
 def read_columns(where: Path | ByName, split: str = "train") -> Row:
-    """Every row of a split, in file order; an array of shape `(rows, length)` for each declared column."""
+    """Return every row of a split in file order, as an array of shape `(rows, length)` per declared column."""
     found = list(_rows(where, split).as_numpy_iterator())
     return {name: np.array([row[name] for row in found]) for name in _builder(where).info.features}
 
 
 @in_process_of(TENSORFLOW)
 def read_shifted(where: Path, column: str, length: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """A column as MaxText's TFDS input makes two of it: all but the last and all but the first of `length + 1` ids."""
+    """Return the two columns that MaxText's TFDS input makes of one: all but the last and all but the first of `length
+    + 1` ids.
+    """
     cut = _rows(where, "train").map(lambda row: row[column][: length + 1])
     both = list(cut.map(lambda row: {"inputs": row[:-1], "targets": row[1:]}).as_numpy_iterator())
     return np.array([row["inputs"] for row in both]), np.array([row["targets"] for row in both])
@@ -101,7 +103,7 @@ def read_shifted(where: Path, column: str, length: int) -> tuple[npt.NDArray[Any
 
 @dataclass(frozen=True)
 class SourceRows:
-    """The number of rows of a data source, and those of them that were asked for."""
+    """The number of rows of a data source, and the requested rows."""
 
     rows: int
     found: list[Row]
@@ -109,14 +111,14 @@ class SourceRows:
 
 @in_process_of(TENSORFLOW)
 def read_source(where: Path | ByName, split: str = "train", rows: list[int] | None = None) -> SourceRows:
-    """Rows of a split by random access (`as_data_source`), for ArrayRecord; all of them without `rows`."""
+    """Return rows of a split by random access (`as_data_source`), for ArrayRecord; all of them without `rows`."""
     source = _builder(where).as_data_source(split=split)
     return SourceRows(len(source), [dict(source[row]) for row in (range(len(source)) if rows is None else rows)])
 
 
 @in_process_of(TENSORFLOW)
 def read_at(paths: list[Path], rows: list[int]) -> tuple[int, list[bytes]]:
-    """The number of records of ArrayRecord files, and the records of these numbers, by grain's data source."""
+    """Return the number of records of ArrayRecord files, and the records with these numbers, by grain's data source."""
     from grain.sources import ArrayRecordDataSource
 
     source = ArrayRecordDataSource([str(path) for path in paths])
@@ -125,7 +127,7 @@ def read_at(paths: list[Path], rows: list[int]) -> tuple[int, list[bytes]]:
 
 @in_process_of(TENSORFLOW)
 def split_info(where: Path | ByName, split: str = "train") -> tuple[int, list[int]]:
-    """The number of rows of a split and of each of its shards, as TFDS takes the metadata."""
+    """Return the number of rows of a split and of each of its shards, as TFDS reads the metadata."""
     info = _builder(where).info.splits[split]
     return info.num_examples, list(info.shard_lengths)
 
@@ -154,7 +156,7 @@ def write_metadata(where: Path, version: str, columns: list[tuple[str, int, str]
 
 @in_process_of(TENSORFLOW)
 def relative_shard_paths(dataset: str, split: str, numbers: list[tuple[int, int]]) -> list[str]:
-    """File names of shards by TFDS's template; of each pair of a shard's index and the number of shards."""
+    """Return file names of shards by TFDS's template, for each pair of a shard's index and the number of shards."""
     import tensorflow_datasets as library
 
     template = library.core.ShardedFileTemplate(

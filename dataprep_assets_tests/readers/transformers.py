@@ -1,4 +1,4 @@
-"""transformers, as trainers tokenize and render conversations; its tokenizers import PyTorch where there is one."""
+"""Use transformers as trainers do to tokenize and render conversations; its tokenizers import PyTorch if installed."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from dataprep_assets_tests.readers.process import in_process_of
 
 @in_process_of(TRANSFORMERS)
 def tokenizer_facts(bundle: Path) -> dict[str, Any]:
-    """`length`, `eos_token` and `pad_token` of the `AutoTokenizer` of a folder."""
+    """Return `length`, `eos_token` and `pad_token` of the `AutoTokenizer` of a folder."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(bundle)
@@ -18,7 +18,7 @@ def tokenizer_facts(bundle: Path) -> dict[str, Any]:
 
 @in_process_of(TRANSFORMERS)
 def token_ids(bundle: Path, tokens: list[str]) -> list[int]:
-    """The ids of tokens by the `AutoTokenizer` of a folder."""
+    """Return the ids of tokens by the `AutoTokenizer` of a folder."""
     from transformers import AutoTokenizer
 
     ids: list[int] = AutoTokenizer.from_pretrained(bundle).convert_tokens_to_ids(tokens)
@@ -27,7 +27,7 @@ def token_ids(bundle: Path, tokens: list[str]) -> list[int]:
 
 @in_process_of(TRANSFORMERS)
 def encoded(bundle: Path, texts: list[str]) -> list[list[int]]:
-    """The `input_ids` of texts by the `AutoTokenizer` of a folder."""
+    """Return the `input_ids` of texts by the `AutoTokenizer` of a folder."""
     from transformers import AutoTokenizer
 
     ids: list[list[int]] = AutoTokenizer.from_pretrained(bundle)(texts)["input_ids"]
@@ -36,7 +36,9 @@ def encoded(bundle: Path, texts: list[str]) -> list[list[int]]:
 
 @in_process_of(TRANSFORMERS)
 def rendered(text: str, conversation: dict[str, Any], **variables: Any) -> str:
-    """A conversation (`messages` and perhaps `tools`) by the chat template of that text, with these variables."""
+    """Return a conversation (`messages` and optionally `tools`) rendered by the chat template text, with these
+    variables.
+    """
     from transformers.utils.chat_template_utils import render_jinja_template
 
     found = render_jinja_template(
@@ -48,7 +50,7 @@ def rendered(text: str, conversation: dict[str, Any], **variables: Any) -> str:
 
 @in_process_of(TRANSFORMERS)
 def applied(folder: Path, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
-    """A conversation by the chat template that the tokenizer of a folder chooses."""
+    """Return a conversation rendered by the chat template that the tokenizer of a folder selects."""
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = PreTrainedTokenizerFast.from_pretrained(str(folder))
@@ -57,7 +59,7 @@ def applied(folder: Path, messages: list[dict[str, Any]], tools: list[dict[str, 
 
 @in_process_of(TRANSFORMERS)
 def older_tokenizer(folder: Path, tokens: list[str]) -> tuple[dict[str, str], list[int]]:
-    """The named tokens of a folder's tokenizer, and the ids of some tokens."""
+    """Return the named tokens of a folder's tokenizer, and the ids of some tokens."""
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = PreTrainedTokenizerFast.from_pretrained(str(folder))
@@ -67,13 +69,13 @@ def older_tokenizer(folder: Path, tokens: list[str]) -> tuple[dict[str, str], li
 
 @in_process_of(TRANSFORMERS)
 def rendered_rows(text: str, rows: list[dict[str, Any]], **variables: Any) -> list[str | None]:
-    """Conversations by the chat template of that text; None for those that it refuses."""
+    """Return conversations rendered by the chat template text; None for those that it refuses."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
     def render(row: dict[str, Any]) -> str | None:
         try:
             found = render_jinja_template([row["messages"]], tools=row.get("tools"), chat_template=text, **variables)
-        except Exception:  # of the template, or of Python inside it
+        except Exception:  # raised by the template, or by Python code in it
             return None
         return str((found[0] if isinstance(found, tuple) else found)[0])
 

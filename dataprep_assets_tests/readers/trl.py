@@ -83,7 +83,7 @@ def own_losses(
 def _conversations(rows: Rows) -> Any:
     from datasets import Dataset
 
-    # tools are JSON text, because Arrow would give each row's schemas the keys of all others
+    # tools are JSON text, because Arrow would give the schemas of each row the keys of all other rows
     return Dataset.from_list([{"messages": row["messages"], "tools": json.dumps(row.get("tools"))} for row in rows])
 
 
@@ -186,7 +186,7 @@ def _preference_trainer(kind: str, tokenizer: Path, template: str, rows: Any, *,
                 return dataset
 
         trainer_class = Trainer
-    # TRL would load the reference model from the name of the model, which has none
+    # TRL would load the reference model by the model's name, which is missing
     reference = copy.deepcopy(model)
     return trainer_class(model=model, ref_model=reference, args=config, train_dataset=rows, processing_class=loaded)
 
@@ -220,7 +220,7 @@ def _tokenizer_and_model(tokenizer: Path, template: str) -> tuple[Any, Any]:
 
     loaded = PreTrainedTokenizerFast.from_pretrained(str(tokenizer), pad_token="<|endoftext|>")
     loaded.chat_template = template
-    torch.set_num_threads(1)  # threads that wait for a busy core take longer than one thread
+    torch.set_num_threads(1)  # on a busy core, several waiting threads are slower than a single thread
     torch.manual_seed(0)
     model = LlamaForCausalLM(
         LlamaConfig(

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the resources: an environment of chosen variables."""
+"""A fixture for tests of the resources: an environment with selected variables."""
 
 import os
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Sets these of the variables that are read, and no other."""
+    """Return a function that sets these of the variables that are read, and no others."""
 
     def use(values: dict[str, str]) -> None:
         for name in [

@@ -1,4 +1,4 @@
-"""The environment names a storage: the right one is built, a missing variable is named, no secret shows."""
+"""The environment names a storage: the right one is opened, a missing variable is named, and no secret is shown."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def test_the_default_is_a_folder_of_the_project(environment: Any, tmp_path: Path
         },
     ],
 )
-def test_a_folder_is_the_same_storage_without_dagsters_resource(
+def test_a_folder_gives_the_same_storage_without_dagsters_resource(
     variables: dict[str, str], environment: Any, tmp_path: Path
 ) -> None:
     environment(variables)
@@ -53,7 +53,7 @@ def test_a_bucket_needs_the_resource(environment: Any, tmp_path: Path) -> None:
     assert find_local_storage(tmp_path) is None
 
 
-def test_the_seeds_variables_name_a_bucket_of_r2(environment: Any, tmp_path: Path) -> None:
+def test_the_upstream_variables_name_a_bucket_of_r2(environment: Any, tmp_path: Path) -> None:
     environment(R2)
     place = open_storage(tmp_path).address()
     assert place == S3Address(
@@ -70,7 +70,7 @@ def test_the_seeds_variables_name_a_bucket_of_r2(environment: Any, tmp_path: Pat
     assert store.root.is_relative_to(tmp_path / ".dataprep" / "cache")
 
 
-def test_the_projects_own_variables_go_first(environment: Any, tmp_path: Path) -> None:
+def test_the_projects_own_variables_have_priority(environment: Any, tmp_path: Path) -> None:
     environment(
         R2
         | {
@@ -87,7 +87,7 @@ def test_the_projects_own_variables_go_first(environment: Any, tmp_path: Path) -
     assert store.root.parent == tmp_path / "c"
 
 
-def test_read_credentials_serve_where_there_are_no_others(environment: Any, tmp_path: Path) -> None:
+def test_read_credentials_are_used_if_there_are_no_others(environment: Any, tmp_path: Path) -> None:
     values = {name.replace("WRITE", "READ"): value for name, value in R2.items()}
     environment(values)
     place = open_storage(tmp_path).address()
@@ -122,7 +122,7 @@ def test_read_credentials_serve_where_there_are_no_others(environment: Any, tmp_
         ({"DATAPREP_CACHE_BYTES": "10GB"}, ("DATAPREP_CACHE_BYTES", "10GB")),
     ],
 )
-def test_what_is_missing_or_wrong_is_named(
+def test_a_missing_or_wrong_variable_is_named(
     values: dict[str, str], named: tuple[str, ...], environment: Any, tmp_path: Path
 ) -> None:
     environment(values)
@@ -132,7 +132,7 @@ def test_what_is_missing_or_wrong_is_named(
     assert KEY_ID not in str(caught.value)
 
 
-def test_gcs_has_a_bucket_and_a_project(environment: Any, tmp_path: Path) -> None:
+def test_gcs_needs_a_bucket_and_a_project(environment: Any, tmp_path: Path) -> None:
     environment({"DATAPREP_STORAGE": "gcs", "DATAPREP_BUCKET": "b", "DATAPREP_ROOT": "p", "GOOGLE_CLOUD_PROJECT": "x"})
     assert open_storage(tmp_path).address() == GcsAddress(bucket="b", prefix="p", project="x")
 

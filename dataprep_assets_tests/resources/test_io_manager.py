@@ -1,4 +1,6 @@
-"""Assets of users downstream of ours, on a real instance: lazy handles, on a folder, S3 and GCS; secrets stay out."""
+"""Users' assets downstream of ours, on a real instance: lazy handles on a folder, S3 and GCS, without leaked
+secrets.
+"""
 
 import os
 from collections.abc import Iterator
@@ -19,14 +21,14 @@ from dataprep_assets_tests.project import Project, project, sample_attributes
 pytestmark = pytest.mark.slow
 
 ONE_OF_EACH: dict[str, Any] = {"splits": {"train": ["train/**"]}, "views": ["nanogpt"]}
-"""A split and a view: all of them on each storage are in `pipelines/corpus/test_storage.py`."""
+"""A split and a view; `pipelines/corpus/test_storage.py` tests all of them on each storage."""
 BINS = dg.AssetKey(["corpus", "nanogpt_bins"])
 KEY_ID, SECRET = "CANARYKEYID0123456789", "canary-secret-value-0123456789"
 SHARDS = dg.AssetKey(["corpus", "token_bins_train"])
 
 
 def storage_at(place: Any, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> StorageResource:
-    """What `build_resources` makes of the environment that names this place."""
+    """Return the result of `build_resources` for the environment of this location."""
     for name in [n for n in os.environ if n.startswith(("DATAPREP_", "R2_DATASET_", "AWS_", "DATASET_"))]:
         monkeypatch.delenv(name)
     values: dict[str, Any] = {"DATAPREP_CACHE": folder / "cache", "DATAPREP_STORAGE": kind}
@@ -35,7 +37,7 @@ def storage_at(place: Any, kind: str, folder: Path, monkeypatch: pytest.MonkeyPa
     elif kind == "gcs":
         values |= {"DATAPREP_BUCKET": place.bucket, "DATAPREP_ROOT": place.prefix, "GOOGLE_CLOUD_PROJECT": "project"}
     else:
-        # moto takes any key, so its secrets can be ones that are found wherever they go
+        # moto accepts any key, so the tests use secrets that can be found in any output
         canary = kind == "moto"
         values |= {
             "DATAPREP_STORAGE": "r2",
@@ -104,7 +106,7 @@ def test_the_whole_graph_runs_and_a_trainer_reads_by_ranges(
         in_one_run = run(found, [train], [BINS, train.key])
         assert in_one_run.success
         if kind == "moto":
-            # a run that fails, too
+            # also after a failed run
             monkeypatch.setenv("R2_DATASET_BUCKET_NAME", "no-such-bucket")
             found.storage = build_storage(tmp_path)
             assert not found.run([found.key("manifest")]).success
@@ -113,7 +115,7 @@ def test_the_whole_graph_runs_and_a_trainer_reads_by_ranges(
 
 
 def no_secrets(home: Path, shown: str) -> None:
-    """Neither the instance's databases and logs nor the terminal hold the keys of moto."""
+    """Assert that neither the instance's databases and logs nor the terminal contain the keys of moto."""
     written = [path for path in home.rglob("*") if path.is_file()]
     assert any(path.suffix == ".db" for path in written)
     for text in (shown.encode(), *(path.read_bytes() for path in written)):
@@ -123,7 +125,7 @@ def no_secrets(home: Path, shown: str) -> None:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """A finished dataset that declares a storage of its own."""
+    """Return a finished dataset that declares its own storage."""
     folder = tmp_path_factory.mktemp("finished")
     with project(sample_attributes(**ONE_OF_EACH, storage=str(folder / "mine")), folder) as found:
         found.run_all()
@@ -144,7 +146,7 @@ def test_a_partitioned_asset_gets_the_handle_of_its_partition(finished: Project)
     assert seen["train-00001"].artifact == finished.corpus.artifact("token_bins", "train-00001")
 
 
-def test_a_dataset_with_a_storage_of_its_own_is_found_there(finished: Project) -> None:
+def test_a_dataset_with_its_own_storage_is_found_there(finished: Project) -> None:
     seen: list[str] = []
 
     @dg.asset(ins={"bins": dg.AssetIn(BINS)}, io_manager_key="artifacts")
@@ -163,7 +165,7 @@ def error_of(found: Project, asset: dg.AssetsDefinition) -> str:
     return str(event.event_specific_data.error)
 
 
-def test_a_missing_input_and_a_pickled_output_are_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_input_and_a_pickled_output_are_refused_with_the_remedy(tmp_path: Path) -> None:
     @dg.asset(ins={"bins": dg.AssetIn(BINS)})
     def train(bins: ArtifactHandle) -> int:
         return 1

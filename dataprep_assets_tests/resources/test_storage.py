@@ -1,4 +1,4 @@
-"""A storage resource opens its own store, or the one that a dataset declares."""
+"""A storage resource opens its own store, or the store that a dataset declares."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from dataprep_assets.stores.connect import S3Address
 from dataprep_assets_tests.resources.variables import KEY_ID, R2
 
 
-def test_a_datasets_own_storage_goes_before_the_environments(environment: Any, tmp_path: Path) -> None:
+def test_a_datasets_own_storage_has_priority_over_the_environments(environment: Any, tmp_path: Path) -> None:
     environment(R2)
     storage = open_storage(tmp_path)
     assert storage.artifacts(str(tmp_path / "mine")) == LocalArtifacts(tmp_path / "mine")
@@ -25,5 +25,5 @@ def test_a_datasets_own_storage_goes_before_the_environments(environment: Any, t
     assert other.root != store.root
 
 
-def test_a_plain_resource_needs_a_root_only(tmp_path: Path) -> None:
+def test_a_plain_resource_needs_only_a_root(tmp_path: Path) -> None:
     assert StorageResource(root=str(tmp_path)).artifacts() == LocalArtifacts(tmp_path)

@@ -1,4 +1,4 @@
-"""Environment variables of a bucket on R2, with credentials that must show nowhere."""
+"""Environment variables of a bucket on R2, with credentials that must never be shown."""
 
 KEY_ID, SECRET = "CANARYKEYID0123456789", "canary-secret-value-0123456789"
 R2 = {

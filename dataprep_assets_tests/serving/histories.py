@@ -1,7 +1,7 @@
-"""Random histories of a training run, and what must be true of each: nothing twice, nothing lost, shares as asked.
+"""Random histories of a training run, and the properties of each: nothing twice, nothing lost, declared shares.
 
-Every token of a history has a number of its own, so what a step reads is known to the token. `tell` compares a history
-with the claims, from the spans alone; the bench runs a thousand.
+Every token of a history has a unique number, so the reads of a step are known exactly. `tell` compares a history with
+the properties, using only the spans; the benchmark runs a thousand histories.
 """
 
 from collections import Counter
@@ -19,12 +19,12 @@ from dataprep_assets.serving.sampler.source_order import PackTable
 from dataprep_assets.serving.sampler.training_schedule import ScheduleHistory, SourceShard
 
 Document = tuple[int, ...]
-"""The numbers of its tokens."""
+"""The numbers of the document's tokens."""
 
 
 @dataclass
 class World:
-    """The sources of a history as they are, and every shard that there ever was, by its content."""
+    """The current sources of a history, and every shard that has existed, by its content."""
 
     random: np.random.Generator
     sources: dict[str, CurrentSource] = field(default_factory=dict)
@@ -33,20 +33,20 @@ class World:
     tokens: int = 0
 
     def documents(self, content: str) -> DocumentEnds:
-        """The documents of a shard; an id is the number of a document's first token."""
+        """Return the documents of a shard; an id is the number of a document's first token."""
         held = self.contents[content]
         ends = np.cumsum([len(one) for one in held], dtype=np.uint64)
         return DocumentEnds(ends=ends, ids=np.array([one[0] for one in held], np.uint64))
 
     def packs(self, shard: SourceShard, length: int) -> PackTable:
-        """The packs of a shard."""
+        """Return the packs of a shard."""
         key = (shard.content, length)
         if key not in self.tables:
             self.tables[key] = pack_shard(self.documents(shard.content).ends, length)
         return self.tables[key]
 
     def numbers(self, content: str) -> np.ndarray:
-        """The numbers of a shard's tokens."""
+        """Return the numbers of a shard's tokens."""
         return np.array([token for one in self.contents[content] for token in one], np.int64)
 
     def _shard(self, name: str, documents: list[Document]) -> tuple[str, str, int]:
@@ -55,7 +55,7 @@ class World:
         return name, content, sum(map(len, documents))
 
     def new_shard(self, name: str, most: int = 12) -> tuple[str, str, int]:
-        """A shard of a few new documents."""
+        """Return a shard of a few new documents."""
         documents = []
         for _ in range(self.random.integers(1, most)):
             length = int(self.random.integers(1, 40))
@@ -64,7 +64,7 @@ class World:
         return self._shard(name, documents)
 
     def add(self, name: str) -> None:
-        """A new source."""
+        """Add a source."""
         shards = tuple(self.new_shard(f"train-{at:05d}") for at in range(self.random.integers(1, 5)))
         epochs = None if self.random.random() < 0.8 else 50
         weight = float(self.random.choice([0.05, 0.3, 1, 1, 3]))
@@ -74,14 +74,14 @@ class World:
         )  # fmt: skip
 
     def append(self, name: str) -> None:
-        """New shards of a source."""
+        """Add shards to a source."""
         source = self.sources[name]
         first = 1 + max((int(shard[0][-5:]) for shard in source.shards), default=-1)
         new = tuple(self.new_shard(f"train-{first + at:05d}") for at in range(self.random.integers(1, 4)))
         self.sources[name] = replace(source, shards=source.shards + new)
 
     def retract(self, name: str) -> None:
-        """Take documents out of a shard of a source, or the whole shard."""
+        """Remove documents from a shard of a source, or the whole shard."""
         source = self.sources[name]
         at = int(self.random.integers(len(source.shards)))
         shard = source.shards[at]
@@ -94,7 +94,7 @@ class World:
             self.sources[name] = replace(source, shards=shards)
 
     def edit(self, name: str) -> None:
-        """Other texts in place of some documents of a shard, and new ones between them."""
+        """Replace some documents of a shard, and insert new ones between them."""
         source = self.sources[name]
         at = int(self.random.integers(len(source.shards)))
         shard, documents = source.shards[at], list[Document]()
@@ -115,19 +115,19 @@ EDITS = (*CHANGES, "edit", "edit", "edit")
 
 @dataclass
 class History:
-    """A schedule that grew in revisions, with the world in which it did."""
+    """A schedule with several revisions, and the world in which they were made."""
 
     world: World
     schedule: ScheduleHistory
     changes: Counter[str]
 
     def sampler(self) -> Sampler:
-        """Its sampler, made anew: nothing is carried over from one to the next."""
+        """Return a newly created sampler, which shares no state with earlier ones."""
         return Sampler(ScheduleHistory.from_json(self.schedule.to_json()), self.world.packs)
 
 
 def history(seed: int, changes: int = 6, kinds: Sequence[str] = CHANGES) -> History:
-    """A run that is changed several times at random steps, at times after going back to an earlier one."""
+    """Return a run that is changed at random steps, sometimes after a return to an earlier step."""
     random = np.random.default_rng(seed)
     world, told = World(random), Counter[str]()
     for name in "abcdef"[: random.integers(1, 5)]:
@@ -187,7 +187,7 @@ def history(seed: int, changes: int = 6, kinds: Sequence[str] = CHANGES) -> Hist
 
 @dataclass
 class Told:
-    """What is wrong with a history, and what was looked at."""
+    """The problems of a history, and the number of inspected items."""
 
     twice: int = 0
     lost: int = 0
@@ -199,13 +199,13 @@ class Told:
 
 
 def tell(run: History, extra: int = 80) -> Told:
-    """Read all steps of a history, and `extra` steps after its last revision, and compare it with the claims."""
+    """Read all steps of a history, and `extra` steps after its last revision, and compare it with the properties."""
     sampler, told = run.sampler(), Told()
     read: dict[tuple[str, int], list[np.ndarray]] = {}
     present: dict[tuple[str, int], np.ndarray] = {}
     numbers = {content: run.world.numbers(content) for content in run.world.contents}
     for rule in sampler.rules:
-        for turn in rule.turns:  # an epoch may be under way before a sample of it is read
+        for turn in rule.turns:  # an epoch may start before any of its samples is read
             every = np.concatenate([numbers[each.content] for each in turn.source.shards])
             present.setdefault((turn.source.name, turn.epoch), every)
         stop = min(rule.stop, rule.first + extra) if rule is sampler.rules[-1] else rule.stop
@@ -224,7 +224,7 @@ def tell(run: History, extra: int = 80) -> Told:
             one = rule.revision.sources[source]
             read.setdefault((one.name, epoch), []).append(numbers[one.shards[shard].content][start:stop_])
             if (one.name, epoch) not in present:
-                # what has to have been read by then, if it is an epoch that follows another
+                # the samples that must have been read by then, if it is not the first epoch
                 present[one.name, epoch] = np.concatenate([numbers[each.content] for each in one.shards])
     for (name, epoch), parts in read.items():
         tokens = np.concatenate(parts)
@@ -236,9 +236,10 @@ def tell(run: History, extra: int = 80) -> Told:
 
 
 def resumed(run: History, seed: int, kills: int = 4) -> tuple[int, int]:
-    """How many steps were read after a kill, and how many of them differently than without.
+    """Return the number of steps read after a kill, and how many of them differ from an uninterrupted run.
 
-    After each kill all is made anew from the schedule's JSON, on another number of ranks, and a few steps are read.
+    After each kill everything is recreated from the schedule's JSON, on another number of ranks, and a few steps are
+    read.
     """
     random, whole = np.random.default_rng(seed), run.sampler()
     end, steps, wrong = min(whole.end, whole.rules[-1].first + 40), 0, 0
@@ -259,7 +260,7 @@ def resumed(run: History, seed: int, kills: int = 4) -> tuple[int, int]:
 
 
 def readings_of(run: History, steps: int) -> Iterator[tuple[int, int, int]]:
-    """(step, position, token) of all that is read before a step, from the spans."""
+    """Return (step, position, token) of everything that is read before a step, from the spans."""
     sampler = run.sampler()
     for step in range(steps):
         spans, sources = sampler.find_step_spans(step), sampler.find_rule(step).revision.sources

@@ -1,4 +1,4 @@
-"""A rank as a process: trains by reading every sample of its schedule, logs what it saw, dies where it is told.
+"""A rank as a process that trains by reading every sample of its schedule, logs them, and dies as planned.
 
 `python -m dataprep_assets_tests.serving.rank PLAN.json`; the plan is a `Plan` as JSON.
 """
@@ -24,8 +24,8 @@ RANGE_BYTES = 64 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a rank does. `die` lists deaths, each died once: `range:N` (at the Nth block it downloads), and `swap:N` and
-    `step:N` (before and after it reads the samples of that step).
+    """The actions of a rank. `die` lists deaths, each of which happens once: `range:N` (at the Nth block it downloads),
+    and `swap:N` and `step:N` (before and after it reads the samples of that step).
     """
 
     url: str
@@ -39,23 +39,23 @@ class Plan:
 
     @property
     def deaths(self) -> Path:
-        """Where a rank writes what it dies of."""
+        """The file to which a rank writes its causes of death."""
         return Path(f"{self.log}.deaths")
 
     def write(self, path: Path) -> Path:
-        """As a file for the process."""
+        """Write the plan to a file for the process."""
         path.write_text(json.dumps(asdict(self)))
         return path
 
 
 def place_of(url: str, bucket: str) -> ReleaseLocation:
-    """The release on the test server, in small ranges so that there is a middle to be killed in."""
+    """Return the release on the test server, with small ranges so that a kill can happen in the middle."""
     retry = RetryPolicy(attempts=3, base_seconds=0.01, max_seconds=0.05)
     return ReleaseLocation(new_store(url, bucket, range_bytes=RANGE_BYTES, workers=2, retry=retry), "remote/tokenized/")
 
 
 def seen(shard: Shard, step: int, steps_per_shard: int) -> list[int]:
-    """The ids of the samples of one step, recomputed from the tokens that were read."""
+    """Return the ids of the samples of one step, computed from the tokens that were read."""
     from dataprep_assets.formats.sample_ids import compute_sample_ids
 
     number = step % steps_per_shard
@@ -72,7 +72,7 @@ def _die(plan: Plan, what: str) -> None:
 
 
 def main(path: str) -> None:
-    """Go on after the last logged step."""
+    """Continue after the last logged step."""
     plan = Plan(**json.loads(Path(path).read_text()))
     blocks = 0
     add = Bar.add

@@ -1,4 +1,4 @@
-"""Small published releases, and the original reader and manager (docs/formats/shard-window.md) to hold ours to."""
+"""Small published releases, and the upstream reader and manager (docs/formats/shard-window.md) to compare with ours."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ LENGTH = 16
 
 
 def tokens_of(index: int, samples: int, dtype: str = "uint32", length: int = LENGTH) -> NDArray[Any]:
-    """The tokens of a shard: another seed for each."""
+    """Return the tokens of a shard, with a different seed for each."""
     top = 1 << 16 if dtype == "uint16" else 1 << 18
     return np.random.default_rng(index).integers(0, top, samples * length).astype(token_dtype(dtype))
 
@@ -27,7 +27,7 @@ def tokens_of(index: int, samples: int, dtype: str = "uint32", length: int = LEN
 def write_shard(
     folder: Path, prefix: str, index: int, tokens: NDArray[Any], dtype: str, length: int = LENGTH
 ) -> ReleaseShard:
-    """Both files of a shard, and its lines of the manifest."""
+    """Write both files of a shard, and return its lines of the manifest."""
     token_path, ids_path = (
         folder / npy_shards.build_token_key(prefix, index),
         folder / npy_shards.build_ids_key(prefix, index),
@@ -51,7 +51,7 @@ def make_release(
     val: int = 0,
     sensitive: bool = False,
 ) -> Release:
-    """Shards in a folder, without a manifest file: one for each number of samples, and `val` of the prefix val."""
+    """Write shards to a folder without a manifest: one per number of samples, and `val` of the prefix val."""
     shards = {
         "train": tuple(
             write_shard(folder, "train", i, tokens_of(i, n, dtype, length), dtype, length)
@@ -78,19 +78,19 @@ def make_release(
 
 
 def publish(release: Release, folder: Path, place: ReleaseLocation) -> ReleaseLocation:
-    """Send the release from the folder to a store."""
+    """Publish the release from the folder to a store."""
     send_release(place, release, lambda file: folder / file.key)
     return place
 
 
 def published(root: Path, samples: Sequence[int] = (8, 8, 8), **options: Any) -> ReleaseLocation:
-    """A release in a folder store below `root`."""
+    """Return a release in a folder store below `root`."""
     release = make_release(root / "built", samples, **options)
     return publish(release, root / "built", ReleaseLocation(LocalStore(root / "store")))
 
 
 def data_files(cache: Path) -> list[str]:
-    """Everything in a cache but what the window says to itself."""
+    """Return all files of a cache except the window's own state."""
     return sorted(
         path.relative_to(cache).as_posix()
         for path in cache.rglob("*")
@@ -99,7 +99,7 @@ def data_files(cache: Path) -> list[str]:
 
 
 def debris(cache: Path) -> list[str]:
-    """What a finished window must not leave: partial files, drafts, trash, leases."""
+    """Return files that a finished window must not leave: partial files, drafts, trash, leases."""
     own = cache / ".window"
     left = [p for p in cache.rglob("*") if p.is_file() and (".part" in p.name or p.suffix == ".new")]
     left += [p for name in ("trash", "ranks") for p in own.glob(f"*/{name}/*")]
@@ -107,7 +107,7 @@ def debris(cache: Path) -> list[str]:
 
 
 def leases(window: ShardWindow) -> dict[str, list[int]]:
-    """Process → the shards that it holds, as the processes of this window's cache see it now."""
+    """Return process → the shards that it holds, as the processes of this window's cache see it now."""
     state = window._cache._state
     with state.hold_lock():
         return state.read_leases()

@@ -1,6 +1,6 @@
-"""A training machine that has NumPy, pyarrow and httpx: installed there as the page says, serving reads releases.
+"""Serving reads releases on a training machine with only NumPy, pyarrow and httpx, installed as on the page.
 
-The environment is a real one, without Dagster, pydantic, tokenizers or a client of a bucket; nothing is fetched.
+The environment is a real one, without Dagster, pydantic, tokenizers or a bucket client; nothing is downloaded.
 """
 
 import json
@@ -21,7 +21,7 @@ from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests import fresh_environment
-from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.docs.run_blocks import find_blocks
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.serving.releases import make_release, publish, tokens_of
 
@@ -33,7 +33,7 @@ SHARDS = 3
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a published release."""
+    """Return a folder with a published release."""
     here = tmp_path_factory.mktemp("trainer")
     release = make_release(here / "built", (8,) * SHARDS)
     publish(release, here / "built", ReleaseLocation(LocalStore(here / WHERE_THE_PAGE_HAS_IT)))
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def web(folder: Path) -> Iterator[HubServer]:
-    """A web server with the same release."""
+    """Run a web server with the same release."""
     root = folder / WHERE_THE_PAGE_HAS_IT
     tree = {f"v1/{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()}
     assert f"v1/{MANIFEST}" in tree
@@ -52,13 +52,13 @@ def web(folder: Path) -> Iterator[HubServer]:
 
 @pytest.fixture(scope="module")
 def programs(folder: Path) -> Path:
-    """An environment made by the page's two commands, but that what the first would fetch is linked."""
+    """Return an environment made by the page's two commands, with links in place of downloads."""
     text = PAGE.read_text(encoding="utf-8")
     first, second = (line.partition("  #")[0].split() for line in re.findall(r"^pip install .*", text, re.MULTILINE))
     wanted = [Requirement(word.strip("'")) for word in first[2:]]
     declared = {found.name: found.specifier for found in map(Requirement, requires("dataprep-assets") or [])}
     assert {each.name: each.specifier for each in wanted} == {each.name: declared[each.name] for each in wanted}
-    made = fresh_environment.environment(folder / "environment", map(str, wanted))
+    made = fresh_environment.create_environment(folder / "environment", map(str, wanted))
     assert second == ["pip", "install", "--no-deps", "dataprep-assets"]
     (folder / "wheel").mkdir()
     fresh_environment.pip_install(made, ["--no-deps", fresh_environment.build_wheel(folder / "wheel")])
@@ -66,7 +66,7 @@ def programs(folder: Path) -> Path:
 
 
 def run(programs: Path, folder: Path, script: str, **variables: str) -> str:
-    """What a script prints in that environment; its working folder is `folder`."""
+    """Run a script in that environment, in the working folder `folder`, and return its output."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DATAPREP_", "PYTHON", "R2_"))}
     command = [programs / "python", "-c", script]
     done = subprocess.run(command, cwd=folder, env=kept | variables, capture_output=True, text=True, timeout=200)
@@ -90,7 +90,7 @@ print(json.dumps([dataprep_assets.stores.http.__file__, absent]))
 
 
 def test_the_window_of_the_page_reads_a_folder_there(programs: Path, folder: Path) -> None:
-    assert "never waits" in run(programs, folder, blocks(PAGE)[0])
+    assert "never waits" in run(programs, folder, find_blocks(PAGE)[0])
 
 
 WINDOW = """
@@ -111,7 +111,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.parametrize("kind", ["folder", "web", "hub"])
-def test_the_tokens_are_those_that_were_published(programs: Path, folder: Path, web: HubServer, kind: str) -> None:
+def test_the_tokens_equal_the_published_ones(programs: Path, folder: Path, web: HubServer, kind: str) -> None:
     url = {
         "folder": WHERE_THE_PAGE_HAS_IT,
         "web": f"{web.endpoint}/datasets/someone/shards/resolve/main/v1",
@@ -122,7 +122,7 @@ def test_the_tokens_are_those_that_were_published(programs: Path, folder: Path, 
     assert json.loads(out) == digests
 
 
-def test_what_is_not_there_says_what_to_install(programs: Path, folder: Path) -> None:
+def test_a_missing_package_is_reported_with_the_installation(programs: Path, folder: Path) -> None:
     out = run(
         programs,
         folder,

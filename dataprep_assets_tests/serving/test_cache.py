@@ -1,4 +1,4 @@
-"""What a cache keeps, evicts and believes; the defects of the original, which looks at nothing but names."""
+"""The kept, evicted and trusted files of a cache, and the upstream defects that follow from looking only at names."""
 
 import gc
 import json
@@ -61,7 +61,7 @@ def test_a_limit_is_never_exceeded(tmp_path: Path, keep: Any) -> None:
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["new cache", "open cache"])
-def test_what_is_fetched_of_a_sensitive_release_is_its_owners_alone(tmp_path: Path, there: bool) -> None:
+def test_downloads_of_a_sensitive_release_are_private_to_their_owner(tmp_path: Path, there: bool) -> None:
     before = os.umask(0)
     try:
         built, cache = tmp_path / "built", tmp_path / "shard" / "cache"
@@ -93,7 +93,7 @@ def test_what_is_fetched_of_a_sensitive_release_is_its_owners_alone(tmp_path: Pa
         os.umask(before)
 
 
-def test_a_release_that_is_not_sensitive_says_what_it_said(tmp_path: Path) -> None:
+def test_the_description_of_a_release_that_is_not_sensitive_is_unchanged(tmp_path: Path) -> None:
     plain, sensitive = (make_release(tmp_path, (8,), sensitive=each) for each in (False, True))
     assert b"sensitive" not in plain.to_bytes()
     assert plain.digest != sensitive.digest
@@ -102,7 +102,7 @@ def test_a_release_that_is_not_sensitive_says_what_it_said(tmp_path: Path) -> No
 
 
 def test_a_limit_smaller_than_two_shards_is_an_error_at_construction(tmp_path: Path) -> None:
-    """docs/known-failures.md#eviction: two shards lie on the disk at a time."""
+    """See docs/known-failures.md#eviction: two shards are on the disk at a time."""
     place = published(tmp_path)
     size = read_release(place).shards_of("train")[0].bytes
     for keep in (1, CacheLimit(2 * size - 1)):
@@ -113,8 +113,8 @@ def test_a_limit_smaller_than_two_shards_is_an_error_at_construction(tmp_path: P
     ShardWindow(single, tmp_path / "cache1", 1, keep=1).close()
 
 
-def test_a_shard_that_only_this_machine_has_is_not_evicted(tmp_path: Path) -> None:
-    """docs/known-failures.md#eviction: it deletes the only copy."""
+def test_a_shard_that_exists_only_on_this_machine_is_not_evicted(tmp_path: Path) -> None:
+    """See docs/known-failures.md#eviction: upstream deletes the only copy."""
     place, store = watched(tmp_path, (8, 8, 8, 8))
     events: list[WindowEvent] = []
     with ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK, on_event=events.append) as window:
@@ -125,7 +125,7 @@ def test_a_shard_that_only_this_machine_has_is_not_evicted(tmp_path: Path) -> No
         until(lambda: any(e.kind == "waiting" for e in events))
         assert (tmp_path / "cache" / "train_000000.npy").exists()
         assert any(e.kind == "kept" and "only copy" in e.detail for e in events)
-        # Back in the store, it may go.
+        # Once it is back in the store, it may be evicted.
         shutil.copy(tmp_path / "built" / "train_000000.npy", tmp_path / "store" / "train_000000.npy")
     with ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK) as window:
         assert_is(window.swap(2), 2)
@@ -133,7 +133,7 @@ def test_a_shard_that_only_this_machine_has_is_not_evicted(tmp_path: Path) -> No
     assert not (tmp_path / "cache" / "train_000000.npy").exists()
 
 
-def test_a_release_used_where_it_lies_is_neither_copied_nor_evicted(tmp_path: Path) -> None:
+def test_a_release_used_at_its_location_is_neither_copied_nor_evicted(tmp_path: Path) -> None:
     published(tmp_path, (8,) * 4)
     store = Watched(tmp_path / "store")
     with ShardWindow(ReleaseLocation(store), tmp_path / "store", 1, keep="all", retry=QUICK) as window:
@@ -145,8 +145,8 @@ def test_a_release_used_where_it_lies_is_neither_copied_nor_evicted(tmp_path: Pa
     assert len(data_files(tmp_path / "store")) >= 9
 
 
-def test_a_swap_leaves_open_readers_alone(tmp_path: Path) -> None:
-    """A swap with an open reader. What is still read is held; when the reader ends, it goes.
+def test_a_swap_does_not_affect_open_readers(tmp_path: Path) -> None:
+    """A shard with an open reader stays, and is removed when the reader ends.
 
     See docs/known-failures.md#eviction.
     """
@@ -165,7 +165,7 @@ def test_a_swap_leaves_open_readers_alone(tmp_path: Path) -> None:
         assert_is(window.swap(2), 2)
 
 
-def test_strangers_files_in_the_cache_are_never_touched(tmp_path: Path) -> None:
+def test_unknown_files_in_the_cache_are_never_touched(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
     for name in ("train_000099.npy", "notes.txt", "train_000000.npy.bak"):
@@ -179,8 +179,8 @@ def test_strangers_files_in_the_cache_are_never_touched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kind", ["short", "long", "flipped", "foreign", "empty", "ids short", "ids header", "ids foreign"]
 )
-def test_a_wrong_file_under_the_right_name_is_fetched_again(tmp_path: Path, kind: str) -> None:
-    """docs/formats/shard-window.md#existence: the original's completeness test is `os.path.exists`."""
+def test_a_wrong_file_under_the_right_name_is_downloaded_again(tmp_path: Path, kind: str) -> None:
+    """See docs/formats/shard-window.md#existence: upstream tests completeness with `os.path.exists`."""
     place, store = watched(tmp_path)
     cache = tmp_path / "cache"
     shutil.copytree(tmp_path / "built", cache)
@@ -211,7 +211,7 @@ def test_a_wrong_file_under_the_right_name_is_fetched_again(tmp_path: Path, kind
     assert any(event.kind == "refused" for event in events)
 
 
-def test_files_that_are_right_are_taken_as_they_are(tmp_path: Path) -> None:
+def test_valid_files_are_reused(tmp_path: Path) -> None:
     place, store = watched(tmp_path)
     shutil.copytree(tmp_path / "built", tmp_path / "cache")
     with ShardWindow(place, tmp_path / "cache", 1) as window:
@@ -236,8 +236,8 @@ def test_an_object_replaced_in_the_store_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ids of another shard", "or later, or has a different dtype"])
-def test_a_release_published_damaged_is_refused_though_its_digests_are_right(tmp_path: Path, kind: str) -> None:
-    """Ids are recomputed from the tokens, the header is read, before a shard is used.
+def test_a_release_published_with_damage_is_refused_although_its_digests_match(tmp_path: Path, kind: str) -> None:
+    """Ids are recomputed from the tokens, and the header is read, before a shard is used.
 
     See docs/formats/npy-shards.md#invariants.
     """
@@ -265,7 +265,7 @@ def test_a_release_published_damaged_is_refused_though_its_digests_are_right(tmp
         window.swap(0)
 
 
-def test_a_full_disk_is_said_before_a_byte_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_before_any_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, store = watched(tmp_path)
     free = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: free._replace(free=100))
@@ -278,7 +278,7 @@ def test_a_full_disk_is_said_before_a_byte_is_fetched(tmp_path: Path, monkeypatc
     assert data_files(tmp_path / "cache") == []
 
 
-def test_two_windows_without_room_for_both_are_told_so(tmp_path: Path) -> None:
+def test_two_windows_without_space_for_both_are_reported(tmp_path: Path) -> None:
     place = published(tmp_path, (8,) * 6)
     with (
         ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK) as first,

@@ -1,4 +1,4 @@
-"""A window's events, and callbacks that misbehave."""
+"""A window's events, and callbacks that raise errors."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from dataprep_assets_tests.serving.releases import (
 from dataprep_assets_tests.serving.watched import assert_is
 
 
-def test_the_callback_of_a_user_cannot_stop_the_window(tmp_path: Path) -> None:
+def test_a_failing_user_callback_does_not_stop_the_window(tmp_path: Path) -> None:
     def raises(event: WindowEvent) -> None:
         raise RuntimeError("not our bug")
 

@@ -1,4 +1,4 @@
-"""What a training machine loads with the window: NumPy; and what it may need: what a trainer has."""
+"""On a training machine the window loads only NumPy, and optional modules need only a trainer's packages."""
 
 import json
 import pkgutil
@@ -9,7 +9,7 @@ import grimp
 
 from dataprep_assets import serving
 
-# Modules that are loaded before the script begins, by `.pth` files of the environment, are none that it brings.
+# Exclude modules that `.pth` files of the environment load before the script starts.
 SCRIPT = """
 import json, sys
 before = set(sys.modules)
@@ -19,12 +19,12 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules.keys() -
 """
 EVERYWHERE = {"numpy", "pyarrow", "httpx"}
 CLIENTS = {"botocore", "urllib3", "google", "google_crc32c", "requests"}
-"""Clients of buckets, and what they bring; imported where a bucket is read."""
+"""Clients of buckets and their dependencies, imported only to read a bucket."""
 TRAINERS = {"torch", "tensorflow", "grain", "jax"}
-"""What the adapters adapt to; imported in the functions that do."""
+"""Libraries that the adapters support, imported inside of their functions."""
 
 
-def test_importing_the_window_brings_numpy_and_nothing_else() -> None:
+def test_importing_the_window_loads_only_numpy() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     loaded = set(json.loads(done.stdout))
@@ -32,8 +32,8 @@ def test_importing_the_window_brings_numpy_and_nothing_else() -> None:
     assert loaded - sys.stdlib_module_names - {"dataprep_assets"} == {"numpy"}
 
 
-def test_nothing_that_serving_reaches_imports_what_a_training_machine_lacks() -> None:
-    """Imports inside functions included: those of a module that serving can load at any time."""
+def test_serving_imports_nothing_that_a_training_machine_lacks() -> None:
+    """Includes imports inside functions, in every module that serving can load at any time."""
     graph = grimp.build_graph("dataprep_assets", include_external_packages=True)
     own = graph.find_descendants("dataprep_assets.serving") | {"dataprep_assets.serving"}
     reached = own.union(*(graph.find_upstream_modules(module) for module in own))
@@ -47,7 +47,7 @@ def test_nothing_that_serving_reaches_imports_what_a_training_machine_lacks() ->
     assert foreign == set()
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     assert all(hasattr(serving, name) for name in serving.__all__)
 
 
@@ -62,6 +62,6 @@ for name in sys.argv[1:]:
 """
 
 
-def test_every_module_imports_alone() -> None:
+def test_every_module_can_be_imported_by_itself() -> None:
     names = [found.name for found in pkgutil.iter_modules(serving.__path__, "dataprep_assets.serving.")]
     subprocess.run([sys.executable, "-c", ALONE, *names], check=True)

@@ -1,4 +1,4 @@
-"""What a policy evicts, and which limits are refused before anything is fetched."""
+"""The evictions of a policy, and limits that are refused before any download."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from dataprep_assets_tests.messages import raises
     ("keep", "sizes"),
     [(1, [5, 5]), (0, [5]), (True, [5]), (CacheLimit(9), [5, 5]), (CacheLimit(4), [5]), (CacheLimit(11), [2, 6, 6])],
 )
-def test_a_limit_smaller_than_what_is_needed_is_an_error(keep: Any, sizes: list[int]) -> None:
+def test_a_limit_smaller_than_required_is_an_error(keep: Any, sizes: list[int]) -> None:
     with raises(ConfigError, "keep"):
         check_keep(keep, sizes)
 
@@ -23,12 +23,12 @@ def test_a_limit_smaller_than_what_is_needed_is_an_error(keep: Any, sizes: list[
 @pytest.mark.parametrize(
     ("keep", "sizes"), [("all", [5, 5]), (2, [5, 5]), (1, [5]), (CacheLimit(10), [5, 5]), (CacheLimit(12), [2, 6, 6])]
 )
-def test_a_limit_that_is_just_enough_works(keep: Any, sizes: list[int]) -> None:
+def test_a_limit_that_is_exactly_enough_works(keep: Any, sizes: list[int]) -> None:
     check_keep(keep, sizes)
 
 
 @given(st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)), st.integers(0, 9), st.integers(2, 6))
-def test_victims_are_never_held_and_make_room_when_they_can(
+def test_victims_are_never_held_and_free_enough_space_if_possible(
     present: set[int], held: set[int], wanted: int, keep: int
 ) -> None:
     sizes = dict.fromkeys(present, 5)
@@ -38,7 +38,7 @@ def test_victims_are_never_held_and_make_room_when_they_can(
     assert has_room(keep, left, 5) or set(left) <= held
 
 
-def test_what_is_needed_last_goes_first() -> None:
+def test_the_shard_needed_last_is_evicted_first() -> None:
     present = dict.fromkeys([1, 2, 6, 9], 5)
     assert choose_victims(2, present, 5, held_shards={1}, needed_shard=3, shards=10) == [2, 9, 6]
     assert choose_victims(CacheLimit(20), present, 5, held_shards={1}, needed_shard=3, shards=10) == [2]

@@ -1,4 +1,4 @@
-"""A cache folder is of one release, and knows its manifest without a network."""
+"""A cache folder belongs to one release, and contains its manifest for use without a network."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ def test_a_cache_of_another_release_is_refused(tmp_path: Path) -> None:
         ShardWindow(published(tmp_path / "b", (8, 4)), tmp_path / "cache", 1)
 
 
-def test_a_folder_in_which_another_release_is_published_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_another_published_release_is_refused_and_unchanged(tmp_path: Path) -> None:
     published(tmp_path / "a")
     there = tmp_path / "a" / "store"
     before = {path: path.read_bytes() for path in there.rglob("*") if path.is_file()}
@@ -33,7 +33,7 @@ def test_a_folder_in_which_another_release_is_published_is_refused_and_left_alon
         ShardWindow(published(tmp_path / "c"), tmp_path / "other", 1)
 
 
-def test_a_restart_without_network_uses_what_is_there(tmp_path: Path) -> None:
+def test_a_restart_without_network_uses_the_cache(tmp_path: Path) -> None:
     place, _ = watched(tmp_path)
     with ShardWindow(place, tmp_path / "cache", 1) as window:
         for step in range(3):

@@ -1,4 +1,4 @@
-"""A schedule through the loaders of trainers: torch's, with and without a state, and grain's, stopped and resumed."""
+"""A schedule with the loaders of trainers: torch's, with and without a state, and grain's, stopped and resumed."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def wanted(root: Path, steps: range = range(STEPS)) -> np.ndarray:
     return np.stack([data.batch(step).tokens for step in steps])
 
 
-def test_a_sample_by_its_number_is_that_of_its_step(root: Path) -> None:
+def test_a_sample_by_number_equals_the_one_of_its_step(root: Path) -> None:
     data = TrainingData(root, RUN, boundaries=True)
     source = SampleSource(data)
     assert len(source) == 400 * BATCH
@@ -52,7 +52,7 @@ def test_torch_reads_samples_and_steps(root: Path, workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_torch_begins_at_the_step_of_a_state_on_another_number_of_ranks(root: Path, workers: int) -> None:
+def test_torch_starts_at_the_step_of_a_state_on_another_number_of_ranks(root: Path, workers: int) -> None:
     data = TrainingData(root, RUN)
     step = data.restore(json.loads(json.dumps(data.state(7))))
     for rank in range(3):
@@ -66,7 +66,7 @@ def test_stateful_data_loader_resumes(root: Path, workers: int, stop: int) -> No
     assert np.array_equal(found, wanted(root))
 
 
-def test_ranks_that_do_not_divide_a_batch_and_states_of_others_are_refused(root: Path) -> None:
+def test_ranks_that_do_not_divide_a_batch_and_foreign_states_are_refused(root: Path) -> None:
     assert_names(schedules.torch_refusal(root, RUN, world_size=4), "4 ranks", "batch of 6", "step 0")
     other = {"schedule": RUN, "digest": "0" * 64, "step": 1}
     assert_names(schedules.torch_refusal(root, RUN, state=other), "schedule", "step 0")

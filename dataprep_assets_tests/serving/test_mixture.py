@@ -1,4 +1,4 @@
-"""The mixture: after any number of samples every source is less than one sample off its share."""
+"""In the mixture, after any number of samples every source is less than one sample away from its share."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from dataprep_assets_tests.messages import raises
 
 @pytest.mark.parametrize("sources", [1, 2, 3, 7, 16, 40, 200])
 @pytest.mark.parametrize("kind", ["even", "random", "steep"])
-def test_no_prefix_is_off_by_one_sample(sources: int, kind: str) -> None:
+def test_every_prefix_is_within_one_sample_of_the_shares(sources: int, kind: str) -> None:
     random = np.random.default_rng(sources)
     weights = {
         "even": np.ones(sources),
@@ -25,7 +25,7 @@ def test_no_prefix_is_off_by_one_sample(sources: int, kind: str) -> None:
     assert counts[-1].tolist() == found
 
 
-def test_the_source_of_a_sample_and_the_sample_of_a_source_are_each_others_inverse() -> None:
+def test_the_source_of_a_sample_and_the_sample_of_a_source_are_inverse() -> None:
     mixture = Mixture(round_shares([5, 1, 0.01]))
     samples = np.concatenate([np.arange(1000), np.random.default_rng(0).integers(0, 10**12, 1000)])
     source, ordinal = mixture.locate(samples)
@@ -37,13 +37,13 @@ def test_the_source_of_a_sample_and_the_sample_of_a_source_are_each_others_inver
         assert mixture.count_samples(upto) == np.bincount(every[:upto], minlength=3).tolist()
 
 
-def test_shares_sum_to_the_whole_and_are_the_nearest() -> None:
+def test_shares_sum_to_the_total_and_are_the_nearest_integers() -> None:
     found = round_shares([1, 1, 1])
     assert sum(found) == PLACES
     assert max(abs(share - PLACES / 3) for share in found) < 1
 
 
-def test_a_source_that_would_never_be_read_is_refused() -> None:
+def test_a_source_that_is_never_read_is_refused() -> None:
     with raises(ConfigError, 2, "0.0066", 65_536):
         round_shares([1, 1e-7])
     with raises(ConfigError, 65536):

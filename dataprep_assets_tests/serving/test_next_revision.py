@@ -1,4 +1,4 @@
-"""Revisions that cannot be made are refused, with the reason and what to do."""
+"""Impossible revisions are refused with the reason and the remedy."""
 
 from dataclasses import replace
 from typing import Any
@@ -61,17 +61,17 @@ def with_shard(content: str, tokens: int) -> CurrentSource:
 FIRST = revise(None, WANTED, BOOKS)
 
 
-def test_a_retracted_document_is_a_range_that_is_gone() -> None:
+def test_a_retracted_document_is_a_missing_range() -> None:
     made = revise(FIRST, WANTED, with_shard("without 2", 20), from_step=1)
     assert made.revisions[1].sources[0].shards[0].removed == ((10, 20),)
 
 
 @pytest.mark.parametrize(("now", "gone"), [("the first of them gone", (0, 10)), ("the last of them gone", (20, 30))])
-def test_of_two_documents_with_equal_texts_one_may_go(now: str, gone: tuple[int, int]) -> None:
+def test_one_of_two_documents_with_equal_texts_may_be_removed(now: str, gone: tuple[int, int]) -> None:
     assert find_changed_ranges(DOCUMENTS["two alike"], DOCUMENTS[now]) == ((gone,), ())
 
 
-def test_a_document_with_another_text_is_gone_and_new() -> None:
+def test_a_document_with_a_changed_text_is_removed_and_new() -> None:
     assert find_changed_ranges(DOCUMENTS["a"], DOCUMENTS["other"]) == (((10, 30),), ((10, 25),))
     assert find_changed_ranges(DOCUMENTS["a"], DOCUMENTS["b"]) == (((0, 30),), ()), "another shard, all of which is new"
     made = revise(FIRST, WANTED, with_shard("other", 25), from_step=1)
@@ -80,7 +80,7 @@ def test_a_document_with_another_text_is_gone_and_new() -> None:
     assert "added" not in FIRST.to_bytes().decode()
 
 
-def test_a_document_at_another_place_is_refused() -> None:
+def test_a_moved_document_is_refused() -> None:
     with raises(ConfigError, "train-00000", "moved"):
         revise(FIRST, WANTED, with_shard("in another order", 30), from_step=1)
 
@@ -94,19 +94,19 @@ def test_a_document_at_another_place_is_refused() -> None:
     ],
     ids=["one to a new shard", "a shard with another name", "two shards change places"],
 )
-def test_a_document_that_moved_to_a_shard_of_its_own_is_refused(shards: tuple[tuple[str, str, int], ...]) -> None:
+def test_a_document_moved_to_its_own_shard_is_refused(shards: tuple[tuple[str, str, int], ...]) -> None:
     with raises(ConfigError, "moved"):
         revise(FIRST, WANTED, replace(BOOKS, shards=shards), from_step=1)
 
 
-def test_a_run_reads_one_tokenizer() -> None:
+def test_a_run_with_a_second_tokenizer_is_refused() -> None:
     other = replace(BOOKS, tokenizer="u")
     with raises(ConfigError, "tokenizer"):
         revise(FIRST, WANTED, other, from_step=1)
     assert revise(FIRST, WANTED, other, from_step=0).revisions[1].sources[0].tokenizer == "u", "nothing was read before"
 
 
-def test_what_comes_into_a_shard_that_was_empty_is_read_in_the_epoch_under_way() -> None:
+def test_documents_added_to_an_empty_shard_are_read_in_the_current_epoch() -> None:
     wanted = replace(WANTED, batch=1, steps=None)
     empty = replace(BOOKS, epochs=1, shards=(("train-00000", "a", 30), ("train-00001", "nothing", 0)))
     first = revise(None, wanted, empty)
@@ -114,14 +114,14 @@ def test_what_comes_into_a_shard_that_was_empty_is_read_in_the_epoch_under_way()
     assert (Sampler(first).end, Sampler(revise(first, wanted, filled, from_step=2)).end) == (4, 4 + 3)
 
 
-def test_going_back_takes_the_steps_after_it_back() -> None:
+def test_going_back_discards_the_later_steps() -> None:
     later = revise(FIRST, replace(WANTED, batch=2), BOOKS, from_step=50)
     back = revise(later, replace(WANTED, batch=3), BOOKS, from_step=20, trained=60)
     assert [(r.revision, r.first, r.stop) for r in back.intervals] == [(0, 0, 20), (2, 20, None)]
     assert [(r.revision, r.first, r.stop) for r in back.withdrawn_intervals] == [(0, 20, 50), (1, 50, 60)]
 
 
-def test_a_later_revision_is_undone_by_one_that_reads_what_was_read_before_it() -> None:
+def test_a_later_revision_is_undone_by_one_that_reads_the_earlier_data() -> None:
     later = revise(FIRST, replace(WANTED, batch=2), BOOKS, from_step=30)
     undone = revise(later, WANTED, BOOKS, from_step=25)
     assert [(r.revision, r.first, r.stop) for r in undone.intervals] == [(0, 0, 25), (2, 25, None)]
@@ -129,7 +129,7 @@ def test_a_later_revision_is_undone_by_one_that_reads_what_was_read_before_it() 
         revise(undone, WANTED, BOOKS, from_step=40)
 
 
-def test_a_revision_replaces_those_under_which_nothing_was_trained() -> None:
+def test_a_revision_replaces_revisions_without_trained_steps() -> None:
     unmade = revise(FIRST, WANTED, with_shard("without 2", 20), from_step=30, trained=60).revisions[1:]
     replaced = revise(FIRST, replace(WANTED, batch=2), BOOKS, from_step=30, unmade=unmade)
     assert [(r.revision, r.first, r.stop) for r in replaced.withdrawn_intervals] == [(0, 30, 60)]
@@ -140,7 +140,7 @@ def test_a_revision_replaces_those_under_which_nothing_was_trained() -> None:
         revise(FIRST, WANTED, with_shard("without 2", 20), from_step=30, unmade=unmade)
 
 
-def test_steps_that_were_taken_back_once_are_not_taken_back_again() -> None:
+def test_discarded_steps_are_not_discarded_again() -> None:
     back = revise(FIRST, replace(WANTED, batch=3), BOOKS, from_step=30, trained=60)
     again = revise(back, replace(WANTED, batch=2), BOOKS, from_step=35)
     assert again.revisions[-1].trained == 35
@@ -165,12 +165,12 @@ def test_steps_that_were_taken_back_once_are_not_taken_back_again() -> None:
         (replace(WANTED, samples="words"), (BOOKS,), {"from_step": 5}, ("samples", "windows", "documents")),
     ],
 )  # fmt: skip
-def test_what_cannot_be_revised_is_refused(wanted: Any, sources: Any, more: Any, values: tuple[object, ...]) -> None:
+def test_an_impossible_revision_is_refused(wanted: Any, sources: Any, more: Any, values: tuple[object, ...]) -> None:
     with raises(ConfigError, *values):
         revise(FIRST, wanted, *sources, **more)
 
 
-def test_whole_documents_that_would_be_cut_are_refused() -> None:
+def test_whole_documents_that_would_be_truncated_are_refused() -> None:
     packed = replace(WANTED, samples="documents", sequence_length=16)
     first = revise(None, packed, BOOKS)
     assert revise(first, replace(packed, sequence_length=32), BOOKS, from_step=1)
@@ -178,6 +178,6 @@ def test_whole_documents_that_would_be_cut_are_refused() -> None:
         revise(first, replace(packed, sequence_length=24), BOOKS, from_step=1)
 
 
-def test_a_first_revision_begins_at_step_0() -> None:
+def test_a_first_revision_starts_at_step_0() -> None:
     with raises(ConfigError, 0):
         revise(None, WANTED, BOOKS, from_step=3)

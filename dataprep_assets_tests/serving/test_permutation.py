@@ -1,4 +1,4 @@
-"""The keyed permutation: a permutation of every size, uniform over keys, and its own inverse's inverse."""
+"""The keyed permutation is a permutation for every size, uniform over keys, and invertible."""
 
 import itertools
 from collections import Counter
@@ -15,7 +15,7 @@ KEYS = 12_000
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5, 8, 9, 10, 99, 100, 101, 1000, 65_535, 65_536, 65_537])
-def test_it_is_a_permutation_and_has_its_inverse(size: int) -> None:
+def test_it_is_a_permutation_with_an_inverse(size: int) -> None:
     permutation, numbers = Permutation(size, "seed", size), np.arange(size)
     found = permutation(numbers)
     assert np.array_equal(np.sort(found), numbers)
@@ -23,7 +23,7 @@ def test_it_is_a_permutation_and_has_its_inverse(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [10**9, 2**40 + 1, LARGEST])
-def test_large_sizes_stay_below_and_come_back(size: int) -> None:
+def test_large_sizes_stay_in_range_and_are_invertible(size: int) -> None:
     numbers = np.unique(np.random.default_rng(0).integers(0, size, 10_000))
     permutation = Permutation(size, 7)
     found = permutation(numbers)
@@ -34,7 +34,7 @@ def test_large_sizes_stay_below_and_come_back(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 5])
-def test_every_order_of_a_few_numbers_is_as_likely(size: int) -> None:
+def test_every_order_of_a_few_numbers_is_equally_likely(size: int) -> None:
     found = Counter(tuple(Permutation(size, "order", key)(np.arange(size)).tolist()) for key in range(KEYS))
     orders = factorial(size)
     chi = sum((found[one] - KEYS / orders) ** 2 / (KEYS / orders) for one in itertools.permutations(range(size)))
@@ -42,7 +42,7 @@ def test_every_order_of_a_few_numbers_is_as_likely(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [60])
-def test_every_place_is_as_likely_for_every_number_and_neighbors_are_any_distance_apart(size: int) -> None:
+def test_positions_and_distances_of_neighbors_are_uniform(size: int) -> None:
     places, apart, keys = np.zeros((size, size)), np.zeros(size), 200 * size
     for key in range(keys):
         found = Permutation(size, "place", key)(np.arange(size))
@@ -62,19 +62,19 @@ def test_neighbors_of_a_large_range_are_far_apart() -> None:
     assert abs(np.corrcoef(found[1:], found[:-1])[0, 1]) < 0.02
 
 
-def test_another_key_is_another_order() -> None:
+def test_another_key_gives_another_order() -> None:
     numbers = np.arange(1000)
     same, other = Permutation(1000, 1, "a")(numbers), Permutation(1000, 1, "b")(numbers)
     assert np.array_equal(same, Permutation(1000, 1, "a")(numbers))
     assert (same == other).mean() < 0.01
 
 
-def test_the_order_is_that_of_all_versions() -> None:
-    """A changed order would repeat and lose samples of every run that is under way."""
+def test_the_order_equals_that_of_earlier_versions() -> None:
+    """A changed order would repeat and lose samples in every active run."""
     assert Permutation(10, 0, "books", 0, 0)(np.arange(10)).tolist() == [3, 5, 0, 6, 1, 9, 2, 7, 8, 4]
     assert Permutation(10**12, 3, "web", 1, 2)(np.arange(3)).tolist() == [976300446117, 782361667683, 488762759956]
 
 
-def test_what_is_too_large_is_refused() -> None:
+def test_a_size_above_the_maximum_is_refused() -> None:
     with raises(ConfigError, 0, "2**62"):
         Permutation(LARGEST + 1)

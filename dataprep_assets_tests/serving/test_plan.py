@@ -1,4 +1,4 @@
-"""The plan says what the window will do: whether it stalls, what it needs, what to change."""
+"""The plan predicts the window's behavior: whether it stalls, its requirements, and possible remedies."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ GB = 10**9
 
 
 class Sized:
-    """A release of shards of these sizes, which no tokens have to have."""
+    """A release of shards with these sizes and without tokens."""
 
     def __init__(self, sizes: list[int]) -> None:
         self._shards = [SimpleNamespace(bytes=size) for size in sizes]
@@ -33,7 +33,7 @@ def planned(sizes: list[int], **changes: Any) -> WindowPlan:
     return plan_window(Sized(sizes), **(options | changes))  # type: ignore[arg-type]
 
 
-def test_the_published_dimensions_do_not_stall_on_a_gigabit_times_four() -> None:
+def test_the_published_dimensions_do_not_stall_at_four_gigabit() -> None:
     plan = planned([430 * GB] * 14, keep=2)
     assert not plan.stalls
     assert plan.disk_bytes == 860 * GB
@@ -43,7 +43,7 @@ def test_the_published_dimensions_do_not_stall_on_a_gigabit_times_four() -> None
     assert plan.advice == ()
 
 
-def test_a_slow_line_stalls_and_the_needed_bandwidth_is_just_enough() -> None:
+def test_a_slow_line_stalls_and_the_required_bandwidth_is_exactly_enough() -> None:
     plan = planned([430 * GB] * 14, keep=2, bandwidth=0.05 * GB)
     assert plan.stalls
     assert plan.stalled_swaps == plan.swaps == 27
@@ -56,19 +56,19 @@ def test_a_slow_line_stalls_and_the_needed_bandwidth_is_just_enough() -> None:
     assert "keep='all'" in plan.advice[2]
 
 
-def test_kept_shards_are_not_fetched_in_the_second_epoch() -> None:
+def test_kept_shards_are_not_downloaded_in_the_second_epoch() -> None:
     plan = planned([430 * GB] * 4, keep="all", bandwidth=0.05 * GB)
     assert plan.fetched_bytes == 4 * 430 * GB
     assert plan.stalled_swaps == 3
 
 
-def test_one_shard_is_fetched_once_and_never_stalls() -> None:
+def test_a_single_shard_is_downloaded_once_and_never_stalls() -> None:
     plan = planned([430 * GB], keep=1, bandwidth=0.01 * GB)
     assert not plan.stalls
     assert plan.needed_bandwidth == 0
 
 
-def test_a_disk_that_is_too_small_is_said_with_the_way_out() -> None:
+def test_a_disk_that_is_too_small_is_reported_with_the_remedy() -> None:
     plan = planned([430 * GB] * 14, disk_bytes=1000 * GB)
     assert not plan.fits_disk
     assert plan.advice[0].startswith("Set keep=CacheLimit(1000000000000)")

@@ -1,4 +1,4 @@
-"""The bar of a download."""
+"""The progress bar of a download."""
 
 import io
 import sys
@@ -11,7 +11,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_the_bar_is_drawn_on_a_terminal_only() -> None:
+def test_the_bar_is_drawn_only_on_a_terminal() -> None:
     for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
         bar = Bar("train_000000.npy", 1000, stream)
         bar.add(420)

@@ -1,4 +1,6 @@
-"""Ranks as processes on one cache, a real S3 server, and kills: everybody sees everything, and nothing is left over."""
+"""Ranks as processes that share one cache, with a real S3 server and kills: all see every sample, and nothing is left
+over.
+"""
 
 import json
 import os
@@ -28,13 +30,13 @@ pytestmark = pytest.mark.slow
 
 LENGTH = 256
 SAMPLES = 1024
-"""1 MiB a shard: 17 ranges."""
+"""1 MiB per shard: 17 ranges."""
 GUARD_SECONDS = 120
 
 
 @pytest.fixture
 def bucket(moto: str, tmp_path: Path) -> tuple[str, Release]:
-    """A bucket with a release of three shards."""
+    """Return a bucket with a release of three shards."""
     name = new_bucket(moto)
     release = make_release(tmp_path / "built", (SAMPLES, SAMPLES - 3, SAMPLES), length=LENGTH)
     publish(release, tmp_path / "built", place_of(moto, name))
@@ -42,7 +44,7 @@ def bucket(moto: str, tmp_path: Path) -> tuple[str, Release]:
 
 
 class Ranks:
-    """Processes by number, started again when they are killed."""
+    """Processes by rank number, restarted when they are killed."""
 
     def __init__(self, home: Path, plan: dict[str, Any]) -> None:
         self.home, self.plan = home, plan
@@ -61,7 +63,7 @@ class Ranks:
             )
 
     def run(self) -> None:
-        """Until all have ended, starting killed ones again."""
+        """Run until all ranks have ended, and restart killed ones."""
         deadline = time.monotonic() + GUARD_SECONDS
         try:
             while self.processes:
@@ -87,7 +89,7 @@ class Ranks:
 
 
 def expected(steps: int, steps_per_shard: int) -> list[list[Any]]:
-    """Step, shard and ids of what a rank must have seen, from the tokens themselves."""
+    """Return step, shard and ids that a rank must have seen, computed from the tokens."""
     from dataprep_assets.formats.sample_ids import compute_sample_ids
 
     found = []
@@ -104,7 +106,7 @@ def expected(steps: int, steps_per_shard: int) -> list[list[Any]]:
 def test_four_ranks_over_three_epochs_with_kills_see_every_sample_in_order(
     moto: str, bucket: tuple[str, Release], tmp_path: Path, keep: Any
 ) -> None:
-    """In the original, ranks wait in a barrier for the download, and a killed one loses its place.
+    """Upstream, ranks wait in a barrier for the download, and a killed rank loses its position.
 
     See docs/formats/shard-window.md#barrier.
     """
@@ -131,7 +133,7 @@ def test_four_ranks_over_three_epochs_with_kills_see_every_sample_in_order(
 def test_when_the_downloader_is_killed_the_next_rank_takes_over(
     moto: str, bucket: tuple[str, Release], tmp_path: Path
 ) -> None:
-    """docs/formats/shard-window.md#resume: the original leaves a file under a fresh UUID for each kill."""
+    """See docs/formats/shard-window.md#resume: upstream leaves a file with a new UUID after each kill."""
     plan = {
         "url": moto,
         "bucket": bucket[0],
@@ -182,10 +184,8 @@ def test_one_process_downloads_for_all(moto: str, bucket: tuple[str, Release], t
         assert ranks.lines(rank) == expected(3, 1)
 
 
-def test_a_server_that_fails_during_a_prefetch_is_survived(
-    moto: str, bucket: tuple[str, Release], tmp_path: Path
-) -> None:
-    """In the original the first exhausted chunk fails the file, and nothing is tried again.
+def test_a_failing_server_during_a_prefetch_is_survived(moto: str, bucket: tuple[str, Release], tmp_path: Path) -> None:
+    """Upstream, the first chunk without attempts left fails the file, and nothing is retried.
 
     See docs/formats/shard-window.md#retries.
     """
@@ -207,8 +207,8 @@ def test_a_server_that_fails_during_a_prefetch_is_survived(
             assert any(event.error for event in events)
 
 
-def test_a_refused_request_is_said_as_what_it_is(moto: str, bucket: tuple[str, Release], tmp_path: Path) -> None:
-    """In the original a non-404 client error ends as a generic error and `None`.
+def test_a_refused_request_is_reported_with_its_cause(moto: str, bucket: tuple[str, Release], tmp_path: Path) -> None:
+    """Upstream, a client error other than 404 becomes a generic error and `None`.
 
     See docs/formats/shard-window.md#client-errors.
     """
@@ -231,7 +231,7 @@ def test_a_refused_request_is_said_as_what_it_is(moto: str, bucket: tuple[str, R
 def test_nothing_is_written_outside_the_cache(
     moto: str, bucket: tuple[str, Release], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The original downloads to the system's temporary folder, and its move across file systems is cut.
+    """Upstream downloads to the system's temporary folder, and its move across file systems can be interrupted.
 
     See docs/formats/shard-window.md#move.
     """
@@ -245,7 +245,7 @@ def test_nothing_is_written_outside_the_cache(
     assert [name for name in data_files(tmp_path) if not name.startswith("cache/")] == before
 
 
-def test_a_dead_ranks_hold_is_released_and_its_file_removed(
+def test_a_shard_held_by_a_dead_rank_is_released_and_its_file_removed(
     moto: str, bucket: tuple[str, Release], tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"

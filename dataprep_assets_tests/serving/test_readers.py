@@ -1,4 +1,4 @@
-"""Readers give the samples and ids of the original's class on the same files, or refuse the files."""
+"""Readers return the samples and ids of the upstream class for the same files, or refuse the files."""
 
 import pickle
 from pathlib import Path
@@ -25,7 +25,7 @@ def shard_in(folder: Path, dtype: str = "uint32", samples: int = 8) -> Shard:
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
-def test_torch_samples_and_ids_are_the_originals(tmp_path: Path, dtype: str) -> None:
+def test_torch_samples_and_ids_equal_the_upstream_ones(tmp_path: Path, dtype: str) -> None:
     shard = shard_in(tmp_path, dtype)
     ours, theirs = our_samples(shard), original_samples(shard.token_path, shard.ids_path, LENGTH)
     assert ours["is_dataset"]
@@ -37,12 +37,12 @@ def test_torch_samples_and_ids_are_the_originals(tmp_path: Path, dtype: str) -> 
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_workers_of_a_dataloader_read_it(tmp_path: Path, context: str) -> None:
+def test_workers_of_a_dataloader_read_the_shard(tmp_path: Path, context: str) -> None:
     shard = shard_in(tmp_path)
     assert np.array_equal(loaded_by_workers(shard, context).reshape(-1), shard.tokens)
 
 
-def test_numpy_samples_are_the_tokens(tmp_path: Path) -> None:
+def test_numpy_samples_equal_the_tokens(tmp_path: Path) -> None:
     shard = shard_in(tmp_path)
     tokens = tokens_of(0, 8)
     assert np.array_equal(np.concatenate(list(shard)), tokens)
@@ -55,15 +55,15 @@ def test_numpy_samples_are_the_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("k", [-1, 8])
-def test_there_is_no_sample_beyond_the_ends(tmp_path: Path, k: int) -> None:
+def test_indexes_beyond_either_end_are_refused(tmp_path: Path, k: int) -> None:
     shard = shard_in(tmp_path)
     for read in (shard.__getitem__, shard.sample_id, lambda k: shard.batch([0, k])):
         with pytest.raises(IndexError):
             read(k)
 
 
-def test_a_short_ids_file_is_refused_where_the_original_drops_samples(tmp_path: Path) -> None:
-    """docs/formats/sample-ids.md#short-file: 10 samples silently become 8."""
+def test_a_short_ids_file_is_refused_although_upstream_drops_samples(tmp_path: Path) -> None:
+    """See docs/formats/sample-ids.md#short-file: 10 samples silently become 8."""
     shard = shard_in(tmp_path, samples=10)
     shard.ids_path.write_bytes(shard.ids_path.read_bytes()[:64])
     assert original_samples(shard.token_path, shard.ids_path, LENGTH)["length"] == 8
@@ -71,8 +71,8 @@ def test_a_short_ids_file_is_refused_where_the_original_drops_samples(tmp_path: 
         pickle.loads(pickle.dumps(shard))
 
 
-def test_ids_with_a_header_are_refused_where_the_original_reads_empty_samples(tmp_path: Path) -> None:
-    """10 samples become 26 ids, the first of which is the magic of the header.
+def test_ids_with_a_header_are_refused_although_upstream_reads_empty_samples(tmp_path: Path) -> None:
+    """10 samples become 26 ids, the first of which is the magic number of the header.
 
     See docs/formats/sample-ids.md#saved-with-a-header.
     """

@@ -1,4 +1,4 @@
-"""The release manifest: the same bytes for the same shards, and nothing damaged or inconsistent is read."""
+"""The release manifest has equal bytes for equal shards, and damaged or inconsistent manifests are refused."""
 
 import json
 from dataclasses import replace
@@ -14,7 +14,7 @@ from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.serving.releases import make_release, published
 
 
-def test_a_manifest_is_read_back_as_it_was(tmp_path: Path) -> None:
+def test_a_manifest_is_read_back_unchanged(tmp_path: Path) -> None:
     release = make_release(tmp_path, (8, 4), val=1)
     data = release.to_bytes()
     again = Release.from_bytes(data, "x")
@@ -30,7 +30,7 @@ def test_a_manifest_is_read_back_as_it_was(tmp_path: Path) -> None:
     ]
 
 
-def test_an_altered_manifest_is_refused(tmp_path: Path) -> None:
+def test_a_changed_manifest_is_refused(tmp_path: Path) -> None:
     data = make_release(tmp_path).to_bytes()
     value = json.loads(data)
     value["shards"]["train"][0]["token_file"]["sha256"] = "0" * 64
@@ -47,7 +47,7 @@ def test_an_altered_manifest_is_refused(tmp_path: Path) -> None:
             Release.from_bytes(spoilt, "release.json")
 
 
-def test_a_manifest_of_100_mib_is_refused_before_it_is_parsed() -> None:
+def test_a_manifest_of_100_mib_is_refused_before_parsing() -> None:
     with raises(FormatError, "release.json", 104_857_614, 100_663_296):
         Release.from_bytes(b'{"shards": [' + b"0," * (50 << 20) + b"0]", "release.json")
     with raises(FormatError, "release.json", 4_194_304):
@@ -55,7 +55,7 @@ def test_a_manifest_of_100_mib_is_refused_before_it_is_parsed() -> None:
 
 
 def test_gaps_wrong_sizes_and_partial_sequences_are_refused(tmp_path: Path) -> None:
-    """docs/formats/npy-shards.md#invariants: shards contiguous from 0, sizes by formula, whole sequences."""
+    """See docs/formats/npy-shards.md#invariants: shards contiguous from 0, sizes by formula, whole sequences."""
     release = make_release(tmp_path)
     first, second, third = release.shards_of("train")
     with raises(FormatError, 1, 2, "train"):
@@ -71,7 +71,7 @@ def test_gaps_wrong_sizes_and_partial_sequences_are_refused(tmp_path: Path) -> N
         release.shards_of("eval")
 
 
-def test_places_are_found_by_path_url_store_and_manifest(tmp_path: Path) -> None:
+def test_locations_are_found_by_path_url_store_and_manifest(tmp_path: Path) -> None:
     place = published(tmp_path)
     store = tmp_path / "store"
     for name in (store, str(store), store / "release.json", store.as_uri(), f"{store.as_uri()}/release.json"):
@@ -93,8 +93,8 @@ def test_places_are_found_by_path_url_store_and_manifest(tmp_path: Path) -> None
     assert "hidden" not in str(caught.value)
 
 
-def test_the_consumers_variables_give_the_client_and_are_never_shown() -> None:
-    """R2_DATASET_BUCKET_LIST replaces the original's credentials; here it changes nothing.
+def test_the_trainers_variables_configure_the_client_and_are_never_shown() -> None:
+    """Upstream, R2_DATASET_BUCKET_LIST replaces the credentials; here it changes nothing.
 
     See docs/formats/shard-window.md#bucket-list.
     """

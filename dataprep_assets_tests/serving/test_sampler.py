@@ -1,4 +1,6 @@
-"""What a step reads: nothing twice, nothing lost, the shares asked for, through every change; and its inverse."""
+"""The samples of a step: nothing twice, nothing lost, the declared shares, through every change; and the inverse
+lookup.
+"""
 
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -16,7 +18,7 @@ from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.serving.histories import EDITS, History, history, readings_of, resumed, tell
 
 SEEDS = (*range(24), 229, 579, 650, 683, 709, 720)
-"""The last six had a sample without a token, or an epoch that began before a sample of it was read."""
+"""The last six seeds once had a sample without a token, or an epoch that started before any of its samples was read."""
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,7 @@ def histories() -> list[History]:
     return [history(seed) for seed in SEEDS]
 
 
-def test_through_every_change_nothing_is_read_twice_and_nothing_is_lost(histories: list[History]) -> None:
+def test_no_change_repeats_or_loses_a_sample(histories: list[History]) -> None:
     changes = Counter[str]()
     for run in histories:
         told = tell(run)
@@ -38,7 +40,7 @@ def test_through_every_change_nothing_is_read_twice_and_nothing_is_lost(historie
     assert set(changes) >= {"append", "retract", "add", "remove", "back", "weights", "batch", "length", "seed"}
 
 
-def test_documents_that_are_edited_in_place_are_read_as_new_ones() -> None:
+def test_documents_edited_in_place_are_read_as_new_ones() -> None:
     changes = Counter[str]()
     for seed in range(12):
         run = history(seed, kinds=EDITS)
@@ -51,7 +53,7 @@ def test_documents_that_are_edited_in_place_are_read_as_new_ones() -> None:
     assert changes["edit"] > 25
 
 
-def test_the_claims_notice_an_order_that_forgets_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_test_detects_an_order_that_ignores_earlier_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     begin = source_order.Remainder.__init__
 
     def off_by_one(self: Any, order: Any, done: int, *rest: Any) -> None:
@@ -61,7 +63,7 @@ def test_the_claims_notice_an_order_that_forgets_what_was_read(monkeypatch: pyte
     assert sum(tell(history(seed)).twice for seed in range(6)) > 0
 
 
-def test_the_steps_of_a_token_are_those_that_read_it(histories: list[History]) -> None:
+def test_the_steps_of_a_token_are_exactly_those_that_read_it(histories: list[History]) -> None:
     for run in histories[:8]:
         assert_steps_of_tokens(run)
 
@@ -85,7 +87,7 @@ def assert_steps_of_tokens(run: History) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7])
-def test_a_step_is_the_same_on_every_number_of_ranks(histories: list[History], ranks: int) -> None:
+def test_a_step_is_equal_for_every_number_of_ranks(histories: list[History], ranks: int) -> None:
     sampler = histories[0].sampler()
     for step in (0, sampler.rules[-1].first):
         whole, found = sampler.find_step_spans(step), []
@@ -96,7 +98,7 @@ def test_a_step_is_the_same_on_every_number_of_ranks(histories: list[History], r
         assert sorted(found) == sorted(zip(*(column.tolist() for column in whole), strict=True))
 
 
-def test_what_a_step_reads_does_not_change_when_a_revision_is_added() -> None:
+def test_adding_a_revision_does_not_change_earlier_steps() -> None:
     run = history(3)
     for upto in range(1, len(run.schedule.revisions)):
         before, after = Sampler(run.schedule.take_first_revisions(upto), run.world.packs), run.sampler()
@@ -125,8 +127,8 @@ def begin(wanted: RevisionRequest, *sources: CurrentSource, **more: Any) -> Sche
     return add_revision(None, wanted, sources, **found)
 
 
-def test_a_step_beyond_the_end_says_why_and_what_to_do() -> None:
-    sampler = Sampler(begin(*make(330)))  # 42 windows are ten steps of four
+def test_a_step_beyond_the_end_is_refused_with_reason_and_remedy() -> None:
+    sampler = Sampler(begin(*make(330)))  # 42 windows are ten steps of four windows
     assert sampler.end == 10
     with raises(NotFoundError, 10, "0 to 9", "books", "dataprep schedule run --from-step 10"):  # fmt: skip
         sampler.find_step_spans(10)
@@ -138,7 +140,7 @@ def test_a_step_beyond_the_end_says_why_and_what_to_do() -> None:
         sampler.find_positions(0, 2, 2)
 
 
-def test_a_billion_samples_cost_no_memory_and_no_start() -> None:
+def test_a_billion_samples_need_no_memory_and_no_startup_time() -> None:
     wanted, source = make(8 * 10**9, steps=10**9)
     sampler = Sampler(begin(wanted, replace(source, epochs=None)))
     last = sampler.find_step_spans(sampler.end - 1)
@@ -149,7 +151,7 @@ def test_a_billion_samples_cost_no_memory_and_no_start() -> None:
     assert again.start.tolist() == [8 * 123_456_789]
 
 
-def test_a_file_that_is_no_schedule_is_told(tmp_path: Any) -> None:
+def test_a_file_that_is_not_a_schedule_is_reported(tmp_path: Any) -> None:
     path = tmp_path / "schedule.json"
     path.write_bytes(b"{")
     with raises(FormatError, path, "JSON"):

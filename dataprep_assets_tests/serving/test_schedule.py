@@ -1,4 +1,4 @@
-"""The schedule is one pure function: start, swap and restart cannot disagree."""
+"""The schedule is one pure function, so start, swap and restart cannot disagree."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from dataprep_assets_tests.messages import raises
 
 
 @given(st.integers(1, 40), st.integers(1, 500), st.integers(0, 10**7))
-def test_every_step_has_one_shard_and_the_swap_step_the_next(shards: int, steps: int, step: int) -> None:
+def test_every_step_has_one_shard_and_the_swap_step_has_the_next(shards: int, steps: int, step: int) -> None:
     schedule = Schedule(shards=shards, steps_per_shard=steps)
     shard = schedule.shard(step)
     assert 0 <= shard < shards
@@ -21,8 +21,8 @@ def test_every_step_has_one_shard_and_the_swap_step_the_next(shards: int, steps:
     assert 0 <= number < count == steps
 
 
-def test_restart_at_shard_4_goes_on_to_5() -> None:
-    """The original's counter is not set at a start, so its next swap activates shard 1.
+def test_a_restart_at_shard_4_continues_with_5() -> None:
+    """Upstream's counter is not set at a start, so its next swap activates shard 1.
 
     See docs/formats/shard-window.md#restart.
     """
@@ -31,15 +31,15 @@ def test_restart_at_shard_4_goes_on_to_5() -> None:
     assert schedule.next_shard(4 * 455 + 3) == 5
 
 
-def test_a_start_beyond_the_last_shard_wraps() -> None:
-    """The original does not reduce the start index, and requests a shard that does not exist.
+def test_a_start_beyond_the_last_shard_wraps_around() -> None:
+    """Upstream does not reduce the start index, and requests a shard that does not exist.
 
     See docs/formats/shard-window.md#start-beyond-the-last.
     """
     assert Schedule(shards=10, steps_per_shard=455).shard(10 * 455) == 0
 
 
-def test_wrong_numbers_are_refused() -> None:
+def test_invalid_numbers_are_refused() -> None:
     for shards, steps in ((0, 1), (1, 0)):
         with raises(ConfigError, 1):
             Schedule(shards=shards, steps_per_shard=steps)
@@ -48,7 +48,7 @@ def test_wrong_numbers_are_refused() -> None:
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_ranks_share_a_step_and_read_the_same_together_whatever_their_number(world_size: int) -> None:
+def test_ranks_divide_a_step_and_together_read_the_same_for_any_number(world_size: int) -> None:
     schedule, count = Schedule(shards=3, steps_per_shard=5), 23
     turn = []
     for step in range(5, 10):

@@ -11,7 +11,7 @@ from dataprep_assets_tests.serving.histories import history, readings_of
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_tokens_read_of_each_document_are_those_of_the_spans(seed: int) -> None:
+def test_counted_tokens_of_each_document_equal_those_of_the_spans(seed: int) -> None:
     run = history(seed)
     sampler = run.sampler()
     ledger: Any = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""One process and its window: schedule, failure, restart, threads; the defects of the original."""
+"""One process and its window: schedule, failures, restarts and threads, compared with the upstream defects."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ from dataprep_assets_tests.serving.watched import QUICK, Chunked, assert_is, unt
 @pytest.mark.parametrize("shards", [1, 2, 3, 5])
 @pytest.mark.parametrize("keep", ["all", 2])
 def test_every_step_has_its_shard_for_any_number_of_shards(tmp_path: Path, shards: int, keep: Any) -> None:
-    """With 2 shards the original deletes what it prefetched, with 1 the active files; n is fixed at 10.
+    """With 2 shards upstream deletes what it prefetched, with 1 the active files; n is fixed at 10.
 
     See docs/formats/shard-window.md#few-shards.
     """
@@ -46,7 +46,7 @@ def test_every_step_has_its_shard_for_any_number_of_shards(tmp_path: Path, shard
 
 
 def test_a_restart_at_any_step_activates_the_shard_of_that_step(tmp_path: Path) -> None:
-    """After a restart at shard 4 the original goes on with 1; beyond the last it fails.
+    """After a restart at shard 4 upstream continues with shard 1; beyond the last shard it fails.
 
     See docs/formats/shard-window.md#restart.
     """
@@ -59,7 +59,7 @@ def test_a_restart_at_any_step_activates_the_shard_of_that_step(tmp_path: Path) 
     assert len([f for f in files if f.endswith(".npy")]) <= 2
 
 
-def test_a_kept_state_goes_on_at_its_step_and_is_refused_by_another_schedule_or_release(tmp_path: Path) -> None:
+def test_a_saved_state_resumes_at_its_step_and_is_refused_by_another_schedule_or_release(tmp_path: Path) -> None:
     place = published(tmp_path, (8,) * 3)
     with ShardWindow(place, tmp_path / "cache", 4) as window:
         window.swap(0)
@@ -85,7 +85,7 @@ def test_a_kept_state_goes_on_at_its_step_and_is_refused_by_another_schedule_or_
             WindowState.from_json(broken)
 
 
-def test_the_same_shard_object_is_given_until_the_schedule_moves(tmp_path: Path) -> None:
+def test_the_same_shard_object_is_returned_until_the_schedule_moves(tmp_path: Path) -> None:
     with ShardWindow(published(tmp_path), tmp_path / "cache", 4) as window:
         first = window.swap(0)
         assert window.swap(3) is first is window.active
@@ -100,7 +100,7 @@ def test_another_sequence_length_is_refused_with_the_reason(tmp_path: Path) -> N
 
 
 def test_prefixes_share_a_cache_without_colliding(tmp_path: Path) -> None:
-    """docs/formats/npy-shards.md#names: in the original, train and val share their ids file."""
+    """See docs/formats/npy-shards.md#names: upstream, train and val share their ids file."""
     place = published(tmp_path, (8, 8), val=2)
     with (
         ShardWindow(place, tmp_path / "cache", 1, keep=2) as train,
@@ -112,8 +112,8 @@ def test_prefixes_share_a_cache_without_colliding(tmp_path: Path) -> None:
         assert val.active.token_path == tmp_path / "cache" / "val" / "val_000001.npy"
 
 
-def test_a_failed_prefetch_is_reported_when_it_fails_and_heals_before_the_swap(tmp_path: Path) -> None:
-    """A failed ids download returns None in the original, and is noticed only at the swap.
+def test_a_failed_prefetch_is_reported_at_once_and_recovers_before_the_swap(tmp_path: Path) -> None:
+    """Upstream, a failed download of ids returns None, and is noticed only at the swap.
 
     See docs/formats/shard-window.md#failed-ids.
     """
@@ -139,7 +139,7 @@ def test_a_failed_prefetch_is_reported_when_it_fails_and_heals_before_the_swap(t
         assert_is(window.swap(5), 1)
 
 
-def test_a_swap_that_waits_in_vain_says_why_and_can_be_tried_again(tmp_path: Path) -> None:
+def test_a_swap_that_times_out_names_the_reason_and_can_be_retried(tmp_path: Path) -> None:
     place, store = watched(tmp_path)
     broken = threading.Event()
     broken.set()
@@ -159,7 +159,7 @@ def test_a_swap_that_waits_in_vain_says_why_and_can_be_tried_again(tmp_path: Pat
         assert_is(window.swap(0), 0)
 
 
-def test_a_missing_object_and_a_missing_manifest_are_said(tmp_path: Path) -> None:
+def test_a_missing_object_and_a_missing_manifest_are_reported(tmp_path: Path) -> None:
     place, store = watched(tmp_path)
     store.delete("sample_ids_000000.bin")
     with (
@@ -171,8 +171,8 @@ def test_a_missing_object_and_a_missing_manifest_are_said(tmp_path: Path) -> Non
         ShardWindow(tmp_path / "nowhere", tmp_path / "cache2", 1)
 
 
-def test_twenty_starts_and_stops_leave_no_debris(tmp_path: Path) -> None:
-    """docs/known-failures.md#leftovers."""
+def test_twenty_starts_and_stops_leave_no_leftovers(tmp_path: Path) -> None:
+    """See docs/known-failures.md#leftovers."""
     place = published(tmp_path, (8,) * 4)
     for run in range(20):
         window = ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK)
@@ -185,7 +185,7 @@ def test_twenty_starts_and_stops_leave_no_debris(tmp_path: Path) -> None:
     assert len([f for f in data_files(tmp_path / "cache") if f.endswith(".npy")]) <= 2
 
 
-def test_close_ends_a_transfer_that_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_ends_an_active_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, _ = watched(tmp_path, (1 << 16,) * 2)
     started = threading.Event()
     add = Bar.add
@@ -206,7 +206,7 @@ def test_close_ends_a_transfer_that_is_under_way(tmp_path: Path, monkeypatch: py
             call()
 
 
-def test_a_jump_gives_up_the_prefetch_of_the_old_place(tmp_path: Path) -> None:
+def test_a_jump_cancels_the_prefetch_for_the_old_position(tmp_path: Path) -> None:
     place, store = watched(tmp_path, (8,) * 6)
     hold = threading.Event()
     store.before = lambda key: hold.wait(0.3) and None if key == "train_000001.npy" else None
@@ -219,10 +219,10 @@ def test_a_jump_gives_up_the_prefetch_of_the_old_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("workers", "chunks", "finished"), [(3, 1, 0), (1, 6, 1)])
 @pytest.mark.parametrize("end", ["jump", "close"])
-def test_a_prefetch_ends_in_the_middle_of_its_first_ranges(
+def test_a_prefetch_can_be_cancelled_during_its_first_ranges(
     tmp_path: Path, end: str, workers: int, chunks: int, finished: int
 ) -> None:
-    """With several ranges under way and none finished, and with one finished: nothing of it stays."""
+    """With several active ranges, none or one of which is finished, no file remains."""
     cache, name = tmp_path / "cache", "train_000001.npy"
     published(tmp_path, (1 << 14,) * 6)
     store = Chunked(tmp_path / "store", workers)
@@ -248,7 +248,7 @@ def test_a_prefetch_ends_in_the_middle_of_its_first_ranges(
             window.close()
             assert not window._thread.is_alive()
     assert [event for event in events if event.error] == []
-    # Nothing beyond the ranges that were under way.
+    # No ranges except those already in progress.
     assert sorted(start for key, start in store.ranges if key == name) == [*every][: workers + finished]
     assert [path for path in data_files(cache) if path.startswith(name)] == []
     store.ranges.clear()
@@ -259,7 +259,7 @@ def test_a_prefetch_ends_in_the_middle_of_its_first_ranges(
     assert name in data_files(cache)
 
 
-def test_many_threads_swap_together(tmp_path: Path) -> None:
+def test_many_threads_can_swap_together(tmp_path: Path) -> None:
     place, store = watched(tmp_path)
     with ShardWindow(place, tmp_path / "cache", 1) as window:
         for step in range(4):
@@ -293,14 +293,14 @@ def test_asyncio_swaps_without_blocking_the_loop(tmp_path: Path) -> None:
             assert_is(await swap, 0)
             window.prepare(1)
             await window.await_ready(20)
-            # More swaps at once than the default executor has threads.
+            # More simultaneous swaps than the default executor has threads.
             shards = await asyncio.gather(*(window.swap_async(1) for _ in range(100)))
             assert {shard.index for shard in shards} == {1}
 
     asyncio.run(run())
 
 
-def test_wait_times_out_and_waiting_for_nothing_returns(tmp_path: Path) -> None:
+def test_wait_times_out_and_returns_at_once_if_nothing_is_pending(tmp_path: Path) -> None:
     place, store = watched(tmp_path)
     gate = threading.Event()
     store.before = lambda key: gate.wait(20) and None

@@ -1,4 +1,4 @@
-"""What processes tell each other of verified shards, and when it is believed."""
+"""The records of verified shards that processes share, and the conditions for trusting them."""
 
 import fcntl
 from pathlib import Path
@@ -13,7 +13,7 @@ from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.serving.watched import QUICK, assert_is, flip, until, watched
 
 
-def test_a_shard_that_changes_after_it_was_verified_is_not_trained_on(tmp_path: Path) -> None:
+def test_a_shard_that_changes_after_verification_is_not_trained_on(tmp_path: Path) -> None:
     place, store = watched(tmp_path)
     with ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window:
         window.swap(0)
@@ -28,7 +28,7 @@ def test_a_shard_that_changes_after_it_was_verified_is_not_trained_on(tmp_path: 
     assert store.fetched.count("train_000002.npy") == 2
 
 
-def test_a_verified_shard_is_not_read_again_at_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_does_not_read_a_verified_shard_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, store = watched(tmp_path)
     with ShardWindow(place, tmp_path / "cache", 1) as window:
         window.swap(0)
@@ -45,7 +45,7 @@ def test_a_verified_shard_is_not_read_again_at_a_restart(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("junk", [b"no JSON", b"{}", b'["1"]', b"[-1]", b"[true]", b"[" * 100_000])
-def test_a_junk_lease_of_a_living_process_is_named(tmp_path: Path, junk: bytes) -> None:
+def test_an_invalid_lease_of_a_living_process_is_named(tmp_path: Path, junk: bytes) -> None:
     state = SharedState(tmp_path, "train")
     state.make_folders()
     planted = tmp_path / ".window" / "train" / "ranks" / "7-junk"
@@ -57,4 +57,4 @@ def test_a_junk_lease_of_a_living_process_is_named(tmp_path: Path, junk: bytes) 
             with raises(IntegrityError, "7-junk"):
                 state.read_leases()
     with state.hold_lock():
-        assert state.read_leases() == {}  # nobody's any more
+        assert state.read_leases() == {}  # no longer owned by a process

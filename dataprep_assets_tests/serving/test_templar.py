@@ -1,4 +1,4 @@
-"""A trainer of templar changes one import: our manager gives it the shards that the original's should have given."""
+"""A templar trainer changes one import, and our manager gives it the shards that the upstream manager should give."""
 
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from dataprep_assets_tests.serving.releases import LENGTH, published, tokens_of
 
 
 @pytest.mark.parametrize("start", [0, 4])
-def test_the_manager_goes_on_from_any_shard_and_around_the_end(tmp_path: Path, start: int) -> None:
-    """The original goes on with shard 1 after a start at 4, and asks for shards beyond the last.
+def test_the_manager_continues_from_any_shard_and_wraps_around(tmp_path: Path, start: int) -> None:
+    """Upstream continues with shard 1 after a start at 4, and requests shards beyond the last.
 
     See docs/formats/shard-window.md#restart and docs/formats/shard-window.md#start-beyond-the-last.
     """
@@ -29,21 +29,21 @@ def test_the_manager_goes_on_from_any_shard_and_around_the_end(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("start", range(10))
-def test_a_restart_at_any_step_reads_what_a_run_reads_that_was_never_restarted(tmp_path: Path, start: int) -> None:
-    """At a step where shards change, templar's loop initializes that step's shard, and then swaps at once."""
+def test_a_restart_at_any_step_reads_the_same_as_an_uninterrupted_run(tmp_path: Path, start: int) -> None:
+    """At a step at which shards change, templar's loop initializes that step's shard, and then swaps at once."""
     published(tmp_path, (8, 6, 8))
     read = restarted(tmp_path / "store", tmp_path / "cache", LENGTH, start, 3, 12, "")
     assert read == [step // 3 % 3 for step in range(start, 12)]
 
 
 @pytest.mark.parametrize("workers", ["fork", "spawn"])
-def test_what_workers_of_a_loader_read_begins_a_turn(tmp_path: Path, workers: str) -> None:
+def test_reads_of_loader_workers_start_a_turn(tmp_path: Path, workers: str) -> None:
     published(tmp_path, (8, 6, 8))
     read = restarted(tmp_path / "store", tmp_path / "cache", LENGTH, 1, 1, 4, workers)
     assert read == [1, 2, 0]
 
 
-def test_the_place_is_that_of_the_original_and_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_location_equals_the_upstream_one_and_a_missing_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("R2_DATASET_BUCKET_NAME", raising=False)
     monkeypatch.setenv("DATASET_BINS_PATH", "remote/tokenized/")
     with raises(ConfigError, "R2_DATASET_BUCKET_NAME"):

@@ -1,4 +1,6 @@
-"""Random runs over real artifacts read what an independent loop writes down: in batches, the ledger and indices."""
+"""Random runs over real artifacts read the data that an independent loop records, in batches, the ledger and
+indices.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -6,9 +8,9 @@ from pathlib import Path
 from dataprep_assets_tests.serving.training_runs import run_of
 
 
-def test_what_a_run_reads_is_what_a_loop_writes_down(tmp_path: Path) -> None:
+def test_the_reads_of_a_run_equal_the_records_of_a_loop(tmp_path: Path) -> None:
     changes, looked_up = Counter[str](), 0
-    # two of windows with indices, two of packed documents
+    # two runs of windows with indices, two of packed documents
     for seed in (0, 1, 6, 2):
         told = run_of(tmp_path / str(seed), seed)
         assert told.wrong == []

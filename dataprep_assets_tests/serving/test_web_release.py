@@ -1,4 +1,4 @@
-"""A release on the hub, and on a plain web server: the window reads it by ranges, whatever breaks on the way."""
+"""A release on the hub and on a plain web server: the window reads it by ranges, through any fault."""
 
 import logging
 import traceback
@@ -25,7 +25,7 @@ AT_ONCE = RetryPolicy(attempts=4, base_seconds=0.0, max_seconds=0.0)
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
-    """The hub with a release of two shards, the tokens of which lie on its storage host."""
+    """Run a hub with a release of two shards, whose tokens are on its storage host."""
     built = tmp_path_factory.mktemp("built")
     release = make_release(built, (8, 8))
     tree = {f"{FOLDER}/{file.key}": (built / file.key).read_bytes() for file in release.files}
@@ -45,7 +45,7 @@ def over_web(hub: HubServer, **options: object) -> ReleaseLocation:
     return ReleaseLocation(HttpStore(f"{hub.endpoint}/datasets/{REPO}/resolve/main/{FOLDER}", retry=AT_ONCE, **options))  # type: ignore[arg-type]
 
 
-def test_a_window_over_the_hub_reads_what_was_published_and_keeps_the_token_from_the_storage(
+def test_a_window_over_the_hub_reads_the_release_and_hides_the_token_from_the_storage_host(
     hub: HubServer, on_hub: str, tmp_path: Path
 ) -> None:
     since = len(hub.log)
@@ -59,7 +59,7 @@ def test_a_window_over_the_hub_reads_what_was_published_and_keeps_the_token_from
 
 
 @pytest.mark.parametrize("kind", ["status", "reset", "truncate"])
-def test_what_breaks_on_the_way_is_read_again(hub: HubServer, kind: str, tmp_path: Path) -> None:
+def test_interrupted_reads_are_retried(hub: HubServer, kind: str, tmp_path: Path) -> None:
     name = f"{FOLDER}/train_000000.npy"
     hub.fail(name, kind, **({"status": 503} if kind == "status" else {}))  # type: ignore[arg-type]
     place = over_web(hub, range_bytes=256)
@@ -69,7 +69,7 @@ def test_what_breaks_on_the_way_is_read_again(hub: HubServer, kind: str, tmp_pat
     assert len(set(hub.spans(name, since))) > 1
 
 
-def test_what_is_not_there_or_refused_says_so(hub: HubServer, on_hub: str, tmp_path: Path) -> None:
+def test_a_missing_or_refused_file_is_reported(hub: HubServer, on_hub: str, tmp_path: Path) -> None:
     with raises(MissingArtifactError, MANIFEST):
         ShardWindow(
             ReleaseLocation(HttpStore(f"{hub.endpoint}/datasets/{REPO}/resolve/main/other", retry=AT_ONCE)), tmp_path, 1
@@ -90,7 +90,9 @@ def test_what_is_not_there_or_refused_says_so(hub: HubServer, on_hub: str, tmp_p
         next(store.list())
 
 
-def test_no_log_and_no_message_has_a_signed_url(hub: HubServer, on_hub: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_log_and_no_message_contains_a_signed_url(
+    hub: HubServer, on_hub: str, caplog: pytest.LogCaptureFixture
+) -> None:
     name, store = "train_000000.npy", over_web(hub).store
     with caplog.at_level(logging.DEBUG):
         assert b"".join(store.read(name))
@@ -103,7 +105,7 @@ def test_no_log_and_no_message_has_a_signed_url(hub: HubServer, on_hub: str, cap
     assert "signature" not in told.lower()
 
 
-def test_a_reader_tries_a_place_without_writing(hub: HubServer, on_hub: str, tmp_path: Path) -> None:
+def test_preflight_of_a_reader_writes_nothing(hub: HubServer, on_hub: str, tmp_path: Path) -> None:
     place = locate_release(on_hub)
     steps = list(run_reading_preflight(place.store, [place.key(MANIFEST)]))
     assert [(step.name, step.ok) for step in steps] == [
@@ -126,7 +128,7 @@ def test_a_reader_tries_a_place_without_writing(hub: HubServer, on_hub: str, tmp
         ("hf://a/b@v2", "https://huggingface.co/a/b/resolve/v2"),
     ],
 )
-def test_addresses_of_the_hub(address: str, url: str) -> None:
+def test_addresses_of_the_hub_are_parsed(address: str, url: str) -> None:
     assert build_hub_url(address, {}) == url
 
 
@@ -136,6 +138,6 @@ def test_an_address_without_a_repository_is_refused(address: str) -> None:
         build_hub_url(address, {})
 
 
-def test_a_web_server_in_the_clear_is_refused() -> None:
+def test_a_web_server_without_tls_is_refused() -> None:
     with raises(ConfigError, "unencrypted"):
         locate_release("http://mirror.example/shards")

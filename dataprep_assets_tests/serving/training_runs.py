@@ -1,8 +1,8 @@
-"""Random training runs over real artifacts, and a loop beside each that writes down what it read.
+"""Random training runs over real artifacts, each with a loop that records its reads.
 
-Every token of a run has a number of its own, so a batch says by itself which documents it holds. The loop keeps a list
-of what each source has left in its epoch, takes off what a batch holds, and knows nothing of schedules; what it wrote
-down is compared with the ledger and with Megatron's index files in the end. `run_of` does all of one seed.
+Every token of a run has a unique number, so a batch itself shows which documents it contains. The loop keeps a list of
+the remaining documents of each source's epoch and removes those in a batch, without using schedules. At the end its
+records are compared with the ledger and with Megatron's index files. `run_of` does all of this for one seed.
 """
 
 import json
@@ -33,17 +33,17 @@ from dataprep_assets.pipelines.schedule.schedule_artifact import (
 )
 from dataprep_assets.serving.sampler.seen import SeenLedger, documents_of_step
 from dataprep_assets.serving.sampler.training_data import IGNORED, Batch, TrainingData
-from dataprep_assets_tests.engine.found import findings_of
+from dataprep_assets_tests.engine.found import run_checks
 
 Document = range
-"""The numbers of its tokens."""
+"""The numbers of the document's tokens."""
 RUN = "run"
 CHANGES = ("append", "remove", "edit", "edit", "batch", "length", "weights", "sources", "back", "nothing")
 
 
 @dataclass
 class Corpora:
-    """Corpora whose shards are written as their builds leave them, without a tokenizer."""
+    """Corpora whose shards are written as builds would write them, without a tokenizer."""
 
     root: Path
     random: np.random.Generator
@@ -51,7 +51,7 @@ class Corpora:
     tokens: int = 1
 
     def new_documents(self, most: int) -> list[Document]:
-        """A few documents of new tokens."""
+        """Return a few documents of new tokens."""
         found = []
         for length in self.random.integers(1, 40, self.random.integers(1, most)).tolist():
             found.append(range(self.tokens, self.tokens + length))
@@ -59,18 +59,18 @@ class Corpora:
         return found
 
     def append(self, name: str) -> None:
-        """One or two new shards."""
+        """Add one or two new shards."""
         held = self.shards.setdefault(name, {})
         first = 1 + max((int(key[-5:]) for key in held), default=-1)
         for at in range(first, first + int(self.random.integers(1, 3))):
             held[f"train-{at:05d}"] = self.new_documents(10)
 
     def some_shard(self, name: str) -> str:
-        """A shard of a corpus."""
+        """Return a random shard of a corpus."""
         return str(self.random.choice(sorted(self.shards[name])))
 
     def remove(self, name: str) -> None:
-        """Documents of a shard go, or all of it."""
+        """Remove documents of a shard, or the whole shard."""
         held, key = self.shards[name], self.some_shard(name)
         kept = [one for one in held[key] if self.random.random() < 0.7]
         if len(held) > 1 and self.random.random() < 0.2:
@@ -79,7 +79,7 @@ class Corpora:
             held[key] = kept
 
     def edit(self, name: str) -> None:
-        """Some documents of a shard get another text, and new ones come between them."""
+        """Replace the text of some documents of a shard, and insert new ones between them."""
         held, key = self.shards[name], self.some_shard(name)
         documents: list[Document] = []
         for one in held[key]:
@@ -90,7 +90,7 @@ class Corpora:
         held[key] = documents or held[key]
 
     def write(self, name: str) -> None:
-        """All artifacts of a corpus that a schedule and its Megatron indices read."""
+        """Write all artifacts of a corpus that a schedule and its Megatron indices read."""
         shutil.rmtree(self.root / name, ignore_errors=True)
         held = self.shards[name]
         plan = {key: [at, at + 1] for at, key in enumerate(sorted(held))}
@@ -141,27 +141,29 @@ class Corpora:
 
 @dataclass
 class Loop:
-    """What a training loop knows: what each source has, what is left of it in its epoch, and what each step read."""
+    """The knowledge of a training loop: the documents of each source, the rest of each epoch, and the reads of each
+    step.
+    """
 
     has: dict[str, set[int]] = field(default_factory=dict)
     left: dict[str, set[int]] = field(default_factory=dict)
     source_of: dict[int, str] = field(default_factory=dict)
 
     def copy(self) -> "Loop":
-        """As it is now; no set of it is ever changed in place."""
+        """Return a snapshot; no set is changed in place."""
         return Loop(dict(self.has), dict(self.left), self.source_of)
 
     def meet(self, name: str, documents: Sequence[Document]) -> None:
-        """A source as it is from now on."""
+        """Set the documents of a source from now on."""
         now = {token for one in documents for token in one}
         before = self.has.get(name, set())
-        # a first epoch begins with all of it
+        # the first epoch starts with all samples
         self.left[name] = now if name not in self.has else (self.left[name] & now) | (now - before)
         self.has[name] = now
         self.source_of.update(dict.fromkeys(now, name))
 
     def read(self, tokens: Sequence[int]) -> list[str]:
-        """Take off what a sample holds; what is wrong with it."""
+        """Remove the documents of a sample, and return what is wrong with it."""
         name = self.source_of[tokens[0]]
         if not self.left[name]:
             self.left[name] = set(self.has[name])
@@ -171,7 +173,7 @@ class Loop:
 
 
 def mistakes_of(batch: Batch, document_of: dict[int, Document]) -> list[str]:
-    """How labels, documents and places of a batch differ from those of its tokens."""
+    """Return the differences between the labels, documents and positions of a batch and those of its tokens."""
     found = []
     assert batch.document_ids is not None
     assert batch.position_ids is not None
@@ -190,7 +192,7 @@ def mistakes_of(batch: Batch, document_of: dict[int, Document]) -> list[str]:
             ("documents", documents, batch.document_ids[row]),
             ("places", places, batch.position_ids[row]),
         ):
-            # nothing follows the last token of a shard or of the span
+            # the last token of a shard or of the span has no successor
             if got[:size].tolist() != wanted:
                 found.append(f"step {batch.step}, position {batch.positions[row]}: {what}")
         if (batch.labels[row][size:] != IGNORED).any() or not size:
@@ -200,7 +202,7 @@ def mistakes_of(batch: Batch, document_of: dict[int, Document]) -> list[str]:
 
 @dataclass
 class Told:
-    """What a run was, and what differed in it."""
+    """The description of a run, and the differences found."""
 
     changes: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -209,7 +211,7 @@ class Told:
 
 
 class TrainingRun:
-    """A run of a seed, see the module."""
+    """A run of a seed; see the module."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -233,7 +235,7 @@ class TrainingRun:
 
     @property
     def declaration(self) -> ScheduleDeclaration:
-        """What is declared now."""
+        """The current declaration."""
         sources = [{"dataset": name, "weight": self.weights[name]} for name in self.read_now]
         return ScheduleDeclaration.model_validate({**self.declared, "sources": sources})
 
@@ -245,7 +247,7 @@ class TrainingRun:
                 self.document_of.update({token: one for one in documents for token in one})
 
     def change(self, step: int) -> int:
-        """A few changes; the step from which they hold."""
+        """Make a few changes, and return the step from which they apply."""
         for change in self.random.choice(CHANGES, self.random.integers(1, 4)).tolist():
             self.told.changes[change] += 1
             name = str(self.random.choice(sorted(self.corpora.shards)))
@@ -254,7 +256,7 @@ class TrainingRun:
             elif change == "batch":
                 self.declared["batch"] = int(self.random.integers(1, 9))
             elif change == "length":
-                # packed documents take a multiple
+                # packed documents use a multiple of this number
                 more = self.declared["samples"] == "documents"
                 length = self.declared["sequence_length"]
                 self.declared["sequence_length"] = length * 2 if more else int(self.random.choice([8, 8, 12, 16]))
@@ -274,7 +276,7 @@ class TrainingRun:
         return step
 
     def train(self, first: int, steps: int) -> int:
-        """Some steps of a new process on any number of ranks; the first that was not read."""
+        """Run some steps of a new process on any number of ranks, and return the first step that was not read."""
         data = TrainingData(self.store, RUN, boundaries=True)
         ranks = int(self.random.integers(1, 4))
         for step in range(first, min(first + steps, data.steps)):
@@ -295,7 +297,7 @@ class TrainingRun:
         return TrainingData(self.store, RUN).restore(state)
 
     def revise(self, step: int) -> bool:
-        """Make a revision from a step on; whether there is something to revise."""
+        """Make a revision from a step on, and return whether there was anything to revise."""
         declaration = self.declaration
         present = load_current_schedule(declaration, self.store)
         try:
@@ -314,14 +316,14 @@ class TrainingRun:
         return True
 
     def meet(self) -> None:
-        """Let the loop know the sources as they are."""
+        """Give the loop the current sources."""
         for name in self.read_now:
             self.loop.meet(
                 name, [one for key in sorted(self.corpora.shards[name]) for one in self.corpora.shards[name][key]]
             )
 
     def run(self, changes: int) -> Told:
-        """All of it."""
+        """Do the whole run."""
         self.write()
         build_schedule(self.declaration, self.store)
         self.meet()
@@ -330,7 +332,7 @@ class TrainingRun:
             step = self.change(step)
             self.write()
             if not self.revise(step):
-                # what is there now may be other shards of sources that are not read
+                # the current shards may belong to sources that are no longer read
                 step = max(self.wrote) + 1
                 continue
             self.meet()
@@ -338,14 +340,14 @@ class TrainingRun:
         self.compare_ledger()
         if self.declared["megatron"] is not None:
             self.compare_megatron()
-        found = findings_of(build_schedule_spec(self.declaration), self.store)
+        found = run_checks(build_schedule_spec(self.declaration), self.store)
         failed = [f"{name}: {one.summary}" for name, one in found.items()
                   if not one.passed and name not in ("epochs_within_limit", "sources_current")]  # fmt: skip
         self.told.wrong += failed
         return self.told
 
     def compare_ledger(self) -> None:
-        """What `seen` tells of each step is what the loop wrote down."""
+        """Assert that `seen` reports the loop's records for each step."""
         ledger = SeenLedger(TrainingData(self.store, RUN))
         for step, rows in self.wrote.items():
             seen = Counter[tuple[int, int]]()
@@ -357,7 +359,7 @@ class TrainingRun:
                 self.told.wrong.append(f"step {step}: the ledger tells of other documents")
 
     def compare_megatron(self) -> None:
-        """What Megatron looks up for each sample is what the loop wrote down, or no token for what is gone."""
+        """Assert that Megatron's index gives the loop's records for each sample, or no token for removed documents."""
         declaration = self.declaration
         wanted = declaration.megatron
         assert wanted is not None
@@ -371,7 +373,7 @@ class TrainingRun:
             self.told.changes["no indices"] += 1
             return
         spec = build_megatron_spec(declaration, wanted, build_schedule_spec(declaration))
-        for name, finding in findings_of(spec, self.store).items():
+        for name, finding in run_checks(spec, self.store).items():
             self.told.wrong += [] if finding.passed else [f"{name}: {finding.summary}"]
         indexed = open_inputs(declaration, wanted, self.store)
         folder = self.store.directory(Artifact(dataset=RUN, name="megatron_indices"))
@@ -408,5 +410,5 @@ class TrainingRun:
 
 
 def run_of(folder: Path, seed: int, changes: int = 5) -> Told:
-    """All of a run: what it was, and what differed from what the loop wrote down."""
+    """Do a whole run, and return its description and the differences from the loop's records."""
     return TrainingRun(folder, seed).run(changes)

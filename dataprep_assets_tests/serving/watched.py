@@ -1,4 +1,4 @@
-"""Folder stores that note and interrupt downloads, and what tests of the window ask again and again."""
+"""Folder stores that record and interrupt downloads, and helpers for tests of the window."""
 
 import time
 from collections import Counter
@@ -23,7 +23,7 @@ QUICK = RetryPolicy(attempts=2, base_seconds=0.01, max_seconds=0.02)
 
 
 class Watched(LocalStore):
-    """A folder store that notes what is downloaded, and lets a test act before or in the middle of it."""
+    """A folder store that records downloads, and lets a test act before or during them."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -39,7 +39,7 @@ class Watched(LocalStore):
 
 
 class Chunked(LocalStore):
-    """A folder store of small ranges, each in several chunks, whose files are fetched by `workers` threads."""
+    """A folder store of small ranges, each in several chunks, whose files are downloaded by `workers` threads."""
 
     RANGE, CHUNK = 1 << 16, 1 << 14
 
@@ -47,7 +47,7 @@ class Chunked(LocalStore):
         super().__init__(root)
         self.workers = workers
         self.ranges: list[tuple[str, int]] = []
-        # Called before each chunk with the file's name and how many of its chunks were given before.
+        # Called before each chunk with the file's name and the number of its earlier chunks.
         self.before: Callable[[str, int], None] = lambda key, given: None
         self._given: Counter[str] = Counter()
 

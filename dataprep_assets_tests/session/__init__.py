@@ -1,4 +1,4 @@
-"""What every pytest session here holds: no heavy library in a test process, no worker that dies unnoticed, time limits.
+"""Rules for every pytest session: no heavy library in a test process, no worker that dies unnoticed, time limits.
 
-The modules without tests are pytest plugins; `pyproject.toml` names them.
+The modules without tests are pytest plugins that `pyproject.toml` lists.
 """

@@ -1,9 +1,9 @@
-"""A pytest plugin: what the collection of thousands of tests costs, in each of some workers at once.
+"""A pytest plugin that speeds up the collection of thousands of tests in parallel workers.
 
-All workers of pytest-xdist import all test modules, in the same order at the same time. Where the modules are new, as
-in a fresh checkout, each would compile each of them, with pytest's rewriting of `assert`, which is half of the
-collection: so one worker at a time imports a module, and the others find what it has compiled. And nothing that a
-collection makes is garbage: the collector would go through all of it twenty times, a fifth of the collection.
+All workers of pytest-xdist import all test modules, in the same order at the same time. In a fresh checkout, each would
+compile every module with pytest's rewriting of `assert`, which takes half of the collection. Therefore one worker at a
+time imports a module, and the others use the compiled file. Nothing that a collection creates is garbage, but the
+collector would scan all of it twenty times, which takes a fifth of the collection.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ import pytest
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Let the garbage collector rest meanwhile, and never look at what was collected."""
+    """Disable the garbage collector during the collection, and exclude the collected objects from later runs."""
     gc.disable()
     try:
         return (yield)
@@ -29,7 +29,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Import a module alone, where what is compiled is kept."""
+    """Import a module under a lock if its compiled file can be stored."""
     if not isinstance(collector, pytest.Module) or sys.dont_write_bytecode:
         return (yield)
     with open(collector.path, "rb") as module:

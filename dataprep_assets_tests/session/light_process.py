@@ -1,7 +1,7 @@
-"""A pytest plugin: a test, or the import of a test module, that brings a heavy library into the test process fails.
+"""A pytest plugin that fails a test, or the import of a test module, that loads a heavy library into the test process.
 
-Which files meet in one process is a matter of luck and of the number of workers, and some libraries crash each other
-(see `readers.families`). Each module is reported once, by the test that imported it first.
+Which files run in one process depends on chance and on the number of workers, and some libraries crash each other (see
+`readers.families`). Each module is reported once, for the test that imported it first.
 """
 
 import sys
@@ -15,11 +15,11 @@ _reported: set[str] = set()
 
 
 class HeavyLibraryError(AssertionError):
-    """A test process imported a library that belongs into a reader process."""
+    """A test process imported a library that belongs in a reader process."""
 
 
 def _new() -> str:
-    """The heavy modules that were imported since the last call, joined; empty: none."""
+    """Return the names of heavy modules imported since the last call, joined; empty if there are none."""
     found = sorted(HEAVY & sys.modules.keys() - _reported)
     _reported.update(found)
     return ", ".join(found)
@@ -36,7 +36,7 @@ def _remedy(who: str, modules: str) -> str:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Fail the collection of a module that imports one."""
+    """Fail the collection of a module that imports a heavy library."""
     report = yield
     if isinstance(collector, pytest.Module) and (modules := _new()):
         report.outcome = "failed"
@@ -46,7 +46,7 @@ def pytest_make_collect_report(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Fail a test that imported one, in its fixtures or itself."""
+    """Fail a test that imported a heavy library, in its fixtures or in its body."""
     yield
     if modules := _new():
         raise HeavyLibraryError(_remedy(item.nodeid, modules))

@@ -1,9 +1,8 @@
-"""A pytest plugin: the order of files, and the time that a test may take.
+"""A pytest plugin for the order of files and the time limits of tests.
 
-Workers of pytest-xdist take whole files, in the order of collection. The files that took longest come first
-(`durations.json`), because a worker that began one last would keep the others waiting; so do new files.
-`--shuffle-files SEED` puts them in any other order, to show that the tests do not depend on which files meet in a
-process.
+Workers of pytest-xdist take whole files in the order of collection. The slowest files come first (`durations.json`),
+because a worker that starts one last would keep the others waiting; new files also come first. `--shuffle-files SEED`
+gives any other order, to show that the tests do not depend on which files run in one process.
 """
 
 import math
@@ -14,19 +13,19 @@ import pytest
 from dataprep_assets_tests.tools.durations import read_durations
 
 FAST_SECONDS = 240
-"""Most that a test may take which is not marked `slow`, its fixtures included: they take up to 30 s on a quiet machine.
-Slow ones have the `timeout` of pyproject.toml."""
+"""The time limit in seconds of a test that is not marked `slow`, including its fixtures, which take up to 30 s on an
+idle machine. Slow tests have the `timeout` of pyproject.toml."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option."""
+    """Add the option."""
     parser.addoption("--shuffle-files", type=int, metavar="SEED", help="run the files in the order of this seed")
 
 
-# after pytest has left out what `-m` leaves out
+# after pytest has deselected tests by `-m`
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the files; limit the tests."""
+    """Sort the files, and set the time limits."""
     seed = config.getoption("--shuffle-files")
     if seed is None:
         seconds = _seconds(items)

@@ -1,10 +1,10 @@
-"""What Dagster's storages read and make again for each instance and connection, kept by a test process.
+"""Cache, in a test process, objects that Dagster's storages otherwise read or create for each instance and connection.
 
-Alembic imports the 89 files of their history twice for each instance. SQLite's storages make an engine for each
-connection, six for an event, and an engine compiles every statement that it has not seen: a sixth of a short run. When
-the last connection to a database closes, SQLite copies the write-ahead log into the database and deletes it, so each
-engine keeps a connection open: another quarter of it. A new database is a copy of the first of its kind, whose tables
-and migrations take an eighth of a second.
+Alembic imports the 89 files of the storages' history twice for each instance. SQLite storages create an engine for each
+connection, six for an event, and an engine compiles every statement that it has not seen, which takes a sixth of a
+short run. When the last connection to a database closes, SQLite copies the write-ahead log into the database and
+deletes it, which takes another quarter, so each engine keeps a connection open. A new database is a copy of the first
+of its kind, whose tables and migrations take an eighth of a second.
 """
 
 import os
@@ -28,7 +28,7 @@ _OF_A_RUN = "run"
 
 
 def keep_what_storages_make() -> None:
-    """Let what is imported of alembic and of the storages keep what it has made."""
+    """Make imported modules of alembic and of the storages cache the objects that they create."""
     _keep_migrations()
     for name in _OF_SQLITE:
         module: Any = sys.modules.get(name)
@@ -54,21 +54,22 @@ def _keep_migrations() -> None:
 
 
 def make_databases() -> None:
-    """Make the databases that new ones are copies of, in a process that programs are forked from."""
+    """Create the databases that are copied for new ones, in a process from which programs are forked."""
     for name in _OF_SQLITE:
         if (module := sys.modules.get(name)) is not None:
             _databases(module)
 
 
 def _keep_engines(module: Any) -> Any:
-    """A `create_engine` for engines without a pool, whose connections are not shared."""
+    """Return a `create_engine` for engines without a pool, whose connections are not shared."""
     create = module.create_engine
 
     @lru_cache(ENGINES)
     def made(url: str, *settings: Any) -> Any:
         named = {name: dict(value) if isinstance(value, tuple) else value for name, value in settings}
         engine = create(url, **named)
-        engine.dispose = lambda **_: None  # has nothing to close, and would make the engine's empty pool again
+        # has nothing to close, and closing it would create the engine's empty pool again
+        engine.dispose = lambda **_: None
         _keep_open(engine)
         return engine
 
@@ -88,7 +89,7 @@ def _keep_engines(module: Any) -> Any:
 
 @cache
 def _databases(module: Any) -> dict[str, bytes]:
-    """The databases of a storage without any entry, by their names; all runs have one."""
+    """Return the empty databases of a storage, by name; all runs share one."""
     keeping, module.create_engine = module.create_engine, module.create_engine.original
     try:
         with TemporaryDirectory() as folder:
@@ -109,7 +110,7 @@ def _databases(module: Any) -> dict[str, bytes]:
 
 
 def _write_once(path: Path, content: bytes) -> None:
-    """Write a file unless another process does so first."""
+    """Write a file unless another process has written it first."""
     own = path.with_name(f"{path.name}.{os.getpid()}")
     own.write_bytes(content)
     try:
@@ -121,7 +122,7 @@ def _write_once(path: Path, content: bytes) -> None:
 
 
 def _keep_open(engine: Any) -> None:
-    """Let an engine of a file keep a connection, idle and of its own, as soon as the file has a write-ahead log."""
+    """Make an engine of a file keep an idle connection of its own once the file has a write-ahead log."""
     from sqlalchemy import event
 
     spare: list[sqlite3.Connection] = []
@@ -129,6 +130,6 @@ def _keep_open(engine: Any) -> None:
     def keep(connection: sqlite3.Connection, _: Any) -> None:
         if not spare and connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
             spare.append(sqlite3.connect(engine.url.database, check_same_thread=False))
-            spare[0].execute("SELECT count(*) FROM sqlite_master").fetchone()  # takes part only when it has read
+            spare[0].execute("SELECT count(*) FROM sqlite_master").fetchone()  # included only if it has read something
 
     event.listen(engine, "connect", keep)

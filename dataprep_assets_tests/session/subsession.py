@@ -1,4 +1,4 @@
-"""A pytest session in a process of its own, over test files that a test writes."""
+"""Run a pytest session in its own process, over test files that a test writes."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ PLUGINS = ("light_process", "dead_worker", "order")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a session ended."""
+    """The exit code, output and duration of a session."""
 
     code: int
     printed: str
@@ -21,11 +21,11 @@ class Ended:
 
 
 def run_session(folder: Path, files: dict[str, str], *arguments: str, settings: str = "") -> Ended:
-    """Write test files and run them with the plugins of this folder.
+    """Write test files, and run them with the plugins of this folder.
 
     Args:
-        folder: Where the files are written.
-        files: Text of each by its name.
+        folder: The folder of the files.
+        files: The text of each file by its name.
         arguments: Further arguments of pytest.
         settings: Lines of its `pytest.ini`.
     """
@@ -34,7 +34,7 @@ def run_session(folder: Path, files: dict[str, str], *arguments: str, settings: 
         (folder / name).write_text(text)
     ours = [f"dataprep_assets_tests.session.{name}" for name in PLUGINS]
     plugins = [word for name in ("xdist.plugin", "pytest_timeout", *ours) for word in ("-p", name)]
-    # without what a surrounding session says of itself to its children, and without plugins that take seconds to load
+    # without the variables that a surrounding session sets for its children, and without plugins that load slowly
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     variables |= {"PYTHONPATH": str(CHECKOUT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     began = time.monotonic()

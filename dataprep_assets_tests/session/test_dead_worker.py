@@ -1,4 +1,4 @@
-"""A worker that dies, or a test that does not end, fails the session before the others have ended, and is named."""
+"""A worker that dies, or a test without end, fails the session before the others have ended, and is named."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def test_crashes():
 
 def test_after(): pass
 """
-# what other workers have still to do: five minutes, of which a session takes a few seconds on a quiet machine
+# the remaining work of other workers: five minutes, while a session takes a few seconds on an idle machine
 LONG = "import time, pytest\n\n@pytest.mark.parametrize('n', range(60))\ndef test_long(n):\n    time.sleep(5)\n"
 NAMED = "test_a_crash.py::test_crashes"
 
@@ -39,7 +39,7 @@ def test_a_crash_ends_the_session_long_before_the_others_end_and_names_the_test(
     assert f"FAILED {NAMED}" in ended.printed
 
 
-def test_a_test_that_waits_for_ever_fails_alone(tmp_path: Path) -> None:
+def test_only_a_test_that_waits_forever_fails(tmp_path: Path) -> None:
     waits = "import pytest, threading\n\n@pytest.mark.timeout(3)\ndef test_waits(): threading.Event().wait()\n"
     files = {"test_it.py": f"{waits}\ndef test_next(): pass\n"}
     ended = run_session(tmp_path, files, *WORKERS, settings="timeout_method = signal\n")
@@ -50,7 +50,7 @@ def test_a_test_that_waits_for_ever_fails_alone(tmp_path: Path) -> None:
 
 
 def test_a_test_that_no_signal_interrupts_ends_its_worker_and_is_named(tmp_path: Path) -> None:
-    # blocked signals stand for native code that never looks at them
+    # blocked signals simulate native code that never checks for signals
     stuck = "import pytest, signal, time\n\n@pytest.mark.timeout(2)\ndef test_stuck():\n"
     stuck += "    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\n    time.sleep(100)\n"
     limits = "timeout_method = signal\nfaulthandler_timeout = 5\nfaulthandler_exit_on_timeout = true\n"

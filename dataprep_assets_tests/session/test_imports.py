@@ -1,4 +1,4 @@
-"""Helpers that several test files share are in modules without tests: no test module imports from another one."""
+"""Helpers that several test files share are in modules without tests: no test module imports from another."""
 
 import ast
 
@@ -6,7 +6,7 @@ from dataprep_assets_tests.session.subsession import CHECKOUT
 
 TESTS = CHECKOUT / "dataprep_assets_tests"
 REMAINING = {
-    # the wings' helpers move with the wings; nothing may be added here
+    # the pipelines' helpers move with the pipelines; do not add entries here
     "pipelines.blend.rl.test_rl_jsonl",
     "pipelines.blend.sft.test_packed_sft",
     "pipelines.blend.test_blend_assets",

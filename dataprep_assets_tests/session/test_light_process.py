@@ -1,4 +1,6 @@
-"""No test process imports a heavy library: the session fails if one does, and no test module says that it would."""
+"""No test process imports a heavy library: the session fails if one does, and no test module contains such an
+import.
+"""
 
 import ast
 from pathlib import Path
@@ -10,7 +12,7 @@ from dataprep_assets_tests.session.subsession import CHECKOUT, run_session
 
 TESTS = CHECKOUT / "dataprep_assets_tests"
 COMMANDS = {
-    # run as commands, in processes of their own
+    # run as commands in their own processes
     *(
         "tools/atlas/sweep.py",
         "tools/bench/contenders.py",
@@ -42,7 +44,7 @@ SKIPPERS = {"importorskip", "import_module", "__import__"}
 
 
 def imported(path: Path) -> set[str]:
-    """The top-level modules that a file imports anywhere, by a statement or by name."""
+    """Return the top-level modules that a file imports anywhere, by a statement or by name."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -67,7 +69,7 @@ def test_only_readers_and_commands_import_heavy_libraries() -> None:
     assert {name for name in names.values() if name in COMMANDS} == COMMANDS
 
 
-def test_a_reader_imports_them_inside_its_functions_only() -> None:
+def test_a_reader_imports_them_only_inside_its_functions() -> None:
     for path in sorted((TESTS / "readers").glob("*.py")):
         at_the_top = ast.Module([n for n in ast.parse(path.read_text()).body if isinstance(n, ast.Import)], [])
         assert not {alias.name.partition(".")[0] for node in at_the_top.body for alias in node.names} & HEAVY, path
@@ -75,7 +77,7 @@ def test_a_reader_imports_them_inside_its_functions_only() -> None:
         assert not {(node.module or "").partition(".")[0] for node in of_names} & HEAVY, path
 
 
-# empty modules stand for the libraries: what is tested is who is told
+# empty modules replace the libraries, because the test only checks which of them are notified
 FAKES = {"tensorflow.py": "", "triton.py": ""}
 
 
@@ -95,7 +97,7 @@ def test_a_module_that_imports_one_is_refused_and_named(tmp_path: Path, workers:
     assert "passed" not in ended.printed
 
 
-def test_a_fixture_that_imports_one_is_charged_to_its_test(tmp_path: Path) -> None:
+def test_an_import_in_a_fixture_fails_its_test(tmp_path: Path) -> None:
     fixture = (
         "import pytest\n\n@pytest.fixture(scope='module')\ndef library():\n    return pytest.importorskip('torch')\n"
     )

@@ -1,4 +1,4 @@
-"""The longest files first, or in the order of a seed; every test has a time limit."""
+"""The slowest files run first, or in the order of a seed; every test has a time limit."""
 
 from pathlib import Path
 
@@ -13,25 +13,25 @@ FILES = {
 }
 
 
-def order(folder: Path, *arguments: str) -> list[str]:
-    """The files in the order in which their tests ran."""
+def read_order(folder: Path, *arguments: str) -> list[str]:
+    """Return the files in the order in which their tests ran."""
     ended = run_session(folder, FILES, "-v", *arguments)
     assert ended.code == 0, ended.printed
     return [line[5] for line in ended.printed.splitlines() if "::test_it PASSED" in line]
 
 
-def test_new_and_long_files_come_first_by_the_tests_that_are_selected(tmp_path: Path) -> None:
-    assert order(tmp_path) == ["c", "e", "b", "d", "a"]
-    assert order(tmp_path, "-m", "not slow") == ["c", "b", "a", "e"]
+def test_new_and_slow_files_come_first_by_the_selected_tests(tmp_path: Path) -> None:
+    assert read_order(tmp_path) == ["c", "e", "b", "d", "a"]
+    assert read_order(tmp_path, "-m", "not slow") == ["c", "b", "a", "e"]
 
 
-def test_a_seed_shuffles_the_files_and_gives_the_same_order_again(tmp_path: Path) -> None:
-    orders = [order(tmp_path, "--shuffle-files", seed) for seed in ("1", "1", "2")]
+def test_a_seed_shuffles_the_files_reproducibly(tmp_path: Path) -> None:
+    orders = [read_order(tmp_path, "--shuffle-files", seed) for seed in ("1", "1", "2")]
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[2]) == ["a", "b", "c", "d", "e"]
 
 
-def test_a_test_has_the_time_of_its_kind(tmp_path: Path) -> None:
+def test_a_test_has_the_time_limit_of_its_kind(tmp_path: Path) -> None:
     shown = (
         "import pytest\n\ndef pytest_runtest_setup(item):\n    print(item.name, item.get_closest_marker('timeout'))\n"
     )

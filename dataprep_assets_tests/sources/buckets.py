@@ -1,4 +1,4 @@
-"""A bucket of each kind as a source's tests use it: filled past the faults, read through them, with what was read."""
+"""Buckets of each kind for the tests of sources: filled directly, read through injected faults, with a log of reads."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ DATA = {p.relative_to(SMALL).as_posix(): p.read_bytes() for p in SMALL.rglob("*.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuickPrefix(ObjectStorePrefix):
-    """The source as users have it, with retries that do not wait."""
+    """A source as users have it, with retries without delays."""
 
     def open(self) -> Store:
         place = self.address()
@@ -40,7 +40,7 @@ class QuickPrefix(ObjectStorePrefix):
 
 @dataclasses.dataclass(kw_only=True)
 class Bucket(ABC):
-    """An empty bucket; `mirror` is the folder that its sources fetch to."""
+    """An empty bucket; `mirror` is the folder into which its sources download."""
 
     name: str
     mirror: Path
@@ -48,25 +48,25 @@ class Bucket(ABC):
 
     @property
     def url(self) -> str:
-        """The bucket's."""
+        """The URL of the bucket."""
         return f"{self.scheme}://{self.name}"
 
     def put(self, files: Mapping[str, bytes], prefix: str = "corpus/") -> None:
-        """Make objects, a few at a time."""
+        """Create objects, a few at a time."""
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(lambda name: self.put_one(prefix + name, files[name]), files))
 
     def source(self, prefix: str = "/corpus", **changes: Any) -> ObjectStorePrefix:
-        """A source of the bucket whose retries do not wait."""
+        """Return a source over the bucket with retries without delays."""
         return QuickPrefix(**{"url": self.url + prefix, "cache_dir": self.mirror, **self.settings(), **changes})
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What a declaration says of this store beside its URL."""
+        """Return the declared settings of this store in addition to its URL."""
 
     @abstractmethod
     def put_one(self, key: str, data: bytes) -> None:
-        """Make an object."""
+        """Create an object."""
 
     @abstractmethod
     def remove(self, key: str) -> None:
@@ -74,32 +74,32 @@ class Bucket(ABC):
 
     @abstractmethod
     def version(self, key: str) -> str:
-        """What the store calls the present content."""
+        """Return the store's version of the current content."""
 
     @abstractmethod
     def fail(self, *troubles: Trouble, always: bool = False) -> None:
-        """Let the next reads of bytes fail, one each, or all of them from now on in the one way given."""
+        """Make the next reads of bytes fail, one each, or with `always` all of them from now on in one way."""
 
     @abstractmethod
     def heal(self) -> None:
-        """Forget the troubles."""
+        """Remove the faults."""
 
     @abstractmethod
     def unspent(self) -> int:
-        """How many troubles did not happen yet."""
+        """Return the number of faults that have not occurred yet."""
 
     @abstractmethod
     def reads(self) -> list[str]:
-        """The keys of the reads of bytes so far, in order."""
+        """Return the keys of all reads of bytes so far, in order."""
 
     @abstractmethod
     def lists(self) -> int:
-        """How many pages of listings were asked for so far."""
+        """Return the number of requested listing pages so far."""
 
 
 @dataclasses.dataclass(kw_only=True)
 class S3(Bucket):
-    """On an S3 server behind a proxy that makes the trouble."""
+    """A bucket on an S3 server behind a proxy that injects faults."""
 
     proxy: FaultProxy
     upstream: str
@@ -115,7 +115,7 @@ class S3(Bucket):
         self.client.put_object(Bucket=self.name, Key=key, Body=data)
 
     def put_in_parts(self, key: str, parts: list[bytes]) -> None:
-        """Make an object as other tools do."""
+        """Create an object as other tools do."""
         where = {"Bucket": self.name, "Key": key}
         upload = self.client.create_multipart_upload(**where)["UploadId"]
         done = []
@@ -150,7 +150,7 @@ class S3(Bucket):
 
 @dataclasses.dataclass(kw_only=True)
 class Gcs(Bucket):
-    """On the GCS server of the tests, which makes the trouble itself."""
+    """A bucket on the tests' GCS server, which injects faults itself."""
 
     server: GcsServer
     scheme: str = "gs"
@@ -189,7 +189,7 @@ class Gcs(Bucket):
 
 
 def entries_of(source: ObjectStorePrefix) -> list[ManifestEntry]:
-    """What a manifest of the source lists."""
+    """Return the manifest entries of the source."""
     listing = source.list()
     return build_manifest(
         listing.files, include=["**/*.jsonl.zst"], splits={"all": ["**"]}, url_prefix=listing.url_prefix

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the sources: a fake hub with one small repository, and a bucket of each kind."""
+"""Fixtures of the tests of sources: a fake hub with one small repository, and a bucket of each kind."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def hub() -> Iterator[HubServer]:
 
 @pytest.fixture
 def no_other_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The environment names the tests' store, whatever the person who runs them has."""
+    """Set only the credentials of the tests' store, whatever the user's environment contains."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -53,6 +53,6 @@ def gcs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_other_credentials: N
 
 @pytest.fixture(params=["s3", "gcs"])
 def bucket(request: pytest.FixtureRequest) -> Bucket:
-    """One of each kind."""
+    """Return a bucket, once of each kind."""
     found: Bucket = request.getfixturevalue(request.param)
     return found

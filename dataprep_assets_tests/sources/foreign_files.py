@@ -1,4 +1,4 @@
-"""Files that are something else than their names say."""
+"""Files whose content does not match their name."""
 
 import io
 
@@ -11,7 +11,7 @@ PAGE = b"<!DOCTYPE html>\n<html><head><title>404</title></head></html>\n"
 
 
 def columnar(kind: str) -> bytes:
-    """The texts as `parquet`, an `arrow file` or an `arrow stream`."""
+    """Return the texts as `parquet`, an `arrow file` or an `arrow stream`."""
     out, table = io.BytesIO(), pa.table({"text": TEXTS})
     if kind == "parquet":
         pq.write_table(table, out)

@@ -15,7 +15,7 @@ SMALL = "README.md"
 FAST = RetryPolicy(attempts=4, base_seconds=0.001, max_seconds=0.002)
 
 
-# A process that mirrors the hub at argv[1] into argv[2]; with argv[3] it forks that many interrupted runs first.
+# A process that mirrors the hub at argv[1] into argv[2]; with argv[3] it first forks that many interrupted runs.
 RUN = textwrap.dedent(
     f"""
     import os, signal, sys
@@ -68,7 +68,7 @@ def repo(hub: HubServer, cache: Path, **options: object) -> HubRepo:
 
 
 def mirror(hub: HubServer, cache: Path, workers: int = 4, **options: object) -> Path:
-    """Mirror everything; returns the snapshot's folder after comparing every byte."""
+    """Mirror everything, compare every byte, and return the snapshot's folder."""
     source = repo(hub, cache, **options)
     commit = source.resolve_commit()
     files = source.list_files(commit)
@@ -76,7 +76,7 @@ def mirror(hub: HubServer, cache: Path, workers: int = 4, **options: object) -> 
     tree = {path: blob.content for path, blob in hub.commits[commit].items()}
     assert paths == [source.get_snapshot_dir(commit) / file.relpath for file in files]
     assert {file.relpath: path.read_bytes() for file, path in zip(files, paths, strict=True)} == tree
-    assert everything(source.repo_dir) == complete(source, commit, files)
+    assert everything(source.repo_dir) == list_complete(source, commit, files)
     return source.get_snapshot_dir(commit)
 
 
@@ -84,8 +84,8 @@ def everything(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or path.is_file()}
 
 
-def complete(source: HubRepo, commit: str, files: list[HubFile]) -> set[str]:
-    """The names in a finished mirror: nothing may be missing, and nothing more may lie there."""
+def list_complete(source: HubRepo, commit: str, files: list[HubFile]) -> set[str]:
+    """Return the names in a finished mirror, in which nothing may be missing and nothing else may exist."""
     links = {f"snapshots/{commit}/{file.relpath}" for file in files}
     blobs = {f"blobs/{file.etag}" for file in files}
     return links | blobs | {f"refs/{source.revision}", f"trees/{commit}.json"}

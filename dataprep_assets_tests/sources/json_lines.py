@@ -1,6 +1,6 @@
-"""Lines of JSON, good and bad, files of them, and their records as the product reads them.
+"""Good and bad lines of JSON, files with them, and their records as the product reads them.
 
-`GOOD` gives the text of each line, `BAD` the reason for which it is refused.
+`GOOD` has the text of each line, `BAD` the reason for refusing it.
 """
 
 import gzip
@@ -98,7 +98,7 @@ def reader(path: Path, text_field: str = "text") -> RecordReader:
 
 
 def read(path: Path, text_field: str = "text") -> Block:
-    """All blocks of a file as one."""
+    """Return all blocks of a file as one."""
     whole = Block([], 1, rows=[])
     assert whole.rows is not None
     for block in reader(path, text_field):

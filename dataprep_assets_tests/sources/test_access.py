@@ -1,4 +1,4 @@
-"""Claims of sources in folders: their listing has every file, or is an error."""
+"""Tests of sources in folders: a listing has every file, or is an error."""
 
 import json
 import os
@@ -21,7 +21,7 @@ COMMIT = "a" * 40
 @pytest.mark.parametrize(
     "listed", [lambda root: LocalTree(root).list(), lambda root: list_cached_files(root, COMMIT)], ids=["tree", "cache"]
 )
-def test_a_folder_that_cannot_be_read_is_an_error(
+def test_an_unreadable_folder_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: Callable[[Path], object]
 ) -> None:
     closed = tmp_path / "snapshots" / COMMIT / "closed"
@@ -39,7 +39,7 @@ def test_a_folder_that_cannot_be_read_is_an_error(
         listed(tmp_path)
 
 
-def test_what_a_disk_keeps_at_its_top_is_no_folder_of_a_source(tmp_path: Path) -> None:
+def test_folders_that_a_file_system_keeps_at_its_root_are_not_part_of_a_source(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
     (tmp_path / "lost+found" / "b.jsonl").touch()
     (tmp_path / "a.jsonl").touch()
@@ -67,7 +67,7 @@ def _saved(folder: Path, marks: dict[str, str], *names: str) -> None:
         ({}, (DATA, CACHE), [CACHE, DATA]),
     ],
 )
-def test_caches_of_datasets_are_no_data(
+def test_caches_of_datasets_are_not_data(
     tmp_path: Path, marks: dict[str, str], names: tuple[str, ...], kept: list[str]
 ) -> None:
     _saved(tmp_path / "train" / "saved", marks, *names)
@@ -81,7 +81,7 @@ def test_caches_of_datasets_are_no_data(
     assert len(parts.left_out) == len(names) - len(kept)
 
 
-def test_names_decide_where_no_file_can_be_read() -> None:
+def test_if_no_file_can_be_read_the_names_decide() -> None:
     files = [SourceFile(name, 1) for name in (f"x/{DATA}", f"x/{CACHE}", "x/state.json", "x/mine.arrow", CACHE)]
     assert find_files_without_dataset(files) == {f"x/{CACHE}"}
 

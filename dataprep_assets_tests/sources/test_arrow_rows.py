@@ -1,4 +1,4 @@
-"""Arrow files: what `datasets` saves is read as it reads it; one that was cut is never taken for a shorter one."""
+"""Arrow files saved by `datasets` are read as it reads them, and truncated ones are never mistaken for shorter ones."""
 
 import struct
 from pathlib import Path
@@ -26,7 +26,7 @@ def _texts(path: Path, **given: object) -> list[str]:
     return [text for block in reader for text in block.texts]
 
 
-def test_a_folder_that_datasets_saved_has_its_rows(tmp_path: Path) -> None:
+def test_a_folder_saved_by_datasets_has_its_rows(tmp_path: Path) -> None:
     kept = [row["id"] for row in ROWS if row["id"] % 3 != 1]
     loaded = hf_datasets.saved(tmp_path / "saved", ROWS, kept, 3)
     files = sorted((tmp_path / "saved" / "train").glob("*.arrow"))
@@ -38,7 +38,7 @@ def test_a_folder_that_datasets_saved_has_its_rows(tmp_path: Path) -> None:
 
 
 def test_a_stream_that_ends_between_two_batches_is_refused(tmp_path: Path) -> None:
-    """pyarrow itself reads it, as a shorter one."""
+    """pyarrow itself reads it as a shorter stream."""
     table, path = pa.table({"text": ["a", "b", "c", "d"]}), tmp_path / "x.arrow"
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -59,7 +59,7 @@ def test_a_stream_that_ends_between_two_batches_is_refused(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("compression", ["uncompressed", "zstd"])
 def test_a_file_of_polars_is_read(tmp_path: Path, compression: str) -> None:
-    """It has a block of its own between the magic and the schema."""
+    """It has an additional block between the magic number and the schema."""
     polars, path = pytest.importorskip("polars"), tmp_path / "x.arrow"
     polars.DataFrame(ROWS).write_ipc(path, compression=compression)
     assert _texts(path) == [row["text"] for row in ROWS]
@@ -71,7 +71,7 @@ def test_a_file_of_polars_is_read(tmp_path: Path, compression: str) -> None:
         count_rows(path, format="arrow", compression="zstd", label="x.arrow.zst")
 
 
-def test_texts_that_are_none_are_bad_rows_and_large_batches_become_small_blocks(tmp_path: Path) -> None:
+def test_values_that_are_not_texts_are_bad_rows_and_large_batches_become_small_blocks(tmp_path: Path) -> None:
     table = pa.table({"text": ["a", None, "x" * 5000, "d"], "other": [1, 2, 3, 4]})
     path = tmp_path / "x.arrow"
     with pa.ipc.new_file(str(path), table.schema) as writer:
@@ -90,7 +90,7 @@ def test_texts_that_are_none_are_bad_rows_and_large_batches_become_small_blocks(
     assert max(sizes) <= 16
 
 
-def test_the_bytes_read_of_a_file_say_how_much_of_it_is_done(tmp_path: Path) -> None:
+def test_read_bytes_show_the_progress_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     table = pa.table({"text": ["x" * 1000] * 16_000})
     with pa.ipc.new_file(path, table.schema) as file:
@@ -106,7 +106,7 @@ def test_the_bytes_read_of_a_file_say_how_much_of_it_is_done(tmp_path: Path) -> 
 
 
 OFFSETS = struct.pack("<4i", 0, 4, 8, 12)
-"""Those of three texts of four characters."""
+"""The offsets of three texts of four characters."""
 
 
 @pytest.mark.parametrize("writer", [pa.ipc.new_file, pa.ipc.new_stream])
@@ -120,7 +120,7 @@ OFFSETS = struct.pack("<4i", 0, 4, 8, 12)
     ],
     ids=["text", "lists", "dictionary", "fixed"],
 )
-def test_an_offset_that_leads_out_of_the_data_is_an_error_and_not_the_end_of_the_process(
+def test_an_offset_outside_of_the_data_is_an_error_and_does_not_end_the_process(
     tmp_path: Path, writer: Any, texts: Any
 ) -> None:
     path, table = tmp_path / "f.arrow", pa.table({"text": texts})

@@ -1,7 +1,7 @@
-"""Small files that decode to very much: each is read, or refused in a sentence, in less than 1 GiB of memory.
+"""Small files that expand enormously are read, or refused in a sentence, with less than 1 GiB of memory.
 
-Each is read in a process of its own, forked from this one, whose peak is told. Its address space is limited
-too, at more: the JSON parser reserves what it does not touch.
+Each file is read in its own process, forked from this one, whose peak memory is measured. Its address space is also
+limited, at a higher value, because the JSON parser reserves memory that it does not use.
 """
 
 import gzip
@@ -36,7 +36,7 @@ GOOD = b'{"text": "before"}\n'
 
 
 def compressed(path: Path, pieces: Iterator[bytes] | list[bytes]) -> None:
-    """Write pieces of a stream in the compression that the name says."""
+    """Write pieces of a stream with the compression in the name."""
     if path.suffix == ".gz":
         with gzip.open(path, "wb", compresslevel=9) as file:
             for piece in pieces:
@@ -64,7 +64,7 @@ def only(mib: int, fill: bytes) -> Iterator[bytes]:
 
 
 def noise_then_runs(path: Path) -> None:
-    """Lines that do not compress, so that steps grow; then 4 GiB in blocks of four bytes (RFC 8878, 3.1.1.2)."""
+    """Write lines that do not compress, so that steps grow, then 4 GiB in blocks of four bytes (RFC 8878, 3.1.1.2)."""
     noise = random.Random(1)
     lines = b"".join(b'{"text": "%s"}\n' % noise.randbytes(500).hex().encode() for _ in range(2000))
     run = ((128 << 10) << 3 | 1 << 1).to_bytes(3, "little") + b"a"
@@ -96,7 +96,7 @@ def plain_values(path: Path, mib: int, rows: int, encoding: str | None = None) -
 
 
 def wide_nulls(count: int, width: int) -> pa.Array:
-    """Nulls of so many bytes each, in memory that nobody touches: `pa.nulls` would fill ten gigabytes."""
+    """Return nulls of this many bytes each, in memory that is never touched: `pa.nulls` would fill ten gigabytes."""
     buffers = [pa.py_buffer(bytes(-(-count // 8))), pa.py_buffer(np.zeros(count * width, np.uint8))]
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), count, buffers, count)
 
@@ -119,11 +119,11 @@ def structs(path: Path) -> None:
 
 
 def lying(path: Path) -> None:
-    """The header of the first page says that it has 2 GiB."""
+    """Write a file whose first page header claims 2 GiB."""
     pq.write_table(pa.table({"text": ["a"] * 10}), path, compression="zstd", use_dictionary=False)
     data = bytearray(path.read_bytes())
     at = pq.read_metadata(path).row_group(0).column(0).data_page_offset
-    assert data[at : at + 3] == b"\x15\x00\x15"  # type 0, then the size: a varint of two bytes before the stored one
+    assert data[at : at + 3] == b"\x15\x00\x15"  # type 0, then the size: a two-byte varint before the stored one
     size = (1 << 31) - 1
     varint = b""
     value = size << 1
@@ -133,7 +133,7 @@ def lying(path: Path) -> None:
     end = at + 3
     while data[end] & 0x80:
         end += 1
-    # longer by some bytes: the pages after it are not looked at
+    # a few bytes longer: the pages after it are not read
     path.write_bytes(bytes(data[: at + 3] + varint + data[end + 1 :]))
 
 
@@ -281,12 +281,12 @@ def patients(path: Path) -> str:
 
 
 def in_a_gibibyte(read: Callable[[Path], str], path: Path) -> tuple[str, int]:
-    """What reading a file says, and by how many MiB the memory of its process grew at most."""
+    """Return the result or error of reading a file, and the maximum growth of the process's memory in MiB."""
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(ours)
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
         before = _status("VmHWM")
         resource.setrlimit(resource.RLIMIT_AS, ((_status("VmSize") + 3072) * MIB,) * 2)
         try:
@@ -321,7 +321,7 @@ ZOO = [
 @pytest.mark.parametrize(
     ("name", "read", "make", "expected"), ZOO, ids=[f"{read.__name__}-{name}" for name, read, *_ in ZOO]
 )
-def test_a_bomb_is_read_or_refused_below_a_gibibyte(
+def test_a_bomb_is_read_or_refused_within_a_gibibyte(
     tmp_path: Path, name: str, read: Callable[[Path], str], make: Callable[[Path], None], expected: str
 ) -> None:
     make(tmp_path / name)
@@ -336,7 +336,7 @@ def test_a_bomb_is_read_or_refused_below_a_gibibyte(
 
 
 @pytest.mark.parametrize("together", [1, 30, 4 << 20])
-def test_lines_are_the_same_wherever_blocks_end(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_do_not_depend_on_block_boundaries(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dataprep_assets.sources.readers.row_files._GROUP_BYTES", together)
     lines = [b"a", b"", b"b" * 50, b"c" * 9, b"d" * 80, b"e"]
     for end in (b"", b"\n"):
@@ -344,7 +344,7 @@ def test_lines_are_the_same_wherever_blocks_end(together: int, monkeypatch: pyte
         starts = [sum(len(line) + 1 for line in lines[:i]) for i in range(len(lines))]
         for size in range(1, len(raw) + 1):
             blocks = [raw[i : i + size] for i in range(0, len(raw), size)]
-            # nothing is beyond the default
+            # everything is within the default limits
             assert [line for part, _ in read_whole_lines(blocks) if part for line in part.split()] == lines
             assert sum(len(part) for part, _ in read_whole_lines(blocks) if part) == len(lines)
             found = []
@@ -358,7 +358,7 @@ def test_lines_are_the_same_wherever_blocks_end(together: int, monkeypatch: pyte
             assert found == [(s, line if len(line) <= 20 else None) for s, line in zip(starts, lines, strict=True)]
 
 
-def test_ranges_count_a_record_that_is_too_large(tmp_path: Path) -> None:
+def test_ranges_count_records_that_are_too_large(tmp_path: Path) -> None:
     compressed(path := tmp_path / "a.jsonl.zst", long_line(9))
     for first, stop, expected in ((1, 2, [1]), (2, 3, ["2 too_large"]), (3, None, [3])):
         reader = read_records(
@@ -378,7 +378,7 @@ def test_ranges_count_a_record_that_is_too_large(tmp_path: Path) -> None:
         assert found == expected
 
 
-def test_a_wider_window_has_to_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_larger_window_must_be_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     how = zstandard.ZstdCompressionParameters(window_log=28, write_content_size=False)
     writer = zstandard.ZstdCompressor(compression_params=how).compressobj()
     (path := tmp_path / "a.zst").write_bytes(writer.compress(GOOD) + writer.flush())
@@ -388,12 +388,12 @@ def test_a_wider_window_has_to_be_asked_for(tmp_path: Path, monkeypatch: pytest.
     assert b"".join(BlockReader(path, "zstd")) == GOOD
 
 
-def test_rows_that_begin_late_in_a_large_page_and_reach_over_many_small_ones_take_at_most_twice_the_limit(
+def test_rows_that_start_late_in_a_large_page_and_span_small_ones_take_at_most_twice_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     value, limit = 1280, MIB
     monkeypatch.setattr(parquet_pages, "BATCH_BYTES", limit)
-    # a page ends where a chunk of the column does, if it is beyond its size
+    # a page ends where a chunk of the column ends if it exceeds the page size
     pages = [512, *[1] * 600]
     path = tmp_path / "f.parquet"
     pq.write_table(
@@ -409,6 +409,6 @@ def test_rows_that_begin_late_in_a_large_page_and_reach_over_many_small_ones_tak
     touched = max(
         sum(pages[page_of[start] : page_of[start + found - 1] + 1]) * value for start in range(len(page_of) - found + 1)
     )
-    # a lower number would cut the pages of tables of tags otherwise
+    # a lower limit would split the pages of tag tables differently
     assert found == 512
     assert limit < touched < 2 * limit

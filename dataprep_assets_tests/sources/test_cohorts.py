@@ -1,4 +1,4 @@
-"""Cohort files are found by month and read patient by patient, whatever their size and wherever a block ends."""
+"""Cohort files are found by month and read patient by patient, for any size and any block boundaries."""
 
 import gzip
 import json
@@ -65,7 +65,7 @@ def test_files_are_found_by_month_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("month", [r"(?P<month>\w+)", r"(?P<month>\d\d)?\w*"])
-def test_files_whose_year_or_month_is_no_number_are_left_alone(month: str) -> None:
+def test_files_whose_year_or_month_is_not_a_number_are_ignored(month: str) -> None:
     files = listed("Smith-John.json", "2010-John.json", "2010-\u0661\u0662.json", "2010-01.json")
     found = find_cohorts(files, rf"(?P<year>\w+)-{month}\.json", ["2010-01", "2010-12"])
     assert {month: file.relpath for month, file in found.items()} == {"2010-01": "2010-01.json"}
@@ -99,7 +99,7 @@ def value(random: Random, depth: int = 0) -> Any:
 
 @pytest.mark.parametrize("format", ["json_array", "json_object", "jsonl"])
 @pytest.mark.parametrize("block", [3, 4, 7, 64, 1 << 20])
-def test_records_are_those_of_a_whole_parse_wherever_a_block_ends(
+def test_records_equal_those_of_a_full_parse_at_any_block_boundaries(
     format: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocks, "_BLOCK", block)
@@ -124,7 +124,7 @@ def test_records_are_those_of_a_whole_parse_wherever_a_block_ends(
 
 
 @pytest.mark.parametrize("format", ["json_array", "json_object"])
-def test_a_file_cut_anywhere_is_never_a_shorter_one(format: str, tmp_path: Path) -> None:
+def test_a_file_truncated_anywhere_is_never_mistaken_for_a_shorter_one(format: str, tmp_path: Path) -> None:
     patients = [{"id": "a", "notes": [{"text": 'say "\\" ] }'}]}, {"id": "b", "notes": []}]
     raw = json.dumps(patients if format == "json_array" else {p["id"]: p for p in patients}).encode()
     for cut in range(len(raw)):
@@ -145,9 +145,7 @@ def test_a_file_cut_anywhere_is_never_a_shorter_one(format: str, tmp_path: Path)
         ('[{"a": 1} {"b": 2}]', (1, "byte 1")),
     ],
 )
-def test_malformed_arrays_are_refused_by_position_alone(
-    content: str, where: tuple[object, ...], tmp_path: Path
-) -> None:
+def test_malformed_arrays_are_refused_only_by_position(content: str, where: tuple[object, ...], tmp_path: Path) -> None:
     with raises(CorruptSourceError, *where) as raised:
         read(written(tmp_path, content))
     assert "canary" not in str(raised.value)
@@ -160,7 +158,7 @@ def test_empty_containers_have_no_records(tmp_path: Path) -> None:
     assert read(written(tmp_path, "\n \n"), "jsonl") == []
 
 
-def test_bad_lines_are_told_apart_and_counted_by_row_and_byte(tmp_path: Path) -> None:
+def test_bad_lines_are_distinguished_and_counted_by_row_and_byte(tmp_path: Path) -> None:
     lines = [b'{"a": 1}', b"{canary", b'{"a": "\xff"}', b"[1]", b"", b'{"a": 1e400}\r']
     found = read(written(tmp_path, b"\n".join(lines)), "jsonl")
     assert [(f.row, f.byte, f.reason) for f in found if isinstance(f, BadRecord)] == [
@@ -176,7 +174,7 @@ def test_an_element_that_is_not_utf8_is_one_bad_record(tmp_path: Path) -> None:
     assert [type(f) for f in found] == [PatientRecord, BadRecord, PatientRecord]
 
 
-def test_compressed_cohorts_are_read_and_cut_ones_refused(tmp_path: Path) -> None:
+def test_compressed_cohorts_are_read_and_truncated_ones_refused(tmp_path: Path) -> None:
     raw = json.dumps([{"id": str(i), "text": "x" * 50} for i in range(500)]).encode()
     for name, data in (("gzip", gzip.compress(raw)), ("zstd", zstandard.compress(raw))):
         assert len(read(written(tmp_path, data), "json_array", name)) == 500
@@ -184,6 +182,6 @@ def test_compressed_cohorts_are_read_and_cut_ones_refused(tmp_path: Path) -> Non
             read(written(tmp_path, data[: len(data) // 2]), "json_array", name)
 
 
-def test_nothing_of_a_patient_is_in_a_repr(tmp_path: Path) -> None:
+def test_a_repr_shows_no_patient_data(tmp_path: Path) -> None:
     (record,) = read(written(tmp_path, '{"canary-id": {"text": "canary"}}'), "json_object")
     assert "canary" not in repr(record)

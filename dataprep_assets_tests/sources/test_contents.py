@@ -1,4 +1,4 @@
-"""What a file is decides how it is read, whatever its name says; what cannot be read is named."""
+"""The content of a file decides how it is read, whatever its name; unreadable content is named."""
 
 import bz2
 import gzip
@@ -62,7 +62,7 @@ def wrote(path: Path, data: bytes) -> Path:
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("compression", COMPRESS)
-def test_the_compression_is_that_of_the_content(tmp_path: Path, compression: str, ending: str) -> None:
+def test_the_compression_is_found_from_the_content(tmp_path: Path, compression: str, ending: str) -> None:
     for data in (LINES, ARRAY):
         path = wrote(tmp_path / f"a.jsonl{ending}", COMPRESS[compression](data))
         assert texts_of(path) == rows_of(path) == TEXTS
@@ -78,7 +78,7 @@ def test_utf16_and_utf32_with_a_mark_are_read(tmp_path: Path, compression: str, 
         assert texts_of(path) == rows_of(path) == (["café"] if name == "a.csv" else TEXTS)
 
 
-def test_utf16_is_decoded_across_blocks_and_a_cut_in_it_is_refused(tmp_path: Path) -> None:
+def test_utf16_is_decoded_across_blocks_and_a_truncated_file_is_refused(tmp_path: Path) -> None:
     texts = [f"{n} 狐 😀 " + "x" * 900 for n in range(4000)]
     data = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts).encode("utf-16")
     path = wrote(tmp_path / "a.jsonl", data)
@@ -88,7 +88,7 @@ def test_utf16_is_decoded_across_blocks_and_a_cut_in_it_is_refused(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["xz", "bzip2"])
-def test_members_are_read_to_the_end_and_a_cut_at_any_byte_is_refused(
+def test_all_members_are_read_and_a_truncation_at_any_byte_is_refused(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocks, "_BLOCK", 64)
@@ -162,7 +162,7 @@ def test_a_file_of_another_kind_never_becomes_a_row(tmp_path: Path, kind: str, n
 
 @pytest.mark.parametrize("kind", [kind for kind in FOREIGN if "Arrow" not in kind and kind != "Parquet"])
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
-def test_what_is_no_table_is_named(tmp_path: Path, kind: str, name: str) -> None:
+def test_a_file_that_is_not_a_table_is_named(tmp_path: Path, kind: str, name: str) -> None:
     data, values = FOREIGN[kind]
     path = wrote(tmp_path / name, data)
     for read in (rows_of, lambda path: count_rows(path, format=name[2:], compression=None, label=name)):
@@ -170,7 +170,7 @@ def test_what_is_no_table_is_named(tmp_path: Path, kind: str, name: str) -> None
             read(path)
 
 
-def test_what_was_compressed_twice_is_named(tmp_path: Path) -> None:
+def test_a_file_that_was_compressed_twice_is_named(tmp_path: Path) -> None:
     for inner in ("gzip", "zstd", "xz", "bzip2"):
         with raises(CorruptSourceError, "a.jsonl.gz", inner):
             rows_of(wrote(tmp_path / "a.jsonl.gz", gzip.compress(COMPRESS[inner](LINES))))
@@ -186,7 +186,7 @@ def test_text_whose_lines_end_with_carriage_returns_is_not_one_document(tmp_path
     assert texts_of(dos, reading=ReadOptions(text_separator="\n")) == ["one\r", "two \r three\r"]
 
 
-def test_a_column_of_another_type_is_told_with_its_type(tmp_path: Path) -> None:
+def test_a_column_of_another_type_is_reported_with_its_type(tmp_path: Path) -> None:
     for column, values in (([["a"]], ("list<",)), ([{"name": "a"}], ("struct<…>",)), ([1], ("int64",))):
         pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
         with raises(SourceError, *values):
@@ -217,7 +217,7 @@ def test_the_tables_name_each_other(tmp_path: Path) -> None:
         b"short",
     ],
 )
-def test_a_text_is_nothing_else(tmp_path: Path, text: bytes) -> None:
+def test_a_text_is_not_mistaken_for_another_format(tmp_path: Path, text: bytes) -> None:
     assert detect_foreign(text) is None
     assert rows_of(wrote(tmp_path / "a.txt", text)) == ([text.decode()] if text else [])
 
@@ -244,12 +244,12 @@ def test_a_shape_is_named_with_its_command(name: str) -> None:
     assert told.replace("\\", "") in str(kind)
 
 
-def test_lines_that_no_reader_has_reason_to_refuse_have_no_shape() -> None:
+def test_valid_lines_have_no_suspicious_shape() -> None:
     assert detect_shape(LINES) is None
     assert detect_shape(b"") is None
 
 
-def test_an_array_is_one_whatever_its_lines_and_lines_of_arrays_are_lines() -> None:
+def test_an_array_may_span_lines_and_lines_of_arrays_are_lines() -> None:
     pretty = json.dumps([{"text": "a"}, {"text": "b"}], indent=1).encode()
     for data in (ARRAY, pretty, b'\xef\xbb\xbf\n [{"text": "a"}]\r\n', b'[{"text": "a"},\n{"text": "b"}]', b"[", b"[]"):
         assert is_array(data)
@@ -257,14 +257,14 @@ def test_an_array_is_one_whatever_its_lines_and_lines_of_arrays_are_lines() -> N
         assert not is_array(data)
 
 
-def test_ranges_of_an_array_are_its_elements(tmp_path: Path) -> None:
+def test_ranges_of_an_array_are_ranges_of_its_elements(tmp_path: Path) -> None:
     path = wrote(tmp_path / "a.json", ARRAY)
     count = count_rows(path, format="jsonl", compression=None, label=path.name)
     assert count == len(TEXTS)
     assert [text for part in split_rows(count, 3) for text in texts_of(path, rows=part)] == TEXTS
 
 
-def test_marks_of_files_that_were_appended_are_no_part_of_their_rows(tmp_path: Path) -> None:
+def test_byte_order_marks_of_joined_files_are_not_part_of_rows(tmp_path: Path) -> None:
     marked = b"\xef\xbb\xbf" + LINES
     path = wrote(tmp_path / "a.jsonl", marked * 3)
     assert texts_of(path) == rows_of(path) == TEXTS * 3

@@ -1,4 +1,4 @@
-"""CSV and TSV as other readers have them; what they guess at is a bad record with its row and byte."""
+"""CSV and TSV are read like other readers do; a record about which readers disagree is bad, with its row and byte."""
 
 import csv
 import io
@@ -53,7 +53,7 @@ def _bad(found: list[RowBlock]) -> list[tuple[int, int, str]]:
 def _table(seed: int, rows: int = 400) -> list[list[str]]:
     drawn = random.Random(seed)
     words = [*NASTY, "plain", "x" * 300]
-    # an empty first value alone on a line would be a blank line
+    # an empty first value on its own line would be a blank line
     return [
         [f"r{row}", *("".join(drawn.choices(words, k=drawn.randrange(4))) for _ in range(2))] for row in range(rows)
     ]
@@ -64,7 +64,7 @@ def _table(seed: int, rows: int = 400) -> list[list[str]]:
     ("format", "delimiter", "end"), [("csv", ",", "\n"), ("tsv", "\t", "\r\n"), ("csv", ";", "\n")]
 )
 @pytest.mark.parametrize("block", [64, 1 << 20])
-def test_every_value_is_that_of_csv_pandas_and_pyarrow(
+def test_every_value_equals_that_of_csv_pandas_and_pyarrow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, delimiter: str, end: str, block: int, quoting: int
 ) -> None:
     monkeypatch.setattr(blocks, "_READ", block)
@@ -93,7 +93,7 @@ def test_every_value_is_that_of_csv_pandas_and_pyarrow(
     assert mine == arrow.to_pylist()
 
 
-def test_a_ragged_or_misquoted_record_is_bad_and_its_neighbors_are_not(tmp_path: Path) -> None:
+def test_a_ragged_or_misquoted_record_is_bad_but_its_neighbors_are_not(tmp_path: Path) -> None:
     lines = [b"id,text", b"1,a", b"2", b"3,c,d", b'4,"e" f', b"5,g", b"6,h\rx", b"7,\xff", b"", b'8,"i\nj"', b"9,"]
     path = tmp_path / "t.csv"
     path.write_bytes(b"\n".join(lines))
@@ -125,12 +125,12 @@ def test_a_ragged_or_misquoted_record_is_bad_and_its_neighbors_are_not(tmp_path:
         ("id,text\n1,a\nid,text\n2,b\n", ["a", "b"], [2]),
         ("text,id\na,1\n\ufefftext,id\nb,2\n", ["a", "b"], [2]),
         ("\ufefftext\na\n\ufefftext\nb\n", ["a", "b"], [2]),
-        # nobody can tell these from texts
+        # these cannot be distinguished from texts
         ("text\na\ntext\n\ufeffb\n", ["a", "text", "\ufeffb"], []),
         ("id,text\n1,text\ntext,id\n", ["text", "id"], []),
     ],
 )
-def test_a_header_in_the_middle_of_joined_files_is_no_row(
+def test_a_repeated_header_of_joined_files_is_not_a_row(
     tmp_path: Path, content: str, texts: list[str], bad: list[int]
 ) -> None:
     path = tmp_path / "t.csv"
@@ -141,7 +141,7 @@ def test_a_header_in_the_middle_of_joined_files_is_no_row(
 
 
 @pytest.mark.parametrize("parts", [1, 2, 9, 30])
-def test_ranges_cover_every_record_once_and_digest_all(tmp_path: Path, parts: int) -> None:
+def test_ranges_cover_every_record_once_and_digest_the_whole_file(tmp_path: Path, parts: int) -> None:
     path = tmp_path / "t.csv.zst"
     text = io.StringIO()
     csv.writer(text).writerows([["key", "text", "x"], *_table(5, 20)])
@@ -163,9 +163,7 @@ def test_ranges_cover_every_record_once_and_digest_all(tmp_path: Path, parts: in
         (b"secret,b\r1,2\r", ("return",)),
     ],
 )
-def test_a_file_whose_records_nobody_can_tell_apart_is_refused(
-    tmp_path: Path, content: bytes, values: tuple[object, ...]
-) -> None:
+def test_a_file_with_ambiguous_records_is_refused(tmp_path: Path, content: bytes, values: tuple[object, ...]) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(content)
     with raises(CorruptSourceError, *values) as refused:
@@ -173,7 +171,7 @@ def test_a_file_whose_records_nobody_can_tell_apart_is_refused(
     assert "secret" not in str(refused.value)
 
 
-def test_a_record_beyond_the_limit_is_bad_and_a_quote_that_never_closes_is_not_held(tmp_path: Path) -> None:
+def test_a_record_above_the_limit_is_bad_and_an_unclosed_quote_is_not_buffered(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b'text,n\n"' + b"long\n" * 500 + b'",1\nshort,2\n' + b"x" * 3000 + b",3\n")
     found = _read(path, max_record_bytes=2000)
@@ -213,9 +211,7 @@ def _unquoted(path: Path, delimiter: str = "\t", names: str = "id\ttext") -> Pat
 
 
 @pytest.mark.parametrize("names", ["id\ttext", "text"])
-def test_a_tsv_whose_quotes_join_lines_that_look_like_rows_is_refused_until_it_is_said_what_quotes_are(
-    tmp_path: Path, names: str
-) -> None:
+def test_a_tsv_whose_quotes_join_rowlike_lines_is_refused_until_quoting_is_declared(tmp_path: Path, names: str) -> None:
     path = _unquoted(tmp_path / "a.tsv", names=names)
     with raises(CorruptSourceError, "a.tsv", 1, len(names) + 1, 4, "csv_quotes"):
         _read(path, "tsv")
@@ -226,7 +222,7 @@ def test_a_tsv_whose_quotes_join_lines_that_look_like_rows_is_refused_until_it_i
     assert "\n" in str(_rows(_read(path, "tsv", reading=ReadOptions(csv_quotes=True)))[0]["text"])
 
 
-def test_a_tsv_that_quotes_is_read_where_its_lines_are_no_rows(tmp_path: Path) -> None:
+def test_a_quoting_tsv_is_read_if_its_lines_are_not_rows(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text('id\ttext\n1\t"a\nb"\n2\t"c\n\nd"\n')
     assert [row["text"] for row in _rows(_read(path, "tsv"))] == ["a\nb", "c\n\nd"]
@@ -243,7 +239,7 @@ def test_a_stray_quote_in_a_tsv_names_the_key(tmp_path: Path) -> None:
         _read(path, "tsv")
 
 
-def test_a_csv_whose_quotes_join_lines_that_look_like_rows_is_read_and_remembered(tmp_path: Path) -> None:
+def test_a_csv_whose_quotes_join_rowlike_lines_is_read_with_a_remark(tmp_path: Path) -> None:
     path = _unquoted(tmp_path / "a.csv", ",", "id,text")
     reader = read_rows(path, format="csv", compression=None, label="a")
     assert isinstance(reader, CsvRows)
@@ -253,7 +249,7 @@ def test_a_csv_whose_quotes_join_lines_that_look_like_rows_is_read_and_remembere
     assert [row["text"] for row in _rows(list(plain))] == QUOTED
 
 
-def test_another_delimiter_is_asked_for_where_the_header_has_one_name(tmp_path: Path) -> None:
+def test_another_delimiter_is_suggested_if_the_header_has_one_name(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id;text\n1;a,b\n")
     ((_, _, why),) = _bad(_read(path))

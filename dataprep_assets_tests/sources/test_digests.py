@@ -1,4 +1,4 @@
-"""The digests of source files: what cannot be read, and what changed, is named."""
+"""The digests of source files; unreadable and changed files are named."""
 
 import hashlib
 from pathlib import Path
@@ -10,7 +10,7 @@ from dataprep_assets.stores.files import require_digest
 from dataprep_assets_tests.messages import raises
 
 
-def test_a_file_is_digested_where_it_lies_and_one_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_a_local_file_is_digested_and_an_unreadable_one_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"{}\n")
     access = LocalTree(tmp_path)
     assert compute_source_digest(access, entry("a.jsonl")) == hashlib.sha256(b"{}\n").hexdigest()
@@ -18,7 +18,7 @@ def test_a_file_is_digested_where_it_lies_and_one_that_cannot_be_read_is_named(t
         compute_source_digest(access, entry("b.jsonl"))
 
 
-def test_a_file_of_which_other_bytes_were_read_is_refused_with_what_to_do() -> None:
+def test_a_file_that_changed_since_its_digest_is_refused_with_the_remedy() -> None:
     require_digest("a.jsonl", "00", "00", "`snapshot`")
     with raises(CorruptSourceError, "a.jsonl", "00", 11, "`snapshot`"):
         require_digest("a.jsonl", "00", "11", "`snapshot`")

@@ -1,4 +1,4 @@
-"""A file of 0 bytes that should have a frame or a footer is named as empty, a column of the type null as one."""
+"""An empty file of a format with a frame or footer is reported as empty, and a column of type null as such."""
 
 import io
 from pathlib import Path
@@ -16,7 +16,7 @@ from dataprep_assets_tests.messages import raises
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.jsonl.gz", "a.jsonl.zst", "a.csv.xz", "a.txt.bz2"])
-def test_a_file_of_0_bytes(tmp_path: Path, name: str) -> None:
+def test_a_file_of_0_bytes_is_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     format, compression = file_format(name)
     for reader in (
@@ -29,12 +29,12 @@ def test_a_file_of_0_bytes(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
-def test_a_file_of_no_rows_is_none(tmp_path: Path, name: str) -> None:
+def test_a_file_without_rows_is_not_an_empty_file(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     assert list(read_rows(tmp_path / name, format=name[2:], compression=None, label=name)) == []
 
 
-def test_a_column_of_the_type_null(tmp_path: Path) -> None:
+def test_a_column_of_type_null_is_reported(tmp_path: Path) -> None:
     made = io.BytesIO()
     pq.write_table(pa.table({"id": [1, 2], "text": pa.nulls(2)}), made)
     (tmp_path / "a.parquet").write_bytes(made.getvalue())

@@ -1,4 +1,4 @@
-"""Room on a disk is demanded for the bytes and the headroom, of the folder that will hold them."""
+"""Disk space for the bytes and the headroom is required in the folder that will contain them."""
 
 import shutil
 from pathlib import Path
@@ -10,16 +10,16 @@ from dataprep_assets.stores.files import check_headroom
 from dataprep_assets_tests.messages import raises
 
 
-def test_room_is_looked_for_where_a_folder_will_be_made(tmp_path: Path) -> None:
+def test_space_is_measured_for_a_folder_that_does_not_exist_yet(tmp_path: Path) -> None:
     check_headroom(tmp_path / "not" / "yet", 1000)
     assert not (tmp_path / "not").exists()
 
 
-def test_nothing_to_fetch_needs_no_room(tmp_path: Path) -> None:
+def test_without_downloads_no_space_is_needed(tmp_path: Path) -> None:
     check_headroom(tmp_path, 0, headroom=1e15)
 
 
-def test_the_headroom_comes_on_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_headroom_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1199))
     check_headroom(tmp_path, 1000, headroom=0.19)

@@ -1,4 +1,4 @@
-"""Claims of the hub mirror, against a real HTTP server with faults."""
+"""Tests of the hub mirror, with a real HTTP server that injects faults."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.hub_cache import HubFile, find_cached_snapshot
 from dataprep_assets.stores.files import check_headroom
 from dataprep_assets_tests.fakes.hub_server import HubServer
-from dataprep_assets_tests.fakes.nobody import nobody_there
+from dataprep_assets_tests.fakes.nobody import refused_url
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.sources.hub_mirror import (
     BIG,
@@ -51,11 +51,11 @@ def test_the_file_list_follows_every_page(tmp_path: Path) -> None:
         assert [file.relpath for file in files] == sorted(tree)
         assert {file.relpath: file.size for file in files} == {name: len(body) for name, body in tree.items()}
         assert sum(file.sha256 is not None for file in files) == 20
-        # 127 entries with the folders, and only the three failed pages are asked for again.
+        # 127 entries including folders, and only the three failed pages are requested again.
         assert hub.count("tree") == 13 + 3
 
 
-def test_a_file_list_that_always_goes_on_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_file_list_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dataprep_assets.sources.hub._MAX_PAGES", 3)
     tree = {f"f{n:03}": b"x" for n in range(40)}
     with HubServer(tree, page_size=10) as hub:
@@ -71,7 +71,7 @@ def test_a_file_list_that_continues_on_another_host_is_refused(tmp_path: Path) -
             source.list_files(hub.commit)
 
 
-def test_a_missing_revision_or_repository_is_said_at_once(hub: HubServer, tmp_path: Path) -> None:
+def test_a_missing_revision_or_repository_is_reported_at_once(hub: HubServer, tmp_path: Path) -> None:
     with raises(SourceError, "org/data", "other"):
         repo(hub, tmp_path, revision="other").resolve_commit()
     with raises(SourceError, "org/none", "main"):
@@ -79,15 +79,15 @@ def test_a_missing_revision_or_repository_is_said_at_once(hub: HubServer, tmp_pa
     assert len(hub.log) == 2
 
 
-def test_a_server_that_is_not_there_spends_the_budget(hub: HubServer, tmp_path: Path) -> None:
-    with nobody_there() as url:
+def test_a_missing_server_uses_up_the_attempts(hub: HubServer, tmp_path: Path) -> None:
+    with refused_url() as url:
         source = repo(hub, tmp_path, endpoint=url)
         with raises(TransferError, "org/data", "main", "ConnectError", 4):
             source.resolve_commit()
 
 
-def test_a_hub_that_is_not_reached_is_given_up_soon_with_what_to_do(hub: HubServer, tmp_path: Path) -> None:
-    with nobody_there() as url:
+def test_an_unreachable_hub_is_reported_soon_with_the_remedy(hub: HubServer, tmp_path: Path) -> None:
+    with refused_url() as url:
         source = repo(hub, tmp_path, endpoint=url, retry=replace(FAST, attempts=8))
         with raises(TransferError, 5, "HF_ENDPOINT", "hf_cache"):
             source.resolve_commit()
@@ -101,7 +101,7 @@ def test_a_branch_that_moves_meanwhile_does_not_mix_two_commits(hub: HubServer, 
     source.mirror(commit, files)
     assert (source.get_snapshot_dir(commit) / BIG).read_bytes() == TREE[BIG]
     assert find_cached_snapshot(source.repo_dir)[0] == commit
-    # The next run sees the new commit and fetches only what changed.
+    # The next run reads the new commit and downloads only the changes.
     start = len(hub.log)
     paths = source.mirror(hub.commit, source.list_files(hub.commit))
     assert {entry.name for entry in hub.log[start:]} == {"tree", BIG}
@@ -110,7 +110,7 @@ def test_a_branch_that_moves_meanwhile_does_not_mix_two_commits(hub: HubServer, 
 
 
 @pytest.mark.parametrize("name", [BIG, SMALL])
-def test_a_flipped_blob_is_fetched_again_and_only_that_one(hub: HubServer, tmp_path: Path, name: str) -> None:
+def test_only_a_flipped_blob_is_downloaded_again(hub: HubServer, tmp_path: Path, name: str) -> None:
     snapshot = mirror(hub, tmp_path)
     blob = (snapshot / name).resolve()
     body = bytearray(blob.read_bytes())
@@ -129,7 +129,7 @@ def test_two_processes_that_mirror_the_same_repository_both_succeed(tmp_path: Pa
         mirror(hub, tmp_path)
 
 
-def test_a_complete_mirror_asks_for_no_bytes(hub: HubServer, tmp_path: Path) -> None:
+def test_a_complete_mirror_requests_no_bytes(hub: HubServer, tmp_path: Path) -> None:
     snapshot = mirror(hub, tmp_path)
     start = len(hub.log)
     mirror(hub, tmp_path)
@@ -160,10 +160,10 @@ def whole_blobs(folder: Path) -> list[str]:
     return [name for name in everything(folder) if "/blobs/" in name and not name.endswith(".part")]
 
 
-def test_after_kill_9_only_the_file_at_work_is_fetched_again(tmp_path: Path) -> None:
+def test_after_kill_9_only_the_active_file_is_downloaded_again(tmp_path: Path) -> None:
     tree = {"a.zst": content("a", 20 * PART), "b.zst": content("b", 7 * PART + 5)}
     with HubServer(tree) as hub:
-        # However late the kill comes: the file is not complete before it.
+        # However late the kill happens, the file is not complete before it.
         hub.fail("a.zst", "stall", first=12, times=None)
         arguments = [sys.executable, "-c", RUN, hub.endpoint, str(tmp_path), "0"]
         process = subprocess.Popen(arguments)
@@ -179,22 +179,22 @@ def test_after_kill_9_only_the_file_at_work_is_fetched_again(tmp_path: Path) -> 
         assert {entry.name for entry in hub.log[cut:] if entry.span is not None} == {"a.zst"}
 
 
-def test_twenty_interrupted_runs_leave_no_debris_once_complete(tmp_path: Path) -> None:
+def test_twenty_interrupted_runs_leave_no_leftovers_once_complete(tmp_path: Path) -> None:
     with HubServer(TREE, seconds_per_chunk=0.05) as hub:
         arguments = [sys.executable, "-c", RUN, hub.endpoint, str(tmp_path), "20"]
         run = subprocess.run(arguments, capture_output=True, text=True, timeout=200, check=False)
         assert run.returncode == 0, run.stderr
         codes = run.stdout.split()
         assert len(codes) == 20
-        # Most of them at different points of the work, before it was complete.
+        # Most kills are at different points of the work, before it was complete.
         assert sum(code != "0" for code in codes) >= 5
         assert set(codes) <= {"0", "130", str(-signal.SIGINT)}
         hub.seconds_per_chunk = 0
-        # mirror() compares the folder with what a finished mirror holds, name by name.
+        # mirror() compares the folder with a finished mirror, name by name.
         mirror(hub, tmp_path)
 
 
-def test_debris_of_a_kill_at_the_last_moment_is_cleared(hub: HubServer, tmp_path: Path) -> None:
+def test_leftovers_of_a_late_kill_are_removed(hub: HubServer, tmp_path: Path) -> None:
     snapshot = mirror(hub, tmp_path)
     base = tmp_path / "datasets--org--data"
     drafts = (".ref-main.new", f".tree-{hub.commit}.new")
@@ -207,7 +207,7 @@ def test_debris_of_a_kill_at_the_last_moment_is_cleared(hub: HubServer, tmp_path
 
 
 @pytest.mark.parametrize("folder", ["trees", "refs"])
-def test_a_draft_that_a_kill_left_is_taken_over(
+def test_a_draft_left_by_a_kill_is_reused(
     hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     replace = os.replace
@@ -217,16 +217,16 @@ def test_a_draft_that_a_kill_left_is_taken_over(
             raise KeyboardInterrupt
         replace(source, target)
 
-    # On another thread: what is named after its writer has another name the next time.
+    # On another thread, because files named after their writer get another name the next time.
     with monkeypatch.context() as patched, ThreadPoolExecutor(1) as other:
         patched.setattr(os, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             other.submit(mirror, hub, tmp_path).result()
-    # mirror() compares the folder with what a finished mirror holds, name by name.
+    # mirror() compares the folder with a finished mirror, name by name.
     mirror(hub, tmp_path)
 
 
-def test_no_room_is_said_before_anything_is_fetched(hub: HubServer, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_before_any_download(hub: HubServer, tmp_path: Path) -> None:
     source = repo(hub, tmp_path / "new")
     huge = HubFile(relpath=BIG, size=1 << 60, sha256=etag(BIG), etag=etag(BIG))
     with raises(SourceError, 1 << 60):
@@ -238,7 +238,7 @@ def test_no_room_is_said_before_anything_is_fetched(hub: HubServer, tmp_path: Pa
         check_headroom(tmp_path, 1000, headroom=1e15)
 
 
-def test_disk_needed_counts_each_absent_blob_once(hub: HubServer, tmp_path: Path) -> None:
+def test_needed_disk_space_counts_each_missing_blob_once(hub: HubServer, tmp_path: Path) -> None:
     source = repo(hub, tmp_path)
     files = source.list_files(hub.commit)
     assert source.compute_disk_needed(files) == sum(map(len, set(TREE.values())))
@@ -260,6 +260,6 @@ def test_an_etag_that_is_not_a_digest_is_refused(hub: HubServer, tmp_path: Path)
 
 
 @pytest.mark.parametrize("bad", [{"repo_id": "../x"}, {"revision": "../x"}], ids=str)
-def test_a_declaration_that_cannot_work_is_refused(bad: dict[str, str]) -> None:
+def test_an_impossible_declaration_is_refused(bad: dict[str, str]) -> None:
     with raises(ConfigError, repr(next(iter(bad.values())))):
         HubRepo(**{"repo_id": "org/data", **bad})  # type: ignore[arg-type]

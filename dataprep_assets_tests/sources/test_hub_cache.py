@@ -1,4 +1,6 @@
-"""Claims of the cache: a mirror has the layout of huggingface_hub, whose own client reads it, and can be read back."""
+"""Tests of the cache: a mirror has the layout of huggingface_hub, whose own client can read it, and can be read
+back.
+"""
 
 import os
 import subprocess
@@ -91,7 +93,7 @@ def test_cached_snapshot_follows_the_ref_and_not_the_order_of_hashes(tmp_path: P
     assert find_cached_snapshot(tmp_path, high) == (high, tmp_path / "snapshots" / high)
 
 
-def test_a_cache_without_the_ref_says_what_it_has(tmp_path: Path) -> None:
+def test_a_cache_without_the_ref_lists_its_contents(tmp_path: Path) -> None:
     commit = "a" * 40
     (tmp_path / "snapshots" / commit).mkdir(parents=True)
     with raises(SourceError, "'main'", commit):
@@ -105,7 +107,7 @@ def test_a_cache_without_the_ref_says_what_it_has(tmp_path: Path) -> None:
         find_cached_snapshot(tmp_path)
 
 
-def test_cached_files_keep_their_own_names_and_their_blobs_digests(hub: HubServer, tmp_path: Path) -> None:
+def test_cached_files_have_their_own_names_and_the_digests_of_their_blobs(hub: HubServer, tmp_path: Path) -> None:
     mirror(hub, tmp_path)
     files = list_cached_files(tmp_path / "datasets--org--data")
     assert files == repo(hub, tmp_path).list_files(hub.commit)
@@ -128,7 +130,7 @@ def test_scanning_the_cache_gives_no_warnings(hub: HubServer, tmp_path: Path) ->
         assert scan_cache_dir(tmp_path).warnings == []
 
 
-def test_the_listing_is_kept_as_the_hub_s_client_keeps_it(hub: HubServer, tmp_path: Path) -> None:
+def test_the_listing_is_stored_like_the_hub_s_client_stores_it(hub: HubServer, tmp_path: Path) -> None:
     from huggingface_hub._tree_cache import read_tree_cache
 
     source = repo(hub, tmp_path)
@@ -142,7 +144,7 @@ def test_the_listing_is_kept_as_the_hub_s_client_keeps_it(hub: HubServer, tmp_pa
         assert (entry.lfs_size or entry.size) == listed[relpath].size
 
 
-def test_a_mirror_names_the_copies_that_it_keeps_of_a_file_in_every_commit(tmp_path: Path) -> None:
+def test_a_mirror_lists_its_copies_of_a_file_in_every_commit(tmp_path: Path) -> None:
     mirror = HubMirror(HubRepo(repo_id="org/data", cache_dir=tmp_path))
     kept = [tmp_path / "datasets--org--data" / "snapshots" / (digit * 40) / "train" / "a[1].jsonl" for digit in "01"]
     for path in kept:

@@ -1,4 +1,4 @@
-"""Claims of one file on the hub: faults are survived or told with its name, and secrets go nowhere."""
+"""Tests of one file on the hub: faults are survived or reported with its name, and secrets are never shown."""
 
 import email.utils
 import importlib
@@ -57,17 +57,17 @@ def test_a_fault_in_the_bytes_is_survived(hub: HubServer, tmp_path: Path, kind: 
     assert hub.unspent() == []
 
 
-def test_a_silent_server_is_given_up_on_and_asked_again(hub: HubServer, tmp_path: Path) -> None:
+def test_a_silent_server_is_timed_out_and_the_request_retried(hub: HubServer, tmp_path: Path) -> None:
     hub.fail(BIG, "stall", first=2)
     start = time.monotonic()
     mirror(hub, tmp_path, timeout_seconds=1.0)
     assert hub.unspent() == []
-    # The silence itself lasts ten seconds.
+    # The stall itself lasts ten seconds.
     assert time.monotonic() - start < 9
 
 
 @pytest.mark.parametrize("kind", ["status", "reset", "truncate", "short"])
-def test_a_fault_that_stays_fails_with_the_file_s_name_and_no_half_file(
+def test_a_persistent_fault_is_reported_with_the_file_s_name_and_leaves_no_partial_file(
     hub: HubServer, tmp_path: Path, kind: Kind
 ) -> None:
     hub.fail(BIG, kind, times=None)
@@ -80,7 +80,7 @@ def test_a_fault_that_stays_fails_with_the_file_s_name_and_no_half_file(
     mirror(hub, tmp_path)
 
 
-def test_wrong_bytes_that_stay_are_corrupt_and_never_get_a_name(hub: HubServer, tmp_path: Path) -> None:
+def test_persistent_wrong_bytes_are_reported_as_corrupt_and_never_stored(hub: HubServer, tmp_path: Path) -> None:
     hub.fail(BIG, "flip", times=None)
     with raises(CorruptSourceError, BIG, f"org/data@{hub.commit}", etag(BIG)):
         mirror(hub, tmp_path)
@@ -88,7 +88,7 @@ def test_wrong_bytes_that_stay_are_corrupt_and_never_get_a_name(hub: HubServer, 
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_a_missing_file_is_said_at_once(hub: HubServer, tmp_path: Path, method: str) -> None:
+def test_a_missing_file_is_reported_at_once(hub: HubServer, tmp_path: Path, method: str) -> None:
     hub.fail(BIG, "missing", method=method, times=None)
     with raises(SourceError, BIG, f"org/data@{hub.commit}", 404) as caught:
         mirror(hub, tmp_path, workers=1)
@@ -97,7 +97,7 @@ def test_a_missing_file_is_said_at_once(hub: HubServer, tmp_path: Path, method: 
     assert not [name for name in everything(tmp_path) if ".part" in name]
 
 
-def test_the_token_goes_to_the_hub_and_never_to_the_storage_host(tmp_path: Path) -> None:
+def test_the_token_is_sent_to_the_hub_and_never_to_the_storage_host(tmp_path: Path) -> None:
     with HubServer(TREE, storage_host=True) as hub:
         hub.fail(BIG, "expired", method="GET")
         source = repo(hub, tmp_path, token="hf_secret")
@@ -105,11 +105,11 @@ def test_the_token_goes_to_the_hub_and_never_to_the_storage_host(tmp_path: Path)
         mirror(hub, tmp_path, token="hf_secret")
         assert {entry.authorization for entry in hub.log if entry.storage} == {None}
         assert {entry.authorization for entry in hub.log if not entry.storage} == {"Bearer hf_secret"}
-        # The refused storage URL cost a second HEAD, and nothing else.
+        # The refused storage URL caused a second HEAD, and no other request.
         assert hub.count(BIG, "HEAD") == 2
 
 
-def test_a_spent_budget_at_the_storage_host_keeps_the_signature_secret(tmp_path: Path) -> None:
+def test_failed_attempts_at_the_storage_host_do_not_reveal_the_signature(tmp_path: Path) -> None:
     with HubServer(TREE, storage_host=True) as hub:
         hub.fail(BIG, "status", times=None)
         with raises(TransferError, BIG) as caught:
@@ -117,8 +117,9 @@ def test_a_spent_budget_at_the_storage_host_keeps_the_signature_secret(tmp_path:
         assert "signature" not in str(caught.value)
 
 
-def test_no_message_chain_or_log_has_a_signed_url(caplog: pytest.LogCaptureFixture) -> None:
-    http = importlib.import_module(HfHubHTTPError.__bases__[0].__module__.partition(".")[0])  # which one, it decides
+def test_no_exception_chain_or_log_contains_a_signed_url(caplog: pytest.LogCaptureFixture) -> None:
+    # the seed decides which one
+    http = importlib.import_module(HfHubHTTPError.__bases__[0].__module__.partition(".")[0])
     signed = "https://store.example/a/b?X-Signature=s3cret&Expires=1"
     refused = http.Response(403, request=http.Request("GET", signed))
     for error in (

@@ -1,4 +1,4 @@
-"""Where rows of a file lie: beside splitting all of it."""
+"""The positions of rows in a file, compared with splitting all of it."""
 
 import random
 from pathlib import Path
@@ -10,9 +10,7 @@ from dataprep_assets.sources.readers.line_range import find_line_range
 
 
 @pytest.mark.parametrize("block", [1, 3, 7, 1 << 20])
-def test_every_row_of_any_file_is_found_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
-) -> None:
+def test_exactly_the_rows_of_any_file_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr(module, "_BLOCK", block)
     rng, path = random.Random(block), tmp_path / "file"
     for _ in range(100):
@@ -27,7 +25,7 @@ def test_every_row_of_any_file_is_found_and_no_other(
         assert find_line_range(path, len(lines) + 2) is None
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_row_and_reading_is_bounded(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_row_and_reading_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"\xef\xbb\xbf{}\n[]\n{}")
     assert [find_line_range(path, row) for row in (1, 2, 3)] == [(3, 5), (6, 8), (9, 11)]

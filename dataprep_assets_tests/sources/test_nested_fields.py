@@ -1,4 +1,4 @@
-"""A field inside an object: `data.text` is read alike from every format, and only what is needed of it is read."""
+"""A field inside an object, `data.text`, is read equally from every format, and only the necessary parts are read."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def written(folder: Path, format: str, rows: list[dict[str, Any]]) -> Path:
-    """A file of these rows."""
+    """Write a file of these rows."""
     path = folder / f"rows.{format}"
     if format == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
@@ -44,13 +44,13 @@ def written(folder: Path, format: str, rows: list[dict[str, Any]]) -> Path:
 
 
 def read(path: Path, text: str, id_: str | None = None) -> list[Block]:
-    """The records of a file."""
+    """Return the records of a file."""
     kind = path.suffix[1:]
     return list(read_records(path, format=kind, compression=None, text_field=text, id_field=id_, label=path.name))
 
 
 @pytest.mark.parametrize("format", ["jsonl", "json", "parquet", "arrow"])
-def test_a_text_and_an_id_inside_an_object_are_read_with_what_is_refused(tmp_path: Path, format: str) -> None:
+def test_a_nested_text_and_id_are_read_and_bad_rows_refused(tmp_path: Path, format: str) -> None:
     blocks = read(written(tmp_path, format, ROWS), "data.text", "data.meta.id")
     assert [text for block in blocks for text in block.texts] == ["one", "five"]
     assert [one for block in blocks for one in block.ids or ()] == ["1", "5"]
@@ -61,7 +61,7 @@ def test_a_text_and_an_id_inside_an_object_are_read_with_what_is_refused(tmp_pat
 
 
 @pytest.mark.parametrize("format", ["jsonl", "json", "parquet", "arrow"])
-def test_a_field_whose_whole_name_is_there_comes_first(tmp_path: Path, format: str) -> None:
+def test_a_field_with_the_full_dotted_name_has_priority(tmp_path: Path, format: str) -> None:
     rows = [{"data.text": "whole name", "data": {"text": "inside", "other": 1}}] * 2
     (block,) = read(written(tmp_path, format, rows), "data.text")
     assert block.texts == ["whole name"] * 2
@@ -74,7 +74,7 @@ def test_a_csv_column_may_have_a_dot(tmp_path: Path) -> None:
     assert block.texts == ["hello"]
 
 
-def test_of_a_struct_only_what_is_needed_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_needed_fields_of_a_struct_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[pa.Schema] = []
     batches = ParquetBlocks._read_batches
 
@@ -94,7 +94,7 @@ def test_of_a_struct_only_what_is_needed_is_decoded(tmp_path: Path, monkeypatch:
     assert block.rows[:3] == [{"data": {"text": "one"}}, {"data": {"text": None}}, {"data": None}]
 
 
-def test_pieces_of_a_batch_are_narrowed_as_the_whole() -> None:
+def test_slices_of_a_batch_are_narrowed_like_the_whole() -> None:
     batch = pa.RecordBatch.from_pylist(ROWS)
     assert select_fields(batch.slice(2, 2), ["data.meta.id", "wide"]).to_pylist() == [
         {"data": None, "wide": "x"},
@@ -103,7 +103,7 @@ def test_pieces_of_a_batch_are_narrowed_as_the_whole() -> None:
     assert select_fields(batch, ["data", "data.text"]).to_pylist() == [{"data": row["data"]} for row in ROWS]
 
 
-def test_an_absent_field_is_told_with_what_is_there_at_its_level(tmp_path: Path) -> None:
+def test_a_missing_field_is_reported_with_the_names_at_its_level(tmp_path: Path) -> None:
     path = written(tmp_path, "parquet", ROWS)
     with raises(AbsentColumnError, "rows.parquet", "'data.txt'", "'data'", "text", "meta", "html"):
         read(path, "data.txt")
@@ -120,14 +120,14 @@ def test_an_absent_field_is_told_with_what_is_there_at_its_level(tmp_path: Path)
     assert describe_absent_field(ROWS, "text_field", "data.text", "split train", (str,), hidden=False) is None
 
 
-def test_names_are_those_of_the_innermost_object_that_is_there() -> None:
+def test_listed_names_are_those_of_the_innermost_existing_object() -> None:
     assert find_siblings(ROWS, "data.meta.no") == ("data.meta", ["id"])
     assert find_siblings(ROWS, "date.text") == ("", ["data", "wide"])
     assert value_at({"a": {"b.c": 1}}, "a.b.c") == 1
     assert value_at({"a": 3}, "a.b", "none") == "none"
 
 
-def test_messages_of_a_chat_may_be_inside_an_object() -> None:
+def test_messages_of_a_chat_may_be_nested() -> None:
     options = SftOptions(messages_field="chat.turns", tools_field="chat.tools")
     turns = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
 

@@ -1,4 +1,6 @@
-"""A prefix of a bucket as a source: listed, fetched once, verified and pinned; on Swift and the tests' GCS server."""
+"""A prefix of a bucket as a source: listed, downloaded once, verified and pinned; on Swift and the tests' GCS
+server.
+"""
 
 import dataclasses
 import hashlib
@@ -31,13 +33,13 @@ def check_pages(bucket: Bucket, count: int) -> None:
 
 
 @pytest.mark.usefixtures("no_other_credentials")
-def test_a_prefix_of_several_pages_is_listed_whole_and_without_its_neighbors_on_s3(moto: str, tmp_path: Path) -> None:
+def test_a_prefix_of_several_pages_is_listed_completely_without_its_neighbors_on_s3(moto: str, tmp_path: Path) -> None:
     # Swift would need half a minute for so many objects.
     with FaultProxy(moto) as proxy:
         check_pages(S3(name=new_bucket(moto), mirror=tmp_path, proxy=proxy, upstream=moto), 1005)
 
 
-def test_a_prefix_of_several_pages_is_listed_whole_and_without_its_neighbors_on_gcs(gcs: Gcs) -> None:
+def test_a_prefix_of_several_pages_is_listed_completely_without_its_neighbors_on_gcs(gcs: Gcs) -> None:
     gcs.server.page_size = 7
     check_pages(gcs, 50)
 
@@ -53,7 +55,7 @@ def test_a_whole_bucket_can_be_the_prefix(bucket: Bucket) -> None:
 
 
 @pytest.mark.parametrize("end", ["", "/"])
-def test_the_manifest_is_the_same_for_every_order_of_the_listing(bucket: Bucket, end: str) -> None:
+def test_the_manifest_does_not_depend_on_the_order_of_the_listing(bucket: Bucket, end: str) -> None:
     bucket.put(DATA)
     listing = bucket.source(f"/corpus{end}").list()
     made = []
@@ -65,7 +67,7 @@ def test_the_manifest_is_the_same_for_every_order_of_the_listing(bucket: Bucket,
     assert made[0][0].path == f"{bucket.url}/corpus/{made[0][0].relpath}"
 
 
-def test_what_was_fetched_is_verified_and_not_fetched_again(bucket: Bucket) -> None:
+def test_a_downloaded_object_is_verified_and_not_downloaded_again(bucket: Bucket) -> None:
     bucket.put(DATA)
     source, done = bucket.source(), list[int]()
     entries = entries_of(source)
@@ -83,9 +85,7 @@ def test_what_was_fetched_is_verified_and_not_fetched_again(bucket: Bucket) -> N
     assert names == {*DATA, *(f"{name}.etag" for name in DATA)}
 
 
-def test_a_flipped_byte_is_detected_and_that_file_alone_is_fetched_again(
-    bucket: Bucket, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_only_a_file_with_a_flipped_byte_is_downloaded_again(bucket: Bucket, caplog: pytest.LogCaptureFixture) -> None:
     bucket.put(DATA)
     source = bucket.source()
     entries = entries_of(source)
@@ -101,7 +101,7 @@ def test_a_flipped_byte_is_detected_and_that_file_alone_is_fetched_again(
 
 
 @pytest.mark.parametrize("record", [b'{"etag": "x', b"[]"])
-def test_a_file_without_a_whole_record_is_not_trusted(bucket: Bucket, record: bytes) -> None:
+def test_a_file_with_an_incomplete_record_is_not_trusted(bucket: Bucket, record: bytes) -> None:
     bucket.put({"a.jsonl.zst": b"right"})
     source = bucket.source()
     (entry,) = entries_of(source)
@@ -113,7 +113,7 @@ def test_a_file_without_a_whole_record_is_not_trusted(bucket: Bucket, record: by
     assert source.path(entry).read_bytes() == b"right"
 
 
-def test_a_multipart_object_comes_in_ranges_and_a_later_change_on_disk_is_seen(s3: S3) -> None:
+def test_a_multipart_object_is_downloaded_in_ranges_and_a_later_change_on_disk_is_found(s3: S3) -> None:
     content = random.Random(1).randbytes(5 * 1024 * 1024) + b"the last part"
     s3.put_in_parts("corpus/big.jsonl.zst", [content[: 5 * 1024 * 1024], content[5 * 1024 * 1024 :]])
     source = s3.source(part_bytes=1024 * 1024)
@@ -130,7 +130,7 @@ def test_a_multipart_object_comes_in_ranges_and_a_later_change_on_disk_is_seen(s
     assert source.path(entry).read_bytes() == content
 
 
-def test_an_object_changed_after_the_manifest_is_refused_until_the_manifest_is_made_again(bucket: Bucket) -> None:
+def test_an_object_changed_after_the_manifest_is_refused_until_the_manifest_is_rebuilt(bucket: Bucket) -> None:
     bucket.put({"a.jsonl.zst": b"first", "b.jsonl.zst": b"other"})
     source = bucket.source()
     entries = entries_of(source)
@@ -147,7 +147,7 @@ def test_an_object_changed_after_the_manifest_is_refused_until_the_manifest_is_m
     assert source.path(renewed[0]).read_bytes() == b"again"
 
 
-def test_an_object_that_is_replaced_while_it_is_fetched_is_refused(bucket: Bucket) -> None:
+def test_an_object_that_is_replaced_during_its_download_is_refused(bucket: Bucket) -> None:
     bucket.put({"a.jsonl.zst": random.Random(5).randbytes(200_000)})
     source = bucket.source(part_bytes=10_000)
     (entry,) = entries_of(source)
@@ -185,7 +185,7 @@ def test_a_key_that_cannot_be_mirrored_is_refused(bucket: Bucket, relpath: str) 
         bucket.source().fetch([entry._replace(relpath=relpath)])
 
 
-def test_keys_that_cannot_lie_beside_each_other_are_named(gcs: Gcs) -> None:
+def test_keys_that_conflict_as_file_and_folder_are_named(gcs: Gcs) -> None:
     gcs.put({"a.jsonl": b"x", "a.jsonl/b.jsonl": b"y", "c.jsonl": b"z", "c.jsonl.part/d.jsonl": b"{}"})
     source = gcs.source()
     listing = source.list()
@@ -200,7 +200,7 @@ def test_keys_that_cannot_lie_beside_each_other_are_named(gcs: Gcs) -> None:
         source.fetch(made[1:2])
 
 
-def test_two_processes_that_want_the_same_object_fetch_it_once(bucket: Bucket) -> None:
+def test_two_processes_download_a_shared_object_once(bucket: Bucket) -> None:
     bucket.put({"a.jsonl.zst": random.Random(4).randbytes(200_000)})
     source = bucket.source(part_bytes=10_000)
     entries = entries_of(source)

@@ -62,7 +62,7 @@ def test_a_corpus_in_a_bucket_has_the_bytes_of_the_same_local_corpus(bucket: Buc
     assert list(find_stale(corpus_specs(remote), LocalArtifacts(tmp_path / "remote"))) == []
 
 
-def test_a_shard_whose_object_changed_fails_alone(bucket: Bucket, tmp_path: Path) -> None:
+def test_only_a_shard_whose_object_changed_fails(bucket: Bucket, tmp_path: Path) -> None:
     bucket.put(DATA)
     corpus = validate_declaration(CorpusDeclaration, yaml.safe_load(corpus_yaml(bucket)), tmp_path / "defs.yaml")
     artifacts = LocalArtifacts(tmp_path / "artifacts")
@@ -84,7 +84,7 @@ def test_a_shard_whose_object_changed_fails_alone(bucket: Bucket, tmp_path: Path
         ({"secret": "x"}, ("secret",)),
     ],
 )
-def test_a_wrong_declaration_says_what_is_allowed(
+def test_a_wrong_declaration_lists_the_allowed_values(
     gcs: Gcs, tmp_path: Path, change: dict[str, Any], values: tuple[str, ...]
 ) -> None:
     with raises(ConfigError, *values):

@@ -1,4 +1,6 @@
-"""Faults between a bucket and its mirror end in the right bytes, or in an error that names the object and no file."""
+"""Faults between a bucket and its mirror end with the right bytes, or with an error that names the object and
+no file.
+"""
 
 import random
 import shutil
@@ -12,7 +14,7 @@ from dataprep_assets_tests.sources.buckets import DATA, Bucket, Gcs, Trouble, en
 
 
 @pytest.mark.parametrize("troubles", [["503"], ["truncate", "reset", "429"], ["flip"]])
-def test_what_may_pass_is_survived(bucket: Bucket, troubles: list[Trouble]) -> None:
+def test_a_temporary_fault_is_survived(bucket: Bucket, troubles: list[Trouble]) -> None:
     content = random.Random(2).randbytes(100_000)
     bucket.put({"a.jsonl.zst": content})
     source, done = bucket.source(), list[int]()
@@ -36,7 +38,7 @@ Kind = type[DataprepError] | tuple[type[DataprepError], ...]
         ("403", (ConfigError, SourceError), (403,)),
     ],
 )
-def test_what_does_not_pass_names_the_object_and_leaves_no_file(
+def test_a_persistent_fault_names_the_object_and_leaves_no_file(
     bucket: Bucket, trouble: Trouble, kind: Kind, values: tuple[object, ...]
 ) -> None:
     bucket.put({"a.jsonl.zst": random.Random(3).randbytes(100_000)})
@@ -53,15 +55,13 @@ def test_what_does_not_pass_names_the_object_and_leaves_no_file(
 
 
 @pytest.mark.parametrize("digest", ["sha256", "CRC32C"])
-def test_bytes_that_are_always_wrong_are_found_by_whatever_digest_there_is(
-    gcs: Gcs, tmp_path: Path, digest: str
-) -> None:
+def test_persistent_wrong_bytes_are_found_by_any_available_digest(gcs: Gcs, tmp_path: Path, digest: str) -> None:
     source, name = gcs.source(), "a.jsonl.zst"
     store = source.open()
     if digest == "sha256":
         store.put(name, b"recorded with its digest")
     else:
-        # Nobody has seen the whole of what the server joins.
+        # No client has read the whole object that the server composes.
         store.compose([store.put(f"parts/{number}", b"part").key for number in range(2)], name)
     (entry,) = [entry for entry in entries_of(source) if entry.relpath == name]
     gcs.fail("flip", always=True)
@@ -72,7 +72,7 @@ def test_bytes_that_are_always_wrong_are_found_by_whatever_digest_there_is(
     source.fetch([entry])
 
 
-def test_no_room_stops_it_before_the_first_byte(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_stops_the_download_before_the_first_byte(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket.put(DATA)
     source = bucket.source()
     entries = entries_of(source)

@@ -1,4 +1,4 @@
-"""Where the bucket of a source is, and with whose credentials it is read."""
+"""The location of a source's bucket, and the credentials for reading it."""
 
 import logging
 import sys
@@ -68,8 +68,8 @@ def test_without_an_endpoint_boto_decides_on_the_region(tmp_path: Path) -> None:
     assert s3_place(tmp_path, region="eu-west-1").region == "eu-west-1"
 
 
-def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and everything that a traceback would print under it."""
+def list_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Return the error and all causes that a traceback would print."""
     while error is not None:
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
@@ -86,7 +86,7 @@ def test_no_credential_is_in_a_repr_a_message_or_a_log(
     def fails(call: Callable[[], Any]) -> None:
         with pytest.raises((SourceError, ConfigError)) as raised:
             call()
-        told.extend(f"{e} {e!r}" for e in causes(raised.value))
+        told.extend(f"{e} {e!r}" for e in list_causes(raised.value))
 
     with caplog.at_level(logging.INFO):
         entries = entries_of(source)
@@ -126,7 +126,7 @@ def test_no_credential_is_in_a_repr_a_message_or_a_log(
         "https://bucket/corpus",
     ],
 )
-def test_a_url_that_is_no_prefix_of_a_bucket_is_refused(url: str, tmp_path: Path) -> None:
+def test_a_url_that_is_not_a_prefix_of_a_bucket_is_refused(url: str, tmp_path: Path) -> None:
     with raises(ConfigError, "source.url"):
         ObjectStorePrefix(url=url, cache_dir=tmp_path)
 
@@ -137,7 +137,7 @@ def test_settings_of_s3_are_refused_with_gcs(settings: dict[str, str], tmp_path:
         ObjectStorePrefix(url="gs://bucket", cache_dir=tmp_path, **settings)  # type: ignore[arg-type]
 
 
-def test_the_mirror_names_the_copy_that_it_keeps_of_a_key(tmp_path: Path) -> None:
+def test_the_mirror_names_its_copy_of_a_key(tmp_path: Path) -> None:
     source = ObjectStorePrefix(url="s3://bucket/corpus", cache_dir=tmp_path)
     kept = tmp_path / "bucket" / "corpus" / "train" / "a.jsonl"
     kept.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Plain text: a document a file, or what lies between separators, whatever the blocks in which a file is read."""
+"""Plain text: a document is a file or the text between separators, independent of block sizes."""
 
 import gzip
 import random
@@ -35,7 +35,7 @@ def _texts(found: list[Block]) -> list[str]:
     return [text for block in found for text in block.texts]
 
 
-def test_a_file_is_a_document_exactly_as_it_is(tmp_path: Path) -> None:
+def test_a_file_is_one_unchanged_document(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbf  one\r\n\r\ntwo \n")
     (block,) = _read(path, id_field="path")
@@ -48,7 +48,7 @@ def test_a_file_is_a_document_exactly_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("separator", ["\n\n", "<|endoftext|>", "aab", "aa", "\n", "é"])
 @pytest.mark.parametrize("block", [1, 3, 7, 1 << 20])
-def test_documents_are_those_of_a_split_of_the_whole(separator: str, block: int) -> None:
+def test_documents_equal_a_split_of_the_whole_file(separator: str, block: int) -> None:
     drawn = random.Random(block)
     text = "".join(drawn.choice([separator, separator[:-1], "a", "b", "\n", "é", "x " * 9]) for _ in range(3000))
     data, mark = text.encode(), separator.encode()
@@ -60,7 +60,7 @@ def test_documents_are_those_of_a_split_of_the_whole(separator: str, block: int)
     assert all(data[byte : byte + size] == piece for byte, size, piece in found)
 
 
-def test_bad_and_blank_documents_have_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_and_blank_documents_have_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_BLOCK", 5)
     parts = [b"one", b"\xff\xfe", b" \n ", b"x" * 50, b"five"]
     path = tmp_path / "a.txt.gz"
@@ -76,7 +76,7 @@ def test_bad_and_blank_documents_have_their_places(tmp_path: Path, monkeypatch: 
     assert _texts(_read(path, "--\n", 20, rows=RowRange(4, 5))) == ["five"]
 
 
-def test_a_document_beyond_the_limit_is_not_held(tmp_path: Path) -> None:
+def test_a_document_above_the_limit_is_not_buffered(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     with path.open("wb") as file:
         for _ in range(128):

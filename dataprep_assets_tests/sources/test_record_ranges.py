@@ -1,4 +1,4 @@
-"""Claims about ranges of rows of text records, and about JSON files that may be arrays."""
+"""Tests of row ranges in text records, and of JSON files that may be arrays."""
 
 import gzip
 import hashlib
@@ -20,7 +20,7 @@ LINES = [b'{"text": "a%d"}' % i if i % 5 else (b"" if i % 2 else b'{"text": 7}')
 
 
 def _file(folder: Path, name: str) -> Path:
-    path, data = folder / name, b"\n".join(LINES)  # the last line has no end
+    path, data = folder / name, b"\n".join(LINES)  # the last line has no line end
     if name.endswith(".parquet"):
         texts = [json.loads(line)["text"] if line and i % 5 else None for i, line in enumerate(LINES)]
         pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), path, row_group_size=10)
@@ -33,7 +33,7 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _read(path: Path, rows: RowRange | None) -> tuple[list[tuple[int, str]], list[int], int, str]:
-    """`(row, text)` of every record, rows of bad ones, blank lines, and the digest of what was read."""
+    """Return `(row, text)` of every record, rows of bad ones, blank lines, and the digest of the read bytes."""
     kind = {".parquet": "parquet", ".json": "json"}.get(path.suffix, "jsonl")
     compression = {".zst": "zstd", ".gz": "gzip"}.get(path.suffix)
     reader = read_records(path, format=kind, compression=compression, text_field="text", label=path.name, rows=rows)
@@ -46,7 +46,7 @@ def _read(path: Path, rows: RowRange | None) -> tuple[list[tuple[int, str]], lis
 @pytest.mark.parametrize("block", [16, 100, 1 << 20])
 @pytest.mark.parametrize("parts", [1, 2, 7, 53, 60])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.jsonl.gz", "a.parquet", "a.json"])
-def test_ranges_are_the_file_each_row_once_under_its_own_number(
+def test_ranges_cover_each_row_of_the_file_once_with_its_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, parts: int, block: int
 ) -> None:
     monkeypatch.setattr(blocks, "_BLOCK", block)

@@ -1,4 +1,4 @@
-"""What a record is, and that a damaged file is never taken for a shorter one."""
+"""The definition of a record; and a damaged file is never mistaken for a shorter one."""
 
 import gzip
 import hashlib
@@ -24,7 +24,7 @@ from dataprep_assets_tests.sources.json_lines import BAD, BLANK, GOOD, between_g
 
 
 @pytest.mark.parametrize(("line", "text"), GOOD.values(), ids=GOOD)
-def test_is_a_record(tmp_path: Path, line: bytes, text: str) -> None:
+def test_a_valid_line_is_a_record(tmp_path: Path, line: bytes, text: str) -> None:
     block = read(write(tmp_path / "f.jsonl", between_good_rows(line)))
     assert (block.texts, block.rows, block.bad) == (["before", text, "after"], [1, 2, 3], [])
 
@@ -41,13 +41,13 @@ def test_is_a_record(tmp_path: Path, line: bytes, text: str) -> None:
         ("a trailing comma", "trailing comma is not allowed"),
     ],
 )
-def test_bad_json_says_what_is_wrong_beside_its_one_reason(tmp_path: Path, name: str, fault: str) -> None:
+def test_the_error_about_bad_json_has_details_in_addition_to_its_reason(tmp_path: Path, name: str, fault: str) -> None:
     (bad,) = read(write(tmp_path / "f.jsonl", between_good_rows(BAD[name][0]))).bad
     assert (bad.reason, str(bad)) == ("bad_json", f"bad_json ({fault})")
 
 
 @pytest.mark.parametrize(("line", "reason"), BAD.values(), ids=BAD)
-def test_is_a_bad_record_with_its_row_and_byte(tmp_path: Path, line: bytes, reason: str) -> None:
+def test_an_invalid_line_is_a_bad_record_with_its_row_and_byte(tmp_path: Path, line: bytes, reason: str) -> None:
     raw = between_good_rows(line)
     block = read(write(tmp_path / "f.jsonl.zst", raw))
     assert (block.texts, block.rows) == (["before", "after"], [1, 3])
@@ -58,7 +58,7 @@ def test_is_a_bad_record_with_its_row_and_byte(tmp_path: Path, line: bytes, reas
 
 
 @pytest.mark.parametrize("line", BLANK.values(), ids=BLANK)
-def test_a_blank_line_is_counted_and_is_no_record(tmp_path: Path, line: bytes) -> None:
+def test_a_blank_line_is_counted_but_is_not_a_record(tmp_path: Path, line: bytes) -> None:
     block = read(write(tmp_path / "f.jsonl.gz", between_good_rows(line)))
     assert (block.texts, block.rows, block.bad, block.blank_lines) == (["before", "after"], [1, 3], [], 1)
 
@@ -67,24 +67,24 @@ def _forbidden(constant: str) -> None:
     raise ValueError(constant)
 
 
-def judged_by_the_standard_library(line: bytes) -> str | None:
-    """The text of a line as RFC 8259 has it, by another parser than the one used; None for a bad record."""
-    if line.count(b"[") > 1024:  # newer standard libraries nest without this limit, which is ours
+def read_with_standard_library(line: bytes) -> str | None:
+    """Return the text of a line by RFC 8259, by a different parser than the product's; None for a bad record."""
+    if line.count(b"[") > 1024:  # newer standard libraries have no such limit of nesting; this one is ours
         return None
     try:
         marked = line.removeprefix(b"\xef\xbb\xbf").decode()
         record = json.loads(marked, parse_constant=_forbidden, parse_int=float)  # no limit of digits
-        json.dumps(record, ensure_ascii=False).encode()  # a lone surrogate has no UTF-8
+        json.dumps(record, ensure_ascii=False).encode()  # a lone surrogate has no UTF-8 encoding
     except (ValueError, RecursionError):
         return None
     text = record.get("text") if isinstance(record, dict) else None
     return text if isinstance(text, str) else None
 
 
-def assert_as_the_standard_library_has_it(path: Path, raw: bytes) -> None:
+def assert_equal_to_standard_library(path: Path, raw: bytes) -> None:
     lines = raw.split(b"\n")
     lines = lines[:-1] if not lines[-1] else lines
-    expected = {row: judged_by_the_standard_library(line) for row, line in enumerate(lines, 1) if line.strip()}
+    expected = {row: read_with_standard_library(line) for row, line in enumerate(lines, 1) if line.strip()}
     block = read(path)
     assert block.rows is not None
     assert dict(zip(block.rows, block.texts, strict=True)) == {row: t for row, t in expected.items() if t is not None}
@@ -94,18 +94,18 @@ def assert_as_the_standard_library_has_it(path: Path, raw: bytes) -> None:
         assert raw[bad.byte :].split(b"\n")[0] == lines[bad.row - 1]
 
 
-def test_the_whole_table_in_one_file_is_judged_as_by_the_standard_library(tmp_path: Path) -> None:
+def test_all_lines_in_one_file_are_read_like_in_the_standard_library(tmp_path: Path) -> None:
     lines = [line for line, _ in (*GOOD.values(), *BAD.values())] + list(BLANK.values())
     random.Random(1).shuffle(lines)
     raw = b"\n".join([*lines, b'{"text": "last line, no newline"}'])
-    assert_as_the_standard_library_has_it(write(tmp_path / "f.jsonl.zst", raw), raw)
+    assert_equal_to_standard_library(write(tmp_path / "f.jsonl.zst", raw), raw)
 
 
 @pytest.mark.shared
-def test_every_row_of_badjson_is_judged_as_by_the_standard_library(shared: Path) -> None:
+def test_every_row_of_badjson_is_read_like_in_the_standard_library(shared: Path) -> None:
     path = shared / "data" / "corpus" / "badjson.jsonl.zst"
     raw = zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
-    assert_as_the_standard_library_has_it(path, raw)
+    assert_equal_to_standard_library(path, raw)
     assert Counter(b.reason for b in read(path).bad).keys() == {*REASONS} - {"too_large"}
 
 
@@ -116,7 +116,7 @@ def test_a_byte_order_mark_is_accepted_at_the_start_and_counted_in_positions(tmp
     assert [(b.row, b.byte) for b in block.bad] == [(2, raw.index(b"bad"))]
 
 
-def test_positions_stay_right_beyond_the_first_block(tmp_path: Path) -> None:
+def test_positions_are_right_beyond_the_first_block(tmp_path: Path) -> None:
     line = json.dumps({"text": "x" * 1000}).encode() + b"\n"
     raw = line * 9000 + b"bad one\n\n" + line * 9000 + b"bad two\n" + line
     block = read(write(tmp_path / "f.jsonl.zst", raw))
@@ -127,7 +127,7 @@ def test_positions_stay_right_beyond_the_first_block(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.zst", ".jsonl.gz"])
 @pytest.mark.parametrize("raw", [b"", b"\n", b"\r\n\n", b"\xef\xbb\xbf"])
-def test_a_file_without_rows_is_a_file_of_none(tmp_path: Path, suffix: str, raw: bytes) -> None:
+def test_a_file_without_rows_has_no_records(tmp_path: Path, suffix: str, raw: bytes) -> None:
     block = read(write(tmp_path / f"f{suffix}", raw))
     assert (block.texts, block.bad) == ([], [])
     assert block.blank_lines == raw.count(b"\n")
@@ -139,7 +139,7 @@ def test_a_line_longer_than_many_blocks_is_one_record(tmp_path: Path) -> None:
     assert read(path).texts == ["before", long, "after"]
 
 
-# Files: frames, cuts, flips
+# Files: frames, truncations, flipped bits
 
 
 def rows(count: int) -> bytes:
@@ -153,7 +153,7 @@ def frames(raw: bytes, pieces: int, **options: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("options", [{}, {"write_checksum": True}, {"write_content_size": False}], ids=str)
-def test_a_zst_file_cut_at_any_byte_is_refused_with_that_byte(tmp_path: Path, options: dict[str, bool]) -> None:
+def test_a_zst_file_truncated_at_any_byte_is_refused_with_that_byte(tmp_path: Path, options: dict[str, bool]) -> None:
     whole = zstandard.ZstdCompressor(**options).compress(rows(60))
     path = tmp_path / "f.jsonl.zst"
     for cut in range(1, len(whole)):
@@ -162,7 +162,7 @@ def test_a_zst_file_cut_at_any_byte_is_refused_with_that_byte(tmp_path: Path, op
             read(path)
 
 
-def test_a_large_zst_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
+def test_a_large_zst_file_truncated_anywhere_is_refused(tmp_path: Path) -> None:
     raw = rows(60_000)
     whole = zstandard.ZstdCompressor(level=1).compress(raw)
     path, generator = tmp_path / "f.jsonl.zst", random.Random(7)
@@ -178,9 +178,7 @@ def test_a_large_zst_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".zst", ".gz"])
-def test_a_file_of_several_frames_is_read_to_its_end_and_cut_at_a_boundary_has_another_digest(
-    tmp_path: Path, suffix: str
-) -> None:
+def test_all_frames_are_read_and_a_truncation_between_them_changes_the_digest(tmp_path: Path, suffix: str) -> None:
     raw = rows(500)
     pieces = (
         frames(raw, 5) if suffix == ".zst" else [gzip.compress(raw[i : i + 5000]) for i in range(0, len(raw), 5000)]
@@ -190,14 +188,14 @@ def test_a_file_of_several_frames_is_read_to_its_end_and_cut_at_a_boundary_has_a
     whole_digest, records = sha256_file(path), reader(path)
     assert [t for block in records for t in block.texts] == [json.loads(line)["text"] for line in raw.splitlines()]
     assert (records.sha256, records.bytes_read) == (whole_digest, path.stat().st_size)
-    path.write_bytes(b"".join(pieces[:-1]))  # the one cut that the format itself cannot show
+    path.write_bytes(b"".join(pieces[:-1]))  # the only truncation that the format itself cannot show
     shorter = reader(path)
     list(shorter)
     assert shorter.sha256 == sha256_file(path) != whole_digest
 
 
 @pytest.mark.parametrize("block", [7, 200, 4 << 20])
-def test_members_of_a_gzip_file_that_make_more_than_a_block_are_read_once(
+def test_gzip_members_larger_than_a_block_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     monkeypatch.setattr(blocks, "_BLOCK", block)
@@ -208,7 +206,7 @@ def test_members_of_a_gzip_file_that_make_more_than_a_block_are_read_once(
     assert hashlib.sha256(b"".join(BlockReader(path, "gzip"))).digest() == hashlib.sha256(b"".join(members)).digest()
 
 
-def test_a_gzip_file_cut_at_any_byte_is_refused(tmp_path: Path) -> None:
+def test_a_gzip_file_truncated_at_any_byte_is_refused(tmp_path: Path) -> None:
     whole = gzip.compress(rows(60))
     path = tmp_path / "f.jsonl.gz"
     for cut in range(1, len(whole)):
@@ -226,7 +224,7 @@ def test_garbage_after_the_last_frame_is_refused(tmp_path: Path, suffix: str) ->
 
 
 @pytest.mark.parametrize("zeros", [1, 700, 1 << 20])
-def test_zeros_between_and_behind_the_members_of_a_gzip_file_are_skipped(tmp_path: Path, zeros: int) -> None:
+def test_zeros_between_and_after_the_members_of_a_gzip_file_are_skipped(tmp_path: Path, zeros: int) -> None:
     path = write(tmp_path / "f.jsonl.gz", rows(10))
     member, padding = path.read_bytes(), b"\0" * zeros
     texts = read(path).texts
@@ -273,7 +271,7 @@ def test_a_flipped_byte_is_refused_by_the_frame_or_changes_the_digest(tmp_path: 
         assert refused > len(whole) * (0.99 if options else 0.01)
 
 
-def test_data_that_expands_enormously_comes_in_bounded_blocks(tmp_path: Path) -> None:
+def test_data_that_expands_enormously_is_read_in_bounded_blocks(tmp_path: Path) -> None:
     line = b'{"text": "' + b"a" * 100_000 + b'"}\n'
     path = tmp_path / "f.jsonl.zst"
     with open(path, "wb") as file, zstandard.ZstdCompressor(level=19).stream_writer(file) as writer:
@@ -296,7 +294,7 @@ def test_a_null_in_parquet_is_a_bad_record_without_a_byte(tmp_path: Path) -> Non
     assert [(b.row, b.byte, b.reason) for b in block.bad] == [(2, -1, "null_text")]
 
 
-def test_parquet_is_read_over_batches_and_row_groups_with_its_digest(tmp_path: Path) -> None:
+def test_parquet_is_read_across_batches_and_row_groups_with_its_digest(tmp_path: Path) -> None:
     texts = [f"{i} é" for i in range(9000)]
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"text": pa.array(texts, pa.large_string())}), path, row_group_size=2500)
@@ -315,7 +313,7 @@ def test_parquet_is_read_over_batches_and_row_groups_with_its_digest(tmp_path: P
     ],
     ids=str,
 )
-def test_parquet_texts_of_every_kind_are_read_over_row_groups(tmp_path: Path, kind: pa.DataType) -> None:
+def test_parquet_texts_of_every_kind_are_read_across_row_groups(tmp_path: Path, kind: pa.DataType) -> None:
     texts = ["é", "", None, "b" * 40, "é"] * 600
     ids = [f"id{i % 50}" for i in range(len(texts))]
     path = tmp_path / "f.parquet"
@@ -333,7 +331,7 @@ def test_parquet_texts_of_every_kind_are_read_over_row_groups(tmp_path: Path, ki
     ] == texts
 
 
-def test_a_parquet_file_of_no_rows_is_a_file_of_none(tmp_path: Path) -> None:
+def test_a_parquet_file_without_rows_has_no_records(tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
     assert read(path).texts == []
@@ -347,7 +345,7 @@ def test_a_parquet_file_of_no_rows_is_a_file_of_none(tmp_path: Path) -> None:
     ],
     ids=["missing", "of numbers"],
 )
-def test_a_parquet_column_that_is_no_text_is_refused(tmp_path: Path, column: dict[str, list[Any]], why: str) -> None:
+def test_a_parquet_column_that_is_not_text_is_refused(tmp_path: Path, column: dict[str, list[Any]], why: str) -> None:
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table(column), path)
     with raises((SourceError, AbsentColumnError), "f.parquet", "'text'", why, "`text_field`") as refused:
@@ -376,9 +374,9 @@ def test_a_damaged_parquet_file_is_refused_or_has_another_digest(tmp_path: Path)
             assert records.sha256 != digest
 
 
-def test_a_parquet_page_that_is_not_what_its_checksum_says_is_refused(tmp_path: Path) -> None:
+def test_a_parquet_page_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     path, texts = tmp_path / "f.parquet", [f"text number {i:06d}" for i in range(5000)]
-    # of texts as they are, without a compression or a dictionary, every damage is a text, too
+    # in uncompressed texts without a dictionary, every damage gives another valid text
     pq.write_table(pa.table({"text": texts}), path, compression="none", use_dictionary=False, write_page_checksum=True)
     assert read(path).texts == texts
     whole = path.read_bytes()

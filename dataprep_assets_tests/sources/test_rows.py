@@ -1,4 +1,4 @@
-"""Whole rows: the same objects whatever the file's form, positions that a person can find, ranges that cover once."""
+"""Whole rows: equal objects in every file format, understandable positions, and ranges that cover each row once."""
 
 import gzip
 import json
@@ -68,7 +68,7 @@ def _numbered(blocks: list[RowBlock]) -> list[tuple[int, dict[str, Any]]]:
     return [pair for b in blocks for pair in zip(b.numbers, b.rows, strict=True)]
 
 
-def test_every_form_gives_the_same_rows_and_its_own_digest(form: tuple[Path, str, str | None]) -> None:
+def test_every_format_gives_equal_rows_and_its_own_digest(form: tuple[Path, str, str | None]) -> None:
     path, format, compression = form
     reader = read_rows(path, format=format, compression=compression, label="x")
     assert _numbered(list(reader)) == list(enumerate(ROWS, 1))
@@ -82,7 +82,7 @@ def test_ranges_cover_every_row_once(form: tuple[Path, str, str | None], parts: 
     path, format, compression = form
     ranges = split_rows(len(ROWS), parts)
     if parts > 7:
-        ranges = ranges[:2] + ranges[-2:]  # what lies between is the same rule
+        ranges = ranges[:2] + ranges[-2:]  # the same rule applies to all sizes in between
         expected = [n for r in ranges for n in range(r.first, r.stop or len(ROWS) + 1)]
     else:
         expected = list(range(1, len(ROWS) + 1))
@@ -90,14 +90,14 @@ def test_ranges_cover_every_row_once(form: tuple[Path, str, str | None], parts: 
     assert found == expected
 
 
-def test_a_range_is_digested_to_the_end(form: tuple[Path, str, str | None]) -> None:
+def test_a_range_digests_the_whole_file(form: tuple[Path, str, str | None]) -> None:
     path, format, compression = form
     reader = read_rows(path, format=format, compression=compression, label="x", rows=RowRange(5, 7))
     assert _numbered(list(reader)) == [(5, ROWS[4]), (6, ROWS[5])]
     assert reader.sha256 == sha256_file(path)
 
 
-def test_only_the_rows_that_are_asked_for_are_given_and_all_are_digested(form: tuple[Path, str, str | None]) -> None:
+def test_only_requested_rows_are_returned_but_all_are_digested(form: tuple[Path, str, str | None]) -> None:
     path, format, compression = form
     wanted = {1, 699, 701, 1500, 3000, 4000}
     reader = read_rows(path, format=format, compression=compression, label="x", only=wanted)
@@ -108,7 +108,7 @@ def test_only_the_rows_that_are_asked_for_are_given_and_all_are_digested(form: t
 
 
 @pytest.mark.parametrize("array", [False, True])
-def test_of_rows_that_nobody_asked_for_nothing_is_told(tmp_path: Path, array: bool) -> None:
+def test_problems_in_rows_outside_of_the_request_are_not_reported(tmp_path: Path, array: bool) -> None:
     path, lines = tmp_path / "x", [b'{"a": 1}', b"7", b'{"a": "' + b"x" * 200 + b'"}', b'{"a": 4}']
     path.write_bytes(b"[" + b",\n".join(lines) + b"]" if array else b"\n".join(lines))
     for wanted, bad in (({1, 4}, []), ({2, 3, 4}, [(2, "not_an_object"), (3, "too_large")])):
@@ -142,8 +142,10 @@ def test_a_line_longer_than_a_block_is_one_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("blank", "many"), [(b"\n", 40_000_000), (b" \t\r\n", 10_000_000)])
-def test_blank_lines_are_counted_uncut_and_are_no_getting_on(tmp_path: Path, blank: bytes, many: int) -> None:
-    """A few kilobytes of zstd hold a billion: cut and stripped one by one, they took minutes."""
+def test_blank_lines_are_counted_without_splitting_and_are_not_progress(
+    tmp_path: Path, blank: bytes, many: int
+) -> None:
+    """A few kilobytes of zstd contain a billion blank lines; splitting and stripping each would take minutes."""
     path = tmp_path / "blank.jsonl.zst"
     path.write_bytes(zstandard.compress(b'{"text":"a"}\n' + blank * many + b'{"text":"b"}'))
     for rows, kept, counted in (
@@ -164,14 +166,14 @@ def test_blank_lines_are_counted_uncut_and_are_no_getting_on(tmp_path: Path, bla
         assert sum(found.blank_lines for found in records) == counted
 
 
-def test_elements_that_are_no_objects_are_bad(tmp_path: Path) -> None:
+def test_elements_that_are_not_objects_are_bad(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(b'[{"a": 1}, 2, null]')
     (block,) = _read(path, "json", None)
     assert [(b.row, b.byte, b.reason) for b in block.bad] == [(2, -1, "not_an_object"), (3, -1, "not_an_object")]
 
 
-def test_an_array_is_read_element_by_element_and_one_that_is_too_large_is_never_held(tmp_path: Path) -> None:
+def test_an_array_is_read_by_element_and_an_element_that_is_too_large_is_never_buffered(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     small = [{"id": at, "text": 'a "quoted" [text] \\\\'} for at in range(3)]
     with path.open("wb") as file:
@@ -189,7 +191,7 @@ def test_an_array_is_read_element_by_element_and_one_that_is_too_large_is_never_
     assert count_rows(path, format="json", compression=None, label="x") == 5
 
 
-def test_an_array_that_is_none_is_refused_with_the_place(tmp_path: Path) -> None:
+def test_an_invalid_array_is_refused_with_the_position(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     for content, values in (
         (b'[{"a": 1}, {"b" 2}]', (2, 11, "JSON")),
@@ -201,7 +203,7 @@ def test_an_array_that_is_none_is_refused_with_the_place(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("array", [False, True])
-def test_a_number_beyond_a_double_is_a_row_as_the_standard_library_has_it(tmp_path: Path, array: bool) -> None:
+def test_a_number_beyond_a_double_is_read_like_in_the_standard_library(tmp_path: Path, array: bool) -> None:
     lines = [b'{"a": 1e400, "b": 12345678901234567890}', b'{"a": -1e400}', b'{"a": NaN}']
     path = tmp_path / "x.json"
     path.write_bytes(b"[" + b",".join(lines[:2]) + b"]" if array else b"\n".join([*lines, b""]))
@@ -211,7 +213,7 @@ def test_a_number_beyond_a_double_is_a_row_as_the_standard_library_has_it(tmp_pa
 
 
 @pytest.mark.parametrize("array", [False, True])
-def test_an_integer_is_what_is_written_whatever_its_size(tmp_path: Path, array: bool) -> None:
+def test_an_integer_of_any_size_is_kept_as_written(tmp_path: Path, array: bool) -> None:
     numbers = [1, 1 << 63, (1 << 64) - 1, 1 << 64, -(1 << 63), -(1 << 63) - 1, 10**21 + 1, 10**300 + 7]
     lines = [b'{"a": %d, "b": 1.5, "c": "00000000000000000000"}' % number for number in numbers]
     path = tmp_path / "x.json"
@@ -227,7 +229,7 @@ def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:
     assert count_rows(path, format="jsonl", compression=None, label="x") == 0
 
 
-def test_columns_that_a_parquet_file_has_not_are_left_out(tmp_path: Path) -> None:
+def test_columns_that_a_parquet_file_lacks_are_omitted(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     _parquet(path)
     reader = read_rows(path, format="parquet", compression=None, label="x", columns=["id", "tools"])
@@ -235,7 +237,7 @@ def test_columns_that_a_parquet_file_has_not_are_left_out(tmp_path: Path) -> Non
 
 
 def _written(path: Path, table: pa.Table) -> Path:
-    """A table as a file of the format that the name says."""
+    """Write a table as a file of the format in the name."""
     if path.suffix == ".parquet":
         pq.write_table(table, path)
     else:
@@ -245,7 +247,7 @@ def _written(path: Path, table: pa.Table) -> Path:
 
 
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
-def test_a_text_that_is_not_utf_8_is_a_bad_row_of_its_own(tmp_path: Path, format: str) -> None:
+def test_a_text_that_is_not_utf_8_is_a_single_bad_row(tmp_path: Path, format: str) -> None:
     column = pa.array([b"good"] * 1500 + [b"caf\xe9"] + [b"good"] * 10)
     texts = pa.Array.from_buffers(pa.string(), len(column), column.buffers())
     path = _written(tmp_path / f"x.{format}", pa.table({"text": texts, "n": range(len(column))}))
@@ -271,7 +273,7 @@ def test_a_text_that_is_not_utf_8_is_a_bad_row_of_its_own(tmp_path: Path, format
     ],
     ids=["date", "time", "zone"],
 )
-def test_a_value_that_python_has_not_is_named_by_its_row(
+def test_a_value_without_a_python_type_is_named_by_its_row(
     tmp_path: Path, format: str, value: pa.Array, error: str
 ) -> None:
     path = _written(tmp_path / f"x.{format}", pa.table({"text": ["a", "b"], "when": value}))
@@ -283,7 +285,7 @@ def test_a_value_that_python_has_not_is_named_by_its_row(
 
 
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
-def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, format: str) -> None:
+def test_a_duplicate_column_is_refused(tmp_path: Path, format: str) -> None:
     table = pa.Table.from_arrays([pa.array([name]) for name in "abc"], names=["text", "other", "text"])
     path = _written(tmp_path / f"x.{format}", table)
     how: dict[str, Any] = {"format": format, "compression": None, "label": "x"}
@@ -301,8 +303,8 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, format: str) ->
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.dictionary(pa.int16(), pa.string()), pa.string_view(), pa.list_(pa.string_view())], ids=str
 )
-def test_a_row_is_as_large_as_its_own_values(tmp_path: Path, format: str, kind: pa.DataType) -> None:
-    """Not as those of all rows, which a dictionary holds, and the buffers of views."""
+def test_the_size_of_a_row_is_that_of_its_own_values(tmp_path: Path, format: str, kind: pa.DataType) -> None:
+    """Not the size of all rows, whose values a dictionary or the buffers of a view contain."""
     texts = [f"{number:04} " + "x" * 20 for number in range(3000)]
     texts[1500] += "x"
     is_list = pa.types.is_list(kind)
@@ -322,7 +324,7 @@ def test_a_row_is_as_large_as_its_own_values(tmp_path: Path, format: str, kind: 
     "name",
     ["rows.jsonl.zst", "rows.jsonl.gz", "rows.json", "rows.parquet", "rows.arrow", "rows.arrow.zst", "feather.arrow"],
 )
-def test_a_cut_file_is_refused_even_beyond_the_range(name: str, tmp_path: Path) -> None:
+def test_a_file_truncated_beyond_the_range_is_refused(name: str, tmp_path: Path) -> None:
     format, compression, write = FORMS[name]
     path = tmp_path / name
     write(path)

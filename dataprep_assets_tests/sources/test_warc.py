@@ -1,4 +1,4 @@
-"""Crawls: the texts of WET files as warcio, which wrote them, reads them; a file that was cut or edited is refused."""
+"""Crawls: the texts of WET files equal those that warcio reads; truncated and edited files are refused."""
 
 import gzip
 import io
@@ -20,7 +20,7 @@ WORDS = ["plain", "é ß", "漢字", "WARC/1.0\r\n", "\r\n\r\n", "\n", "", "Cont
 
 
 def _wet(path: Path, pages: int, *, compressed: bool) -> list[str]:
-    """Write a crawl's file as such files are: a record about the crawl, then one a page, each compressed by itself."""
+    """Write a crawl file in the usual form: a record about the crawl, then one per page, each compressed separately."""
     writing = pytest.importorskip("warcio.warcwriter")
     drawn, texts = random.Random(pages), []
     with path.open("wb") as file:
@@ -57,7 +57,7 @@ def _read(path: Path, most: int = MAX_RECORD_BYTES, **given: Any) -> list[Block]
 
 
 @pytest.mark.parametrize("name", ["CC-00000.warc.wet.gz", "CC-00000.wet"])
-def test_the_texts_of_a_crawl_are_those_that_warcio_reads(tmp_path: Path, name: str) -> None:
+def test_the_texts_of_a_crawl_equal_those_of_warcio(tmp_path: Path, name: str) -> None:
     reading = pytest.importorskip("warcio.archiveiterator")
     path = tmp_path / name
     texts = _wet(path, 300, compressed=name.endswith(".gz"))
@@ -94,7 +94,7 @@ def _record(kind: str, body: bytes, length: int | None = None, content: str = "t
 INFO, GOOD = _record("warcinfo", b"software: x"), _record("conversion", b"hello")
 
 
-def test_what_is_no_text_is_a_bad_record_with_its_place(tmp_path: Path) -> None:
+def test_a_record_without_text_is_bad_and_has_a_position(tmp_path: Path) -> None:
     page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>x"
     records = [
         INFO,
@@ -144,7 +144,7 @@ def test_what_is_no_text_is_a_bad_record_with_its_place(tmp_path: Path) -> None:
         (b"no crawl\n" * 9, ("record", 0)),
     ],
 )
-def test_a_crawl_that_was_cut_or_edited_is_refused_with_the_place(
+def test_a_truncated_or_edited_crawl_is_refused_with_the_position(
     tmp_path: Path, data: bytes, values: tuple[object, ...]
 ) -> None:
     path = tmp_path / "x.wet"
@@ -154,7 +154,7 @@ def test_a_crawl_that_was_cut_or_edited_is_refused_with_the_place(
     assert "garbage" not in str(refused.value)
 
 
-def test_a_header_that_fastwarc_does_not_know_is_not_called_a_cut_file(tmp_path: Path) -> None:
+def test_a_header_unknown_to_fastwarc_is_not_reported_as_truncation(tmp_path: Path) -> None:
     path = tmp_path / "x.wet"
     path.write_bytes(INFO + GOOD.replace(b"WARC-Type", b"warc-type").replace(b"Content-Type", b"content-type"))
     assert [block.texts for block in _read(path)] == [["hello"]]
@@ -164,7 +164,7 @@ def test_a_header_that_fastwarc_does_not_know_is_not_called_a_cut_file(tmp_path:
     assert "ends inside" not in str(refused.value)
 
 
-def test_a_record_without_a_type_is_told_from_one_of_another(tmp_path: Path) -> None:
+def test_a_record_without_a_type_is_distinguished_from_one_of_another_type(tmp_path: Path) -> None:
     path = tmp_path / "x.wet"
     path.write_bytes(
         GOOD + GOOD.replace(b"Content-Type: text/plain\r\n", b"") + _record("conversion", b"<p>", content="text/html")
@@ -175,7 +175,7 @@ def test_a_record_without_a_type_is_told_from_one_of_another(tmp_path: Path) -> 
     assert_names(said[1], "text/plain")
 
 
-def test_a_compressed_crawl_that_was_cut_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_compressed_crawl_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.wet.gz"
     _wet(path, 20, compressed=True)
     path.write_bytes(path.read_bytes()[:-30])
@@ -184,13 +184,13 @@ def test_a_compressed_crawl_that_was_cut_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("between", [b"\r\n", b"\n\n", b"\n", b""])
-def test_a_shorter_end_of_a_record_loses_nothing(tmp_path: Path, between: bytes) -> None:
+def test_a_shorter_end_of_a_record_loses_no_text(tmp_path: Path, between: bytes) -> None:
     path = tmp_path / "x.wet"
     path.write_bytes((INFO.removesuffix(b"\r\n\r\n") + between) + (GOOD.removesuffix(b"\r\n\r\n") + between) * 2)
     assert [text for block in _read(path) for text in block.texts] == ["hello", "hello"]
 
 
-def test_headers_and_texts_of_every_length_end_where_they_end(tmp_path: Path) -> None:
+def test_headers_and_texts_of_every_length_are_read_exactly(tmp_path: Path) -> None:
     path, texts = tmp_path / "x.wet", ["x" * size for size in (0, 1, 65_400, 65_536, 300_000, 1_000_000, 65_530, 7)]
     path.write_bytes(b"".join(_record("conversion", text.encode()) for text in texts))
     assert [text for block in _read(path) for text in block.texts] == texts

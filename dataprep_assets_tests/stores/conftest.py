@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the stores: a fake Google Cloud Storage, and a client of it."""
+"""Fixtures of the tests of stores: a fake Google Cloud Storage, and its client."""
 
 from collections.abc import Iterator
 from typing import Any

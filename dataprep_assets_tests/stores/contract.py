@@ -1,6 +1,6 @@
-"""What every store must do: inherit from :class:`StoreContract` in a test class and give it a `store` fixture.
+"""The contract of every store: derive a test class from :class:`StoreContract` with a `store` fixture.
 
-The fixture's store must be empty when a test begins.
+The fixture's store must be empty at the start of a test.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from dataprep_assets.errors import ConfigError, CorruptSourceError, IntegrityErr
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 from dataprep_assets_tests.messages import raises
 
-# Each of them has broken a store, a signature or a path somewhere.
+# Each of these names has broken a store, a signature or a path somewhere.
 KEYS = [
     "plain.bin",
     "deep/er/and/deeper/file.bin",
@@ -33,7 +33,7 @@ BAD_KEYS = ["", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\nb"
 
 
 def content(size: int, seed: str = "store") -> bytes:
-    """Bytes that are the same in every run and nowhere repeat."""
+    """Return reproducible bytes without repetition."""
     return hashlib.shake_256(seed.encode()).digest(size)
 
 
@@ -42,7 +42,10 @@ def sha256(data: bytes) -> str:
 
 
 class StoreContract:
-    """`part_bytes`: a file beyond it goes up in several parts. `has_metadata`: digests are recorded with objects."""
+    """The tests that every store must pass. `part_bytes`: larger files are uploaded in parts.
+
+    `has_metadata`: objects have digests.
+    """
 
     part_bytes = 256 * 1024
     has_metadata = True
@@ -55,7 +58,7 @@ class StoreContract:
         return b"".join(store.read(key, start, stop))
 
     def check_info(self, info: ObjectInfo | None, key: str, data: bytes) -> ObjectInfo:
-        """Whatever a store says of an object is true."""
+        """Assert that the store's information about an object is true."""
         assert info is not None
         assert (info.key, info.bytes) == (key, len(data))
         assert info.version
@@ -75,7 +78,7 @@ class StoreContract:
     # Single objects.
 
     @pytest.mark.parametrize("key", KEYS)
-    def test_any_sensible_key_makes_the_round_trip(self, store: Store, tmp_path: Path, key: str) -> None:
+    def test_any_sensible_key_is_read_back(self, store: Store, tmp_path: Path, key: str) -> None:
         data = content(1000, key)
         assert store.head(key) is None
         put = self.check_info(store.put(key, data), key, data)
@@ -91,9 +94,7 @@ class StoreContract:
         assert {info.key for info in store.list()} == {f"copies/{key}", f"twice/{key}"}
 
     @pytest.mark.parametrize("key", BAD_KEYS)
-    def test_a_key_that_some_store_cannot_hold_is_refused_everywhere(
-        self, store: Store, tmp_path: Path, key: str
-    ) -> None:
+    def test_a_key_that_some_store_cannot_hold_is_refused_by_all(self, store: Store, tmp_path: Path, key: str) -> None:
         store.put("good", b"x")
         for use in (
             lambda: store.put(key, b"x"),
@@ -124,14 +125,14 @@ class StoreContract:
         assert (tmp_path / "target").read_bytes() == b""
         assert [info.bytes for info in store.list()] == [0, 0]
 
-    def test_delete_is_quiet_about_what_is_not_there(self, store: Store) -> None:
+    def test_deleting_a_missing_object_is_no_error(self, store: Store) -> None:
         store.delete("nothing")
         store.put("key", b"x")
         store.delete("key")
         store.delete("key")
         assert [*store.list()] == []
 
-    def test_a_deleted_folder_is_in_nobodys_way(self, store: Store) -> None:
+    def test_a_deleted_folder_does_not_block_others(self, store: Store) -> None:
         store.put("name/below/it", b"x")
         store.delete("name/below/it")
         store.put("name", b"y")
@@ -162,14 +163,14 @@ class StoreContract:
         with pytest.raises(ConfigError):
             store.put("key", b"y", if_absent=True, if_version=version)
 
-    def test_of_many_who_race_for_a_name_one_wins(self, store: Store) -> None:
+    def test_one_of_many_concurrent_writers_of_a_new_name_wins(self, store: Store) -> None:
         won, lost = self.race(lambda number: store.put("lock", b"%d" % number, if_absent=True), 12)
         assert (len(won), len(lost)) == (1, 11)
         assert self.read(store, "lock") == b"%d" % won[0]
 
     def test_of_many_who_race_for_an_exchange_one_wins(self, store: Store) -> None:
         version = store.put("counter", b"0").version
-        # none puts what is there: the bytes may be the version
+        # none of them writes the existing bytes, because the bytes may be the version
         won, lost = self.race(lambda number: store.put("counter", b"by %d" % number, if_version=version), 12)
         assert (len(won), len(lost)) == (1, 11)
         assert self.read(store, "counter") == b"by %d" % won[0]
@@ -196,9 +197,9 @@ class StoreContract:
 
     # Listings.
 
-    def test_a_listing_is_in_the_order_of_the_keys_bytes(self, store: Store) -> None:
+    def test_a_listing_is_sorted_by_the_bytes_of_keys(self, store: Store) -> None:
         keys = ["a", "a.txt", "a-b", "ab", "b/a", "b.c", "b/a.x/z", "b/a/z", "Z", "é", "z/é", "😀", "\uffee", "b/a-/z"]
-        # A folder cannot hold both `a` and `a/b`; a bucket could.
+        # A folder cannot contain both `a` and `a/b`, but a bucket can.
         keys = [key for key in keys if not any(other.startswith(f"{key}/") for other in keys)]
         for key in reversed(keys):
             store.put(key, key.encode())
@@ -206,7 +207,7 @@ class StoreContract:
         for info in store.list():
             self.check_info(info, info.key, info.key.encode())
 
-    def test_a_listing_has_what_begins_with_the_prefix_and_nothing_else(self, store: Store) -> None:
+    def test_a_listing_has_exactly_the_keys_with_the_prefix(self, store: Store) -> None:
         keys = ["data/train/0", "data/train/1", "data/train-extra/0", "data/test/0", "database", "other"]
         for key in keys:
             store.put(key, b"x")
@@ -224,7 +225,7 @@ class StoreContract:
         ):
             assert [info.key for info in store.list(prefix)] == sorted(key for key in keys if key.startswith(prefix))
 
-    def test_a_listing_goes_on_over_many_pages(self, store: Store) -> None:
+    def test_a_listing_continues_over_many_pages(self, store: Store) -> None:
         keys = [f"folder/{number:04d}" for number in range(57)]
         for key in keys:
             store.put(key, b"")
@@ -250,7 +251,7 @@ class StoreContract:
             with pytest.raises(ConfigError):
                 self.read(store, "key", start, stop)
 
-    def test_a_read_of_nothing_says_so(self, store: Store, tmp_path: Path) -> None:
+    def test_a_read_of_a_missing_object_is_reported(self, store: Store, tmp_path: Path) -> None:
         for start, stop in [(0, None), (0, 0), (3, 9)]:
             with raises(MissingArtifactError, "nothing"):
                 self.read(store, "nothing", start, stop)
@@ -277,7 +278,7 @@ class StoreContract:
     # Files.
 
     @pytest.mark.parametrize("parts", [0.5, 1, 2, 3.7])
-    def test_a_file_makes_the_round_trip(self, store: Store, tmp_path: Path, parts: float) -> None:
+    def test_a_file_is_uploaded_and_downloaded_unchanged(self, store: Store, tmp_path: Path, parts: float) -> None:
         data = content(int(parts * self.part_bytes))
         info = self.upload(store, tmp_path, "a/file.bin", data)
         self.check_info(info, "a/file.bin", data)
@@ -291,7 +292,7 @@ class StoreContract:
         assert [path.name for path in target.parent.iterdir()] == ["file.bin"]
         assert store.sweep() == 0
 
-    def test_progress_adds_up_to_the_file(self, store: Store, tmp_path: Path) -> None:
+    def test_progress_adds_up_to_the_file_size(self, store: Store, tmp_path: Path) -> None:
         data = content(3 * self.part_bytes + 1)
         path = tmp_path / "file"
         path.write_bytes(data)
@@ -302,7 +303,7 @@ class StoreContract:
         assert (sum(sent), sum(received)) == (len(data), len(data))
 
     @pytest.mark.parametrize("parts", [0.5, 2.5])
-    def test_a_file_that_is_not_what_was_recorded_is_not_stored(
+    def test_a_file_that_differs_from_its_recorded_digest_is_not_stored(
         self, store: Store, tmp_path: Path, parts: float
     ) -> None:
         data = content(int(parts * self.part_bytes))
@@ -315,7 +316,7 @@ class StoreContract:
         assert [info.key for info in store.list()] == ["key"]
         assert store.sweep() == 0
 
-    def test_a_download_of_other_bytes_than_wanted_is_refused(self, store: Store, tmp_path: Path) -> None:
+    def test_a_download_with_another_digest_is_refused(self, store: Store, tmp_path: Path) -> None:
         store.put("key", content(1000))
         target = tmp_path / "target"
         target.write_bytes(b"what was there")
@@ -331,7 +332,7 @@ class StoreContract:
         self.upload(store, tmp_path, "key", second)
         assert self.read(store, "key") == second
 
-    # Objects from objects.
+    # Objects composed of other objects.
 
     def test_a_composition_is_the_concatenation_in_order(self, store: Store) -> None:
         parts = [content(size, str(size)) for size in (1, 0, 70_000, 3, 0, 5_000)]
@@ -351,7 +352,7 @@ class StoreContract:
             store.compose([], "whole")
         assert [*store.list()] == []
 
-    def test_a_composition_may_have_many_sources_and_be_one_of_them(self, store: Store) -> None:
+    def test_a_composition_may_have_many_sources_and_replace_one_of_them(self, store: Store) -> None:
         parts = [content(7 + number, str(number)) for number in range(70)]
         for number, part in enumerate(parts):
             store.put(f"parts/{number}", part)
@@ -363,7 +364,7 @@ class StoreContract:
         assert {found.key.partition("/")[0] for found in store.list()} == {"parts", "whole"}
         assert store.sweep() == 0
 
-    def test_a_composition_of_parts_of_every_kind(self, store: Store, tmp_path: Path) -> None:
+    def test_a_composition_of_every_kind_of_part_is_right(self, store: Store, tmp_path: Path) -> None:
         large, small = content(3 * self.part_bytes + 11, "large"), content(10, "small")
         self.upload(store, tmp_path, "large", large)
         store.put("small", small)
@@ -373,7 +374,7 @@ class StoreContract:
         assert self.read(store, "whole") == small + large + small + large
 
     @pytest.mark.parametrize("parts", [0.1, 1.5])
-    def test_a_composition_has_the_digest_that_its_maker_knows(
+    def test_a_composition_has_the_digest_given_by_its_creator(
         self, store: Store, tmp_path: Path, parts: float
     ) -> None:
         first, second = content(int(parts * self.part_bytes), "first"), content(70_001, "second")
@@ -397,7 +398,7 @@ class StoreContract:
         assert (self.check_info(named, "named", first + second).sha256 is not None) == self.has_metadata
         assert store.sweep() == 0
 
-    def test_a_copy_is_an_object_of_its_own(self, store: Store, tmp_path: Path) -> None:
+    def test_a_copy_is_an_independent_object(self, store: Store, tmp_path: Path) -> None:
         data = content(2 * self.part_bytes + 5)
         source = self.upload(store, tmp_path, "source", data)
         copied = self.check_info(store.copy("source", "a/copy"), "a/copy", data)

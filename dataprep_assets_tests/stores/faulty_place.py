@@ -1,4 +1,4 @@
-"""A bucket behind faults, and each operation of the S3 store on it with what should be there afterwards."""
+"""A bucket behind faults, and each operation of the S3 store on it with the expected state afterwards."""
 
 from pathlib import Path
 
@@ -6,27 +6,27 @@ from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.stores.amazon.api import build_s3_client_config, create_s3_client
 from dataprep_assets.stores.amazon.s3 import S3Store
 from dataprep_assets.stores.retry import RetryPolicy
-from dataprep_assets_tests.fakes.buckets import PART_BYTES, new_store, place_at
+from dataprep_assets_tests.fakes.buckets import PART_BYTES, make_place, new_store
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy, Kind
 from dataprep_assets_tests.stores.contract import content, sha256
 
 SMALL, LARGE = content(300_000, "small"), content(PART_BYTES + 12_345, "large")
-# Two sources whose boundary lies inside a part: one part is copied, one is read and sent.
+# Two sources with a boundary inside a part: one part is copied, one is read and sent.
 HALVES = content(5 * 1024 * 1024 + 70_000, "first"), content(50_000, "second")
-# Silence ends after the shorter limit where it is what happens; a busy machine may need the longer one for an answer.
+# Stalls end after the shorter limit in tests of stalls; other answers of a busy machine may need the longer one.
 READ_SECONDS, STALL_SECONDS = 5.0, 0.5
 
 
 class Place:
-    """A bucket with what the operations need, a store that goes through the proxy, and one that goes past it."""
+    """A bucket prepared for the operations, with a store that uses the fault proxy and one that bypasses it."""
 
     def __init__(self, url: str, bucket: str, proxy: FaultProxy, folder: Path) -> None:
         self.proxy, self.folder, self.bucket = proxy, folder, bucket
         self.patient = new_store(proxy.url, bucket, read_seconds=READ_SECONDS, copy_bytes=PART_BYTES)
-        # A body that nobody takes is given up after the limit of a connect (urllib3 sets it on the socket first).
+        # A body that the server does not accept fails after the connect limit (urllib3 sets it on the socket first).
         config = build_s3_client_config(connect_seconds=STALL_SECONDS, read_seconds=STALL_SECONDS)
-        client = create_s3_client(place_at(proxy.url), config)
-        # Answers that a busy machine gives after the shorter limit must not use up the attempts.
+        client = create_s3_client(make_place(proxy.url), config)
+        # Answers that a busy machine sends after the shorter limit must not use up the attempts.
         retry = RetryPolicy(attempts=20, base_seconds=0, max_seconds=0)
         sizes = {"part_bytes": PART_BYTES, "range_bytes": PART_BYTES, "copy_bytes": PART_BYTES}
         self.impatient = S3Store(client, bucket, retry=retry, workers=4, **sizes)
@@ -34,7 +34,7 @@ class Place:
         self.url, self.direct = url, new_store(url, bucket)
 
     def fail(self, kind: Kind, step: str, *, times: int = 1) -> None:
-        """Let the next requests of a step fail; the store waits no longer for them than it must."""
+        """Make the next requests of a step fail; the store waits only as long as necessary."""
         self.proxy.faults = [Fault(kind, step, times, retry_after="0" if kind in ("503", "429") else None)]
         self.store = self.impatient if kind == "stall" else self.patient
 
@@ -49,7 +49,7 @@ class Place:
         path.write_bytes(data)
         store.upload(path, key, sha256=sha256(data))
 
-    # One function per operation: acts through the proxy, returns (what is there now, what should be).
+    # One function per operation: it acts through the proxy and returns (current state, expected state).
 
     def put(self) -> tuple[bytes | None, bytes]:
         self.store.put("new", SMALL)

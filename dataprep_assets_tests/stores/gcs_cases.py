@@ -1,4 +1,4 @@
-"""What the GCS store does, an operation a case: the requests it makes, and how its result is seen to be right."""
+"""The operations of the GCS store, one per case, with their requests and the verification of their results."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ OLD = b"the old object"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """An operation of the store: the requests it makes, what it does, and how its result is seen to be right."""
+    """An operation of the store with its requests, its action, and the verification of its result."""
 
     requests: tuple[str, ...]
     act: Callable[[GcsStore, Path], object]
     right: Callable[[GcsServer, Path, object], bool]
-    # What is there when it failed: nothing half done.
+    # The state after a failure: nothing half finished.
     untouched: Callable[[GcsServer, Path], bool]
 
 

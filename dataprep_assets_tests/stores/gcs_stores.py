@@ -1,4 +1,4 @@
-"""Stores of the fake Google Cloud Storage, in this process and in one that a test kills."""
+"""Stores on the fake Google Cloud Storage, in this process and in one that a test kills."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""A source of ranges in this process, with faults by request number, for the tests of downloads."""
+"""A source of ranges in this process, with faults by request number, for tests of downloads."""
 
 import hashlib
 import threading
@@ -15,7 +15,7 @@ FAST = RetryPolicy(attempts=4, base_seconds=0.001, max_seconds=0.002)
 
 
 class Source:
-    """Serves CONTENT in chunks of 300 bytes; `faults` maps a request number to what happens then."""
+    """A source that serves CONTENT in chunks of 300 bytes; `faults` maps a request number to its fault."""
 
     def __init__(self, content: bytes = CONTENT) -> None:
         self.content = content

@@ -1,4 +1,4 @@
-"""What the clients of stores log at DEBUG holds no key and no signature."""
+"""DEBUG logs of the stores' clients contain no key and no signature."""
 
 import logging
 import traceback
@@ -18,10 +18,10 @@ from dataprep_assets_tests.stores.contract import sha256
 SECRET, KEY_ID = "s3cret-of-the-store", "AKIDOFTHESTORE"
 
 
-def test_a_request_and_a_signed_url_leave_nothing_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_and_a_signed_url_leave_no_secret_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("dataprep_assets.somebody").debug("nothing")
     with caplog.at_level(logging.DEBUG):
-        # nobody listens at port 9 of loopback: the request is signed, and refused
+        # no server listens on port 9 of loopback: the request is signed, and then refused
         client = create_s3_client(
             S3Address(
                 bucket="b",
@@ -43,7 +43,7 @@ def test_a_request_and_a_signed_url_leave_nothing_in_the_log(caplog: pytest.LogC
         assert secret not in caplog.text, secret
 
 
-def test_a_token_and_an_upload_of_google_s_leave_nothing_in_log_or_chain(
+def test_a_google_token_and_upload_leave_no_secret_in_log_or_exception_chain(
     server: GcsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = pytest.importorskip("google.cloud.storage", reason="needs the extra `gcs`")

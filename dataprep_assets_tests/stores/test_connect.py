@@ -1,4 +1,4 @@
-"""URLs and variables name places; no message repeats a secret."""
+"""Storage URLs and variables are parsed; no message repeats a secret."""
 
 import shlex
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_a_url_with_credentials_is_refused_without_repeating_them() -> None:
         assert SECRET not in str(caught.value)
 
 
-def test_places_of_urls() -> None:
+def test_locations_are_parsed_from_urls() -> None:
     assert parse_place("/some/folder", {}) == LocalAddress(root=Path("/some/folder"))
     assert parse_place("file:///some/a%20b", {}) == LocalAddress(root=Path("/some/a b"))
     assert parse_place("s3://bucket/a/b/", {}) == S3Address(bucket="bucket", prefix="a/b")
@@ -61,11 +61,11 @@ def test_every_kind_of_bucket_is_known_by_its_scheme(scheme: str, tmp_path: Path
     assert list_consumer_lines(place)[0].removeprefix("DATAPREP_STORAGE=") in KINDS
     source = ObjectStorePrefix(url=url, cache_dir=tmp_path)
     assert source.storage == tmp_path / place.mirror / "bucket" / "a" / "b"
-    with pytest.raises(ConfigError):  # a bucket whose mirror would have other mirrors in it
+    with pytest.raises(ConfigError):  # a bucket whose mirror would contain other mirrors
         ObjectStorePrefix(url=f"{scheme}://{place.mirror}", cache_dir=tmp_path)
 
 
-def test_plain_http_beyond_this_machine_has_to_be_allowed() -> None:
+def test_plain_http_to_another_machine_must_be_allowed() -> None:
     for url in ("https://store.example", "http://127.0.0.1:9000", "http://localhost:1", "http://[::1]:1"):
         assert check_endpoint(url, "endpoint", allow_http=False) == url
     for url in ("http://store.example", "http://10.0.0.1:9000", "HTTP://localhost.example"):
@@ -91,7 +91,7 @@ def test_every_client_is_refused_plain_http_before_it_sends_anything(
     parse_place("s3://bucket", {**plain, "DATAPREP_ALLOW_HTTP": "true"})()
     with raises(ConfigError, "DATAPREP_ALLOW_HTTP", "'perhaps'"):
         parse_place("s3://bucket", {**plain, "DATAPREP_ALLOW_HTTP": "perhaps"})
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://chain.example")  # boto3's own
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://chain.example")  # boto3's own variables
     with raises(ConfigError, "http://chain.example"):
         S3Address(bucket="bucket", access_key_id="k", secret_access_key="s")()
     repo = HubRepo(repo_id="org/data", endpoint="http://hub.example", cache_dir=tmp_path)
@@ -114,7 +114,7 @@ def test_the_server_copies_only_within_one_bucket_and_one_set_of_credentials() -
         assert find_common_server(one, other) is None
 
 
-def test_the_consumers_lines_hold_no_secret() -> None:
+def test_the_trainer_lines_contain_no_secret() -> None:
     lines = list_consumer_lines(parse_place("s3://corpora/tokenized", R2))
     assert lines == [
         "DATAPREP_STORAGE=r2",
@@ -126,8 +126,8 @@ def test_the_consumers_lines_hold_no_secret() -> None:
     ]
 
 
-def test_the_consumers_lines_lead_to_the_endpoint_of_a_jurisdiction() -> None:
-    """developers.cloudflare.com/r2/reference/data-location: `<account id>.eu.r2.cloudflarestorage.com`."""
+def test_the_trainer_lines_use_the_endpoint_of_a_jurisdiction() -> None:
+    """See developers.cloudflare.com/r2/reference/data-location: `<account id>.eu.r2.cloudflarestorage.com`."""
     endpoint = "https://abc123.eu.r2.cloudflarestorage.com"
     lines = list_consumer_lines(parse_place("s3://corpora/tokenized", {**R2, "DATAPREP_ENDPOINT_URL": endpoint}))
     assert f"DATAPREP_ENDPOINT_URL={endpoint}" in lines
@@ -137,7 +137,7 @@ def test_the_consumers_lines_lead_to_the_endpoint_of_a_jurisdiction() -> None:
 
 
 @pytest.mark.parametrize("folder", ["/data/corpora", "/data/my corpus", "/data/Übung", "/data/100%"])
-def test_the_consumers_lines_hold_a_folder_as_a_shell_takes_it(folder: str) -> None:
+def test_the_trainer_lines_quote_a_folder_for_a_shell(folder: str) -> None:
     (_, line) = list_consumer_lines(LocalAddress(root=Path(folder)))
     assert shlex.split(line) == [f"DATAPREP_ROOT={folder}"]
 
@@ -151,7 +151,7 @@ def test_the_consumers_lines_hold_a_folder_as_a_shell_takes_it(folder: str) -> N
         ({"R2_DATASET_BUCKET_NAME": "dataset"}, True, READ_PAIR),
     ],
 )
-def test_a_message_asks_for_the_kind_of_keys_that_the_environment_has_the_rest_of(
+def test_a_message_names_the_kind_of_keys_that_the_environment_partly_has(
     environment: dict[str, str], reads: bool, names: tuple[str, str]
 ) -> None:
     """If R2's account or bucket is set, the message does not name AWS_ACCESS_KEY_ID."""

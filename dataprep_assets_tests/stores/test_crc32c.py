@@ -7,7 +7,7 @@ import google_crc32c
 from dataprep_assets.stores.crc32c import combine_all_crc32c, combine_crc32c
 
 
-def test_a_combined_crc32c_is_that_of_the_concatenation() -> None:
+def test_a_combined_crc32c_equals_that_of_the_concatenation() -> None:
     chance = random.Random(4)
     for _ in range(200):
         parts = [chance.randbytes(chance.choice([0, 1, 2, 33, 4096, 70_001])) for _ in range(chance.randrange(6))]

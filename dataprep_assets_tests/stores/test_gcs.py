@@ -1,4 +1,4 @@
-"""The contract on Google Cloud Storage's API, and what is particular to this store."""
+"""The contract on Google Cloud Storage's API, and the particularities of this store."""
 
 import hashlib
 from pathlib import Path
@@ -39,7 +39,7 @@ class TestGcsStoreBelowAPrefix(StoreContract):
         return store_on(client, "/team/data sets+1/")
 
 
-def test_what_is_stored_says_its_digest(client: Any, server: GcsServer, tmp_path: Path) -> None:
+def test_a_stored_object_has_its_digest(client: Any, server: GcsServer, tmp_path: Path) -> None:
     data = content(5 * PART + 1)
     (tmp_path / "file").write_bytes(data)
     info = store_on(client).upload(tmp_path / "file", "key", sha256=sha256(data))
@@ -48,11 +48,11 @@ def test_what_is_stored_says_its_digest(client: Any, server: GcsServer, tmp_path
     small = store_on(client).put("small", b"abc")
     assert (small.sha256, small.md5) == (sha256(b"abc"), hashlib.md5(b"abc").hexdigest())
     assert store_on(client).copy("key", "copy").sha256 == sha256(data)
-    assert server.count("bucket") == 0  # which would need a permission more than objects do
+    assert server.count("bucket") == 0  # which would need more permissions than access to objects
     assert sorted(server.objects) == ["copy", "key", "small"]
 
 
-def test_a_lost_answer_to_a_conditional_write_is_no_conflict(client: Any, server: GcsServer) -> None:
+def test_a_lost_answer_to_a_conditional_write_is_not_a_conflict(client: Any, server: GcsServer) -> None:
     store = store_on(client)
     server.fail("insert", "lost")
     first = store.put("lock", b"mine", if_absent=True)
@@ -60,16 +60,16 @@ def test_a_lost_answer_to_a_conditional_write_is_no_conflict(client: Any, server
     second = store.put("lock", b"mine again", if_version=first.version)
     assert server.unspent() == []
     assert store.head("lock") == second
-    # Another writer of the very same bytes is another writer.
+    # A writer of equal bytes still counts as another writer.
     with pytest.raises(ConflictError):
         store.put("lock", b"mine again", if_absent=True)
 
 
 @pytest.mark.parametrize("if_absent", [False, True])
-def test_a_write_that_a_policy_of_the_organization_forbids_is_no_lost_race(
+def test_a_write_forbidden_by_an_organization_policy_is_not_a_lost_race(
     client: Any, server: GcsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, if_absent: bool
 ) -> None:
-    """cloud.google.com/storage/docs/json_api/v1/status-codes: it is answered with 412, as an unmet condition is."""
+    """By cloud.google.com/storage/docs/json_api/v1/status-codes it is answered with 412, like an unmet condition."""
 
     def forbid(*_: Any, **__: Any) -> Stored:
         raise RefusalError(412, "orgPolicyConstraintFailed", "Request violates an OrgPolicy constraint.")
@@ -84,9 +84,7 @@ def test_a_write_that_a_policy_of_the_organization_forbids_is_no_lost_race(
             store.upload(path, "key", sha256=sha256(content(size)))
 
 
-def test_a_write_without_conditions_that_is_refused_for_one_is_no_lost_race(
-    client: Any, server: GcsServer, tmp_path: Path
-) -> None:
+def test_a_refused_unconditional_write_is_not_a_lost_race(client: Any, server: GcsServer, tmp_path: Path) -> None:
     server.store("key", b"there")
     server.fail("insert", "status", status=412, times=None)
     (tmp_path / "file").write_bytes(b"data")
@@ -97,7 +95,7 @@ def test_a_write_without_conditions_that_is_refused_for_one_is_no_lost_race(
         store_on(client).upload(tmp_path / "file", "key", sha256=sha256(b"data"))
 
 
-def test_a_sweep_takes_unfinished_uploads_below_its_prefix_that_are_old_enough(
+def test_a_sweep_removes_old_unfinished_uploads_below_its_prefix(
     client: Any, server: GcsServer, tmp_path: Path
 ) -> None:
     data = content(3 * PART)
@@ -116,14 +114,14 @@ def test_a_sweep_takes_unfinished_uploads_below_its_prefix_that_are_old_enough(
     assert server.objects == {}
 
 
-def test_folder_markers_of_a_console_are_no_objects(client: Any, server: GcsServer) -> None:
+def test_folder_markers_of_the_web_console_are_not_objects(client: Any, server: GcsServer) -> None:
     server.store("data/", b"")
     server.store("data/a", b"x")
     assert [info.key for info in store_on(client).list()] == ["data/a"]
     assert [info.key for info in store_on(client, "data").list()] == ["a"]
 
 
-def test_a_wrong_declaration_says_what_is_wrong(client: Any) -> None:
+def test_a_wrong_declaration_names_the_mistake(client: Any) -> None:
     for arguments in (
         {"bucket": "gs://bucket"},
         {"bucket": ""},
@@ -137,7 +135,7 @@ def test_a_wrong_declaration_says_what_is_wrong(client: Any) -> None:
         store_on(client).put("key", b"x", if_version='"an-etag"')
 
 
-def test_the_client_of_dagster_gcps_resource_serves(server: GcsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_of_dagster_gcps_resource_can_be_used(server: GcsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     dagster_gcp = pytest.importorskip("dagster_gcp", reason="needs the extra `gcs`")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
     store = store_on(dagster_gcp.GCSResource(project="project").get_client())
@@ -154,7 +152,7 @@ def test_a_public_bucket_needs_no_credentials(server: GcsServer, client: Any, mo
     assert b"".join(store.read("key")) == b"x"
 
 
-def test_requests_to_a_bucket_whose_reader_pays_name_the_project(
+def test_requests_to_a_requester_pays_bucket_name_the_project(
     server: GcsServer, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)

@@ -1,4 +1,4 @@
-"""Every fault in every operation of the GCS store ends in correct bytes or in a clear error, within a bounded time."""
+"""Every fault in every operation of the GCS store ends with right bytes or a clear error, within a bounded time."""
 
 import time
 from collections.abc import Iterator
@@ -20,20 +20,20 @@ from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.gcs_json import JsonApi
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.gcs_state import Kind, Stored
-from dataprep_assets_tests.fakes.nobody import nobody_there
+from dataprep_assets_tests.fakes.nobody import refused_url
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.stores.contract import content, sha256
 from dataprep_assets_tests.stores.gcs_cases import CASES, DATA, OLD, PART
 
 pytestmark = pytest.mark.slow
 
-# Silence ends after the shorter limit where it is what happens; a busy machine may need the longer one for an answer.
+# Stalls end after the shorter limit in tests of stalls; other answers of a busy machine may need the longer one.
 TIMEOUT, SILENCE_TIMEOUT = 5.0, 0.1
 SILENT: tuple[Kind, ...] = ("stall", "hang")
-# One request may wait for the connection, for each block sent and for each block of the answer; a hang costs one wait.
+# A request may wait for the connection, for each sent block and for each block of the answer; a hang costs one wait.
 BOUND = 30.0
 POLICY = RetryPolicy(attempts=4, base_seconds=0.001, max_seconds=0.002, max_retry_after=5.0)
-# Where silence passes, answers that a busy machine gives after the shorter limit must not use up the attempts.
+# In tests of stalls, answers that a busy machine sends after the shorter limit must not use up the attempts.
 SILENCE_POLICY = replace(POLICY, attempts=10)
 
 
@@ -51,7 +51,7 @@ def server() -> Iterator[GcsServer]:
 def client(server: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
     made = storage.Client(project="project", credentials=AnonymousCredentials())
-    # It makes its session when it is first asked for; of threads that ask at once, each would make one.
+    # The client creates its session at the first request; several threads at once would each create one.
     assert made._http
     return made
 
@@ -67,16 +67,16 @@ def store(client: Any, request: pytest.FixtureRequest) -> GcsStore:
 
 
 def settle(client: Any, server: GcsServer) -> None:
-    """Wait until the requests that the client gave up have been carried out too: a busy server is late."""
+    """Wait until the server has also executed the requests that the client gave up, because a busy server is late."""
     pools = client._http.get_adapter(server.endpoint).poolmanager.pools
     for key in pools.keys():  # noqa: SIM118
         pools[key].close()
-    # It forgets the pools, and leaves their connections open.
+    # The client forgets the pools, and leaves their connections open.
     client._http.close()
     server.await_the_end_of_connections_beside(frozenset())
 
 
-# Each is survived when it happens once or twice; `flip` in an answer that has no digest is a case of its own, below.
+# Each fault is survived if it occurs once or twice; `flip` in an answer without a digest is a separate case, below.
 PASSING: list[tuple[Kind, dict[str, Any]]] = [
     ("status", {"status": 503}),
     ("status", {"status": 429, "retry_after": "0"}),
@@ -106,7 +106,7 @@ def _cells() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("name", "request_", "kind", "options"), cells())
-def test_a_fault_that_passes_is_survived(
+def test_a_temporary_fault_is_survived(
     store: GcsStore,
     client: Any,
     server: GcsServer,
@@ -126,7 +126,7 @@ def test_a_fault_that_passes_is_survived(
     assert case.right(server, tmp_path, result)
     assert server.unspent() == []
     if kind in SILENT:
-        # A join that was given up may have been carried out after its result was removed; that is left to a sweep.
+        # An aborted join may have been executed after its result was deleted; a later sweep removes it.
         settle(client, server)
         store.sweep()
     assert not any(name.startswith(".uploads/") for name in server.objects)
@@ -134,10 +134,10 @@ def test_a_fault_that_passes_is_survived(
 
 @pytest.mark.parametrize(
     ("name", "request_", "kind", "options"),
-    # Both are silence for as long as the client waits; the answer that breaks off says more.
+    # Both are silence until the client gives up; the truncated answer gives more information.
     [cell for cell in cells() if cell.values[2] != "stall" or cell.values[1] == "delete"],
 )
-def test_a_fault_that_stays_ends_in_a_clear_error_and_leaves_nothing_half_done(
+def test_a_persistent_fault_ends_with_a_clear_error_and_leaves_nothing_half_finished(
     store: GcsStore,
     client: Any,
     server: GcsServer,
@@ -158,7 +158,8 @@ def test_a_fault_that_stays_ends_in_a_clear_error_and_leaves_nothing_half_done(
         complaint = str(error)
         right = case.untouched(server, tmp_path)
     else:
-        # Temporaries that cannot be removed do not spoil what is complete; a conditional write knows its own object.
+        # Temporary objects that cannot be deleted do not damage complete ones; a conditional write recognizes its own
+        # object.
         harmless = request_ == "delete" or name == "put if absent" or (name, request_) == ("upload", "insert")
         complaint = "gave up after 4 attempts" if harmless else "no error"
         right = case.right(server, tmp_path, result)
@@ -175,7 +176,7 @@ def test_a_fault_that_stays_ends_in_a_clear_error_and_leaves_nothing_half_done(
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in ("read", "delete", "sweep")])
-def test_a_flipped_byte_in_an_answer_never_becomes_a_wrong_result(
+def test_a_flipped_byte_in_an_answer_never_gives_a_wrong_result(
     store: GcsStore, server: GcsServer, tmp_path: Path, name: str
 ) -> None:
     case = CASES[name]
@@ -187,29 +188,29 @@ def test_a_flipped_byte_in_an_answer_never_becomes_a_wrong_result(
     except DataprepError:
         assert case.untouched(server, tmp_path)
     else:
-        # A damaged description of an object may be believed (no digest covers it); bytes may not.
+        # A damaged description of an object may be accepted (no digest covers it), but damaged bytes may not.
         assert name in ("head", "list") or case.right(server, tmp_path, result)
 
 
 @pytest.mark.parametrize("name", ["put", "upload"])
-def test_a_byte_that_was_damaged_on_its_way_up_is_refused_and_sent_again(
+def test_a_byte_damaged_during_an_upload_is_refused_and_sent_again(
     store: GcsStore, server: GcsServer, tmp_path: Path, name: str
 ) -> None:
-    # The middle of an upload's body is data: the description before it is small.
+    # The middle of an upload's body is data, because the description before it is small.
     server.fail("insert", "corrupt", times=2)
     result = CASES[name].act(store, tmp_path)
     assert CASES[name].right(server, tmp_path, result)
     assert [entry.status for entry in server.log if entry.operation == "insert"].count(400) == 2
 
 
-def test_a_server_that_stops_reading_or_hangs_up_gets_the_parts_again(tmp_path: Path) -> None:
+def test_parts_are_sent_again_to_a_server_that_stops_reading_or_disconnects(tmp_path: Path) -> None:
     data = content(40 << 20)
     (tmp_path / "file").write_bytes(data)
     with GcsServer(receive_buffer=1 << 16) as server:
         client = storage.Client(
             project="project", credentials=AnonymousCredentials(), client_options={"api_endpoint": server.endpoint}
         )
-        # A busy machine may be slower than the limit, too.
+        # A busy machine may also exceed the limit.
         patient = replace(POLICY, attempts=10)
         store = GcsStore(client, "bucket", retry=patient, part_bytes=8 << 20, workers=2, timeout_seconds=2.0)
         server.interruptions = ["hangup", "deaf", "hangup", "deaf"]
@@ -220,8 +221,8 @@ def test_a_server_that_stops_reading_or_hangs_up_gets_the_parts_again(tmp_path: 
         assert [*server.objects] == ["key"]
 
 
-def test_a_part_may_take_longer_than_the_time_limit_while_it_moves() -> None:
-    # 16 MiB at 6 MiB/s: longer than two seconds, and no wait within it is.
+def test_a_part_may_take_longer_than_the_time_limit_while_it_makes_progress() -> None:
+    # 16 MiB at 6 MiB/s: longer than two seconds in total, but without any wait that long.
     data = content(16 << 20)
     with GcsServer(seconds_per_block=0.01, receive_buffer=1 << 16) as server:
         client = storage.Client(
@@ -233,7 +234,7 @@ def test_a_part_may_take_longer_than_the_time_limit_while_it_moves() -> None:
         assert b"".join(store.read("key")) == data
 
 
-def test_a_download_of_wrong_bytes_is_made_again_and_then_refused(
+def test_a_download_of_wrong_bytes_is_repeated_and_then_refused(
     store: GcsStore, server: GcsServer, tmp_path: Path
 ) -> None:
     given: list[int] = []
@@ -253,18 +254,18 @@ def test_a_download_of_wrong_bytes_is_made_again_and_then_refused(
         server.heal()
 
 
-def test_a_listing_that_goes_in_circles_ends(store: GcsStore, server: GcsServer) -> None:
+def test_a_circular_listing_ends(store: GcsStore, server: GcsServer) -> None:
     again = server.page_size
     keys = iter(store.list("parts/"))
     for _ in range(again):
         next(keys)
-    # From here on every page is empty and names itself as the next.
+    # From here on every page is empty and names itself as the next page.
     server.page_size = 0
     with raises(SourceError, "page"):
         list(keys)
 
 
-def test_the_wait_that_a_server_asks_for_is_kept_or_refused(client: Any, server: GcsServer) -> None:
+def test_a_wait_requested_by_a_server_is_obeyed_or_refused(client: Any, server: GcsServer) -> None:
     waits: list[float] = []
     policy = RetryPolicy(attempts=3, base_seconds=0.001, max_seconds=0.002, max_retry_after=100.0, sleep=waits.append)
     store = GcsStore(client, "bucket", retry=policy)
@@ -279,7 +280,7 @@ def test_the_wait_that_a_server_asks_for_is_kept_or_refused(client: Any, server:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("status", [401, 403])
-def test_refused_access_is_said_at_once_with_its_remedy(
+def test_refused_access_is_reported_at_once_with_its_remedy(
     store: GcsStore, server: GcsServer, tmp_path: Path, name: str, status: int
 ) -> None:
     request = CASES[name].requests[0]
@@ -288,12 +289,12 @@ def test_refused_access_is_said_at_once_with_its_remedy(
         CASES[name].act(store, tmp_path)
     assert "roles/storage.objectUser" in str(caught.value)
     assert str(status) in str(caught.value) or status == 401
-    # Nothing is tried again; of many requests, those that were under way may still be made.
+    # Nothing is retried, but of many requests those already in progress may still be made.
     assert server.count(request) <= 12
     assert CASES[name].untouched(server, tmp_path)
 
 
-def test_a_missing_bucket_is_said(client: Any, tmp_path: Path) -> None:
+def test_a_missing_bucket_is_reported(client: Any, tmp_path: Path) -> None:
     store = GcsStore(client, "no-such-bucket", retry=POLICY)
     (tmp_path / "file").write_bytes(b"x")
     for act in (
@@ -309,7 +310,7 @@ def test_a_missing_bucket_is_said(client: Any, tmp_path: Path) -> None:
             act()
 
 
-def test_credentials_that_cannot_be_renewed_are_said_without_their_words(
+def test_expired_credentials_are_reported_without_quoting_their_error(
     server: GcsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Expired(AnonymousCredentials):  # type: ignore[misc]
@@ -324,8 +325,8 @@ def test_credentials_that_cannot_be_renewed_are_said_without_their_words(
     assert caught.value.__cause__ is None
 
 
-def test_nobody_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with nobody_there() as url:
+def test_a_missing_server_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with refused_url() as url:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
         client = storage.Client(project="project", credentials=AnonymousCredentials())
         with raises(TransferError, "ConnectionRefusedError"):
@@ -334,10 +335,10 @@ def test_nobody_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["upload", "compose"])
 @pytest.mark.parametrize("joins", [1, 2])
-def test_a_server_that_joins_wrongly_is_found_out(
+def test_a_wrong_join_by_the_server_is_found(
     store: GcsStore, server: GcsServer, tmp_path: Path, name: str, joins: int
 ) -> None:
-    # 40 parts need two joins of the first level, then the last one.
+    # 40 parts need two joins at the first level, then the last one.
     server.wrong_joins = {joins} if joins == 1 else {3}
     with raises(TransferError, "CRC32C"):
         CASES[name].act(store, tmp_path)
@@ -348,10 +349,10 @@ def test_a_server_that_joins_wrongly_is_found_out(
 
 
 @pytest.mark.parametrize("name", ["upload", "compose"])
-def test_a_join_that_was_carried_out_and_is_asked_for_again_is_known(
+def test_a_join_that_is_requested_again_after_it_succeeded_is_recognized(
     store: GcsStore, server: GcsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """What a request meets that timed out and was carried out late: its own result, which it must not replace."""
+    """A request that timed out and was executed late finds its own result, which it must not replace."""
     make, late = server.store, list[str]()
 
     def make_again(name: str, *arguments: Any, **about: Any) -> Stored:
@@ -368,7 +369,7 @@ def test_a_join_that_was_carried_out_and_is_asked_for_again_is_known(
     assert not any(name.startswith(".uploads/") for name in server.objects)
 
 
-def test_a_copy_whose_answer_does_not_describe_it_is_asked_for_again(
+def test_a_copy_whose_answer_does_not_describe_it_is_requested_again(
     store: GcsStore, server: GcsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     describe, left_out = JsonApi._resource, list[str]()
@@ -386,7 +387,7 @@ def test_a_copy_whose_answer_does_not_describe_it_is_asked_for_again(
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 504])
-def test_every_status_that_may_pass_is_tried_again(store: GcsStore, server: GcsServer, status: int) -> None:
+def test_every_temporary_status_is_retried(store: GcsStore, server: GcsServer, status: int) -> None:
     server.fail("get", "status", status=status, times=3)
     assert store.head("key") is not None
     assert server.unspent() == []

@@ -1,4 +1,4 @@
-"""Reads from Google Cloud Storage go on where they broke, and never mix two versions of an object."""
+"""Reads from Google Cloud Storage continue where they were interrupted, and never mix two versions of an object."""
 
 import os
 import signal
@@ -22,21 +22,21 @@ DOWNLOAD = """
 """
 
 
-def test_a_read_goes_on_where_it_broke(client: Any, server: GcsServer) -> None:
+def test_an_interrupted_read_continues_at_the_same_position(client: Any, server: GcsServer) -> None:
     data = content(5 << 20)
     store = store_on(client)
     store.put("key", data)
     for number, kind in enumerate(("cut", "truncate", "short"), start=1):
         server.fail("media", kind, first=number)
     assert b"".join(store.read("key")) == data
-    # five ranges of 1 MiB, and each fault cost one more request
+    # five ranges of 1 MiB, and each fault caused one more request
     assert server.count("media") == 5 + 3
 
 
-def test_a_read_whose_object_is_replaced_half_way_is_refused(client: Any, server: GcsServer) -> None:
+def test_a_read_of_an_object_that_is_replaced_meanwhile_is_refused(client: Any, server: GcsServer) -> None:
     store = store_on(client)
     store.put("key", content(5 << 20, "old"))
-    # An orderly close: after a reset, the bytes before it may be lost too, and the first block be asked for again.
+    # An orderly close, because a reset may also lose the bytes before it, and then the first block is requested again.
     server.fail("media", "truncate")
     blocks = store.read("key")
     next(blocks)
@@ -45,7 +45,7 @@ def test_a_read_whose_object_is_replaced_half_way_is_refused(client: Any, server
         list(blocks)
 
 
-def test_a_download_whose_object_is_replaced_half_way_starts_again(
+def test_a_download_of_an_object_that_is_replaced_meanwhile_starts_again(
     client: Any, server: GcsServer, tmp_path: Path
 ) -> None:
     old, new = content(20 * PART, "old"), content(21 * PART, "new")
@@ -66,12 +66,12 @@ def test_a_download_whose_object_is_replaced_half_way_starts_again(
 
 
 @pytest.mark.slow
-def test_a_download_that_was_killed_shows_nothing(client: Any, server: GcsServer, tmp_path: Path) -> None:
+def test_a_killed_download_leaves_no_visible_file(client: Any, server: GcsServer, tmp_path: Path) -> None:
     data = content(50 * PART)
     server.store("key", data)
     server.seconds_per_block = 0.01
     target = tmp_path / "folder" / "file"
-    # However late the kill comes: it is not complete before it.
+    # However late the kill happens, the download is not complete before it.
     server.fail("media", "stall", first=12, times=None)
     with running(server, DOWNLOAD, target, sha256(data)) as process:
         wait_for(lambda: server.count("media") > 10, process)

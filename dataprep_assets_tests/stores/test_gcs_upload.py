@@ -1,4 +1,4 @@
-"""Uploads to Google Cloud Storage: parts that are composed, and what a kill leaves of them."""
+"""Uploads to Google Cloud Storage: composed parts, and leftovers of kills."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def test_a_file_of_more_than_1024_parts_is_joined_in_three_levels(
     assert server.count("compose") == 35 + 2 + 1
 
 
-def test_uploads_of_the_same_bytes_at_once_are_in_nobodys_way(client: Any, server: GcsServer, tmp_path: Path) -> None:
+def test_concurrent_uploads_of_equal_bytes_do_not_conflict(client: Any, server: GcsServer, tmp_path: Path) -> None:
     data = content(40 * PART)
     (tmp_path / "file").write_bytes(data)
     results: list[str | None] = []
@@ -55,14 +55,12 @@ def test_uploads_of_the_same_bytes_at_once_are_in_nobodys_way(client: Any, serve
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["first part", "many parts", "joining", "removing"])
-def test_an_upload_that_was_killed_showed_nothing_and_is_swept(
-    client: Any, server: GcsServer, tmp_path: Path, moment: str
-) -> None:
+def test_a_killed_upload_is_invisible_and_is_swept(client: Any, server: GcsServer, tmp_path: Path, moment: str) -> None:
     data = content(50 * PART)
     (tmp_path / "file").write_bytes(data)
     server.store("key", b"the old object")
     server.seconds_per_block = 0.01
-    # However late the kill comes: it is not complete before it.
+    # However late the kill happens, the upload is not complete before it.
     if moment in ("first part", "many parts"):
         server.fail("compose", "stall", times=None)
     if moment == "joining":

@@ -1,4 +1,4 @@
-"""The contract on a folder, and what only a folder can get wrong."""
+"""The contract on a folder, and faults that only a folder can have."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def test_no_key_escapes_through_a_symbolic_link(store: LocalStore, tmp_path: Pat
     assert (outside / "secret").read_bytes() == b"secret"
 
 
-def test_a_key_that_is_a_folder_of_another_says_so(store: LocalStore) -> None:
+def test_a_key_that_is_a_folder_of_another_is_reported(store: LocalStore) -> None:
     store.put("a/b", b"x")
     assert store.head("a") is None
     assert store.head("a/b/c") is None
@@ -63,12 +63,12 @@ def test_a_key_that_is_a_folder_of_another_says_so(store: LocalStore) -> None:
     assert store.sweep() == 0
 
 
-def test_versions_differ_although_inodes_are_used_again_at_once(store: LocalStore) -> None:
+def test_versions_differ_although_inodes_are_reused_at_once(store: LocalStore) -> None:
     versions = [store.put("key", b"same size").version for _ in range(300)]
     assert len(set(versions)) == 300
 
 
-def test_a_file_written_in_place_is_noticed_while_it_is_read(store: LocalStore, tmp_path: Path) -> None:
+def test_a_file_that_is_overwritten_during_a_read_is_detected(store: LocalStore, tmp_path: Path) -> None:
     store.put("key", content(3 << 20))
     blocks = store.read("key")
     next(blocks)
@@ -78,7 +78,7 @@ def test_a_file_written_in_place_is_noticed_while_it_is_read(store: LocalStore, 
         list(blocks)
 
 
-def test_a_file_that_is_replaced_while_it_is_read_stays_whole(store: LocalStore) -> None:
+def test_a_file_that_is_replaced_during_a_read_stays_intact(store: LocalStore) -> None:
     data = content(3 << 20)
     store.put("key", data)
     blocks = store.read("key")
@@ -87,7 +87,7 @@ def test_a_file_that_is_replaced_while_it_is_read_stays_whole(store: LocalStore)
     assert first + b"".join(blocks) == data
 
 
-def test_what_the_hidden_folder_holds_is_swept_unless_a_process_writes_it(store: LocalStore, tmp_path: Path) -> None:
+def test_the_hidden_folder_is_swept_except_files_of_active_writers(store: LocalStore, tmp_path: Path) -> None:
     store.put("key", b"x")
     for name, key in (("1" * 32, "data/a"), ("2" * 32, "data/b"), ("3" * 32, "else/c")):
         path = tmp_path / "root" / ".uploads" / name / key
@@ -111,7 +111,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
-def test_a_full_disk_is_said_and_leaves_the_old_object(small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_old_object_kept(small_disk: Path, tmp_path: Path) -> None:
     store = LocalStore(small_disk / "root")
     data = content(3 << 20)
     (tmp_path / "file").write_bytes(content(5 << 20))
@@ -128,7 +128,7 @@ def test_a_full_disk_is_said_and_leaves_the_old_object(small_disk: Path, tmp_pat
     assert b"".join(store.read("key")) == b"the old object"
 
 
-def test_a_composition_has_a_version_of_its_own_each_time(store: LocalStore) -> None:
+def test_each_composition_has_a_new_version(store: LocalStore) -> None:
     store.put("a", b"a")
     store.put("b", b"b")
     versions = [store.compose(["a", "b"], "key").version for _ in range(50)]
@@ -136,7 +136,7 @@ def test_a_composition_has_a_version_of_its_own_each_time(store: LocalStore) -> 
 
 
 @pytest.mark.parametrize(("owner", "step"), [(os, "copy_file_range"), (files, "concatenate")], ids=["during", "after"])
-def test_a_source_that_changes_while_it_is_joined_is_noticed(
+def test_a_source_that_changes_during_a_join_is_detected(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, step: str
 ) -> None:
     store.put("large", content(1 << 20))
@@ -155,7 +155,7 @@ def test_a_source_that_changes_while_it_is_joined_is_noticed(
 
 
 class TestKills:
-    """A process that uploads from a slow pipe is killed; another one looks at what is there."""
+    """Kills of a process that uploads from a slow pipe, inspected by another process."""
 
     SLOW = textwrap.dedent(
         """

@@ -1,4 +1,4 @@
-"""Locks of files that are asked for without waiting, on a real file."""
+"""Non-blocking file locks, on a real file."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from dataprep_assets.stores.locks import try_lock
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_a_lock_that_another_holds_is_not_had_until_it_is_let_go(tmp_path: Path, required: bool) -> None:
+def test_a_lock_of_another_holder_is_refused_until_its_release(tmp_path: Path, required: bool) -> None:
     path = tmp_path / "lock"
     with path.open("a") as second:
         with path.open("a") as first:

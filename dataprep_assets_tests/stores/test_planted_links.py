@@ -1,4 +1,4 @@
-"""A link under a name that the project writes to is not followed, and none leads out of a source unasked."""
+"""A link at a path that the project writes to is not followed, and none leads out of a source unless declared."""
 
 import ast
 import os
@@ -76,7 +76,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("kind", ["link", "dangling", "pipe"])
-def test_what_was_planted_is_named_and_left_alone(tmp_path: Path, name: str, kind: str) -> None:
+def test_a_planted_link_is_named_and_unchanged(tmp_path: Path, name: str, kind: str) -> None:
     victim = tmp_path / "victim"
     if kind != "dangling":
         victim.write_bytes(b"precious")
@@ -92,8 +92,8 @@ def test_what_was_planted_is_named_and_left_alone(tmp_path: Path, name: str, kin
     assert kind == "dangling" or victim.read_bytes() == b"precious"
 
 
-def test_every_file_that_is_locked_is_opened_without_following_a_link() -> None:
-    """Wherever `flock` is asked for: by `own_file`, or a folder, or a file that was not there."""
+def test_every_locked_file_is_opened_without_following_a_link() -> None:
+    """Wherever `flock` is used, the file is opened by `own_file`, is a folder, or was just created."""
     wrong, seen = [], 0
     for path in sorted(Path(dataprep_assets.__file__).parent.rglob("*.py")):
         if "flock" not in (source := path.read_text()) and "try_lock" not in source:
@@ -108,7 +108,7 @@ def test_every_file_that_is_locked_is_opened_without_following_a_link() -> None:
     assert wrong == []
 
 
-def test_a_planted_staging_folder_is_not_built_in(tmp_path: Path) -> None:
+def test_a_planted_staging_folder_is_not_used(tmp_path: Path) -> None:
     (elsewhere := tmp_path / "elsewhere").mkdir()
     (area := tmp_path / "store" / ".staging").mkdir(parents=True)
     (area / "final-0123456789abcdef").symlink_to(elsewhere)
@@ -118,7 +118,7 @@ def test_a_planted_staging_folder_is_not_built_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
-def test_a_link_leaves_a_folder_only_where_that_is_declared(tmp_path: Path, what: str) -> None:
+def test_a_link_may_leave_a_folder_only_if_declared(tmp_path: Path, what: str) -> None:
     (outside := tmp_path / "outside").mkdir()
     (outside / "a.jsonl").write_bytes(b"{}\n")
     (source := tmp_path / "source").mkdir()
@@ -131,14 +131,14 @@ def test_a_link_leaves_a_folder_only_where_that_is_declared(tmp_path: Path, what
         LocalTree(source).list()
     found = {file.relpath for file in LocalTree(source, follow_links=True).list().files}
     assert found == {"own.jsonl", "again.jsonl", "link.jsonl" if what == "file" else "link/a.jsonl"}
-    (tmp_path / "by_link").symlink_to(source)  # the source itself may be one
+    (tmp_path / "by_link").symlink_to(source)  # the source itself may be a link
     assert len(LocalTree(tmp_path / "by_link", follow_links=True).list().files) == 3
     (source / "loop").symlink_to(".")
     with raises(SourceError, "loop"):
         LocalTree(source, follow_links=True).list()
 
 
-def test_a_link_leaves_a_hub_cache_only_where_that_is_declared(tmp_path: Path) -> None:
+def test_a_link_may_leave_a_hub_cache_only_if_declared(tmp_path: Path) -> None:
     repo = tmp_path / "hub" / "datasets--org--data"
     snapshot = repo / "snapshots" / ("a" * 40)
     snapshot.mkdir(parents=True)
@@ -153,7 +153,7 @@ def test_a_link_leaves_a_hub_cache_only_where_that_is_declared(tmp_path: Path) -
     assert len(list_cached_files(repo, "a" * 40, follow_links=True)) == 2
 
 
-def test_a_fifo_in_a_source_is_named_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_fifo_in_a_source_is_named_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.jsonl")
     with raises(SourceError, "a.jsonl", "FIFO"):
         LocalTree(tmp_path).list()

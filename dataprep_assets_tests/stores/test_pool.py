@@ -1,4 +1,4 @@
-"""Claims of a group of transfers."""
+"""Tests of a group of transfers."""
 
 import threading
 
@@ -6,7 +6,7 @@ from dataprep_assets.stores.pool import run_all
 from dataprep_assets_tests.messages import raises
 
 
-def test_no_item_of_a_group_is_begun_after_its_first_error() -> None:
+def test_after_the_first_error_no_item_of_a_group_is_started() -> None:
     begun: list[int] = []
 
     def fetch(item: int) -> None:

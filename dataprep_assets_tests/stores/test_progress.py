@@ -1,11 +1,11 @@
-"""Progress that can be taken back."""
+"""Progress that can be reverted."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 from dataprep_assets.stores.store import ReversibleProgress
 
 
-def test_what_many_threads_passed_on_is_taken_back_once() -> None:
+def test_progress_of_many_threads_is_reverted_once() -> None:
     told: list[int] = []
     given = ReversibleProgress(told.append)
     with ThreadPoolExecutor(4) as threads:
@@ -17,7 +17,7 @@ def test_what_many_threads_passed_on_is_taken_back_once() -> None:
     assert len(told) == 1001
 
 
-def test_nobody_need_listen() -> None:
+def test_a_listener_is_optional() -> None:
     given = ReversibleProgress(None)
     given(3)
     given.revert_progress()

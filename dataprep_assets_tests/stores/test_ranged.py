@@ -1,4 +1,4 @@
-"""Claims of the ranged download: right bytes or a clear error, one owner, no debris, and a disk that is full."""
+"""Tests of the ranged download: right bytes or a clear error, one owner, no leftovers, and a full disk."""
 
 import hashlib
 import os
@@ -33,7 +33,7 @@ from dataprep_assets_tests.stores.ranged_source import (
 
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, len(CONTENT)])
-def test_any_size_arrives_whole_and_leaves_only_the_target(tmp_path: Path, size: int, workers: int) -> None:
+def test_files_of_any_size_arrive_intact_and_leave_only_the_target(tmp_path: Path, size: int, workers: int) -> None:
     content = CONTENT[:size]
     sha256 = hashlib.sha256(content).hexdigest()
     source = Source(content)
@@ -55,7 +55,7 @@ def test_one_fault_anywhere_is_survived(tmp_path: Path, fault: Callable[[bytes],
     assert sum(seen) == len(CONTENT)
 
 
-def test_a_retry_goes_on_from_the_byte_that_was_reached(tmp_path: Path) -> None:
+def test_a_retry_continues_from_the_reached_byte(tmp_path: Path) -> None:
     source = Source()
     source.faults[1] = reset
     fetch(source, tmp_path / "target", workers=1)
@@ -63,7 +63,7 @@ def test_a_retry_goes_on_from_the_byte_that_was_reached(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [nothing, long])
-def test_a_spent_budget_names_the_object_the_cause_and_the_attempts(
+def test_after_the_last_attempt_the_error_names_the_object_the_cause_and_the_attempts(
     tmp_path: Path, fault: Callable[[bytes], Iterator[bytes]]
 ) -> None:
     source = Source()
@@ -73,7 +73,7 @@ def test_a_spent_budget_names_the_object_the_cause_and_the_attempts(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_digest_that_is_wrong_twice_is_corrupt_and_nothing_stays(tmp_path: Path) -> None:
+def test_a_digest_that_is_wrong_twice_is_reported_as_corrupt_and_no_file_stays(tmp_path: Path) -> None:
     source = Source()
     wrong = hashlib.sha256(b"another").hexdigest()
     with raises(CorruptSourceError, "shard-7", wrong, SHA256):
@@ -89,7 +89,7 @@ def test_a_git_blob_id_is_verified(tmp_path: Path) -> None:
         fetch(Source(), tmp_path / "b", sha256=None, git_sha1="0" * 40)
 
 
-def test_an_error_that_is_not_retryable_ends_the_transfer_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_permanent_error_ends_the_transfer_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     def gone(body: bytes) -> Iterator[bytes]:
         raise SourceError("shard-7: not found")
         yield body
@@ -145,14 +145,16 @@ def test_a_stop_from_another_thread_ends_even_a_long_wait(tmp_path: Path) -> Non
     start = time.monotonic()
     with raises(StoppedError):
         fetch(source, tmp_path / "target", stop=stop)
-    # The wait that the server asks for lasts 300 seconds.
+    # The server requests a wait of 300 seconds.
     assert time.monotonic() - start < 60
     assert fetch(Source(), tmp_path / "target") == SHA256
 
 
 @pytest.mark.parametrize("error", [StoppedError("not needed any more"), KeyError("a bug of the caller")], ids=repr)
 @pytest.mark.parametrize("parts", [0, 3])
-def test_what_progress_raises_ends_the_transfer_and_is_raised(tmp_path: Path, error: Exception, parts: int) -> None:
+def test_an_error_of_the_progress_callback_ends_the_transfer_and_is_raised(
+    tmp_path: Path, error: Exception, parts: int
+) -> None:
     seen = 0
 
     def progress(count: int) -> None:
@@ -163,7 +165,7 @@ def test_what_progress_raises_ends_the_transfer_and_is_raised(tmp_path: Path, er
 
     source = Source()
     with raises(type(error), error.args[0]):
-        # Without a digest nothing but the error keeps a file with holes from its name.
+        # Without a digest, only the error prevents a file with holes from getting its final name.
         fetch(source, tmp_path / "target", sha256=None, workers=1, progress=progress)
     assert len(source.asked) == parts + 1
     assert os.listdir(tmp_path) == []
@@ -194,14 +196,15 @@ RUN = textwrap.dedent(
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_process_shows_nothing_and_the_next_download_is_whole(tmp_path: Path, sent: signal.Signals) -> None:
+def test_a_killed_process_leaves_no_visible_file_and_the_next_download_succeeds(
+    tmp_path: Path, sent: signal.Signals
+) -> None:
     content = bytes(hashlib.shake_256(b"killed").digest(60_000))
     (tmp_path / "source").write_bytes(content)
     log = tmp_path / "log"
     work = tmp_path / "work"
     arguments = [sys.executable, "-c", RUN, str(tmp_path / "source"), str(work / "target"), str(log)]
-    # However late the signal comes: it goes no further than that.
-    # what is under way is waited for
+    # However late the signal arrives, no further ranges are started, and those in progress are awaited.
     wait = "60" if sent == signal.SIGKILL else "2"
     process = subprocess.Popen([*arguments, "20", wait], stderr=subprocess.DEVNULL)
     while not log.exists() or len(log.read_text().split()) < 20:
@@ -210,13 +213,13 @@ def test_a_killed_process_shows_nothing_and_the_next_download_is_whole(tmp_path:
     process.send_signal(sent)
     assert process.wait(200) != 0
     assert os.listdir(work) == (["target.part"] if sent == signal.SIGKILL else [])
-    # A smaller object than the one that was killed: nothing of that one is left in it.
+    # A smaller object than the one that was killed: no bytes of the old one remain in it.
     fetch(Source(), work / "target")
     assert (work / "target").read_bytes() == CONTENT
     assert os.listdir(work) == ["target"]
 
 
-def test_a_partial_file_goes_unless_a_download_of_it_is_under_way(tmp_path: Path) -> None:
+def test_a_partial_file_is_removed_unless_it_is_being_downloaded(tmp_path: Path) -> None:
     target = tmp_path / "target"
     ranged.discard_partial(target)
     ranged.get_partial_path(target).write_bytes(b"left by a kill" * 1000)
@@ -227,7 +230,7 @@ def test_a_partial_file_goes_unless_a_download_of_it_is_under_way(tmp_path: Path
     assert target.read_bytes() == CONTENT
 
 
-def test_a_full_disk_is_said_with_the_bytes_needed_and_free(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_the_needed_and_free_bytes(tmp_path: Path) -> None:
     with raises(TransferError, "shard-7", tmp_path, 1 << 62):
         fetch(Source(), tmp_path / "target", size=1 << 62)
     assert os.listdir(tmp_path) == []

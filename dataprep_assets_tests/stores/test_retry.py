@@ -1,4 +1,4 @@
-"""Claims of the retry policy: waits, what a server asks for, budgets and policies that cannot work."""
+"""Tests of the retry policy: delays, delays requested by a server, budgets and impossible policies."""
 
 import email.utils
 
@@ -9,7 +9,7 @@ from dataprep_assets.stores.retry import RetryableError, RetryPolicy, parse_retr
 from dataprep_assets_tests.messages import raises
 
 
-def test_the_wait_doubles_is_capped_is_jittered_and_obeys_the_server() -> None:
+def test_the_delay_doubles_has_a_maximum_and_jitter_and_obeys_the_server() -> None:
     policy = RetryPolicy(base_seconds=1, max_seconds=10)
     for failures, ceiling in [(1, 1), (2, 2), (4, 8), (5, 10), (5000, 10)]:
         waits = {policy.delay(failures, None) for _ in range(50)}
@@ -18,7 +18,7 @@ def test_the_wait_doubles_is_capped_is_jittered_and_obeys_the_server() -> None:
     assert 30 <= policy.delay(1, 30.0) <= 31
 
 
-def test_the_server_s_wish_reaches_the_sleep() -> None:
+def test_the_delay_requested_by_the_server_is_used() -> None:
     slept: list[float] = []
     answers = iter([RetryableError("HTTP 429", 7.0), RetryableError("HTTP 503")])
 
@@ -33,7 +33,7 @@ def test_the_server_s_wish_reaches_the_sleep() -> None:
     assert 0.5 <= slept[1] <= 1
 
 
-def test_a_wait_of_hours_is_refused_instead_of_slept() -> None:
+def test_a_requested_delay_of_hours_is_refused() -> None:
     def attempt() -> None:
         raise RetryableError("HTTP 429", 7200.0)
 
@@ -41,7 +41,7 @@ def test_a_wait_of_hours_is_refused_instead_of_slept() -> None:
         RetryPolicy().run(attempt, label="x")
 
 
-def test_retry_after_is_read_in_both_its_forms() -> None:
+def test_retry_after_is_parsed_in_both_forms() -> None:
     now = 1_700_000_000.0
     assert parse_retry_after("120") == 120
     assert parse_retry_after(email.utils.formatdate(now + 90, usegmt=True), now=now) == 90
@@ -51,6 +51,6 @@ def test_retry_after_is_read_in_both_its_forms() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"attempts": 0}, {"base_seconds": -1.0}, {"max_seconds": 0.1}], ids=str)
-def test_a_policy_that_cannot_work_is_refused(bad: dict[str, float]) -> None:
+def test_an_impossible_policy_is_refused(bad: dict[str, float]) -> None:
     with raises(ConfigError, next(iter(bad))):
         RetryPolicy(**bad)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The contract on real S3 servers, and what only S3 can get wrong."""
+"""The contract on real S3 servers, and faults that only S3 can have."""
 
 import http.server
 import subprocess
@@ -20,9 +20,9 @@ from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.stores.amazon.api import CredentialNames, create_s3_client
 from dataprep_assets.stores.amazon.s3 import S3Store
 from dataprep_assets.stores.connect import Access, S3Address, parse_place
-from dataprep_assets_tests.fakes.buckets import PART_BYTES, QUICK, new_bucket, new_client, new_store, place_at
+from dataprep_assets_tests.fakes.buckets import PART_BYTES, QUICK, make_place, new_bucket, new_client, new_store
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy
-from dataprep_assets_tests.fakes.nobody import nobody_there
+from dataprep_assets_tests.fakes.nobody import refused_url
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET, SwiftServer
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.stores.contract import StoreContract, content, sha256
@@ -33,7 +33,7 @@ class TestOnSwift(StoreContract):
 
     @pytest.fixture
     def store(self, swift: SwiftServer) -> Iterator[S3Store]:
-        # The races need a server whose conditional writes are atomic.
+        # The races need a server with atomic conditional writes.
         with FaultProxy(swift.url, one_put_at_a_time=True) as proxy:
             yield new_store(proxy.url, new_bucket(swift.url), "below/a prefix")
 
@@ -55,7 +55,7 @@ class TestOnMoto(StoreContract):
             yield new_store(proxy.url, new_bucket(moto))
 
 
-# Refusals: what broke, what to fix, and no secret.
+# Refusals: the cause, the remedy, and no secret.
 
 
 class Caught:
@@ -95,9 +95,9 @@ def test_wrong_credentials_name_the_variable_and_no_secret(swift: SwiftServer) -
         (501, "NotImplemented", "does not support the request"),
     ],
 )
-def test_every_refusal_says_what_to_fix(swift: SwiftServer, status: int, code: str, hint: str) -> None:
+def test_every_refusal_names_the_remedy(swift: SwiftServer, status: int, code: str, hint: str) -> None:
     def before(operation: str, target: str) -> tuple[int, str] | None:
-        # boto3 asks for the bucket's region of its own accord, and would for ever if that were redirected too.
+        # boto3 requests the bucket's region by itself, and would loop forever if that request were redirected too.
         return None if target == "/bucket" else (status, code)
 
     with FaultProxy(swift.url, before=before) as proxy:
@@ -108,7 +108,7 @@ def test_every_refusal_says_what_to_fix(swift: SwiftServer, status: int, code: s
             assert "AKIA" not in caught.text
 
 
-def test_a_wrong_clock_is_tried_again_and_then_named(swift: SwiftServer) -> None:
+def test_a_wrong_clock_is_retried_and_then_named(swift: SwiftServer) -> None:
     bucket, left = new_bucket(swift.url), [1]
 
     def before(operation: str, target: str) -> tuple[int, str] | None:
@@ -126,7 +126,7 @@ def test_a_wrong_clock_is_tried_again_and_then_named(swift: SwiftServer) -> None
         assert "clock" in refusal(lambda: store.head("key")).message
 
 
-def test_a_key_that_ends_in_a_slash_is_listed_if_it_has_bytes(swift: SwiftServer) -> None:
+def test_a_key_that_ends_with_a_slash_is_listed_if_it_has_bytes(swift: SwiftServer) -> None:
     bucket = new_bucket(swift.url)
     store = new_store(swift.url, bucket)
     client = new_client(swift.url)
@@ -136,7 +136,7 @@ def test_a_key_that_ends_in_a_slash_is_listed_if_it_has_bytes(swift: SwiftServer
 
 
 class EmptyPages(http.server.BaseHTTPRequestHandler):
-    """A store whose listing goes on with another token and no item, for ever; it keeps the headers of requests."""
+    """A store with an endless listing of empty pages; it records the headers of requests."""
 
     seen: ClassVar[list[dict[str, str]]] = []
 
@@ -150,7 +150,7 @@ class EmptyPages(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -171,7 +171,9 @@ def test_a_listing_of_empty_pages_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(EmptyPages.seen) == 21
 
 
-def test_requests_are_anonymous_paid_for_or_with_a_session_token_as_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_anonymous_requester_pays_or_use_a_session_token_as_declared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("dataprep_assets.stores.amazon.bucket._EMPTY_PAGES", 0)
     keys = {"R2_DATASET_READ_ACCESS_KEY_ID": "id", "R2_DATASET_READ_SECRET_ACCESS_KEY": "secret"}
     token = {"R2_DATASET_READ_SESSION_TOKEN": "token"}
@@ -193,7 +195,7 @@ def test_requests_are_anonymous_paid_for_or_with_a_session_token_as_declared(mon
         assert "x-amz-security-token" not in headers(keys, "keys")
 
 
-def test_a_bucket_that_is_not_there_is_not_an_empty_one(swift: SwiftServer) -> None:
+def test_a_missing_bucket_is_not_an_empty_one(swift: SwiftServer) -> None:
     store = new_store(swift.url, "no-such-bucket")
     for use in (
         lambda: store.head("key"),
@@ -206,25 +208,25 @@ def test_a_bucket_that_is_not_there_is_not_an_empty_one(swift: SwiftServer) -> N
         assert_names(refusal(use).message, "no-such-bucket")
 
 
-def test_an_endpoint_that_cannot_be_reached_is_named() -> None:
-    with nobody_there() as url:
+def test_an_unreachable_endpoint_is_named() -> None:
+    with refused_url() as url:
         caught = refusal(lambda: new_store(url, "bucket").head("key"))
     assert f"cannot connect to {url}" in caught.message
 
 
-def test_a_client_with_retries_or_checksums_of_its_own_is_refused(swift: SwiftServer) -> None:
+def test_a_client_with_its_own_retries_or_checksums_is_refused(swift: SwiftServer) -> None:
     plain = boto3.client("s3", endpoint_url=swift.url, aws_access_key_id="a", aws_secret_access_key="b")
     with raises(ConfigError, "s3_client"):
         S3Store(plain, "bucket")
 
 
-def test_credentials_in_an_endpoint_are_refused_and_not_repeated() -> None:
+def test_credentials_in_an_endpoint_are_refused_and_not_quoted() -> None:
     word = uuid.uuid4().hex
-    caught = refusal(lambda: create_s3_client(place_at(f"http://user:{word}@127.0.0.1:1")))
+    caught = refusal(lambda: create_s3_client(make_place(f"http://user:{word}@127.0.0.1:1")))
     assert word not in caught.text
 
 
-def test_a_resource_of_dagster_aws_makes_the_client(swift: SwiftServer) -> None:
+def test_a_resource_of_dagster_aws_creates_the_client(swift: SwiftServer) -> None:
     dagster_s3 = pytest.importorskip("dagster_aws.s3", reason="no dagster-aws: pip install 'dataprep-assets[r2]'")
     resource = dagster_s3.S3Resource(endpoint_url=swift.url, aws_access_key_id=KEY_ID, aws_secret_access_key=SECRET)
     from dataprep_assets.resources.r2 import R2StorageResource
@@ -238,7 +240,7 @@ def test_a_resource_of_dagster_aws_makes_the_client(swift: SwiftServer) -> None:
         S3Store(resource.get_client(), bucket)
 
 
-# TLS: only there does botocore send checksums as trailers.
+# TLS: only with TLS does botocore send checksums as trailers.
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +288,7 @@ def test_over_tls_there_are_no_trailers(
         store.download("key", tmp_path / "target", sha256=sha256(data))
         assert (tmp_path / "target").read_bytes() == data
         assert not [seen for seen in proxy.seen if is_trailed(seen.headers)]
-        # The same without our configuration: the test can fail.
+        # The same without our configuration, to show that the test can fail.
         plain = boto3.client(
             "s3",
             endpoint_url=proxy.url,
@@ -306,7 +308,7 @@ def is_trailed(headers: dict[str, str]) -> bool:
     return bool(names & {"x-amz-trailer", "x-amz-sdk-checksum-algorithm"}) or "aws-chunked" in encoding
 
 
-def test_a_certificate_that_is_not_trusted_is_said_at_once(swift: SwiftServer, certificate: tuple[str, str]) -> None:
+def test_an_untrusted_certificate_is_reported_at_once(swift: SwiftServer, certificate: tuple[str, str]) -> None:
     with FaultProxy(swift.url, certificate=certificate) as proxy:
         caught = refusal(lambda: S3Store(new_client(proxy.url), "bucket").head("key"))
         assert "certificate" in caught.message
@@ -315,14 +317,14 @@ def test_a_certificate_that_is_not_trusted_is_said_at_once(swift: SwiftServer, c
 # Listings and copies.
 
 
-def test_unfinished_uploads_of_several_pages_are_all_swept(swift: SwiftServer) -> None:
+def test_unfinished_uploads_on_several_pages_are_all_swept(swift: SwiftServer) -> None:
     bucket = new_bucket(swift.url)
     client, paged = new_client(swift.url), new_client(swift.url)
     asked = []
 
     def of_ten(
         params: dict[str, Any], **_: Any
-    ) -> None:  # Swift's own pages are of a thousand; moto's listing has no end
+    ) -> None:  # Swift's own pages have a thousand entries; moto's listing never ends
         asked.append(params)
         params["MaxUploads"] = 10
 
@@ -334,7 +336,7 @@ def test_unfinished_uploads_of_several_pages_are_all_swept(swift: SwiftServer) -
     assert not client.list_multipart_uploads(Bucket=bucket).get("Uploads")
 
 
-def test_a_copy_beyond_the_limit_of_one_request_goes_in_parts(swift: SwiftServer) -> None:
+def test_a_copy_above_the_limit_of_one_request_is_done_in_parts(swift: SwiftServer) -> None:
     bucket = new_bucket(swift.url)
     data = content(2 * PART_BYTES + 77)
     with FaultProxy(swift.url) as proxy:

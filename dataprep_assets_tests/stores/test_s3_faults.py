@@ -1,4 +1,6 @@
-"""What networks, stores and kills do to transfers: each ends in right bytes or a clear error, within bounded time."""
+"""Faults of networks and stores, and kills, during transfers: each ends with right bytes or a clear error, in bounded
+time.
+"""
 
 import subprocess
 import sys
@@ -25,21 +27,21 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def stocked(swift: SwiftServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A bucket with the objects that the matrix reads; its clients are made once."""
+    """Return a bucket with the objects that the matrix reads; its clients are created once."""
     with FaultProxy(swift.url) as proxy:
         place = Place(swift.url, new_bucket(swift.url), proxy, tmp_path_factory.mktemp("stock"))
         place.prepare()
         yield place
 
 
-# What these leave in the bucket: nothing, and no unfinished upload.
+# The bucket after these faults: no object, and no unfinished upload.
 READING = {"download", "read", "list", "head"}
 IN_ONE_REQUEST = {"put", "put_if_absent", "upload_small", "copy", "delete"}
 
 
 @pytest.fixture
 def place(stocked: Place, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
-    """The bucket as it was stocked; only what a test may have left is removed, to spare Swift requests."""
+    """Return the stocked bucket; only leftovers of a test are removed, to save Swift requests."""
     stocked.folder, stocked.store = tmp_path, stocked.patient
     stocked.proxy.faults = []
     yield stocked
@@ -67,7 +69,7 @@ STEPS: dict[str, list[str]] = {
     "compose": ["head", "create", "get", "part", "part_copy", "complete"],
     "delete": ["delete"],
 }
-# No store gives a digest of a listing, of headers or of a range: a byte that flips there without TLS cannot be found.
+# No store gives a digest of a listing, of headers or of a range, so without TLS a flipped byte there cannot be found.
 FLIPS = {("put", "put"), ("upload_small", "put"), ("upload_large", "part"), ("download", "get"), ("compose", "get")}
 CUT_REQUESTS = {"put", "part", "complete"}
 TRUNCATED = {"get", "list", "create", "complete", "copy", "part_copy"}
@@ -79,7 +81,7 @@ CELLS = [
     for step in steps
     for kind in [
         *EVERYWHERE,
-        # The answer to a HEAD has no body to say this in.
+        # The answer to a HEAD has no body for this message.
         *([] if step == "head" else ["400-timeout"]),
         *(["flip"] if (act, step) in FLIPS else []),
         *(["cut_request"] if step in CUT_REQUESTS else []),
@@ -90,7 +92,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("act", "step", "kind"), CELLS)
-def test_one_fault_anywhere_ends_in_the_right_bytes(place: Place, act: str, step: str, kind: Kind) -> None:
+def test_one_fault_anywhere_ends_with_the_right_bytes(place: Place, act: str, step: str, kind: Kind) -> None:
     place.fail(kind, step)
     there, expected = getattr(place, act)()
     assert there == expected
@@ -118,7 +120,7 @@ def test_one_fault_anywhere_ends_in_the_right_bytes(place: Place, act: str, step
         ("compose", "part", "drop"),
     ],
 )
-def test_a_fault_that_stays_ends_in_a_clear_error_and_nothing_half_done(
+def test_a_persistent_fault_ends_with_a_clear_error_and_nothing_half_finished(
     place: Place, act: str, step: str, kind: Kind
 ) -> None:
     place.fail(kind, step, times=1_000_000)
@@ -132,7 +134,7 @@ def test_a_fault_that_stays_ends_in_a_clear_error_and_nothing_half_done(
     assert not (place.folder / "target").exists()
 
 
-def test_the_wish_of_the_store_is_waited_for(swift: SwiftServer, place: Place) -> None:
+def test_a_delay_requested_by_the_store_is_obeyed(swift: SwiftServer, place: Place) -> None:
     waits: list[float] = []
     policy = RetryPolicy(attempts=4, base_seconds=0.01, max_seconds=0.02, sleep=waits.append)
     store = new_store(place.proxy.url, place.bucket, retry=policy)
@@ -144,7 +146,7 @@ def test_the_wish_of_the_store_is_waited_for(swift: SwiftServer, place: Place) -
 # Changed objects.
 
 
-def test_an_object_replaced_during_a_download_is_fetched_anew(swift: SwiftServer, place: Place) -> None:
+def test_an_object_replaced_during_a_download_is_downloaded_again(swift: SwiftServer, place: Place) -> None:
     other = content(2 * PART_BYTES + 99, "other")
     place.direct.copy("large", "new")
 
@@ -172,7 +174,7 @@ def test_a_read_never_mixes_two_versions(place: Place) -> None:
     place._upload(place.direct, "new", content(len(LARGE), "other"))
     place.proxy.faults = []
     with suppress(ConflictError):
-        # The open answer may still hold the old bytes; anything but them must not come.
+        # The open answer may still contain the old bytes, but no other bytes may be returned.
         assert first + b"".join(blocks) == LARGE
 
 
@@ -180,7 +182,7 @@ def test_a_read_never_mixes_two_versions(place: Place) -> None:
 
 
 @pytest.mark.parametrize("kind", ["recorded", "plain", "composed"])
-def test_bytes_that_are_always_wrong_are_found_by_whatever_digest_there_is(place: Place, kind: str) -> None:
+def test_persistent_wrong_bytes_are_found_by_any_available_digest(place: Place, kind: str) -> None:
     client = new_client(place.url)
     if kind == "recorded":
         place.direct.copy("large", "new")
@@ -229,8 +231,8 @@ def multipart(client: object, bucket: str, parts: list[bytes]) -> None:
 # Redirects.
 
 
-def test_a_redirect_that_leads_nowhere_is_refused_and_not_followed_for_ever(swift: SwiftServer) -> None:
-    # boto3 asks for the bucket's region of its own accord, and is redirected again.
+def test_an_endless_redirect_is_refused(swift: SwiftServer) -> None:
+    # boto3 requests the bucket's region by itself, and is redirected again.
     with FaultProxy(swift.url, before=lambda operation, target: (301, "PermanentRedirect")) as proxy:
         store = new_store(proxy.url, "bucket")
         for use in (lambda: store.head("key"), lambda: [*store.list()], lambda: store.put("key", b"x")):
@@ -239,7 +241,7 @@ def test_a_redirect_that_leads_nowhere_is_refused_and_not_followed_for_ever(swif
         assert len(proxy.seen) < 20
 
 
-def test_an_archived_object_is_said_to_be_one(place: Place) -> None:
+def test_an_archived_object_is_reported_as_such(place: Place) -> None:
     with FaultProxy(place.url, before=lambda operation, target: (403, "InvalidObjectState")) as proxy:
         blocks = new_store(proxy.url, place.bucket).read("large")
         with raises(SourceError, "archived"):
@@ -257,7 +259,7 @@ new_store(url, bucket, workers=2).download("new", Path(target))
 """
 
 
-def test_a_killed_download_shows_nothing(swift: SwiftServer, place: Place) -> None:
+def test_a_killed_download_leaves_no_visible_file(swift: SwiftServer, place: Place) -> None:
     target, data = place.folder / "target", content(4 * PART_BYTES)
     place._upload(place.direct, "new", data)
     place.proxy.faults = [Fault("stall", "get", skip=2, times=9)]

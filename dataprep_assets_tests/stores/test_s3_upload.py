@@ -1,4 +1,4 @@
-"""Uploads to S3 that were killed or failed: nothing is visible, and what is left is swept."""
+"""Uploads to S3 that were killed or failed are invisible, and their leftovers are swept."""
 
 import signal
 import subprocess
@@ -27,13 +27,13 @@ new_store(url, bucket, workers=2).upload(Path(path), "dir/file.bin", sha256=dige
 
 
 @pytest.mark.parametrize(("step", "count"), [("create", 1), ("part", 4), ("complete", 1)])
-def test_a_killed_upload_shows_nothing_and_is_swept(swift: SwiftServer, tmp_path: Path, step: str, count: int) -> None:
+def test_a_killed_upload_is_invisible_and_is_swept(swift: SwiftServer, tmp_path: Path, step: str, count: int) -> None:
     bucket, data = new_bucket(swift.url), content(6 * PART_BYTES - 1000)
     path = tmp_path / "file"
     path.write_bytes(data)
     direct = new_store(swift.url, bucket)
     with FaultProxy(swift.url) as proxy:
-        # However late the kill comes: it is not complete before it.
+        # However late the kill happens, the upload is not complete before it.
         proxy.faults = [Fault("stall", "complete")]
         process = subprocess.Popen([sys.executable, "-c", UPLOADER, proxy.url, bucket, str(path), sha256(data)])
         try:
@@ -60,7 +60,7 @@ def test_a_failed_upload_is_aborted(swift: SwiftServer, tmp_path: Path) -> None:
     assert new_store(swift.url, bucket).sweep() == 0
 
 
-def test_an_upload_leaves_alone_what_another_machine_sends_at_the_same_time(
+def test_an_upload_does_not_affect_a_concurrent_one_of_another_machine(
     swift: SwiftServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket, data = new_bucket(swift.url), content(2 * PART_BYTES)
@@ -96,7 +96,7 @@ def test_unfinished_uploads_are_swept_below_a_prefix(swift: SwiftServer, tmp_pat
     assert direct.sweep() == 0
 
 
-def test_an_upload_at_work_is_left_alone_however_long_ago_it_began(moto: str) -> None:
+def test_an_active_upload_is_kept_however_long_ago_it_started(moto: str) -> None:
     bucket, data = new_bucket(moto), content(PART_BYTES)
     client, named = new_client(moto), {"Bucket": bucket, "Key": "a/1"}
     begun = {key: client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"] for key in ("a/1", "a/2")}

@@ -1,4 +1,4 @@
-"""Which parts, one pass over the file, digests, bounded memory."""
+"""Tests of uploads: the choice of parts, one pass over the file, digests, bounded memory."""
 
 import hashlib
 import http.client
@@ -29,15 +29,15 @@ MIB = 1024 * 1024
 
 
 def check_r2(lengths: list[int]) -> None:
-    """R2's rule for the parts of one upload."""
+    """Assert R2's rule for the parts of one upload."""
     assert len(lengths) <= MAX_PARTS
     assert all(length == lengths[0] >= MIN_PART_BYTES for length in lengths[:-1])
     assert not lengths or 0 < lengths[-1] <= lengths[0]
 
 
 @given(st.integers(1, MAX_OBJECT_BYTES), st.integers(MIN_PART_BYTES, 512 * MIB))
-def test_the_parts_of_any_size_are_a_cut_that_r2_takes(size: int, part_bytes: int) -> None:
-    # A plan of few parts is quick to check; a small part is enlarged when there are too many.
+def test_the_parts_of_any_size_are_accepted_by_r2(size: int, part_bytes: int) -> None:
+    # A plan with few parts is quick to check; small parts are enlarged if there are too many.
     parts = plan_parts(size, part_bytes=part_bytes)
     check_r2([part.bytes for part in parts])
     assert [part.number for part in parts] == list(range(1, len(parts) + 1))
@@ -46,13 +46,13 @@ def test_the_parts_of_any_size_are_a_cut_that_r2_takes(size: int, part_bytes: in
 
 
 @pytest.mark.parametrize("size", [1, MIN_PART_BYTES, MAX_PARTS * MIN_PART_BYTES, MAX_PARTS * MIN_PART_BYTES + 1])
-def test_part_counts_at_the_limit(size: int) -> None:
+def test_part_counts_at_the_limit_are_right(size: int) -> None:
     parts = plan_parts(size, part_bytes=MIN_PART_BYTES)
     check_r2([part.bytes for part in parts])
     assert parts[-1].stop == size
 
 
-def test_what_no_store_takes_is_refused() -> None:
+def test_sizes_that_no_store_accepts_are_refused() -> None:
     with raises(ConfigError, "5 MiB"):
         plan_parts(1, part_bytes=MIN_PART_BYTES - 1)
     with raises(ConfigError, "5 TiB"):
@@ -68,7 +68,7 @@ SIZES = st.lists(
 
 
 @given(SIZES)
-def test_a_concatenation_has_every_byte_once_and_in_order(sizes: list[int]) -> None:
+def test_a_concatenation_has_every_byte_once_in_order(sizes: list[int]) -> None:
     parts = plan_concatenation(sizes)
     position = dict.fromkeys(range(len(sizes)), 0)
     last = 0
@@ -81,7 +81,7 @@ def test_a_concatenation_has_every_byte_once_and_in_order(sizes: list[int]) -> N
     assert len(lengths) <= MAX_PARTS
     assert all(length >= MIN_PART_BYTES for length in lengths[:-1])
     check_r2(lengths)
-    # What goes through the client: at most one part per boundary.
+    # Data that passes through the client: at most one part per boundary.
     assert sum(len(pieces) > 1 for pieces in parts) <= max(0, len(sizes) - 1)
 
 
@@ -104,7 +104,7 @@ def test_every_part_is_sent_once_and_answers_keep_their_order(tmp_path: Path, la
     assert b"".join(answers) == data
 
 
-def test_no_more_parts_are_in_memory_than_lanes(tmp_path: Path) -> None:
+def test_no_more_parts_than_lanes_are_in_memory(tmp_path: Path) -> None:
     path, data = tmp_path / "file", content(400_000)
     parts = parts_of(path, data, 10_000)
     buffers: set[int] = set()
@@ -119,7 +119,7 @@ def test_no_more_parts_are_in_memory_than_lanes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["flip", "shorter", "longer"])
-def test_a_file_that_is_not_what_was_recorded_is_refused(tmp_path: Path, change: str) -> None:
+def test_a_file_that_differs_from_its_record_is_refused(tmp_path: Path, change: str) -> None:
     path, data = tmp_path / "file", content(100_000)
     parts = parts_of(path, data, 30_000)
     changed = {"flip": data[:-1] + b"?", "shorter": data[:-1], "longer": data + b"?"}[change]
@@ -146,7 +146,7 @@ def test_the_first_error_stops_the_others(tmp_path: Path) -> None:
     assert len(sent) < 20
 
 
-def test_a_body_reads_like_a_file_and_can_be_sent_again() -> None:
+def test_a_body_can_be_read_like_a_file_and_sent_again() -> None:
     data = content(1_000_000)
     body = PartBody(memoryview(data))
     for _ in range(2):
@@ -157,8 +157,8 @@ def test_a_body_reads_like_a_file_and_can_be_sent_again() -> None:
     assert bytes(body.read()) == data[-3:]
 
 
-def test_a_body_longer_than_the_time_limit_arrives_while_it_moves() -> None:
-    """The socket's timeout counts for a block: with a plain buffer it would count for the whole part."""
+def test_a_body_that_takes_longer_than_the_time_limit_arrives_while_it_makes_progress() -> None:
+    """The socket's timeout applies to a block; with a plain buffer it would apply to the whole part."""
     data = bytes(8 * MIB)
     server = socket.create_server(("127.0.0.1", 0))
     server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)

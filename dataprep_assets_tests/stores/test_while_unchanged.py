@@ -1,4 +1,4 @@
-"""What is read of a file is kept as long as the file is the same, and no longer."""
+"""Values read from a file are cached only while the file is unchanged."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from dataprep_assets.stores.files import cache_by_file
 
 
-def test_a_file_is_read_again_when_it_was_replaced_or_changed_a_moment_ago(tmp_path: Path) -> None:
+def test_a_file_is_read_again_after_it_was_replaced_or_just_changed(tmp_path: Path) -> None:
     path, reads = tmp_path / "f", list[str]()
 
     @cache_by_file
@@ -23,5 +23,5 @@ def test_a_file_is_read_again_when_it_was_replaced_or_changed_a_moment_ago(tmp_p
     other = tmp_path / "g"
     other.write_text("two")
     os.utime(other, (1, 1))
-    os.replace(other, path)  # as long, and of the same time
+    os.replace(other, path)  # equal size and equal time
     assert [read(str(path)), len(reads)] == ["two", 4]

@@ -1,1 +1,1 @@
-"""Stream"""
+"""Tests of `dataprep_assets.stream`."""

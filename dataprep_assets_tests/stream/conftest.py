@@ -11,5 +11,5 @@ __all__ = ["combined", "sample", "shard", "special"]
 
 @pytest.fixture
 def shard(sample: Sample, tmp_path: Path) -> Shard:
-    """A shard that the test may damage."""
+    """Return a shard that the test may damage."""
     return sample.shards["train-00000"].copied(tmp_path)

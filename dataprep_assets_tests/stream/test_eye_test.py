@@ -1,4 +1,4 @@
-"""The eye test: text passes, and holes, shifts, noise and other widths do not."""
+"""The eye test passes text, and finds holes, shifts, noise and other widths."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def look(shard: Shard, sample: Sample, dtype: str = "uint16", **options: Any) ->
     return looks_like_text(shard.directory / TOKENS, shard.directory / ENDS, dtype, sample.bundle, seed=1, **options)
 
 
-def test_windows_show_text(shard: Shard, sample: Sample) -> None:
+def test_windows_contain_text(shard: Shard, sample: Sample) -> None:
     found = look(shard, sample)
     assert found.passed
     assert len(found.table) == 6
@@ -77,7 +77,7 @@ def test_noise_and_monotony_fail(shard: Shard, sample: Sample) -> None:
     assert "accept: {looks_like_text: <why>}" in found.summary
 
 
-def test_bytes_that_are_no_characters_fail(shard: Shard, sample: Sample) -> None:
+def test_invalid_utf8_bytes_fail(shard: Shard, sample: Sample) -> None:
     [byte] = [i for i in range(300) if sample.bundle.decode([i, i]) == "\ufffd\ufffd"][:1]
     edit(shard.directory / TOKENS, "<u2", lambda t: np.where(np.arange(len(t)) % 4, byte, t))
     assert_names(look(shard, sample, windows=1).summary, "printable")

@@ -1,4 +1,4 @@
-"""Certificates and round trips: a void certificate and an id that is not its text's are named."""
+"""Certificates and round trips: an invalid certificate and an id that does not match its text are named."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from dataprep_assets_tests.pipelines.corpus.shard_proofs import edit, put, with_
 # --- engine_certified
 
 
-def test_a_certificate_for_another_tokenizer_mode_or_version_is_void(shard: Shard, sample: Sample) -> None:
+def test_a_certificate_for_another_tokenizer_mode_or_version_is_invalid(shard: Shard, sample: Sample) -> None:
     def changed(**changes: Any) -> Finding:
         certificate = {**shard.receipt.facts["certificate"], **changes}
         receipt = replace(shard.receipt, facts={**shard.receipt.facts, "certificate": certificate})
@@ -34,7 +34,7 @@ def test_a_certificate_for_another_tokenizer_mode_or_version_is_void(shard: Shar
     assert_names(changed(nonsense=1).summary, "certificate")
 
 
-def test_another_version_installed_here_is_a_warning(shard: Shard, sample: Sample) -> None:
+def test_another_installed_version_is_a_warning(shard: Shard, sample: Sample) -> None:
     certificate = {**shard.receipt.facts["certificate"], "engine_version": "0.0.1"}
     measured = {"versions": {**shard.receipt.measured["versions"], "fastokens": "0.0.1"}}
     receipt = replace(shard.receipt, facts={**shard.receipt.facts, "certificate": certificate}, measured=measured)
@@ -43,7 +43,7 @@ def test_another_version_installed_here_is_a_warning(shard: Shard, sample: Sampl
     assert "version of fastokens" in found.summary
 
 
-def test_an_engine_refused_outright_must_not_have_encoded(sample: Sample, special: Special) -> None:
+def test_an_engine_that_was_refused_must_not_have_encoded(sample: Sample, special: Special) -> None:
     certificate = refuse_engine(sample.bundle, "text", "tokenizers", "asked for").to_json()
     shard = special(["a", "b"], certificate=certificate)
     found = engine_certified(shard.receipt, sample.bundle, "text")
@@ -65,7 +65,7 @@ def test_a_changed_id_names_file_row_and_offset(sample: Sample, special: Special
     assert_names(found.summary, "token offset", ends[1])
 
 
-def test_rows_count_what_was_dropped_before_them(sample: Sample, special: Special) -> None:
+def test_row_numbers_include_dropped_rows(sample: Sample, special: Special) -> None:
     shard = special([b"{bad", "second row", b"", "fourth row"], bad_records="drop")
     edit(shard.directory / TOKENS, "<u2", put(-2, 77))
     found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle)
@@ -73,13 +73,13 @@ def test_rows_count_what_was_dropped_before_them(sample: Sample, special: Specia
 
 
 def test_documents_in_another_order_fail(shard: Shard, sample: Sample) -> None:
-    # all files change places, so it does not matter which two the proof draws
+    # all files swap positions, so it does not matter which two the check samples
     receipt = replace(shard.receipt, sources=tuple(reversed(shard.receipt.sources)))
     found = round_trip(shard.directory, receipt, shard.sources, sample.bundle, samples=64)
     assert not found.passed
 
 
-def test_a_source_that_changed_or_vanished_is_named(special: Special, sample: Sample) -> None:
+def test_a_changed_or_missing_source_is_named(special: Special, sample: Sample) -> None:
     shard = special(["one", "two"])
     [(label, part)] = shard.sources.items()
     part.path.write_bytes(zstandard.compress(b'{"text": "one"}\n'))
@@ -92,7 +92,7 @@ def test_a_source_that_changed_or_vanished_is_named(special: Special, sample: Sa
     assert "receipt, but missing" in round_trip(shard.directory, shard.receipt, {}, sample.bundle).summary
 
 
-def test_a_source_that_grew_by_several_blocks_is_named(special: Special, sample: Sample) -> None:
+def test_a_source_that_gained_several_blocks_is_named(special: Special, sample: Sample) -> None:
     shard = special(["one", "two"])
     [part] = shard.sources.values()
     lines = [b"one", b"two", *[b"more " * 200_000] * 7, *[b"more " * 200] * 6_000]
@@ -101,7 +101,7 @@ def test_a_source_that_grew_by_several_blocks_is_named(special: Special, sample:
     assert_names(str(found.table[0]["defect"]), "6,009 documents", 2)
 
 
-def test_a_sample_is_spread_over_the_shard_and_its_files_are_read(shard: Shard, sample: Sample) -> None:
+def test_a_sample_covers_the_whole_shard_and_only_its_files_are_read(shard: Shard, sample: Sample) -> None:
     found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle, samples=1)
     assert len(shard.receipt.sources) > 2
     assert (found.facts["source_files_read"], found.facts["documents_compared"]) == (1, 1)
@@ -109,7 +109,7 @@ def test_a_sample_is_spread_over_the_shard_and_its_files_are_read(shard: Shard, 
     assert found.facts["documents_compared"] == found.facts["documents"]
 
 
-def test_every_document_of_every_file_is_compared_where_that_is_asked_for(sample: Sample, special: Special) -> None:
+def test_every_document_of_every_file_is_compared_if_declared(sample: Sample, special: Special) -> None:
     shard = special([f"text {n}" for n in range(1_000)])
     ends, path = np.fromfile(shard.directory / ENDS, "<u8"), shard.directory / TOKENS
     sound = path.read_bytes()
@@ -123,7 +123,7 @@ def test_every_document_of_every_file_is_compared_where_that_is_asked_for(sample
     assert (found.facts["documents_compared"], found.facts["level"]) == (1_000, "every_document")
 
 
-def test_a_bad_row_at_another_place_than_the_quarantine_says_fails(sample: Sample, special: Special) -> None:
+def test_a_bad_row_at_another_position_than_in_the_quarantine_fails(sample: Sample, special: Special) -> None:
     shard = special(["one", b"{bad", "three"], bad_records="drop")
     path = shard.directory / QUARANTINE
     path.write_bytes(path.read_bytes().replace(b'"row":2', b'"row":3'))

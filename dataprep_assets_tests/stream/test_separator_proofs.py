@@ -1,4 +1,4 @@
-"""Separators and BOS: lost, stray and doubled ones are named by their document and offset."""
+"""Separators and BOS: missing, extra and doubled ones are named with their document and offset."""
 
 from dataclasses import replace
 
@@ -24,14 +24,14 @@ from dataprep_assets_tests.pipelines.corpus.shard_proofs import (
 from dataprep_assets_tests.pipelines.corpus.shards import bundle
 
 
-def test_a_lost_separator_names_its_document(shard: Shard) -> None:
+def test_a_missing_separator_names_its_document(shard: Shard) -> None:
     ends = np.fromfile(shard.directory / ENDS, "<u8")
     edit(shard.directory / TOKENS, "<u2", put(int(ends[7]) - 1, 5))
     found = separators_match_documents(shard.directory, shard.receipt)
     assert_names(found.summary, "document 7", ends[6], SEPARATOR)
 
 
-def test_a_shard_that_tells_of_another_separator_than_its_recipe_is_told(shard: Shard) -> None:
+def test_a_shard_whose_separator_differs_from_its_recipe_is_reported(shard: Shard) -> None:
     plan = make_plan(bundle())
     assert separators_match_documents(shard.directory, shard.receipt, plan).passed
     other = replace(plan, separator_id=PAD, bos_id=PAD)
@@ -40,7 +40,7 @@ def test_a_shard_that_tells_of_another_separator_than_its_recipe_is_told(shard: 
     assert "(and 1 more)" in found.summary
 
 
-def test_a_stray_separator_fails_the_count(shard: Shard) -> None:
+def test_an_extra_separator_fails_the_count(shard: Shard) -> None:
     ends = np.fromfile(shard.directory / ENDS, "<u8")
     length = np.diff(ends)
     document = int(np.flatnonzero(length > 10)[0]) + 1
@@ -86,7 +86,9 @@ def test_a_missing_and_a_doubled_bos_name_their_document(special: Special) -> No
 
 
 @pytest.mark.parametrize(("mode", "many", "told"), [("text", 5, True), ("text", 4, False), ("match", 10, False)])
-def test_texts_that_a_template_rendered_are_told_before_they_are_plain_text(mode: str, many: int, told: bool) -> None:
+def test_texts_rendered_by_a_template_are_reported_before_they_are_used_as_plain_text(
+    mode: str, many: int, told: bool
+) -> None:
     literal = bundle().special_tokens[0].content
     texts = [f"{literal}user" if number < many else "user" for number in range(10)]
     keys = ("document", "special_tokens")

@@ -1,4 +1,6 @@
-"""Snapshot proofs: a flipped, missing or unlisted file is named; a full disk says how much is missing."""
+"""Checks of snapshots: flipped, missing and unlisted files are named; a full disk is reported with the missing
+bytes.
+"""
 
 from pathlib import Path
 
@@ -16,7 +18,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return paths
 
 
-def test_unchanged_files_have_their_digests(files: dict[str, Path]) -> None:
+def test_unchanged_files_have_matching_digests(files: dict[str, Path]) -> None:
     found = digests_match({k: sha256_file(p) for k, p in files.items()}, files)
     assert found.passed
     assert found.facts["bytes"] == 10_000
@@ -44,13 +46,13 @@ def test_a_missing_and_an_unexpected_file_are_named(files: dict[str, Path]) -> N
     assert "No such file" in str(digests_match({"a.zst": expected["a.zst"]}, {"a.zst": files["a.zst"]}).table)
 
 
-def test_headroom_is_asked_of_a_folder_that_does_not_exist_yet(tmp_path: Path) -> None:
+def test_headroom_is_measured_for_a_folder_that_does_not_exist_yet(tmp_path: Path) -> None:
     found = disk_headroom(tmp_path / "not" / "yet", 1000)
     assert found.passed
     assert found.facts["needed_bytes"] == 1200
 
 
-def test_a_disk_that_is_too_small_says_what_to_free(tmp_path: Path) -> None:
+def test_a_disk_that_is_too_small_is_reported_with_the_bytes_to_free(tmp_path: Path) -> None:
     found = disk_headroom(tmp_path, 1 << 60)
     assert not found.passed
     assert "Free " in found.summary

@@ -1,4 +1,4 @@
-"""Every document of a corpus traced from every place and back, beside an independent reading of what is on disk."""
+"""Every document of a corpus is traced from every position and back, compared with an independent reader."""
 
 import gzip
 import json
@@ -38,12 +38,12 @@ MDS = 16
 
 
 def text(number: int) -> str:
-    """One of a few texts of different lengths, so that some documents are equal."""
+    """Return one of a few texts of different lengths, so that some documents are equal."""
     return " ".join(WORDS[(number + at) % len(WORDS)] for at in range(number % 23))
 
 
 def lines(first: int, *, blank: bool, bad: bool) -> list[bytes]:
-    """Forty rows of a file, with blank lines and bad records among them."""
+    """Return forty rows of a file, with blank lines and bad records among them."""
     found = []
     for number in range(first, first + 40):
         if blank and number % 7 == 0:
@@ -56,7 +56,9 @@ def lines(first: int, *, blank: bool, bad: bool) -> list[bytes]:
 
 
 def write_source(folder: Path) -> dict[str, list[tuple[str, int, str, str]]]:
-    """Files of every kind; split → file, row, text and id of each document, in the order of the manifest."""
+    """Write files of every kind; return split → file, row, text and id of each document, in the order of the
+    manifest.
+    """
     files: dict[str, list[bytes]] = {
         "train/c1/a.jsonl": lines(0, blank=True, bad=True),
         "train/c1/b.jsonl.zst": lines(40, blank=False, bad=True),
@@ -88,7 +90,7 @@ def write_source(folder: Path) -> dict[str, list[tuple[str, int, str, str]]]:
 
 @dataclass(frozen=True)
 class Built:
-    """A finished corpus and what its source holds."""
+    """A finished corpus, and the contents of its source."""
 
     source: Path
     corpus: CorpusDeclaration
@@ -96,7 +98,7 @@ class Built:
     documents: dict[str, list[tuple[str, int, str, str]]]
 
     def tracer(self, corpus: CorpusDeclaration | None = None, root: Path | None = None) -> StreamTracer:
-        """The tracer of it, or of a changed declaration or copy."""
+        """Return the tracer of the corpus, or of a changed declaration or copy."""
         declared = corpus or self.corpus
         return build_corpus_tracer(declared, LocalArtifacts(root or self.root), corpus_specs(declared))
 
@@ -124,7 +126,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 def ids_at(root: Path, place: TokenRange, split: str) -> NDArray[Any]:
-    """The ids at a place, by whatever is independent of this project for its format."""
+    """Return the ids at a position, read by code that is independent of this project."""
     path = root / place.artifact / place.file
     if path.suffix == ".parquet":
         row: Any = pq.read_table(path).column("input_ids")[place.at["row"]].as_py()
@@ -138,7 +140,7 @@ def ids_at(root: Path, place: TokenRange, split: str) -> NDArray[Any]:
     return np.fromfile(path, "<u2")[place.start : place.stop]
 
 
-def test_every_document_is_at_every_place_that_is_told(built: Built) -> None:
+def test_every_document_is_at_every_reported_position(built: Built) -> None:
     tracer = built.tracer()
     separator = bundle().find_token(SEPARATOR, key="separator").id
     for split, documents in built.documents.items():
@@ -155,7 +157,7 @@ def test_every_document_is_at_every_place_that_is_told(built: Built) -> None:
             assert set(list(names)[2:]) == {artifact_name(view) for view in VIEWS}
             for place in found.places:
                 ids = ids_at(built.root, place, split).tolist()
-                if "mds_bins" in place.artifact:  # the tail after the last whole sample is in none
+                if "mds_bins" in place.artifact:  # the tail after the last full sample is in no sample
                     assert expected[number][: len(ids)] == ids
                     assert len(ids) == len(expected[number]) or place.stop == total // MDS * MDS
                 else:
@@ -167,7 +169,7 @@ def test_every_document_is_at_every_place_that_is_told(built: Built) -> None:
     assert tracer.notes == ()
 
 
-def test_a_row_of_plain_json_lines_has_its_bytes_and_others_say_why_not(built: Built) -> None:
+def test_a_row_of_plain_json_lines_has_a_byte_range_and_others_have_a_reason(built: Built) -> None:
     tracer = built.tracer()
     absent = {
         ".zst": "no byte range: the source file is compressed (zstd)",
@@ -189,14 +191,14 @@ def test_a_row_of_plain_json_lines_has_its_bytes_and_others_say_why_not(built: B
             assert list(told.lines())[1] == f"  bytes [{start}, {stop}) of the source file"
 
 
-def test_no_bytes_are_told_of_a_source_that_changed_or_is_gone(built: Built, tmp_path: Path) -> None:
+def test_no_byte_range_is_given_for_a_changed_or_missing_source(built: Built, tmp_path: Path) -> None:
     shutil.copytree(built.source, tmp_path / "source")
     tracer = built.tracer(declared(tmp_path / "source"))
     (found,) = trace_documents(tracer, id="doc-205")
     assert found.file == "val/f.jsonl"
     path = tmp_path / "source" / found.file
     for change in (
-        lambda data: data.replace(b"doc-205", b"doc-502"),  # of the same size
+        lambda data: data.replace(b"doc-205", b"doc-502"),  # of equal size
         lambda data: b"x" * len(data),
         lambda data: data + b"\n",
     ):
@@ -206,7 +208,7 @@ def test_no_bytes_are_told_of_a_source_that_changed_or_is_gone(built: Built, tmp
     assert "cannot be read: No such file" in str(tracer.source_bytes(found))
 
 
-def test_every_way_leads_to_the_document_and_back(built: Built) -> None:
+def test_every_kind_of_query_leads_to_the_document_and_back(built: Built) -> None:
     tracer = built.tracer()
     for split, documents in built.documents.items():
         for number, (file, row, _, name) in enumerate(documents):
@@ -236,7 +238,7 @@ def test_every_way_leads_to_the_document_and_back(built: Built) -> None:
                 )
 
 
-def test_a_row_that_is_no_document_is_told_with_its_reason(built: Built) -> None:
+def test_a_row_that_is_not_a_document_is_reported_with_its_reason(built: Built) -> None:
     tracer = built.tracer()
     kept = {(file, row) for every in built.documents.values() for file, row, _, _ in every}
     for file in {file for file, _ in kept}:
@@ -252,7 +254,7 @@ def test_a_row_that_is_no_document_is_told_with_its_reason(built: Built) -> None
         trace_documents(tracer, file="train/c1/a.jsonl", row=1)
 
 
-def test_a_retracted_row_is_called_so(built: Built, tmp_path: Path) -> None:
+def test_a_retracted_row_is_reported_as_such(built: Built, tmp_path: Path) -> None:
     root, source = shutil.copytree(built.root, tmp_path / "root"), shutil.copytree(built.source, tmp_path / "source")
     rows = {"train/c2/c.jsonl.gz": 2, "train/c10/g.parquet": 3, "val/f.jsonl": 40}
     every = [one for documents in built.documents.values() for one in documents]
@@ -286,7 +288,7 @@ def test_a_retracted_row_is_called_so(built: Built, tmp_path: Path) -> None:
         ({"view": "mds", "sample": 10**6, "split": "val"}, ("sample", 10**6, "mds", "val")),
     ],
 )
-def test_what_does_not_exist_is_one_clear_line(
+def test_a_missing_document_is_reported_in_one_clear_line(
     built: Built, question: dict[str, Any], values: tuple[object, ...]
 ) -> None:
     with raises(NotFoundError, *values) as raised:
@@ -308,14 +310,12 @@ def test_what_does_not_exist_is_one_clear_line(
         ({"npy_shard": "train_000000", "sample": 0}, ("npy_shard",)),
     ],
 )
-def test_a_question_that_cannot_be_answered_is_refused(
-    built: Built, question: dict[str, Any], values: tuple[object, ...]
-) -> None:
+def test_an_unanswerable_query_is_refused(built: Built, question: dict[str, Any], values: tuple[object, ...]) -> None:
     with raises(ConfigError, *values):
         trace_documents(built.tracer(), **question)
 
 
-def test_documents_are_found_by_their_text_where_no_id_is_declared(built: Built, tmp_path: Path) -> None:
+def test_documents_are_found_by_their_text_if_no_id_is_declared(built: Built, tmp_path: Path) -> None:
     corpus = declared(built.source, document={"separator": SEPARATOR}, views=[])
     run_pipeline(corpus, tmp_path)
     tracer = build_corpus_tracer(corpus, LocalArtifacts(tmp_path), corpus_specs(corpus))
@@ -330,13 +330,13 @@ def test_documents_are_found_by_their_text_where_no_id_is_declared(built: Built,
         trace_documents(built.tracer(corpus=corpus), text=text(3))
 
 
-def test_sensitive_documents_are_found_under_their_key_and_not_shown(
+def test_sensitive_documents_are_found_with_their_key_and_not_shown(
     built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACED_KEY", "a key of thirty-two characters..")
     policy = {"separator": SEPARATOR, "id_field": "id", "id_key": {"env": "TRACED_KEY"}}
     keyed = declared(built.source, sensitive=True, document=policy, views=[])
-    # as of a bucket, whose files need no key
+    # as for a bucket, whose files need no key
     corpus = keyed.model_copy(update={"document": keyed.document.model_copy(update={"id_key": None})})
     run_pipeline(keyed, tmp_path)
     store = LocalArtifacts(tmp_path)
@@ -351,12 +351,12 @@ def test_sensitive_documents_are_found_under_their_key_and_not_shown(
         trace_documents(build_corpus_tracer(keyed, store, corpus_specs(keyed)), id="doc-300")
 
 
-def test_what_was_made_of_other_shards_is_not_traced_and_said(built: Built, tmp_path: Path) -> None:
+def test_artifacts_of_other_shards_are_reported_and_not_traced(built: Built, tmp_path: Path) -> None:
     document = type(built.corpus.document).model_validate({"separator": SEPARATOR, "bos": SEPARATOR})
     other = built.corpus.model_copy(update={"document": document})
     root = tmp_path / "root"
     run_pipeline(built.corpus, root)
-    run_pipeline(other.model_copy(update={"views": ()}), root)  # the views stay behind
+    run_pipeline(other.model_copy(update={"views": ()}), root)  # the views are out of date
     tracer = build_corpus_tracer(other, LocalArtifacts(root), corpus_specs(other))
     (found,) = trace_documents(tracer, document=5, split="train")
     assert found.text == built.documents["train"][5][2]
@@ -373,7 +373,7 @@ def test_a_missing_shard_is_named(built: Built, tmp_path: Path) -> None:
         built.tracer(root=root)
 
 
-def test_lines_for_a_person_begin_with_the_source(built: Built) -> None:
+def test_lines_for_a_user_start_with_the_source(built: Built) -> None:
     (found,) = trace_documents(built.tracer(), file="train/c1/b.jsonl.zst", row=2)
     told = list(found.lines())
     assert told[0] == "train/c1/b.jsonl.zst:2"
@@ -419,7 +419,7 @@ def test_a_bucket_gives_the_same_answers_and_token_files_are_not_downloaded(
 
 
 class Remote:
-    """What `RemoteTokens` is to a search: slices, a length, and no array."""
+    """The part of `RemoteTokens` that a search uses: slices and a length, but no array."""
 
     def __init__(self, numbers: NDArray[np.uint64]) -> None:
         self._numbers = numbers
@@ -432,7 +432,7 @@ class Remote:
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 17, 64])
-def test_a_remote_search_is_that_of_numpy(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_search_equals_that_of_numpy(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_index, "_PAGE", 4)
     numbers = np.sort(np.random.default_rng(size).integers(0, 50, size)).astype(np.uint64)
     for value in range(-0, 52):

@@ -1,4 +1,6 @@
-"""Token-bin proofs: all pass on the sample corpus, and each fails on its own planted faults, naming the place."""
+"""Checks of token bins: all pass on the sample corpus, and each fails on its own planted faults and names the
+position.
+"""
 
 from dataclasses import replace
 
@@ -21,7 +23,7 @@ from dataprep_assets_tests.pipelines.corpus.shard_proofs import (
 )
 
 
-def test_every_shard_of_the_sample_passes_every_proof(sample: Sample) -> None:
+def test_every_shard_of_the_sample_passes_every_check(sample: Sample) -> None:
     for shard in sample.shards.values():
         assert failing(prove_all(shard, sample.bundle)) == {}
 
@@ -34,7 +36,7 @@ def test_empty_documents_bos_wide_ids_and_blank_lines_pass(sample: Sample, speci
         assert separators_match_documents(shard.directory, shard.receipt).facts["empty_documents"] == 4
 
 
-def test_a_shard_of_no_document_passes(sample: Sample, special: Special) -> None:
+def test_a_shard_without_documents_passes(sample: Sample, special: Special) -> None:
     shard = special([b""])
     assert shard.receipt.ledger is not None
     assert shard.receipt.ledger.documents == 0
@@ -58,7 +60,7 @@ def test_a_missing_and_an_unlisted_file_are_named(shard: Shard) -> None:
     assert_names(str(found.table[1]["defect"]), "old.bin")
 
 
-def test_a_missing_bin_is_a_failed_finding_of_every_reader(shard: Shard, sample: Sample) -> None:
+def test_a_missing_bin_fails_every_check_that_reads_it(shard: Shard, sample: Sample) -> None:
     (shard.directory / TOKENS).unlink()
     failed = failing(prove_all(shard, sample.bundle))
     assert set(failed) == set(prove_all(shard, sample.bundle)) - {"ledger_balances", "engine_certified"}
@@ -90,7 +92,7 @@ def test_a_source_file_that_lost_rows_is_named(shard: Shard) -> None:
     assert_names(found.summary, first["file"], rows, rows - 1)
 
 
-def test_drops_balance_with_the_quarantine_and_a_lost_line_is_missed(sample: Sample, special: Special) -> None:
+def test_drops_balance_with_the_quarantine_and_a_missing_line_is_found(sample: Sample, special: Special) -> None:
     shard = special(["good", b"{bad", b'{"text": 7}', "good too"], bad_records="drop")
     assert failing(prove_all(shard, sample.bundle)) == {}
     found = proofs.ledger_balances(shard.directory, shard.receipt)
@@ -109,15 +111,15 @@ def test_drops_balance_with_the_quarantine_and_a_lost_line_is_missed(sample: Sam
 # --- size_matches
 
 
-def test_another_dtype_than_that_of_the_recipe_fails(shard: Shard) -> None:
-    """Every file and claim agrees with it: only the recipe tells."""
+def test_another_dtype_than_in_the_recipe_fails(shard: Shard) -> None:
+    """All files and facts are consistent with it; only the recipe shows the difference."""
     assert proofs.size_matches(shard.directory, shard.receipt, "uint16").passed
     other = proofs.size_matches(shard.directory, shard.receipt, "uint32")
     assert not other.passed
     assert_names(other.summary, "uint16", "uint32")
 
 
-def test_a_cut_bin_and_cut_ends_fail(shard: Shard) -> None:
+def test_truncated_bins_and_ends_fail(shard: Shard) -> None:
     path = shard.directory / TOKENS
     path.write_bytes(path.read_bytes()[:-3])
     found = proofs.size_matches(shard.directory, shard.receipt)
@@ -144,7 +146,7 @@ def test_an_id_outside_the_vocabulary_is_named_by_its_offset(shard: Shard, monke
     assert_names(found.summary, 4096, 12345, "tokens.bin", 2)
 
 
-def test_a_range_other_than_the_ledgers_and_a_dtype_too_narrow_fail(shard: Shard) -> None:
+def test_a_range_that_differs_from_the_ledger_and_a_dtype_that_is_too_small_fail(shard: Shard) -> None:
     found = proofs.ids_in_vocabulary(shard.directory, with_ledger(shard.receipt, max_id=17), 4096)
     assert "the ledger has [" in found.summary
     assert proofs.ids_in_vocabulary(shard.directory, shard.receipt, 65_536).passed

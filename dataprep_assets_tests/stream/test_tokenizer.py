@@ -1,4 +1,4 @@
-"""Claims about a tokenizer on the hub where there is no network: what counts is what the cache has, and knows."""
+"""Tests of a hub tokenizer without a network: only the files and the knowledge in the cache count."""
 
 import gzip
 import shutil
@@ -19,7 +19,7 @@ FILES = ("tokenizer.json", "tokenizer_config.json")
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache's folder of a repository, of which it has `tokenizer.json`; there is no network."""
+    """Return the cache folder of a repository of which only `tokenizer.json` is cached; there is no network."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path), raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -35,13 +35,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 TOKENIZER = TokenizerDeclaration(repo="org/model", revision=COMMIT)
 
 
-def test_a_fetch_that_was_killed_between_its_files_left_no_tokenizer(cache: Path) -> None:
+def test_a_download_killed_between_its_files_leaves_no_tokenizer(cache: Path) -> None:
     assert find_local_tokenizer(TOKENIZER, "text") is None
     with raises(TokenizerError, f"org/model@{COMMIT}", FILES[1]):
         load_declared_tokenizer(TOKENIZER)
 
 
-def test_all_of_its_files_are_a_tokenizer(cache: Path) -> None:
+def test_a_complete_set_of_files_is_a_tokenizer(cache: Path) -> None:
     shutil.copy(SAMPLE / "tokenizer" / FILES[1], cache / "snapshots" / COMMIT)
     found = find_local_tokenizer(TOKENIZER, "text")
     assert found is not None
@@ -49,13 +49,13 @@ def test_all_of_its_files_are_a_tokenizer(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("file", OLDER_FILES)
-def test_an_older_file_that_the_cache_does_not_know_is_to_be_downloaded(cache: Path, file: str) -> None:
+def test_an_older_file_that_the_cache_does_not_list_must_be_downloaded(cache: Path, file: str) -> None:
     shutil.copy(SAMPLE / "tokenizer" / FILES[1], cache / "snapshots" / COMMIT)
     (cache / ".no_exist" / COMMIT / file).unlink()
     assert find_local_tokenizer(TOKENIZER, "text") is None
 
 
-def test_a_file_that_the_repository_is_known_not_to_have_is_not_missing(cache: Path) -> None:
+def test_a_file_known_to_be_absent_from_the_repository_is_not_missing(cache: Path) -> None:
     (cache / ".no_exist" / COMMIT / FILES[1]).touch()
     assert find_local_tokenizer(TOKENIZER, "text") == load_declared_tokenizer(TOKENIZER)
 

@@ -1,4 +1,4 @@
-"""Where the candidate of tokenizers 1.0 is (`make candidate`), and code that runs with it, not the installed one."""
+"""The location of the candidate of tokenizers 1.0 (`make candidate`), and functions that run code with it."""
 
 import os
 import subprocess
@@ -14,11 +14,11 @@ needed = pytest.mark.skipif(
 
 
 def environment() -> dict[str, str]:
-    """The environment of a process that imports the candidate."""
+    """Return the environment of a process that imports the candidate."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(FOLDER), str(FOLDER.parents[1])])}
 
 
 def run(code: str, *arguments: str) -> str:
-    """What the code prints in a process of its own."""
+    """Return the output of code in its own process."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=environment(), check=True, capture_output=True, text=True).stdout

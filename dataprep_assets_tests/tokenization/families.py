@@ -1,4 +1,4 @@
-"""Small tokenizers of the families that are published, each with special tokens of every kind.
+"""Small tokenizers of the published families, each with special tokens of every kind.
 
 Entry points: `FAMILIES`, `save`.
 """
@@ -25,7 +25,7 @@ ADDED = [
     AddedToken("</s></s>", special=True, normalized=False),
     AddedToken(" <gap> ", special=True, normalized=False),
 ]
-"""Special tokens beyond the vocabulary: normalized, stripped, of one word, with another inside, with blanks."""
+"""Special tokens outside of the vocabulary: normalized, stripped, single-word, containing another, with blanks."""
 LITERALS = [*SPECIAL, *(token.content for token in ADDED)]
 Definition = dict[str, Any]
 
@@ -34,7 +34,7 @@ def _trained(tokenizer: Tokenizer, trainer: Any, *, special: bool = True) -> Def
     tokenizer.train_from_iterator(TEXTS, trainer)
     if special:
         tokenizer.add_special_tokens([*SPECIAL, *ADDED])
-    # ordinary ones behind them, whose ids no change may move
+    # ordinary entries after them, whose ids must not change
     tokenizer.add_tokens([AddedToken("<think>", normalized=False), AddedToken("</s>x", normalized=False)])
     value: Definition = json.loads(tokenizer.to_str())
     return value
@@ -70,7 +70,7 @@ def _word_level() -> Definition:
 
 def _byte_level(*, ignore_merges: bool = False, merged: bool = False) -> Definition:
     tokenizer = Tokenizer(models.BPE(ignore_merges=ignore_merges))
-    # words are not cut at signs, so that a special token is one
+    # words are not split at punctuation, so a special token is a single word
     split = pre_tokenizers.Split(Regex(r" ?[^\s]+|\s+"), "isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
@@ -84,7 +84,7 @@ def _byte_level(*, ignore_merges: bool = False, merged: bool = False) -> Definit
     )
     value = _trained(tokenizer, trainer)
     if merged:
-        # an entry that merges make was flagged special later
+        # an entry that merges create and that was flagged special later
         model = value["model"]
         model["merges"] = [pair for pair in model["merges"] if "[" not in pair[0]]
         for first, second in (("[", "S"), ("E", "P]"), ("[S", "EP]"), ("P", "]")):
@@ -135,7 +135,7 @@ def _made(family: str) -> str:
 
 
 def save(folder: Path, family: str) -> Path:
-    """Write the tokenizer of a family to a folder, which is returned."""
+    """Write the tokenizer of a family to a folder, and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_text(_made(family))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", "bos_token": "<s>"}))

@@ -1,4 +1,4 @@
-"""A tokenizer of some words that has no unknown token: it cannot encode any other text.
+"""A tokenizer of a few words without an unknown token, so that it cannot encode any other text.
 
 Entry point: `save_words`.
 """

@@ -1,4 +1,4 @@
-"""Small tokenizers in other forms than `tokenizer.json`, made of a few sentences."""
+"""Small tokenizers in formats other than `tokenizer.json`, trained on a few sentences."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ from dataprep_assets.tokenization.originals import _map_letters_to_bytes
 PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""Qwen's."""
+"""The split pattern of Qwen."""
 SENTENCES = [
     "The ferry crossed the harbour at noon, and the pilot wrote down the tide.",
     "A buoy marks the channel; its bell rings when the sea is rough.",
@@ -24,7 +24,7 @@ SENTENCES = [
 
 
 def write_sentencepiece(folder: Path, kind: str, settings: dict[str, Any] | None = None, **options: Any) -> Path:
-    """A `tokenizer.model` of 300 pieces, `bpe` or `unigram`."""
+    """Write a `tokenizer.model` of 300 pieces, `bpe` or `unigram`."""
     import sentencepiece
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,8 +52,8 @@ T5 = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 
 
 @lru_cache
-def byte_pairs() -> Tokenizer:
-    """A byte-level BPE of 400 tokens."""
+def train_byte_pairs() -> Tokenizer:
+    """Return a byte-level BPE of 400 tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -69,19 +69,19 @@ def byte_pairs() -> Tokenizer:
 
 
 @lru_cache
-def ranked_tokens() -> list[bytes]:
-    """The tokens of the byte-level BPE in the order of a tiktoken file: bytes, then merges."""
+def rank_tokens() -> list[bytes]:
+    """Return the tokens of the byte-level BPE in the order of a tiktoken file: bytes, then merges."""
     byte_by_letter = _map_letters_to_bytes()
-    merges = json.loads(byte_pairs().to_str())["model"]["merges"]
+    merges = json.loads(train_byte_pairs().to_str())["model"]["merges"]
     tokens = [bytes([byte]) for byte in range(256)]
     tokens += [bytes(byte_by_letter[letter] for letter in first + second) for first, second in merges]
     return list(dict.fromkeys(tokens))
 
 
 def write_tiktoken(folder: Path, name: str = "qwen.tiktoken", code: str | None = None) -> Path:
-    """A tiktoken file with two added tokens, with ids that leave a gap, and the `code` next to it."""
+    """Write a tiktoken file with two added tokens, whose ids leave a gap, and the `code` next to it."""
     folder.mkdir(parents=True, exist_ok=True)
-    tokens = ranked_tokens()
+    tokens = rank_tokens()
     lines = [base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens)]
     (folder / name).write_bytes(b"".join(lines))
     contents = {len(tokens): "<|endoftext|>", len(tokens) + 3: "<|im_end|>"}
@@ -97,9 +97,9 @@ def write_tiktoken(folder: Path, name: str = "qwen.tiktoken", code: str | None =
 
 
 def write_tekken(folder: Path) -> Path:
-    """A `tekken.json` with 20 special tokens; five have names."""
+    """Write a `tekken.json` with 20 special tokens, five of which have names."""
     folder.mkdir(parents=True, exist_ok=True)
-    tokens, names = ranked_tokens(), ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]
+    tokens, names = rank_tokens(), ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]
     value = {
         "config": {
             **{"pattern": PATTERN, "num_vocab_tokens": len(tokens), "default_vocab_size": len(tokens) + 20},
@@ -116,15 +116,15 @@ def write_tekken(folder: Path) -> Path:
 
 
 def write_merges(folder: Path, tokenizer_class: str = "Qwen2Tokenizer") -> Path:
-    """`vocab.json` and `merges.txt`."""
+    """Write `vocab.json` and `merges.txt`."""
     folder.mkdir(parents=True, exist_ok=True)
-    byte_pairs().model.save(str(folder))
+    train_byte_pairs().model.save(str(folder))
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": tokenizer_class}))
     return folder
 
 
 def write_words(folder: Path) -> Path:
-    """A `vocab.txt`."""
+    """Write a `vocab.txt`."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()

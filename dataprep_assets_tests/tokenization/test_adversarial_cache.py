@@ -1,4 +1,4 @@
-"""The comparison on the adversarial set is made once for a tokenizer and its engines, and again if one changes."""
+"""The comparison on the adversarial set runs once per tokenizer and engines, and again if one of them changes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
 
 
 class Watched:
-    """An engine that counts the documents it was given."""
+    """An engine that counts the documents that it encodes."""
 
     def __init__(self, engine: Engine, version: str | None = None) -> None:
         self._engine, self.name, self.version, self.documents = engine, engine.name, version or engine.version, 0
@@ -21,7 +21,7 @@ class Watched:
         return self._engine.encode(texts)
 
 
-def test_it_is_made_once_and_again_for_another_engine_or_a_damaged_file(
+def test_the_comparison_runs_once_and_again_for_another_engine_or_a_damaged_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -48,9 +48,7 @@ def test_it_is_made_once_and_again_for_another_engine_or_a_damaged_file(
 
 
 @pytest.mark.parametrize("home", ["HERE/file", "~no_such_user"])
-def test_a_home_that_cannot_be_written_or_found_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
-) -> None:
+def test_a_read_only_or_missing_home_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", home.replace("HERE", str(tmp_path)))
     (tmp_path / "file").write_text("in the way")
     bundle = chat_bundle()

@@ -1,4 +1,4 @@
-"""What a bundle knows of its tokens without loading a library is what the library says."""
+"""A bundle's knowledge of its tokens, read without loading a library, equals that of the library."""
 
 import json
 from collections.abc import Callable
@@ -20,17 +20,17 @@ _TEXTS = ["the cat sat on the mat", "a dog and a cat"] * 20
 
 
 def _declared_elsewhere(definition: dict[str, Any]) -> None:
-    """An added token whose id is not the one that the library gives it."""
+    """Add a token whose declared id differs from the library's."""
     definition["added_tokens"].append(_token("<|far|>", 900))
 
 
 def _in_vocabulary(definition: dict[str, Any]) -> None:
-    """An added token that the model knows, under another id."""
+    """Add a token that the model already has under another id."""
     definition["added_tokens"].append(_token("a", 700))
 
 
 def _appended(definition: dict[str, Any]) -> None:
-    """Added tokens beyond the model's ids."""
+    """Add tokens after the model's ids."""
     following = len(definition["model"]["vocab"])
     definition["added_tokens"] += [_token("<|one|>", following), _token("<|two|>", following + 1)]
 
@@ -55,7 +55,7 @@ def _token(content: str, number: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "change", [lambda definition: None, _appended, _declared_elsewhere, _in_vocabulary, _twice], ids=range(5)
 )
-def test_ids_and_vocabulary_size_are_the_librarys(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def test_ids_and_vocabulary_size_equal_the_librarys(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
     definition = json.loads((folder / "tokenizer.json").read_bytes())
     change(definition)
@@ -69,7 +69,7 @@ def test_ids_and_vocabulary_size_are_the_librarys(tmp_path: Path, change: Callab
         bundle.find_token("<|absent|>", key="separator")
 
 
-def test_tokenizers_of_equal_files_are_loaded_once_and_read_literals_each_in_its_way(tmp_path: Path) -> None:
+def test_tokenizers_of_equal_files_are_loaded_once_per_treatment_of_literals(tmp_path: Path) -> None:
     folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
     one, other = TokenizerBundle.load(folder), TokenizerBundle.load(folder, name="other")
     assert load_reference_tokenizer(one, "text") is load_reference_tokenizer(other, "text")
@@ -85,7 +85,7 @@ def _merges(bundle: TokenizerBundle) -> list[Any]:
     return merges
 
 
-def test_a_configuration_that_is_none_is_refused_and_a_token_in_it_that_is_none_is_left_out(tmp_path: Path) -> None:
+def test_an_invalid_configuration_is_refused_and_an_invalid_token_in_it_ignored(tmp_path: Path) -> None:
     folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
     config = folder / "tokenizer_config.json"
     config.write_text("[]")
@@ -96,7 +96,7 @@ def test_a_configuration_that_is_none_is_refused_and_a_token_in_it_that_is_none_
     assert [bundle.find_configured(f"{name}_token") for name in ("eos", "pad", "unk", "bos")] == [None, None, "u", None]
 
 
-def test_merges_are_given_to_engines_as_texts_and_make_the_same_tokenizer(tmp_path: Path) -> None:
+def test_merges_are_passed_to_engines_as_texts_and_give_the_same_tokenizer(tmp_path: Path) -> None:
     folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=270)
     definition = json.loads((folder / "tokenizer.json").read_bytes())
     assert all(type(pair) is list for pair in definition["model"]["merges"])
@@ -107,7 +107,7 @@ def test_merges_are_given_to_engines_as_texts_and_make_the_same_tokenizer(tmp_pa
 
 
 @pytest.mark.parametrize("merge", [["a b", "c"], ["#version", "1"], ["a", "b", "c"], ["a", 1]], ids=str)
-def test_merges_that_a_text_would_change_are_left_as_they_are(tmp_path: Path, merge: list[Any]) -> None:
+def test_merges_that_text_form_would_change_are_kept(tmp_path: Path, merge: list[Any]) -> None:
     folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
     definition = json.loads((folder / "tokenizer.json").read_bytes())
     definition["model"]["merges"].append(merge)
@@ -116,7 +116,7 @@ def test_merges_that_a_text_would_change_are_left_as_they_are(tmp_path: Path, me
 
 
 @pytest.mark.parametrize("kind", ["WordLevel", "WordPiece"])
-def test_ids_of_words_are_those_of_the_library_without_asking_it(tmp_path: Path, kind: str) -> None:
+def test_ids_of_words_equal_those_of_the_library_without_loading_it(tmp_path: Path, kind: str) -> None:
     model: dict[str, Any] = {"type": kind, "unk_token": "[UNK]", "vocab": {"a": 0, "[UNK]": 1, "b": 2}}
     if kind == "WordPiece":
         model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
@@ -131,7 +131,7 @@ def test_ids_of_words_are_those_of_the_library_without_asking_it(tmp_path: Path,
     assert bundle.vocab_size == 4
 
 
-def test_a_name_like_that_of_a_chat_token_ends_documents_where_it_is_the_only_special_one(tmp_path: Path) -> None:
+def test_a_chat_token_name_ends_documents_if_it_is_the_only_special_token(tmp_path: Path) -> None:
     folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
     definition = json.loads((folder / "tokenizer.json").read_bytes())
     following = max(definition["model"]["vocab"].values()) + 1
@@ -147,7 +147,7 @@ def test_a_name_like_that_of_a_chat_token_ends_documents_where_it_is_the_only_sp
     assert TokenizerBundle.load(folder).ends_chat_turn("<|end|>")
 
 
-def test_auto_offers_no_ordinary_word_as_the_end_of_a_document(tmp_path: Path) -> None:
+def test_auto_never_selects_an_ordinary_word_as_the_separator(tmp_path: Path) -> None:
     folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
     definition = json.loads((folder / "tokenizer.json").read_bytes())
     _appended(definition)
@@ -166,7 +166,7 @@ def test_auto_offers_no_ordinary_word_as_the_end_of_a_document(tmp_path: Path) -
 
 
 def _configured(folder: Path, decoder: Any) -> TokenizerBundle:
-    """The tokenizer of a folder with one added token, and this `added_tokens_decoder` in its configuration."""
+    """Return the tokenizer of a folder with one added token and this `added_tokens_decoder` in its configuration."""
     train_tokenizer(folder, _TEXTS, size=262)
     definition = json.loads((folder / "tokenizer.json").read_bytes())
     definition["added_tokens"] = [_token("<|one|>", len(definition["model"]["vocab"]))]
@@ -184,11 +184,11 @@ def _configured(folder: Path, decoder: Any) -> TokenizerBundle:
         ({0: {"content": "<|one|>", "lstrip": True}}, True),
         ({0: {"content": "<|one|>", "special": False}}, True),
         ({1: {"content": "<|two|>", "special": False}, 2: {"content": "cat"}}, True),
-        # of a token that tokenizer.json has, its id counts
+        # for a token in tokenizer.json, the id in that file counts
         ({5: {"content": "<|one|>"}}, False),
     ],
 )
-def test_added_tokens_of_the_configuration_are_those_of_transformers(
+def test_added_tokens_of_the_configuration_equal_those_of_transformers(
     tmp_path: Path, changes: dict[int, dict[str, Any]], is_completed: bool
 ) -> None:
     first = _configured(tmp_path / "first", {}).vocab_size - 1
@@ -207,8 +207,8 @@ def test_added_tokens_of_the_configuration_are_those_of_transformers(
     assert {token.content for token in bundle.special_tokens} == flagged
 
 
-def test_tokens_of_the_configuration_are_part_of_the_digest_where_they_change_the_tokenizer(tmp_path: Path) -> None:
-    """Ids from before they were read may be others; the same files without such tokens keep their digest."""
+def test_tokens_of_the_configuration_are_in_the_digest_if_they_change_the_tokenizer(tmp_path: Path) -> None:
+    """Earlier ids may differ because these tokens were not read; equal files without such tokens keep their digest."""
     bundle = _configured(tmp_path / "tokenizer", {})
     size = bundle.vocab_size
     files = {name: sha256_file(bundle.directory / name) for name in ("tokenizer.json", "tokenizer_config.json")}

@@ -1,4 +1,4 @@
-"""A fast engine that is wrong anywhere is refused for that, and what it is refused for goes to the reference."""
+"""A fast engine that is wrong for some text is refused for it, and the reference encodes that text."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ Patch = Callable[[str, Ids], Ids]
 
 
 class PatchedEngine(FastokensEngine):
-    """The real engine with one fault: `patch` alters the ids of each document."""
+    """The real engine with one fault: `patch` changes the ids of each document."""
 
     def __init__(self, patch: Patch, mode: SpecialTokens = "text") -> None:
         super().__init__(bundle(), mode)
@@ -62,8 +62,8 @@ def adds_a_bos(text: str, ids: Ids) -> Ids:
     return np.insert(ids, 0, 1)
 
 
-def differs_on(character: str) -> Patch:
-    """A fault at one code point only: the document's last id is another."""
+def make_difference(character: str) -> Patch:
+    """Return a fault at a single code point, which changes the document's last id."""
     return lambda text, ids: np.append(ids[:-1], ids[-1] ^ 1) if character in text else ids
 
 
@@ -99,7 +99,10 @@ CODE_POINTS = {
 
 @pytest.mark.parametrize(
     ("fault", "character", "kind"),
-    [*((differs_on, c, k) for c, k in CODE_POINTS.items()), *((raises_on, c, CODE_POINTS[c]) for c in ("中", "ſ"))],
+    [
+        *((make_difference, c, k) for c, k in CODE_POINTS.items()),
+        *((raises_on, c, CODE_POINTS[c]) for c in ("中", "ſ")),
+    ],
 )
 def test_an_engine_that_is_wrong_on_one_code_point_is_refused_for_its_class(
     fault: Callable[[str], Patch], character: str, kind: str
@@ -113,8 +116,8 @@ def test_an_engine_that_is_wrong_on_one_code_point_is_refused_for_its_class(
     assert character not in found.reason
 
 
-def test_a_fault_that_only_the_corpus_shows_is_found_in_the_corpus() -> None:
-    engine = PatchedEngine(differs_on("⟁"))
+def test_a_fault_that_only_the_corpus_contains_is_found_in_the_corpus() -> None:
+    engine = PatchedEngine(make_difference("⟁"))
     assert certify(bundle(), "text", engine, ["nothing of it"]).refused == ()
     found = certify(bundle(), "text", engine, ["a ⟁ b", "ascii"])
     assert found.refused == ("other_script",)
@@ -122,10 +125,10 @@ def test_a_fault_that_only_the_corpus_shows_is_found_in_the_corpus() -> None:
 
 
 def test_one_wrong_ascii_document_refuses_the_engine() -> None:
-    assert certify(bundle(), "text", PatchedEngine(differs_on("~")), ["a ~ b"]).engine_is_refused
+    assert certify(bundle(), "text", PatchedEngine(make_difference("~")), ["a ~ b"]).engine_is_refused
 
 
-def test_the_adversarial_set_goes_beyond_lengths_at_which_engines_change_their_ways() -> None:
+def test_the_adversarial_set_exceeds_the_lengths_at_which_engines_change_algorithms() -> None:
     texts = list(generate_adversarial_documents())
     assert max(map(len, texts)) > LONG_DOCUMENT
     repeated = {text[0]: text for text in texts if len(text) > 1 << 16 and len(set(text)) == 1}
@@ -139,7 +142,7 @@ def test_the_adversarial_set_goes_beyond_lengths_at_which_engines_change_their_w
 
 
 @pytest.mark.parametrize("mode", ["text", "match"])
-def test_the_real_engine_earns_a_certificate_that_says_what_was_compared(mode: SpecialTokens) -> None:
+def test_the_real_engine_gets_a_certificate_with_the_compared_counts(mode: SpecialTokens) -> None:
     found = certificate(mode)
     assert (found.refused, found.reason, found.special_tokens) == ((), None, mode)
     assert found.tokenizer_digest == bundle().digest
@@ -147,12 +150,12 @@ def test_the_real_engine_earns_a_certificate_that_says_what_was_compared(mode: S
     assert Certificate.from_json(found.to_json()) == found
 
 
-def test_an_engine_certified_for_text_is_wrong_for_match() -> None:
+def test_an_engine_certified_for_text_cannot_be_used_for_match() -> None:
     texts = [f"a{SEPARATOR}b"]
     assert find_disagreements(FastokensEngine(bundle(), "text"), ReferenceEngine(bundle(), "match"), texts) == [0]
 
 
-# What voids it
+# Changes that make it invalid
 
 CHANGES = {
     "tokenizer": {"tokenizer_digest": "0" * 64},
@@ -165,12 +168,12 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("what", "change"), CHANGES.items())
-def test_a_change_of_anything_it_was_made_with_voids_it(what: str, change: dict[str, str]) -> None:
+def test_a_change_of_any_input_invalidates_it(what: str, change: dict[str, str]) -> None:
     with raises(CertificateError, what):
         CertifiedEncoder(bundle(), "text", replace(certificate(), **change))
 
 
-def test_an_upgraded_engine_voids_it() -> None:
+def test_an_upgraded_engine_invalidates_it() -> None:
     class Upgraded(FastokensEngine):
         def __init__(self, folder: TokenizerBundle, mode: SpecialTokens) -> None:
             super().__init__(folder, mode)
@@ -183,7 +186,7 @@ def test_an_upgraded_engine_voids_it() -> None:
         CertifiedEncoder(bundle(), "text", certificate(), load)
 
 
-def test_an_engine_that_cannot_load_the_tokenizer_sends_all_to_the_reference(tmp_path: Path) -> None:
+def test_if_the_engine_cannot_load_the_tokenizer_the_reference_encodes_everything(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(
         '{"version": "1.0", "added_tokens": [{"id": 2, "content": "<e>", "special": true, "single_word": false,'
         ' "lstrip": false, "rstrip": false, "normalized": false}], "pre_tokenizer": {"type": "Whitespace"},'
@@ -197,7 +200,7 @@ def test_an_engine_that_cannot_load_the_tokenizer_sends_all_to_the_reference(tmp
     assert (ids.tolist(), offsets.tolist(), encoder.reference_documents) == ([0, 1, 0], [0, 2, 3], 2)
 
 
-# What it routes
+# Text that it routes to the reference
 
 MIXED = [
     "plain ascii",
@@ -220,7 +223,7 @@ MIXED = [
     [(), ("east_asian",), ("special_literal", "other_script"), CLASSES[:-1], CLASSES],
     ids=str,
 )
-def test_refused_classes_go_to_the_reference_and_the_ids_are_the_references(refused: tuple[str, ...]) -> None:
+def test_the_reference_encodes_refused_classes_with_its_own_ids(refused: tuple[str, ...]) -> None:
     literals = bundle().special_literals
     assert {classify_document(text, literals) for text in MIXED} == set(CLASSES)
     wrong = PatchedEngine(lambda text, ids: ids + 1 if classify_document(text, literals) in refused else ids)
@@ -232,19 +235,19 @@ def test_refused_classes_go_to_the_reference_and_the_ids_are_the_references(refu
     assert encoder.reference_documents == sum(classify_document(text, literals) in refused for text in MIXED)
 
 
-def test_a_batch_of_refused_documents_alone_and_an_empty_batch_are_encoded() -> None:
+def test_batches_of_only_refused_documents_and_empty_batches_are_encoded() -> None:
     encoder = CertifiedEncoder(bundle(), "text", replace(certificate(), refused=("east_asian",)))
     assert encoder.encode(["中", "文"])[1].size == 3
     assert encoder.encode([])[1].tolist() == [0]
 
 
-# What it checks again
+# Checks that it repeats
 
 SECRET = "Ms Example lives at 7 Elm Street"
 
 
 @pytest.mark.parametrize("tail", ["", "x" * 200_000], ids=["short", "longer than is compared"])
-def test_a_recheck_that_disagrees_says_where_and_what_to_do_but_no_text(tail: str) -> None:
+def test_a_recheck_that_disagrees_reports_position_and_remedy_but_no_text(tail: str) -> None:
     wrong = PatchedEngine(drops_the_first_token)
     encoder = CertifiedEncoder(bundle(), "text", certificate(), lambda *_: wrong)
     text = f"{SECRET} {tail}"
@@ -266,12 +269,12 @@ def test_a_recheck_that_agrees_is_counted() -> None:
 @pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ["qwen3", "llama3"])
-def test_nasty_documents_through_the_certified_encoder_get_the_references_ids(shared: Path, name: str) -> None:
+def test_difficult_documents_get_the_references_ids_from_the_certified_encoder(shared: Path, name: str) -> None:
     folder = TokenizerBundle.load(shared / "tokenizers" / name)
     raw = zstandard.ZstdDecompressor().decompressobj().decompress((shared / "data/corpus/nasty.jsonl.zst").read_bytes())
     block = read(shared / "data/corpus/nasty.jsonl.zst")
     assert (len(block.texts), block.bad) == (raw.count(b"\n"), [])
-    # of the others a part, because the reference takes its time
+    # only some of the other documents, because the reference is slow
     texts = [t for at, t in enumerate(block.texts) if len(t) < 100_000 and at % 4 == 0]
     reference, engine = ReferenceEngine(folder, "text"), FastokensEngine(folder, "text")
     earned = certify(folder, "text", engine, texts[::5], reference=reference)

@@ -1,4 +1,4 @@
-"""Tokenizers of other forms, converted by transformers: equal ids, or a refusal."""
+"""Tokenizers in other formats, converted by transformers, give equal ids or are refused."""
 
 import json
 import shutil
@@ -71,7 +71,7 @@ def test_a_converted_tokenizer_gives_the_ids_of_its_original(tmp_path: Path, for
 
 def test_words_have_the_ids_of_transformers_own_tokenizer(tmp_path: Path) -> None:
     folder, texts = write_words(tmp_path / "t"), [*SENTENCES[:5], "  Two  blanks ", "New\n\n\tlines"]
-    # in a process of its own, because the original of `vocab.txt` is transformers' own
+    # in its own process, because transformers' own code is the reference for `vocab.txt`
     code = (
         "import json, sys\n"
         "from pathlib import Path\n"
@@ -89,7 +89,7 @@ def test_words_have_the_ids_of_transformers_own_tokenizer(tmp_path: Path) -> Non
     assert json.loads(done.stdout.splitlines()[-1]) == [len(texts), 0]
 
 
-def test_a_conversion_is_made_once_for_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_files_are_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_tekken(tmp_path / "t")
     (folder / "chat_template.jinja").write_text("{{ 1 }}")
     first = conversion.convert_folder(folder)
@@ -112,7 +112,7 @@ def test_added_tokens_keep_their_ids_and_gaps_have_placeholders(tmp_path: Path) 
     assert bundle.find_configured("eos_token") == "<|endoftext|>"
 
 
-def test_other_ids_than_the_original_s_are_refused(tmp_path: Path) -> None:
+def test_a_conversion_with_other_ids_than_the_original_is_refused(tmp_path: Path) -> None:
     bundle = load_declared_tokenizer(TokenizerDeclaration(path=write_tekken(tmp_path / "t")))
     other = bundle.directory / "original" / "tekken.json"
     value = json.loads(other.read_bytes())

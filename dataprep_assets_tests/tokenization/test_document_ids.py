@@ -1,4 +1,4 @@
-"""Ids of documents: the published hash, keyed where data are sensitive, the same for an id and for its digits."""
+"""Ids of documents: the published hash, keyed for sensitive data, equal for an integer id and its digits."""
 
 import hashlib
 import hmac
@@ -15,7 +15,7 @@ KEY = b"a key of thirty-two characters.."
 
 
 def test_the_hash_is_xxh3_of_the_utf8_bytes() -> None:
-    # the empty input's hash is a published test vector of xxHash
+    # the hash of the empty input is a published test vector of xxHash
     assert hash_texts([""]).tolist() == [0x2D06800538D394C2]
     assert hash_texts(["é"]).dtype == np.uint64
     assert len({hash_id(text) for text in ("", "a", "\u00e9", "e\u0301", "A")}) == 5
@@ -28,7 +28,7 @@ def test_a_keyed_hash_is_the_first_bytes_of_hmac_sha256() -> None:
     assert hash_id("é", KEY) != hash_id("é") != hash_id("é", KEY[:-1] + b"!")
 
 
-def test_no_text_has_no_ids() -> None:
+def test_no_texts_give_no_ids() -> None:
     assert hash_texts([]).shape == hash_texts([], KEY).shape == (0,)
 
 
@@ -36,7 +36,7 @@ def test_an_integer_is_hashed_as_its_digits() -> None:
     assert hash_id(17) == hash_id("17")
 
 
-def test_the_key_is_not_shown_and_survives_a_worker() -> None:
+def test_the_key_is_hidden_and_is_passed_to_workers() -> None:
     ids = DocumentIds(id_field="url", key=KEY)
     assert "thirty" not in repr(ids)
     assert pickle.loads(pickle.dumps(ids)) == ids
@@ -45,7 +45,7 @@ def test_the_key_is_not_shown_and_survives_a_worker() -> None:
     assert ids.key_parts() == {"id_field": "url", "id_key": ids.key_digest}
 
 
-def test_ids_are_of_the_text_or_of_the_declared_field() -> None:
+def test_ids_are_hashed_from_the_text_or_the_declared_field() -> None:
     assert DocumentIds().hash_texts(["a"], ["x"]).tolist() == [hash_id("a")]
     assert DocumentIds(id_field="id").hash_texts(["a"], ["x"]).tolist() == [hash_id("x")]
     assert DocumentIds(id_field="id", key=KEY).hash_texts(["a"], ["x"]).tolist() == [hash_id("x", KEY)]

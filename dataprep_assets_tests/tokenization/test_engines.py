@@ -1,4 +1,4 @@
-"""The fast engine and the reference behind one interface: which encodes, and what of it enters a key."""
+"""The fast engine and the reference with one interface: the choice between them, and its effect on keys."""
 
 import json
 from dataclasses import replace
@@ -58,7 +58,9 @@ def test_the_fast_engine_is_certified_and_encodes() -> None:
     assert CertificateFacts.from_certificate(earned).description == f"fastokens {versions}"
 
 
-def test_newer_characters_that_it_reads_in_another_way_refuse_their_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newer_characters_that_the_engine_reads_differently_refuse_their_classes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     encode = FastokensEngine.encode
     newest = {*VERSIONS[-1].sample}
 
@@ -96,7 +98,7 @@ def _ends(directory: Path, digest: str, engine: str) -> str | None:
     ],
     ids=["absent", "no BPE", "crashes its process"],
 )
-def test_the_reference_encodes_where_the_fast_engine_cannot_and_the_reason_has_no_place_of_this_machine(
+def test_the_reference_replaces_an_unusable_engine_and_the_reason_names_no_local_path(
     monkeypatch: pytest.MonkeyPatch, where: object, name: str, replaced: object, reason: str
 ) -> None:
     monkeypatch.setattr(FastokensEngine, "_cache", {})
@@ -111,7 +113,7 @@ def test_the_reference_encodes_where_the_fast_engine_cannot_and_the_reason_has_n
     assert encoder.reference_documents == len(TEXTS)
 
 
-def test_the_reference_encodes_where_it_is_declared() -> None:
+def test_the_reference_encodes_if_it_is_declared() -> None:
     told = CertificateFacts.from_certificate(
         certify_engine(bundle(), declared(engine="tokenizers"), "text", lambda: TEXTS)
     ).description
@@ -119,7 +121,7 @@ def test_the_reference_encodes_where_it_is_declared() -> None:
 
 
 @pytest.mark.parametrize("engine", ["auto", "gigatoken"])
-def test_other_engines_are_refused_with_the_two_that_are_there(engine: str) -> None:
+def test_an_unknown_engine_is_refused_with_the_two_available_ones(engine: str) -> None:
     with raises(ValidationError, "fastokens", "tokenizers"):
         declared(engine=engine)
 
@@ -127,7 +129,7 @@ def test_other_engines_are_refused_with_the_two_that_are_there(engine: str) -> N
 # Keys
 
 
-def test_which_engine_encodes_is_no_part_of_a_key_but_what_it_is_not_trusted_with() -> None:
+def test_the_engine_is_not_part_of_a_key_but_its_refused_classes_are() -> None:
     plan = stream_plan()
     other = replace(certificate(), engine="another", engine_version="1")
     assert replace(plan, certificate=other.to_json()).key_parts() == plan.key_parts()
@@ -135,7 +137,7 @@ def test_which_engine_encodes_is_no_part_of_a_key_but_what_it_is_not_trusted_wit
     assert replace(plan, certificate=refused.to_json()).key_parts() == plan.key_parts() | {"refused": ["ascii"]}
 
 
-def test_the_references_tables_are_a_part_of_the_key_once_they_are_others_and_are_told() -> None:
+def test_changed_tables_of_the_reference_are_part_of_the_key_and_reported() -> None:
     newer = replace(certificate(), reference_tables={"normalization": "Unicode 17.0", "letters": "Unicode 16.0"})
     plan, after = stream_plan(), replace(stream_plan(), certificate=newer.to_json())
     assert after.key_parts() == plan.key_parts() | {"reference": newer.reference_tables}
@@ -148,7 +150,7 @@ def test_the_references_tables_are_a_part_of_the_key_once_they_are_others_and_ar
     )
 
 
-def test_the_references_tables_are_a_part_of_the_key_of_chats_and_notes_too() -> None:
+def test_changed_tables_are_also_part_of_the_key_of_chats_and_notes() -> None:
     newer = {"reference_tables": {"normalization": "Unicode 17.0", "letters": "Unicode 16.0"}}
     chat = conversations.plan()
     chats = replace(chat, certificate=chat.certificate | newer).key_parts()
@@ -158,7 +160,7 @@ def test_the_references_tables_are_a_part_of_the_key_of_chats_and_notes_too() ->
     assert after == before | {"reference": newer["reference_tables"]}
 
 
-def test_tables_are_those_that_the_tokenizer_uses() -> None:
+def test_only_tables_that_the_tokenizer_uses_count() -> None:
     known = detect_tables()
     split = {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "\\p{L}+"}}]}
     assert find_reference_tables({"type": "NFC"}, split) == known
@@ -187,7 +189,7 @@ found])) """
 
 
 @candidate.needed
-def test_the_candidate_of_the_next_reference_gives_the_same_ids_but_for_newer_characters() -> None:
+def test_the_candidate_reference_gives_equal_ids_except_for_newer_characters() -> None:
     texts = [text for at, text in enumerate(TEXTS) if at != 4]
     said = json.loads(candidate.run(_ENCODES, str(SAMPLE / "tokenizer"), json.dumps(texts)))
     version, tables, vocab_size, decoded, found = said

@@ -1,4 +1,4 @@
-"""What a tokenizer does not keep of texts is counted: unknown tokens, and characters without any token."""
+"""Losses of a tokenizer are counted: unknown tokens, and characters without any token."""
 
 import json
 from pathlib import Path
@@ -34,17 +34,17 @@ def test_known_text_has_no_losses(tmp_path: Path, family: str) -> None:
         ("bytes", (0, 0)),
         ("bytes_ignore_merges", (0, 0)),
         ("characters", (2, 0)),
-        # control characters are removed by its normalizer
+        # its normalizer removes control characters
         ("wordpiece_blanks", (2, 2)),
     ],
 )
-def test_losses_are_counted(tmp_path: Path, family: str, expected: tuple[int, int]) -> None:
+def test_losses_are_counted_by_kind(tmp_path: Path, family: str, expected: tuple[int, int]) -> None:
     texts = ["the ☃ fox", "☂", "fox\x01fox \x02"] if family == "wordpiece_blanks" else ["the ☃ fox", "☂"]
     texts += ["qwertz fox"] if family == "wordlevel" else []
     assert _losses(TokenizerBundle.load(save(tmp_path, family)), texts) == expected
 
 
-def test_characters_that_a_model_leaves_out_are_counted(tmp_path: Path) -> None:
+def test_characters_that_a_model_drops_are_counted(tmp_path: Path) -> None:
     value = json.loads((save(tmp_path, "characters") / "tokenizer.json").read_bytes())
     value["model"]["unk_token"] = None
     (tmp_path / "tokenizer.json").write_text(json.dumps(value))
@@ -94,7 +94,7 @@ def test_characters_that_a_normalizer_changes_are_counted(
 
 
 @pytest.mark.parametrize(("special", "expected"), [("text", 3), ("match", 5)])
-def test_white_space_that_an_added_token_takes_is_counted(
+def test_white_space_absorbed_by_an_added_token_is_counted(
     tmp_path: Path, special: SpecialTokens, expected: int
 ) -> None:
     value = json.loads((save(tmp_path, "bytes") / "tokenizer.json").read_bytes())
@@ -123,7 +123,7 @@ def _receipt(**counts: int) -> Receipt:
     )
 
 
-def test_losses_beyond_the_limit_are_a_warning_that_names_the_worst_files() -> None:
+def test_losses_above_the_limit_are_a_warning_that_names_the_worst_files() -> None:
     found = losses_within_limit(_receipt(unknown_tokens=11), 0.01)
     assert (found.passed, found.warning) == (False, True)
     assert "most.jsonl, few.jsonl" in found.summary

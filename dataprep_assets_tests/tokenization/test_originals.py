@@ -1,4 +1,6 @@
-"""Tokenizers in other forms: found, read without running code, and encoded by libraries other than `tokenizers`."""
+"""Tokenizers in other formats are found, read without running code, and encoded by libraries other than
+`tokenizers`.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -30,14 +32,14 @@ LITERALS = {
 
 
 @pytest.mark.parametrize("form", LITERALS)
-def test_the_expression_of_a_tiktoken_file_is_read_from_code_that_is_not_run(tmp_path: Path, form: str) -> None:
+def test_the_pattern_of_a_tiktoken_file_is_read_from_code_without_running_it(tmp_path: Path, form: str) -> None:
     original = find_original(write_tiktoken(tmp_path, code=LITERALS[form]))
     assert original is not None
     assert (original.form, original.pattern) == ("tiktoken", PATTERN)
 
 
 @pytest.mark.parametrize("code", [None, "PAT_STR = make()\n", "PAT_STR = '|'.join(parts)\n", "def (:\n"])
-def test_a_tiktoken_file_without_an_expression_needs_a_declared_one(tmp_path: Path, code: str | None) -> None:
+def test_a_tiktoken_file_without_a_pattern_needs_a_declared_one(tmp_path: Path, code: str | None) -> None:
     write_tiktoken(tmp_path, "tokenizer.model", code)
     with raises(TokenizerError, "tokenizer.pattern"):
         find_original(tmp_path)
@@ -46,7 +48,7 @@ def test_a_tiktoken_file_without_an_expression_needs_a_declared_one(tmp_path: Pa
     assert original.pattern == PATTERN
 
 
-def test_a_model_of_sentencepiece_is_told_from_a_tiktoken_file_of_that_name(tmp_path: Path) -> None:
+def test_a_sentencepiece_model_is_distinguished_from_a_tiktoken_file_of_that_name(tmp_path: Path) -> None:
     pytest.importorskip("sentencepiece")
     original = find_original(write_sentencepiece(tmp_path / "t", "bpe", **LLAMA))
     assert original is not None
@@ -55,7 +57,7 @@ def test_a_model_of_sentencepiece_is_told_from_a_tiktoken_file_of_that_name(tmp_
     assert len(open_encoder(original)(SENTENCES[0])) > 10
 
 
-def test_a_folder_without_a_tokenizer_has_none(tmp_path: Path) -> None:
+def test_a_folder_without_a_tokenizer_gives_none(tmp_path: Path) -> None:
     assert find_original(tmp_path) is None
     assert conversion.convert_folder(tmp_path) is None
 
@@ -81,7 +83,7 @@ def test_the_encoders_of_byte_pairs_give_the_ids_of_one_tokenizer(tmp_path: Path
         assert by_merges(text) == expected == [id_by_token[tokens[rank]] for rank in ranks]
 
 
-def test_a_merges_file_without_an_expression_has_no_encoder(tmp_path: Path) -> None:
+def test_a_merges_file_without_a_pattern_has_no_encoder(tmp_path: Path) -> None:
     original = find_original(write_merges(tmp_path))
     assert original is not None
     with raises(TokenizerError):

@@ -1,4 +1,4 @@
-"""Ids of whole rows: equal for equal rows, different for different ones, whatever a row contains."""
+"""Ids of whole rows are equal exactly for equal rows, whatever a row contains."""
 
 from datetime import date
 from decimal import Decimal
@@ -35,7 +35,7 @@ VALUES: list[Any] = [
 ]
 
 
-def test_rows_have_one_id_each_that_does_not_depend_on_the_order_of_keys() -> None:
+def test_each_row_has_one_id_that_does_not_depend_on_the_order_of_keys() -> None:
     ids = RowIds()
     hashes = [ids.hash_row({"x": value, "y": 2}) for value in VALUES]
     assert len(set(hashes)) == len(VALUES)
@@ -44,7 +44,7 @@ def test_rows_have_one_id_each_that_does_not_depend_on_the_order_of_keys() -> No
     assert ids.hash_row({"b": "ü", "a": [1]}) == xxhash.xxh3_64_intdigest('{"a":[1],"b":"ü"}'.encode())
 
 
-def test_a_declared_field_is_the_id_and_a_row_without_it_is_its_own() -> None:
+def test_a_declared_field_is_the_id_and_a_row_without_it_is_hashed() -> None:
     ids = RowIds(id_field="meta.id")
     assert ids.hash_row({"meta": {"id": 7}, "x": 1}) == ids.hash_row({"meta": {"id": "7"}, "x": 2})
     assert ids.hash_row({"meta": {"id": 7}}) == xxhash.xxh3_64_intdigest(b"7")
@@ -53,7 +53,7 @@ def test_a_declared_field_is_the_id_and_a_row_without_it_is_its_own() -> None:
 
 
 @pytest.mark.parametrize("field", [None, "id"])
-def test_a_key_hides_the_row(field: str | None) -> None:
+def test_with_a_key_the_id_does_not_reveal_the_row(field: str | None) -> None:
     row = {"id": "a", "x": 1}
     hashes = {RowIds(id_field=field, key=key).hash_row(row) for key in (None, b"k" * 32, b"l" * 32)}
     assert len(hashes) == 3

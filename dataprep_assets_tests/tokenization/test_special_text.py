@@ -1,4 +1,4 @@
-"""Nothing that a text holds becomes the id of a special token, whatever the tokenizer's model."""
+"""No text becomes the id of a special token, whatever the tokenizer's model."""
 
 import json
 import random
@@ -21,7 +21,7 @@ _FULL_WIDTH = str.maketrans("<>/|[]", "＜＞／｜［］")
 
 
 def _planted(seed: int, count: int = 200) -> list[str]:
-    """Random texts with contents of special tokens in them: bare, in words, twice, in other cases and other widths."""
+    """Return random texts that contain special tokens: bare, in words, doubled, in other cases and other widths."""
     generator = random.Random(seed)
     words = " ".join(TEXTS[:3]).split(" ")
     texts = [*LITERALS, "".join(LITERALS), *(one.translate(_FULL_WIDTH) for one in LITERALS)]
@@ -32,7 +32,7 @@ def _planted(seed: int, count: int = 200) -> list[str]:
             forms = (literal, literal * 2, literal.upper(), literal.translate(_FULL_WIDTH), literal[1:], literal[:-1])
             parts.append(generator.choice([*forms, *generator.sample(words, 4), " ", "\n", "x", "▁", ""]))
         texts.append(generator.choice(("", " ")).join(parts))
-    # beyond the size from which an engine cuts a document to match its parts in parallel
+    # above the size at which an engine splits a document to match its parts in parallel
     return [*texts, "ab</s>" * 5_000 + "</s>", "[SEP]" * 10_000]
 
 
@@ -41,14 +41,14 @@ def test_no_text_becomes_a_special_token(tmp_path: Path, family: str) -> None:
     bundle = TokenizerBundle.load(save(tmp_path, family))
     special = {token.id: token.content for token in bundle.special_tokens}
     assert {*LITERALS} <= {*special.values()}
-    # what is unknown has the id of the unknown token, and no other special one
+    # unknown text gets the id of the unknown token, and no other special id
     banned = [number for number, content in special.items() if content != "<unk>"]
     reference, texts = ReferenceEngine(bundle, "text"), _planted(0)
     ids = reference.encode(texts)[0]
     assert [special[number] for number in np.unique(ids[np.isin(ids, banned)]).tolist()] == []
     matched = ReferenceEngine(bundle, "match").encode(texts)[0]
     assert np.isin(matched, banned).any()
-    # the names of hidden entries are seen by nobody
+    # hidden entries' names are never matched in text
     library = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     decoded = [library.decode([number], skip_special_tokens=False) for number in banned]
     assert [bundle.decode([number]) for number in banned] == decoded
@@ -74,16 +74,16 @@ def test_the_fast_engine_agrees_on_texts_with_special_tokens(tmp_path: Path, fam
     assert len(find_disagreements(engine, ReferenceEngine(bundle, "text"), texts)) == 0
 
 
-def test_the_name_of_a_byte_in_a_text_is_not_that_byte(tmp_path: Path) -> None:
+def test_the_name_of_a_byte_token_in_a_text_is_not_that_byte(tmp_path: Path) -> None:
     bundle = TokenizerBundle.load(save(tmp_path, "unigram_bytes"))
     reference = ReferenceEngine(bundle, "text")
     named = bundle.find_token("<0x0A>", key="separator").id
     assert named not in reference.encode(["a line <0x0A> of a table <0x0A>"])[0]
-    # the bytes of what has no token of its own are still found
+    # the bytes of characters without their own token are still found
     assert bundle.find_token("<0xE2>", key="separator").id in reference.encode(["☃"])[0]
 
 
-def test_a_tokenizer_whose_special_token_is_a_character_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_tokenizer_whose_special_token_is_a_single_character_is_refused_by_name(tmp_path: Path) -> None:
     folder = train_tokenizer(tmp_path / "tokenizer", TEXTS, size=300)
     value = json.loads((folder / "tokenizer.json").read_bytes())
     number = value["model"]["vocab"]["!"]
@@ -96,9 +96,9 @@ def test_a_tokenizer_whose_special_token_is_a_character_is_refused_by_name(tmp_p
     assert ReferenceEngine(bundle, "match").encode(["!"])[0].tolist() == [number]
 
 
-def test_a_separator_that_texts_may_become_is_refused(tmp_path: Path) -> None:
+def test_a_separator_that_text_can_encode_to_is_refused(tmp_path: Path) -> None:
     bundle = TokenizerBundle.load(save(tmp_path, "unigram"))
-    # an entry of the vocabulary, an added token that is not special, and what stands for all that is unknown
+    # an entry of the vocabulary, an added token that is not special, and the token for unknown text
     for content, reading in (("a", "text"), ("<think>", "text"), ("<unk>", "text"), ("<unk>", "match")):
         for find in (bundle.choose_separator, bundle.choose_bos):
             with raises(
@@ -107,7 +107,7 @@ def test_a_separator_that_texts_may_become_is_refused(tmp_path: Path) -> None:
                 find(content, reading)
     assert bundle.choose_separator("a", "match").content == "a"
     assert bundle.choose_separator("auto", "text").content == "</s>"
-    # of an entry that no merge makes no text can be
+    # no text can encode to an entry that no merge creates
     folder = save(tmp_path / "bytes", "bytes")
     value = json.loads((folder / "tokenizer.json").read_bytes())
     value["added_tokens"] = [one for one in value["added_tokens"] if one["content"] != "[SEP]"]
@@ -116,7 +116,7 @@ def test_a_separator_that_texts_may_become_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen3", "llama3"])
-def test_a_tokenizer_that_needs_no_change_is_not_changed(shared: Path, name: str) -> None:
+def test_a_tokenizer_that_needs_no_change_is_unchanged(shared: Path, name: str) -> None:
     definition = TokenizerBundle.load(shared / "tokenizers" / name).definition
     assert definition.as_text is definition.text
     assert (definition.unknown_id, definition.may_drop, definition.refusal) == (None, False, None)

@@ -1,4 +1,4 @@
-"""A hostile or random tokenizer is refused by name before anything of it is loaded here, and others pass once."""
+"""A hostile or random tokenizer is refused by name before it is loaded in this process; valid ones are tested once."""
 
 import json
 import subprocess
@@ -70,7 +70,7 @@ def _vocabulary_of_texts(value: dict[str, Any]) -> None:
     "change",
     [_dropout, _huge_id, _negative_id, _tokens_as_texts, _tokens_as_object, _model_as_list, _vocabulary_of_texts],
 )
-def test_what_the_file_says_is_refused_without_loading_it(
+def test_a_defect_visible_in_the_file_is_refused_without_loading_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
     folder = _changed(tmp_path / "tokenizer", change)
@@ -98,7 +98,7 @@ def _doubled(times: int) -> Change:
 @pytest.mark.parametrize(
     "change", [_split(r"(?:a+a+)+b"), _split(r"(\w+\s?)+#"), _doubled(40), _doubled(7)], ids=range(4)
 )
-def test_what_shows_at_work_is_refused_in_a_process_of_its_own(
+def test_a_defect_visible_only_at_run_time_is_refused_in_a_separate_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
     monkeypatch.setattr(engines, "CPU_SECONDS", 8)
@@ -109,7 +109,7 @@ def test_what_shows_at_work_is_refused_in_a_process_of_its_own(
             load_declared_tokenizer(TokenizerDeclaration(path=folder))
 
 
-def test_a_tokenizer_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tokenizer_is_tested_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = TokenizerBundle.load(save(tmp_path / "tokenizer", "unigram"))
     began = time.process_time()
     engines.try_in_process(bundle)
@@ -120,7 +120,7 @@ def test_a_tokenizer_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("model", ["WordLevel", "Unigram"])
-def test_a_text_beyond_a_vocabulary_without_unknown_token_is_named(tmp_path: Path, model: str) -> None:
+def test_a_text_that_a_vocabulary_without_unknown_token_cannot_encode_is_named(tmp_path: Path, model: str) -> None:
     vocabulary: Any = {"a": 0, "b": 1} if model == "WordLevel" else [["a", -1.0], ["b", -1.0]]
     unknown = {"unk_token": "[UNK]"} if model == "WordLevel" else {"unk_id": None}
     value = {

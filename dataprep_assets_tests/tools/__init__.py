@@ -1,1 +1,1 @@
-"""Commands beside the tests: benchmarks, the drill, comparisons with originals, hostile files, makers of samples."""
+"""Commands of the test package: benchmarks, the drill, comparisons with upstream, hostile files, sample generators."""

@@ -1,6 +1,6 @@
-"""`dataprep verify` over the samples that `make demo` has built, and after each kind of change, in a copy of all.
+"""Run `dataprep verify` over the samples that `make demo` has built, and after each kind of change, in a copy of all.
 
-`python -m dataprep_assets_tests.tools.changed_samples`: exit code 1 if it finds anything wrong with what is right.
+`python -m dataprep_assets_tests.tools.changed_samples` exits with 1 if it reports a defect in valid datasets.
 """
 
 import json
@@ -23,7 +23,7 @@ _NEW = "An appendix that the samples did not have, number {}: it is read from no
 
 @dataclass(frozen=True)
 class Samples:
-    """A copy of the project with what it has built."""
+    """A copy of the project with its built artifacts."""
 
     root: Path
 
@@ -45,7 +45,7 @@ class Samples:
 
 
 def append(samples: Samples) -> None:
-    """A file more of a corpus, of a release of the same files, and of a corpus with duplicates."""
+    """Add a file to a corpus, to a release of the same files, and to a corpus with deduplication."""
     lines = [json.dumps({"text": _NEW.format(at), "meta": {"redpajama_set_name": "RedPajamaBook"}}) for at in range(40)]
     data = "\n".join([*lines, ""]).encode()
     corpus = samples.folder / "sample_corpus" / "data" / "train" / "chunk9" / "appendix.jsonl.zst"
@@ -56,7 +56,7 @@ def append(samples: Samples) -> None:
 
 
 def remove(samples: Samples) -> None:
-    """Documents of a corpus and of a corpus with duplicates are taken out."""
+    """Remove documents from a corpus and from a corpus with deduplication."""
     ids = samples.root / "ids.txt"
     patterns = {"sample_corpus": "train/chunk1/*", "sample_duplicates": "train/*"}
     for dataset, pattern in patterns.items():
@@ -68,13 +68,13 @@ def remove(samples: Samples) -> None:
 
 
 def revise(samples: Samples) -> None:
-    """The schedule goes on with what its corpus has now."""
+    """Make a revision of the schedule with the current data of its corpora."""
     samples("schedule", "sample_schedule", "--from-step", "100")
     samples("run", "sample_schedule")
 
 
 def weigh(samples: Samples) -> None:
-    """Another weight in a blend: the run of the weights before stays beside the new one."""
+    """Change a weight of a blend, which keeps the run of the old weights next to the new one."""
     path = samples.folder / "sample_blend_pretrain" / "blend.json"
     value = json.loads(path.read_text())
     value["datasets"][0]["weight"] = 2 * value["datasets"][0]["weight"]
@@ -86,7 +86,7 @@ CHANGES: tuple[Callable[[Samples], None], ...] = (append, remove, revise, weigh)
 
 
 def main() -> int:
-    """Verify the copy, and again after each change."""
+    """Verify the copy, and verify it again after each change."""
     with tempfile.TemporaryDirectory(prefix="dataprep-samples-") as folder:
         samples = Samples(Path(folder))
         for name in _COPIED:

@@ -1,8 +1,8 @@
-"""`python -m dataprep_assets_tests.tools.changed_tests`: print the test files of what changed since a commit.
+"""Print the test files for everything changed since a commit: `python -m dataprep_assets_tests.tools.changed_tests`.
 
-Changed test files come first, then those with the name of a changed module, then those that import one directly, then
-those that do so through one other module; a changed page selects the tests of pages. They are printed until the kept
-durations of their tests that are not slow reach the budget (`durations.json`). `make test-quick` gives them to pytest.
+Changed test files come first, then those named after a changed module, then those that import one directly, then those
+that import it through one other module; a changed page selects the tests of pages. Files are printed until the stored
+durations of their fast tests reach the budget (`durations.json`). `make test-quick` passes them to pytest.
 """
 
 import argparse
@@ -22,7 +22,7 @@ PAGES = tuple(
     for name in ("test_citations.py", "docs/test_pages.py", "docs/test_shell_blocks.py")
 )
 BUDGET = 150.0
-"""Seconds of tests: two cores pass them in a minute and a half, and another goes by until they start."""
+"""The budget in seconds of tests, which two cores run in a minute and a half, after another minute of start-up."""
 
 
 def changed_files(since: str) -> list[Path]:
@@ -46,7 +46,7 @@ def select_files(
     left = budget - sum(seconds.get(path.as_posix(), usual) for path in chosen)
     found = dict.fromkeys(chosen)
     for ring in rings[2:]:
-        # the short ones first: more of them fit
+        # short ones first, because more of them fit
         for path in sorted(ring - found.keys(), key=lambda path: (seconds.get(path.as_posix(), usual), path)):
             found[path] = None
             left -= seconds.get(path.as_posix(), usual)
@@ -56,7 +56,9 @@ def select_files(
 
 
 def _rings(changed: Sequence[Path]) -> Iterator[set[Path]]:
-    """Yield the test files that changed, that are named after what changed, that import it, and through another."""
+    """Yield the test files that changed, that are named after a changed file, that import one, and that do so
+    indirectly.
+    """
     modules = {".".join(path.with_suffix("").parts) for path in changed if path.suffix == ".py"}
     graph = grimp.build_graph(*PACKAGES)
     modules &= graph.modules

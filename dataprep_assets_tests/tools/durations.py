@@ -1,8 +1,8 @@
-"""`python -m dataprep_assets_tests.tools.durations REPORT.xml…`: keep the seconds of test files, print slow tests.
+"""Store the seconds of test files, and print slow tests: `python -m dataprep_assets_tests.tools.durations REPORT.xml…`.
 
 Reads JUnit reports of pytest named after their tier, `fast.xml` and `slow.xml`, which `make test` and `make test-slow`
-write to `build/reports/`. Writes `dataprep_assets_tests/durations.json`, by which a session orders its files and `make
-test-quick` keeps to its budget. A file that is in no report keeps its seconds as long as it exists.
+write to `build/reports/`. Writes `dataprep_assets_tests/durations.json`, by which a session sorts its files and `make
+test-quick` keeps its budget. A file that is in no report keeps its seconds as long as it exists.
 """
 
 import argparse
@@ -20,16 +20,16 @@ Durations = Mapping[str, Mapping[str, float]]
 
 
 def read_durations(path: Path = PATH) -> Durations:
-    """Return what is kept; nothing where there is no file."""
+    """Return the stored durations; nothing if there is no file."""
     kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return {tier: kept.get(tier, {}) for tier in TIERS}
 
 
 def read_report(report: Path, root: Path) -> Iterator[tuple[float, str, str]]:
-    """Yield seconds, file and name of each test, its fixtures included."""
+    """Yield seconds, file and name of each test, including its fixtures."""
     for case in ElementTree.parse(report).iter("testcase"):
         *folders, name = case.attrib["classname"].split(".")
-        # a class of a module is the last part
+        # for a class in a module, the class is the last part
         while folders and not root.joinpath(*folders, f"{name}.py").is_file():
             name = folders.pop()
         yield float(case.attrib["time"]), Path(*folders, f"{name}.py").as_posix(), case.attrib["name"]
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         files: defaultdict[str, float] = defaultdict(float)
         for seconds, file, _ in found:
             files[file] += seconds
-        # a report may be of some files, as of a session that was cut short
+        # a report may cover only some files, as after an interrupted session
         before = {file: seconds for file, seconds in kept[report.stem].items() if (root / file).is_file()}
         merged = {**before, **{file: round(seconds, 1) for file, seconds in files.items()}}
         kept[report.stem] = dict(sorted(merged.items()))

@@ -1,7 +1,8 @@
-"""`python -m dataprep_assets_tests.tools.lowest`: constraints that hold each direct requirement at its lower bound.
+"""Print constraints that pin each direct requirement to its lower bound: `python -m
+dataprep_assets_tests.tools.lowest`.
 
-As `--resolution lowest-direct` of other installers: what these require is left to pip. It imports nothing but the
-standard library, because it runs before anything is installed.
+Like `--resolution lowest-direct` of other installers, it leaves indirect requirements to pip. It imports only the
+standard library, because it runs before any installation.
 
 Entry point: `lowest`.
 """
@@ -15,7 +16,7 @@ _BOUND = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?>=([0-9][^,;\s]*)")
 
 
 def lowest(requirements: Iterable[str]) -> Iterator[str]:
-    """A line `name==version` for each requirement with a lower bound; those that name one version need none."""
+    """Return a line `name==version` for each requirement with a lower bound; exact versions need none."""
     for requirement in requirements:
         if (found := _BOUND.match(requirement)) is not None:
             yield f"{found[1]}=={found[2]}"

@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BUDGET = Path(__file__).with_name("prose_budget.json")
 SOURCE, TESTS = ("dataprep_assets", "resources"), "dataprep_assets_tests"
 BARE_NAMES = frozenset(Path(__file__).with_name("bare_names.txt").read_text(encoding="utf-8").split())
-"""Participles, adverbs, prepositions and pronouns: none says alone what a function does or what a variable holds."""
+"""Participles, adverbs, prepositions and pronouns, none of which by itself says what a function does or a variable
+contains."""
 MAX_SENTENCE, MAX_PARAGRAPH, MAX_WORDS_PER_BLOCK, MAX_ENTRY, MAX_EXPECTED = 40, 100, 170, 25, 3
 """In words: a sentence, a paragraph, the text of a guide per code block, an entry of the changelog, and the prose in
 a text that a test expects."""
@@ -51,14 +52,14 @@ _REMEDY = re.compile(
     r"|must (?:not )?be|did you mean|available|allowed|expected|known are|at (?:least|most) |one of ",
     re.IGNORECASE,
 )
-"""An instruction, or what is allowed."""
+"""An instruction, or the allowed values."""
 _WORD = re.compile(r"(?<![\w`/.-])[a-z]{2,}(?![\w`/-]|\.\w)")
-"""A word of prose: no name, no part of a path, nothing in upper case."""
+"""A word of prose: not a name, not part of a path, not in upper case."""
 _DOCSTRING = re.compile(r"(?:What|Of|As|Which|How|Whose|The same|That)\b")
 
 
 class Finding(NamedTuple):
-    """A place that counts: its kind, the file with its line, and a few words of it."""
+    """A place that counts: its kind, the file with its line, and an excerpt."""
 
     kind: str
     place: str
@@ -127,7 +128,7 @@ def of_module(source: str, name: str) -> Iterator[Finding]:
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             text = next((text for part in node.exc.args if " " in (text := _text(part))), "")
             yield from _habits("messages", text, place)
-            # a value at the end may bring the remedy; other errors are about data, and checks say what to do
+            # a value at the end may contain the remedy; other errors are about data, for which checks give the remedy
             user = ast.unparse(node.exc.func) == "ConfigError"
             if user and text and not text.endswith("…") and not _REMEDY.search(text):
                 yield Finding("messages: without a remedy", place, text)
@@ -202,12 +203,14 @@ def _text(node: ast.expr) -> str:
 
 
 def _comment(line: str) -> int:
-    """Return where the comment of a line begins, or -1: one in a string counts only if it is alone on its line."""
+    """Return the start of the comment in a line, or -1; a comment inside a string counts only if it has its own
+    line.
+    """
     return line.index("#") if line.lstrip().startswith("#") else line.find("  # ")
 
 
 def _blank(pattern: str, text: str) -> str:
-    """Return a text with spaces in the place of all that matches, so that lines keep their numbers."""
+    """Return a text with spaces in place of all matches, so that line numbers stay the same."""
     return re.sub(pattern, lambda match: re.sub(r"[^\n]", " ", match[0]), text, flags=re.DOTALL | re.MULTILINE)
 
 

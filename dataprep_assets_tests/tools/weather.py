@@ -34,11 +34,11 @@ from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stores.connect import S3Address
 from dataprep_assets.stream.token_shard import TOKEN_BINS
-from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 from dataprep_assets_tests.engine.building import build_all
-from dataprep_assets_tests.execution.ray_runs import RayCluster, descendants, ray_cluster
+from dataprep_assets_tests.execution.ray_runs import RayCluster, find_descendants, run_ray_cluster
 from dataprep_assets_tests.fakes.buckets import new_bucket
-from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.moto_server import run_moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 
 MODULE = "dataprep_assets_tests.tools.weather"
@@ -57,7 +57,7 @@ class Job:
 
     def corpus(self, tokenizer_engine: str) -> CorpusDeclaration:
         """Its declaration; the bytes of token bins do not depend on who encodes."""
-        declared = attributes(self.folder / "corpus", self.shards, views=[], run_on=self.engine)
+        declared = make_attributes(self.folder / "corpus", self.shards, views=[], run_on=self.engine)
         declared["tokenizer"] |= {"engine": tokenizer_engine}
         return CorpusDeclaration.model_validate(declared)
 
@@ -106,7 +106,7 @@ class Begun:
         """Until `over`; a part takes half a second or more, so that none is missed."""
         sizes: dict[tuple[str, int], int] = {}
         while not self.over.wait(0.05):
-            # not Path.glob, which raises when a folder goes while it looks
+            # not Path.glob, which raises if a folder is deleted while it reads
             for name in glob.glob(f"{glob.escape(str(self.root))}/*/token_bins/.staging/*/*.tokens"):
                 with suppress(OSError):
                     now, part = os.stat(name), "/".join(name.split("/")[-2:])
@@ -155,7 +155,7 @@ class Weather:
             self._run()
 
     def _run(self) -> str:
-        for pid in [self.run.pid, *(pid for pid, _ in descendants(self.run.pid))]:
+        for pid in [self.run.pid, *(pid for pid, _ in find_descendants(self.run.pid))]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.run.wait()
@@ -171,9 +171,9 @@ class Weather:
     def _workers(self) -> list[int]:
         if self._ray is not None:
             roots = [self._ray.second.process.pid, self._ray.head.process.pid]
-            return [pid for root in roots for pid, title in descendants(root) if title.startswith("ray::train-")]
-        # the last begun: before its forks comes the fork server
-        return [pid for pid, title in descendants(self.run.pid) if "multiprocessing.forkserver" in title][::-1]
+            return [pid for root in roots for pid, title in find_descendants(root) if title.startswith("ray::train-")]
+        # the newest process, because the fork server starts before its forks
+        return [pid for pid, title in find_descendants(self.run.pid) if "multiprocessing.forkserver" in title][::-1]
 
     def _node(self) -> str | None:
         assert self._ray is not None
@@ -208,9 +208,9 @@ def seconds_a_file(job: Job) -> float:
 
 def main(folder: Path, engine: str, minutes: float, every: float) -> int:
     """The command; 1 when a byte differs."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it ends what it started
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its end also ends its child processes
     with ExitStack() as stack:
-        server = stack.enter_context(moto_server())
+        server = stack.enter_context(run_moto_server())
         probe = Job(folder, 1, engine, server, new_bucket(server))
         write_corpus(folder / "corpus", FILES_A_SHARD, DOCUMENTS)
         seconds = seconds_a_file(probe)
@@ -221,7 +221,7 @@ def main(folder: Path, engine: str, minutes: float, every: float) -> int:
         print(
             f"{files} files of {seconds:.1f} s in {shards} shards on {engine}, a death every {every:.0f} s", flush=True
         )
-        ray = stack.enter_context(ray_cluster(folder)) if engine == RAY else None
+        ray = stack.enter_context(run_ray_cluster(folder)) if engine == RAY else None
         variables = {} if ray is None else ray.variables
         begun = stack.enter_context(Begun(folder / "machine"))
         started = time.monotonic()

@@ -97,6 +97,6 @@ class Browser:
 
     def picture(self, path: Path) -> None:
         """Keep a screenshot."""
-        time.sleep(1)  # the graph moves into place
+        time.sleep(1)  # the graph is still moving
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
         assert path.stat().st_size > 10_000

@@ -76,7 +76,7 @@ def _made(browser: Browser, button: str, there: Callable[[], set[str]]) -> str:
     before = there()
 
     def clicked() -> bool:
-        with contextlib.suppress(AssertionError):  # the button may come a moment after what is written on it
+        with contextlib.suppress(AssertionError):  # the button may appear a moment after its label
             browser.click(button)
             wait_until(lambda: bool(there() - before), 30)
         return bool(there() - before)

@@ -23,7 +23,7 @@ import dagster as dg
 
 from dataprep_assets.project_template import write_project
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.fakes.eager_daemon import eager
+from dataprep_assets_tests.fakes.eager_daemon import make_eager_environment
 from dataprep_assets_tests.servers import end, free_port, wait_until
 
 LOCATION = "night_corpora"
@@ -219,7 +219,7 @@ def site(folder: Path, project: Path) -> Iterator[ServedProject]:
         "DATAPREP_ROOT": str(root),
         "DATAPREP_CACHE": str(folder / "cache"),
         "DAGSTER_DISABLE_TELEMETRY": "yes",
-        **eager(folder / "eager"),
+        **make_eager_environment(folder / "eager"),
     }
     port = free_port()
     with open(folder / "server.log", "wb") as log:

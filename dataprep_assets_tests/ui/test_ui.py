@@ -23,9 +23,9 @@ from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.runs import POOLS
 from dataprep_assets.orchestration.sensors.automation import CHANGE
 from dataprep_assets.orchestration.sensors.freshness import FRESH
-from dataprep_assets_tests.deploy.backfill import run_pid
-from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
-from dataprep_assets_tests.fakes.listeners import webhook
+from dataprep_assets_tests.deploy.backfill import read_run_pid
+from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
+from dataprep_assets_tests.fakes.listeners import run_webhook
 from dataprep_assets_tests.project import sample_attributes
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.servers import wait_until
@@ -172,18 +172,18 @@ def test_a_backfill_makes_what_is_not_there_and_its_failed_run_repairs_itself(
 def test_an_appended_file_arrives_while_the_sensor_is_on(
     site: ServedProject, browser: Browser, corpus: str, declaration: dict[str, Any], source: Path
 ) -> None:
-    site.command("run", corpus)  # whether or not an earlier test has
+    site.command("run", corpus)  # whether or not an earlier test has done it
     sensor = f"{corpus}_on_new_files"
 
     def said() -> list[str]:
         return [tick["skipReason"] or "" for tick in site.ticks(sensor)]
 
-    with webhook() as hook:
+    with run_webhook() as hook:
         automation = {"on_new_files": "5s", "freshness": "20m", "on_failure": {"webhook": hook.url}}
         site.declare(corpus, "TokenizedCorpus", {**declaration, "automation": automation})
         site.reload()
         browser.open(f"{site.url}/locations/{LOCATION}/sensors/{sensor}", "0 runs requested")
-        wait_until(lambda: "the source matches the plan" in said(), 60)  # the tick may not have ended yet
+        wait_until(lambda: "the source matches the plan" in said(), 60)  # the tick may still be running
         shutil.copy(
             TRAIN / "chunk2" / sorted(path.name for path in (TRAIN / "chunk2").iterdir())[0], source / "z.jsonl.zst"
         )
@@ -198,7 +198,7 @@ def test_an_appended_file_arrives_while_the_sensor_is_on(
         wait_until(lambda: said()[0] == "nothing changed since the last poll", 120)
         assert site.all_materialized(corpus)
         assert f"{corpus}/nanogpt_bins: {FRESH}" in site.checks(corpus)
-        wait_until(lambda: green(site, corpus), 240)  # its sensor looks once a minute
+        wait_until(lambda: green(site, corpus), 240)  # its sensor polls once a minute
         assert hook.got == []
     site.declare(corpus, "TokenizedCorpus", declaration)
 
@@ -211,15 +211,16 @@ TINY = 60
 def test_materialize_all_is_canceled_half_way_and_what_is_left_is_resumed(
     site: ServedProject, browser: Browser, tmp_path: Path
 ) -> None:
-    site.declare("tiny", "TokenizedCorpus", attributes(write_corpus(tmp_path / "tiny", TINY), TINY))
+    site.declare("tiny", "TokenizedCorpus", make_attributes(write_corpus(tmp_path / "tiny", TINY), TINY))
     site.reload()
     bins = dg.AssetKey(["tiny", "token_bins_train"])
     with site.instance() as instance:
-        wait_until(lambda: len(instance.get_dynamic_partitions("tiny_train_shards")) == TINY, 240)  # by a sensor
-        site.stop_sensor("plan_new_datasets")  # each dataset that it plans from here on would cost a run
+        # launched by a sensor
+        wait_until(lambda: len(instance.get_dynamic_partitions("tiny_train_shards")) == TINY, 240)
+        site.stop_sensor("plan_new_datasets")  # each further dataset that it plans would cost a run
         first = materialize_all(site, browser, "tiny", TINY)
         wait_until(lambda: bool(instance.get_materialized_partitions(bins)), 300, every=0.2)
-        # as in a large backfill, the next run is still in the queue when somebody thinks better of it
+        # as in a large backfill, the next run is still queued when the user cancels it
         instance.event_log_storage.set_concurrency_slots(POOLS["cpu"], 0)
         cancel_backfill(site, browser, first)
         made = instance.get_materialized_partitions(bins)
@@ -236,12 +237,14 @@ def test_materialize_all_is_canceled_half_way_and_what_is_left_is_resumed(
 
 
 def test_a_job_that_is_killed_half_way_is_launched_again_and_ends_green(site: ServedProject, tmp_path: Path) -> None:
-    site.declare("killed", "TokenizedCorpus", attributes(write_corpus(tmp_path / "killed", 40), 40, dataset="killed"))
+    site.declare(
+        "killed", "TokenizedCorpus", make_attributes(write_corpus(tmp_path / "killed", 40), 40, dataset="killed")
+    )
     site.reload()
     run = site.launch_job("build_killed")
     wait_until(lambda: any((site.root / "killed" / "token_bins").glob("*/receipt.json")), 240, every=0.1)
     with site.instance() as instance:
-        pid = run_pid(instance, run)
+        pid = read_run_pid(instance, run)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
     assert site.wait_for_run(run) == "FAILURE"
@@ -264,7 +267,7 @@ def test_the_same_button_makes_and_checks_every_other_kind(
     site: ServedProject, browser: Browser, name: str, beside: list[str]
 ) -> None:
     """Of `beside` the next one is made, too; that takes no button."""
-    ship(site, "sample_corpus", *beside, name)  # the first has the tokenizer and the text of the others
+    ship(site, "sample_corpus", *beside, name)  # the first dataset has the tokenizer and the text of the others
     for other in beside:
         site.command("run", other)
     assert site.wait_for_run(launch_job(site, browser, name), 500) == "SUCCESS"
@@ -287,8 +290,8 @@ def test_the_shares_of_a_blend_are_drawn(site: ServedProject, browser: Browser, 
 
     def drawn() -> bool:
         if not browser.evaluate(f"{_DRAWN}.length"):
-            browser.evaluate(f"{link}.click()")  # once more where the page replaced the row meanwhile
-        # a browser gives a size to a picture that it could draw, and 0 to one that it could not
+            browser.evaluate(f"{link}.click()")  # retried if the page replaced the row meanwhile
+        # a browser gives a drawn picture its size, and one that it could not draw the size 0
         return bool(browser.evaluate(f"{_DRAWN}.length === 1 && {_DRAWN}[0].naturalWidth > 400"))
 
     wait_until(drawn, 180)
@@ -326,7 +329,7 @@ def test_the_numbers_of_an_asset_plot(site: ServedProject, browser: Browser, sam
     def plotted() -> bool:
         canvases = int(browser.evaluate("document.querySelectorAll('canvas').length"))
         if not canvases:
-            browser.click("Plots")  # once more where the page came anew meanwhile
+            browser.click("Plots")  # retried if the page was reloaded meanwhile
         return canvases >= 4
 
     wait_until(plotted, 180)
@@ -392,7 +395,7 @@ def test_a_page_of_another_origin_can_send_no_mutation_and_no_report(site: Serve
     state = str(site.query(_STATE))
     assert POOL not in state
     assert ASSET not in state
-    # the same as the UI itself sends it, so that the page could have done something
+    # the request that the UI itself sends, so that the page could have done it
     browser.open(site.url, "Runs")
     sent = json.dumps({"query": f'mutation {{ setConcurrencyLimit(concurrencyKey: "{POOL}", limit: 3) }}'})
     options = f"{{method: 'POST', headers: {{'Content-Type': 'application/json'}}, body: {json.dumps(sent)}}}"

@@ -1,1 +1,1 @@
-"""Blend"""
+"""Tests of training blends."""

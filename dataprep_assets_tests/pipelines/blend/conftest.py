@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
-from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources
+from dataprep_assets_tests.pipelines.blend.pipeline import declare_pretraining, write_small_sources
 
 
 @pytest.fixture
 def good(tmp_path: Path) -> FinishedBlend:
-    """A pretraining blend with held-out shards."""
-    return finish(pretraining(small_sources(tmp_path / "s"), held_out={"valid": 1}), tmp_path / "out")
+    """Return a pretraining blend with held-out shards."""
+    return finish(declare_pretraining(write_small_sources(tmp_path / "s"), held_out={"valid": 1}), tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Training blends on a Dagster instance: what a test materializes, checks and reads."""
+"""Training blends on a Dagster instance that tests materialize, check and read."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,13 +23,13 @@ from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokeni
 from dataprep_assets_tests.tools.sample.make_sample_blends import plain_chat, task
 
 REFERENCE = {"engine_certificate.fast_engine_accepted"}
-"""What fails, as a report, where the reference engine is declared: no certification makes these tests slow."""
+"""The check that fails, as a report, with the reference engine, which avoids a certification in these tests."""
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @dataclass
 class Blend:
-    """One declared blend, its storage and its Dagster instance."""
+    """A declared blend with its storage and its Dagster instance."""
 
     declaration: BlendDeclaration
     root: Path
@@ -38,17 +38,17 @@ class Blend:
 
     @cached_property
     def storage(self) -> StorageResource:
-        """Where its artifacts are, as a resource."""
+        """The store of its artifacts, as a resource."""
         return StorageResource(root=str(self.root))
 
     @property
     def component(self) -> TrainingBlend:
-        """Its component, made anew."""
+        """Its component, newly created."""
         return TrainingBlend(self.declaration)
 
     @property
     def store(self) -> LocalArtifacts:
-        """Where its artifacts are."""
+        """The store of its artifacts."""
         return LocalArtifacts(self.root)
 
     @property
@@ -62,33 +62,33 @@ class Blend:
         return self._bound.definitions([self.component], self.storage)
 
     def key(self, name: str) -> dg.AssetKey:
-        """The key of one of its assets."""
+        """Return the key of one of its assets."""
         return dg.AssetKey([self.declaration.dataset, name])
 
     def stale(self) -> list[str]:
-        """Names of its stale artifacts."""
+        """Return the names of its stale artifacts."""
         return [one.name for one in find_stale(self.component.specs, self.store)]
 
     def directory(self, name: str, partition: str | None = None) -> Path:
-        """Where an artifact lies."""
+        """Return the directory of an artifact."""
         return self.store.directory(self.declaration.artifact(name, partition))
 
     @property
     def run_directory(self) -> Path:
-        """Where the finished blend lies."""
+        """The directory of the finished blend."""
         return self.directory("runs", self.plan.run_hash)
 
     def run_all(self) -> list[dg.ExecuteInProcessResult]:
-        """The job of the blend, as `dataprep run` executes it."""
+        """Execute the job of the blend as `dataprep run` does."""
         job = self.definitions.resolve_job_def(job_name(self.declaration.dataset))
         return [job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=QUIET)]
 
     def check(self) -> dict[str, dg.AssetCheckEvaluation]:
-        """All checks on what there is now: `<asset>.<check>` → its evaluation."""
-        return by_name(evaluated(self.component.specs, self.storage))
+        """Run all checks on the current artifacts: `<asset>.<check>` → its evaluation."""
+        return group_by_name(evaluated(self.component.specs, self.storage))
 
     def metadata(self, asset: str, partition: str | None = None) -> Mapping[str, Any]:
-        """What the UI shows of the last materialization."""
+        """Return the metadata of the last materialization."""
         (record,) = self.instance.fetch_materializations(
             dg.AssetRecordsFilter(asset_key=self.key(asset), asset_partitions=[partition] if partition else None),
             limit=1,
@@ -97,35 +97,35 @@ class Blend:
         return {name: shown.value for name, shown in record.asset_materialization.metadata.items()}
 
 
-def evaluations(outcomes: list[dg.ExecuteInProcessResult]) -> dict[str, dg.AssetCheckEvaluation]:
-    """`<asset>.<check>` → its evaluation in some runs."""
-    return by_name(e for outcome in outcomes for e in outcome.get_asset_check_evaluations())
+def read_evaluations(outcomes: list[dg.ExecuteInProcessResult]) -> dict[str, dg.AssetCheckEvaluation]:
+    """Return `<asset>.<check>` → its evaluation in some runs."""
+    return group_by_name(e for outcome in outcomes for e in outcome.get_asset_check_evaluations())
 
 
-def by_name(found: Iterable[dg.AssetCheckEvaluation]) -> dict[str, dg.AssetCheckEvaluation]:
-    """`<asset>.<check>` → its evaluation."""
+def group_by_name(found: Iterable[dg.AssetCheckEvaluation]) -> dict[str, dg.AssetCheckEvaluation]:
+    """Return `<asset>.<check>` → its evaluation."""
     return {f"{e.asset_key.path[-1]}.{e.check_name}": e for e in found}
 
 
-def failed(found: Mapping[str, dg.AssetCheckEvaluation]) -> set[str]:
-    """The checks that did not pass."""
+def find_failed(found: Mapping[str, dg.AssetCheckEvaluation]) -> set[str]:
+    """Return the checks that did not pass."""
     return {name for name, evaluation in found.items() if not evaluation.passed}
 
 
-def rows(value: Any) -> list[dict[str, Any]]:
-    """The rows of a table of the UI."""
+def read_rows(value: Any) -> list[dict[str, Any]]:
+    """Return the rows of a metadata table."""
     return [dict(record.data) for record in value.records]
 
 
 @contextmanager
-def blend(declaration: BlendDeclaration, root: Path) -> Iterator[Blend]:
-    """A blend on an instance of its own in memory."""
+def open_blend(declaration: BlendDeclaration, root: Path) -> Iterator[Blend]:
+    """Yield a blend with its own instance in memory."""
     with dg.DagsterInstance.ephemeral() as instance:
         yield Blend(declaration, root, instance)
 
 
-def chats(folder: Path, **changes: Any) -> BlendDeclaration:
-    """An SFT blend of two sources of plain conversations."""
+def declare_chats(folder: Path, **changes: Any) -> BlendDeclaration:
+    """Return an SFT blend of two sources of plain conversations."""
     if not folder.exists():
         for name, count in (("first", 24), ("second", 24)):
             write_rows(folder / f"{name}.jsonl", [plain_chat(Random(f"{name} {n}"), n) for n in range(count)])
@@ -144,8 +144,8 @@ def chats(folder: Path, **changes: Any) -> BlendDeclaration:
     )
 
 
-def tasks(folder: Path, **changes: Any) -> BlendDeclaration:
-    """An RL blend of one source with a validation split."""
+def declare_tasks(folder: Path, **changes: Any) -> BlendDeclaration:
+    """Return an RL blend of one source with a validation split."""
     if not folder.exists():
         for split, count in (("train", 20), ("validation", 6)):
             write_rows(folder / f"{split}.jsonl", [task(Random(f"{split} {n}"), n) for n in range(count)])

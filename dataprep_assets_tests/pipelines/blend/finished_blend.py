@@ -10,12 +10,12 @@ from dataprep_assets.pipelines.blend.blend_checks import OpenedRun
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
-from dataprep_assets_tests.pipelines.blend.pipeline import finished, shards
+from dataprep_assets_tests.pipelines.blend.pipeline import finish_blend, plan_shards
 
 
 @dataclass(frozen=True)
 class FinishedBlend:
-    """A declaration, its plan, and its run."""
+    """A declaration with its plan and its run."""
 
     blend: BlendDeclaration
     store: LocalArtifacts
@@ -24,9 +24,9 @@ class FinishedBlend:
     receipt: Receipt
 
     @property
-    def shards(self) -> Sequence[ShardToBuild]:
+    def plan_shards(self) -> Sequence[ShardToBuild]:
         """All shards of the plan."""
-        return shards(self.blend, self.store, self.plan)
+        return plan_shards(self.blend, self.store, self.plan)
 
     @property
     def run(self) -> OpenedRun:
@@ -36,5 +36,5 @@ class FinishedBlend:
 
 def finish(blend: BlendDeclaration, root: Path) -> FinishedBlend:
     """Build all of a blend."""
-    directory, receipt, plan = finished(blend, root)
+    directory, receipt, plan = finish_blend(blend, root)
     return FinishedBlend(blend, LocalArtifacts(root), plan, directory, receipt)

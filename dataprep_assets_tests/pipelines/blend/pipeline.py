@@ -1,4 +1,4 @@
-"""A small blend, and its whole pipeline without Dagster: a function, and a command to kill.
+"""A small blend and its whole pipeline without Dagster, as a function and as a command to kill.
 
 `python -m dataprep_assets_tests.pipelines.blend.pipeline DECLARATION ROOT WORKERS` runs a declaration in a JSON file.
 """
@@ -34,14 +34,14 @@ from dataprep_assets_tests.samples import SAMPLE
 SEPARATOR = "<|endoftext|>"
 
 
-def text_of(dataset: str, row: int, words: int = 0) -> str:
-    """A document that names its dataset and row, of a length that depends on the row."""
+def make_text(dataset: str, row: int, words: int = 0) -> str:
+    """Return a document that names its dataset and row, and whose length depends on the row."""
     count = words or 5 + (row * 7) % 40
     return f"{dataset} {row} " + " ".join(f"word{(row + i) % 17}" for i in range(count))
 
 
 def write_rows(path: Path, rows: Iterable[Any]) -> Path:
-    """A file of rows in the format that its name tells: .jsonl or .json lines, .zst, .gz, .parquet."""
+    """Write a file of rows in the format of its name: .jsonl or .json lines, .zst, .gz, .parquet."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = list(rows)
     if path.suffix == ".parquet":
@@ -59,21 +59,21 @@ def write_rows(path: Path, rows: Iterable[Any]) -> Path:
     return path
 
 
-def texts(dataset: str, count: int, start: int = 0) -> list[dict[str, Any]]:
-    """Rows of a pretraining dataset."""
-    return [{"text": text_of(dataset, row)} for row in range(start, start + count)]
+def make_texts(dataset: str, count: int, start: int = 0) -> list[dict[str, Any]]:
+    """Return rows of a pretraining dataset."""
+    return [{"text": make_text(dataset, row)} for row in range(start, start + count)]
 
 
-def small_sources(folder: Path) -> Path:
-    """Two datasets in three formats: `code` of 90 documents in two files, `web` of 60 in one."""
-    write_rows(folder / "code" / "part-2.jsonl.zst", texts("code", 40))
-    write_rows(folder / "code" / "part-10.jsonl.gz", texts("code", 50, 40))
-    write_rows(folder / "web" / "train-00000.parquet", texts("web", 60))
+def write_small_sources(folder: Path) -> Path:
+    """Write two datasets in three formats: `code` of 90 documents in two files, `web` of 60 in one."""
+    write_rows(folder / "code" / "part-2.jsonl.zst", make_texts("code", 40))
+    write_rows(folder / "code" / "part-10.jsonl.gz", make_texts("code", 50, 40))
+    write_rows(folder / "web" / "train-00000.parquet", make_texts("web", 60))
     return folder
 
 
-def blend_json(folder: Path) -> dict[str, Any]:
-    """The blend of these datasets: three quarters code."""
+def write_blend_json(folder: Path) -> dict[str, Any]:
+    """Write the blend of these datasets: three quarters are code."""
     return {
         "datasets": [
             {"name": "code", "path": str(folder / "code"), "weight": 3.0},
@@ -82,13 +82,13 @@ def blend_json(folder: Path) -> dict[str, Any]:
     }
 
 
-def pretraining(folder: Path, **changes: Any) -> BlendDeclaration:
-    """The declaration of a blend over `small_sources(folder)`, with changes."""
+def declare_pretraining(folder: Path, **changes: Any) -> BlendDeclaration:
+    """Return the declaration of a blend over `small_sources(folder)`, with changes."""
     declared: dict[str, Any] = {
         "dataset": "small_blend",
         "stage": "pretrain",
-        "blend": blend_json(folder),
-        # the reference engine needs no certificate, which would be most of the time of a small run
+        "blend": write_blend_json(folder),
+        # the reference engine needs no certificate, which would take most of the time of a small run
         "tokenizer": {"path": SAMPLE / "tokenizer", "name": "sample-bpe-4096", "engine": "tokenizers"},
         "pretrain": {"separator": SEPARATOR, "sequence_length": 32},
         "num_shards": 3,
@@ -96,13 +96,13 @@ def pretraining(folder: Path, **changes: Any) -> BlendDeclaration:
     return BlendDeclaration.model_validate(declared | changes)
 
 
-def shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Sequence[ShardToBuild]:
-    """All shards of a plan, ready to build."""
+def plan_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Sequence[ShardToBuild]:
+    """Return all shards of a plan, ready to build."""
     return prepare_stage_shards(blend, store, plan)
 
 
 def build_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, workers: int, out: Outcome) -> None:
-    """Everything up to the finished shards."""
+    """Build everything up to and including the shards."""
     for partition in plan.partitions:
         out.add(*build_blend_snapshot(blend, store, plan, partition))
     if blend.stage == "pretrain":
@@ -118,8 +118,8 @@ def build_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan,
             out.failed[result.partition] = result.error
 
 
-def run(blend: BlendDeclaration, root: Path | ArtifactStore, workers: int = 1) -> tuple[Outcome, Receipt | None]:
-    """Plan, preview, snapshots, shards and, unless one failed, the run."""
+def run_blend(blend: BlendDeclaration, root: Path | ArtifactStore, workers: int = 1) -> tuple[Outcome, Receipt | None]:
+    """Build plan, preview, snapshots, shards and, unless one failed, the run."""
     store, outcome = LocalArtifacts(root) if isinstance(root, Path) else root, Outcome()
     outcome.add(*build_blend_plan(blend, store))
     plan = load_blend_plan(blend, store)
@@ -127,16 +127,16 @@ def run(blend: BlendDeclaration, root: Path | ArtifactStore, workers: int = 1) -
     build_shards(blend, store, plan, workers, outcome)
     if outcome.failed:
         return outcome, None
-    receipt, reused = build_blend_run(blend, store, plan, shards(blend, store, plan))
+    receipt, reused = build_blend_run(blend, store, plan, plan_shards(blend, store, plan))
     outcome.add(receipt, reused)
     if blend.stage == "rl":
         outcome.add(*build_rl_manifest(blend, store))
     return outcome, receipt
 
 
-def finished(blend: BlendDeclaration, root: Path, workers: int = 1) -> tuple[Path, Receipt, BlendPlan]:
-    """Run it all; the run's directory, its receipt and its plan."""
-    outcome, receipt = run(blend, root, workers)
+def finish_blend(blend: BlendDeclaration, root: Path, workers: int = 1) -> tuple[Path, Receipt, BlendPlan]:
+    """Run everything, and return the run's directory, its receipt and its plan."""
+    outcome, receipt = run_blend(blend, root, workers)
     assert not outcome.failed, outcome.failed
     assert receipt is not None
     store = LocalArtifacts(root)
@@ -144,9 +144,11 @@ def finished(blend: BlendDeclaration, root: Path, workers: int = 1) -> tuple[Pat
 
 
 def main(arguments: list[str]) -> int:
-    """The command; its exit code is 1 when a shard failed."""
+    """Run the pipeline; the exit code is 1 when a shard failed."""
     declaration, root, workers = arguments
-    outcome, _ = run(BlendDeclaration.model_validate_json(Path(declaration).read_bytes()), Path(root), int(workers))
+    outcome, _ = run_blend(
+        BlendDeclaration.model_validate_json(Path(declaration).read_bytes()), Path(root), int(workers)
+    )
     print(json.dumps({"built": outcome.built, "reused": outcome.reused}))
     return int(bool(outcome.failed))
 
@@ -155,7 +157,7 @@ if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 
 
-def prefixes(directory: Path) -> list[str]:
-    """The prefixes that the `blend.json` of a finished run lists, of all splits in turn."""
+def list_prefixes(directory: Path) -> list[str]:
+    """Return the prefixes in the `blend.json` of a finished run, for all splits in order."""
     value = json.loads((directory / "blend.json").read_bytes())
     return [prefix for split in ("train", "valid", "test") for prefix in value[split][1::2]]

@@ -1,4 +1,4 @@
-"""A blend of two datasets for each stage, from which rows are removed; every row has a word of its own."""
+"""A blend of two datasets for each stage, from which rows are removed; every row contains a unique word."""
 
 import json
 from collections.abc import Sequence
@@ -32,17 +32,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "pretrain": {"separator": "<|im_end|>", "sequence_length": 32},
 }
 ROWS = 24
-"""Rows of each dataset, in two files and two shards."""
+"""The number of rows of each dataset, in two files and two shards."""
 
 
-def word(dataset: str, number: int) -> str:
-    """The word that only this row has."""
+def make_word(dataset: str, number: int) -> str:
+    """Return the word that only this row contains."""
     return f"canary{dataset}{number:03d}bird"
 
 
-def row_of(stage: str, dataset: str, number: int) -> dict[str, Any]:
-    """A row of a stage, with an id."""
-    text = word(dataset, number)
+def make_row(stage: str, dataset: str, number: int) -> dict[str, Any]:
+    """Return a row of a stage, with an id."""
+    text = make_word(dataset, number)
     question = [{"role": "user", "content": f"Who sings {text}?"}]
     answer = [{"role": "assistant", "content": f"The {text} sings."}]
     row: dict[str, Any]
@@ -58,7 +58,7 @@ def row_of(stage: str, dataset: str, number: int) -> dict[str, Any]:
 
 
 class RetractedBlend:
-    """A blend, its sources, its list and its artifacts in a folder."""
+    """A blend with its sources, its retraction list and its artifacts in a folder."""
 
     def __init__(self, folder: Path, stage: str, **changes: Any) -> None:
         self.folder, self.stage, self.changes = folder, stage, changes
@@ -67,7 +67,7 @@ class RetractedBlend:
         for dataset in ("first", "second"):
             for part in range(2):
                 numbers = range(part * ROWS // 2, (part + 1) * ROWS // 2)
-                self.write(dataset, part, [row_of(stage, dataset, number) for number in numbers])
+                self.write(dataset, part, [make_row(stage, dataset, number) for number in numbers])
         if not (folder / "tokenizer").exists():
             write_chat_tokenizer(folder / "tokenizer")
 
@@ -115,7 +115,7 @@ class RetractedBlend:
         return list(self.declaration.views)
 
     def partition(self, dataset: str, part: int) -> str:
-        """The shard of a dataset's file."""
+        """Return the shard of a dataset's file."""
         # files are assigned to shards by size, the largest first
         return f"{dataset}{'__train' * (self.stage == 'rl')}-{1 - part:05d}"
 
@@ -126,7 +126,7 @@ class RetractedBlend:
         return self.store.require(self.shard(partition))
 
     def findings(self, partition: str) -> dict[str, Finding]:
-        """The findings of a shard's checks."""
+        """Return the findings of a shard's checks."""
         spec = self.dataset.spec(SHARDS[self.declaration.stage].name)
         return dict(spec.examine(self.store, [partition]))
 
@@ -134,7 +134,7 @@ class RetractedBlend:
         return self.findings(partition)[NO_RETRACTED]
 
     def texts(self, partition: str) -> str:
-        """The text of all rows of a shard."""
+        """Return the text of all rows of a shard."""
         directory = self.store.directory(self.shard(partition))
         if self.stage == "rl":
             return (directory / "records.jsonl").read_text()
@@ -147,7 +147,7 @@ class RetractedBlend:
         return "\n".join(bundle.decode(block.tokens) for block in open_packed_file(directory / "packed.parquet"))
 
     def files_with(self, text: str) -> set[str]:
-        """The files of artifacts and of staging that contain a text."""
+        """Return the artifact and staging files that contain a text."""
         root = self.store.root
         found = (path for path in root.rglob("*") if path.is_file() and text.encode() in path.read_bytes())
         return {path.relative_to(root).as_posix() for path in found}

@@ -1,4 +1,4 @@
-"""Every check of training blends, made to fail through Dagster; a check without a fault here fails the suite."""
+"""Every check of training blends fails in Dagster on a planted fault; a check without a fault fails the suite."""
 
 import json
 import os
@@ -16,18 +16,29 @@ from dataprep_assets.integrity.receipt import _compute_digest, record_files
 from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.stream.stream_index import IndexedShard
-from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend, blend, chats, failed, tasks
-from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
+from dataprep_assets_tests.pipelines.blend.dagster_blend import (
+    Blend,
+    declare_chats,
+    declare_tasks,
+    find_failed,
+    open_blend,
+)
+from dataprep_assets_tests.pipelines.blend.pipeline import (
+    declare_pretraining,
+    make_texts,
+    write_rows,
+    write_small_sources,
+)
 from dataprep_assets_tests.project import failure_of
 
 Fault = Callable[[Blend], object]
 
 
 def declared(stage: str, sources: Path) -> BlendDeclaration:
-    """The blend of a stage. The tokenized ones are certified, so that the certificate's checks pass."""
+    """Return the blend of a stage. Tokenized blends have a certificate, so that its checks pass."""
     if stage == "rl":
-        return tasks(sources, workers=1)
-    make = {"pretrain": pretraining, "sft": chats}[stage]
+        return declare_tasks(sources, workers=1)
+    make = {"pretrain": declare_pretraining, "sft": declare_chats}[stage]
     reference = make(sources, workers=1, held_out={"valid": 1})
     certified = reference.required_tokenizer.model_copy(update={"engine": "fastokens"})
     return reference.model_copy(update={"tokenizer": certified, "retractions": sources / "retracted.jsonl"})
@@ -35,13 +46,13 @@ def declared(stage: str, sources: Path) -> BlendDeclaration:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """A finished blend of each stage: stage → its folder. All are made where the tests' copies will be."""
+    """Return a finished blend of each stage: stage → its folder, in which the tests' copies will also be."""
     home = tmp_path_factory.mktemp("finished")
     for stage in ("pretrain", "sft", "rl"):
         (home / stage).mkdir()
         if stage == "pretrain":
-            small_sources(home / stage / "sources")
-        with blend(declared(stage, home / stage / "sources"), home / stage / "artifacts") as made:
+            write_small_sources(home / stage / "sources")
+        with open_blend(declared(stage, home / stage / "sources"), home / stage / "artifacts") as made:
             outcomes = made.run_all()
             assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
     return {stage: home / stage for stage in ("pretrain", "sft", "rl")}
@@ -55,7 +66,9 @@ def shared_instance() -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def broken(finished: Mapping[str, Path], shared_instance: dg.DagsterInstance) -> Iterator[Callable[[str], Blend]]:
-    """A blend of a stage that a test may break. The folder is put back: a run names its place."""
+    """Return a function that opens a copy of a blend that a test may break, at the original path, because a run
+    contains it.
+    """
     kept: list[Path] = []
 
     def opened(stage: str) -> Blend:
@@ -77,13 +90,13 @@ def edit_json(path: Path, change: Callable[[Any], object]) -> None:
 
 
 def put(path: Path, data: bytes) -> None:
-    """Write a file anew: a run's files are links to the shards'."""
+    """Replace a file, because a run's files are links to those of the shards."""
     path.unlink(missing_ok=True)
     path.write_bytes(data)
 
 
 def edit_receipt(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Alter a receipt and sign it again, as a bug would: the lie is in the numbers, not in the file."""
+    """Change a receipt and update its digest, as a bug would: the numbers are wrong, but the file is consistent."""
 
     def signed(value: dict[str, Any]) -> None:
         change(value)
@@ -102,7 +115,7 @@ def shard(made: Blend, index: int = 0) -> Path:
 
 
 def signed_again(change: Callable[[Path], object]) -> Fault:
-    """A change of a shard's files, after which the receipt has their new digests."""
+    """Return a change of a shard's files after which the receipt has their new digests."""
 
     def fault(made: Blend) -> None:
         folder = shard(made)
@@ -165,11 +178,11 @@ def forget_part(plan: dict[str, Any]) -> None:
 
 
 def grown(made: Blend) -> None:
-    write_rows(made.root.parent / "sources" / "web" / "train-00000.parquet", texts("web", 61))
+    write_rows(made.root.parent / "sources" / "web" / "train-00000.parquet", make_texts("web", 61))
 
 
 def doubled(packed: list[dict[str, Any]]) -> None:
-    """A special token twice: the one that opens a turn takes the place of what follows it."""
+    """Write a special token twice: the token that opens a turn replaces the one after it."""
     packed[0]["input_ids"][1] = packed[0]["input_ids"][0]
 
 
@@ -188,7 +201,7 @@ def swapped_words(packed: list[dict[str, Any]]) -> None:
 
 
 def later(packed: list[dict[str, Any]]) -> None:
-    """The first three labels of an answer are not trained, as by a prompt that takes them for its own."""
+    """Leave the first three labels of an answer untrained, as if a prompt had claimed them."""
     at = packed[0]["loss_mask"].index(1)
     packed[0]["loss_mask"][at : at + 3] = [0, 0, 0]
 
@@ -198,7 +211,7 @@ def half(packed: list[dict[str, Any]]) -> None:
 
 
 def elsewhere(made: Blend) -> None:
-    """The certificate names another library version than is installed."""
+    """Make the certificate name another library version than the installed one."""
     folder = made.directory("engine_certificate")
     edit_json(folder / "certificate.json", lambda value: value.update(reference_version="0.0.1"))
 
@@ -234,12 +247,12 @@ def card_changed(change: Callable[[Any], object]) -> Fault:
 
 
 def removed_without_a_list(made: Blend) -> None:
-    """The shard's ledger has a removed row, but the blend has no retraction list."""
+    """Add a removed row to the shard's ledger, although the blend has no retraction list."""
     edit_receipt(shard(made), lambda value: value["ledger"]["dropped"].update(retracted=1))
 
 
 def listed_and_kept(made: Blend) -> None:
-    """The first document of a shard is on the retraction list."""
+    """Put the first document of a shard on the retraction list."""
     folder = shard(made)
     artifact = made.declaration.artifact("indexed_bins", folder.name)
     index = IndexedShard(made.store, artifact, made.store.require(artifact))
@@ -315,18 +328,18 @@ FAULTS: dict[str, tuple[str, Fault]] = {
 
 
 def _own(path: Path) -> Path:
-    """The file as one of its own, no link."""
+    """Give the file its own inode, without links."""
     put(path, path.read_bytes())
     return path
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_fails_its_check_and_is_told(broken: Callable[[str], Blend], name: str) -> None:
+def test_a_fault_fails_its_check_and_is_reported(broken: Callable[[str], Blend], name: str) -> None:
     stage, fault = FAULTS[name]
     made = broken(stage)
     fault(made)
     found = made.check()
-    assert name in failed(found)
+    assert name in find_failed(found)
     assert len(str(found[name].description)) > 20
 
 
@@ -336,16 +349,16 @@ def test_every_check_has_a_fault_and_passes_without_it(
     names: set[str] = set()
     for stage, folder in finished.items():
         found = Blend(declared(stage, folder / "sources"), folder / "artifacts", shared_instance).check()
-        assert failed(found) == set()
+        assert find_failed(found) == set()
         names |= set(found)
-    # asked of the separator's name alone, and made to fail with every other corpus
+    # this check depends only on the separator's name, and every other corpus makes it fail
     assert names == {*FAULTS, "engine_certificate.separator_ends_documents"}
 
 
-def test_checks_that_report_do_not_stop_what_is_downstream(finished: Mapping[str, Path]) -> None:
+def test_checks_that_only_report_do_not_stop_downstream_artifacts(finished: Mapping[str, Path]) -> None:
     reports = set()
     for stage, folder in finished.items():
-        with blend(declared(stage, folder / "sources"), folder / "artifacts") as made:
+        with open_blend(declared(stage, folder / "sources"), folder / "artifacts") as made:
             specs = [s for c in made.definitions.asset_checks or () for s in c.check_specs]
             reports |= {f"{s.asset_key.path[-1]}.{s.name}" for s in specs if not s.blocking}
     assert reports == {
@@ -358,9 +371,9 @@ def test_checks_that_report_do_not_stop_what_is_downstream(finished: Mapping[str
     }
 
 
-def test_a_run_about_one_shard_speaks_of_the_verdicts_on_the_others(broken: Callable[[str], Blend]) -> None:
+def test_a_run_of_one_shard_shows_the_verdicts_on_the_others(broken: Callable[[str], Blend]) -> None:
     made = broken("rl")
-    assert failed(made.check()) == set()
+    assert find_failed(made.check()) == set()
     register_in_order(made.instance, "small_rl_shards", made.plan.partitions)
     assert _of_a_run_about_one_shard(made)["round_trip"].metadata["shards_checked"].value == 0, "its verdict stands"
     (memory,) = made.root.rglob(".findings/rl_jsonl/knots__train-00001.json")
@@ -371,7 +384,7 @@ def test_a_run_about_one_shard_speaks_of_the_verdicts_on_the_others(broken: Call
     assert found.metadata["shards_not_checked_yet"].value == 0
 
 
-def test_a_memory_from_before_a_proof_existed_counts_as_none(broken: Callable[[str], Blend]) -> None:
+def test_stored_verdicts_from_before_a_check_existed_do_not_count(broken: Callable[[str], Blend]) -> None:
     made = broken("rl")
     made.check()
     register_in_order(made.instance, "small_rl_shards", made.plan.partitions)

@@ -1,5 +1,6 @@
-"""Each sample blend through Dagster: killed with -9 again and again it ends in the bytes of an undisturbed run, and the
-trainers' own readers take those."""
+"""Each sample blend in Dagster, killed repeatedly with -9, gives the bytes of an undisturbed run, which trainers can
+read.
+"""
 
 import json
 import signal
@@ -19,11 +20,11 @@ from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.faults.armed import armed, passed
-from dataprep_assets_tests.pipelines.blend.blend_project import STAGES, sample_blend
-from dataprep_assets_tests.pipelines.blend.dagster_blend import blend
-from dataprep_assets_tests.pipelines.blend.pipeline import prefixes
-from dataprep_assets_tests.pipelines.blend.sft.conversations import answers, consumed, trained_texts
+from dataprep_assets_tests.faults.armed import make_armed_environment, read_log
+from dataprep_assets_tests.pipelines.blend.blend_project import STAGES, load_sample_blend
+from dataprep_assets_tests.pipelines.blend.dagster_blend import open_blend
+from dataprep_assets_tests.pipelines.blend.pipeline import list_prefixes
+from dataprep_assets_tests.pipelines.blend.sft.conversations import decode_trained, find_answers, read_consumed
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
 from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.readers.megatron import drawn_from_blend, indexed_documents
@@ -33,13 +34,13 @@ pytestmark = pytest.mark.slow
 
 SAMPLES = Path(dataprep_assets.__file__).parent / "defs" / "samples"
 MOMENTS = (0.2, 0.5)
-"""Where in its writes each run is killed, as a share of those of an undisturbed run; each goes on where the last was
-cut, so the kills fall into the first half and the end of the work."""
+"""The write at which each run is killed, as a share of those of an undisturbed run. Each run resumes the last one, so
+the kills fall into the first half and the end of the work."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run in a process of its own: how it ended, and how many writes its own process made below the root."""
+    """A run in its own process: its exit, and the number of writes that its own process made below the root."""
 
     code: int
     points: int
@@ -47,23 +48,23 @@ class Run:
 
 
 def run(home: Path, stage: str, root: Path, at: int = 0) -> Run:
-    """Materialize a sample blend; killed at the write `at` (0: never)."""
+    """Materialize a sample blend; kill it at the write `at` (0: never)."""
     command = ["-m", "dataprep_assets_tests.pipelines.blend.blend_project", stage, root]
-    done = forked.run(command, env=armed(home, root, at=at), timeout=600)
-    return Run(done.returncode, len(passed(home, "parent")), done.stderr[-3000:])
+    done = forked.run(command, env=make_armed_environment(home, root, at=at), timeout=600)
+    return Run(done.returncode, len(read_log(home, "parent")), done.stderr[-3000:])
 
 
-def artifacts(root: Path) -> dict[str, bytes]:
-    """Every file of every artifact, without the place of the run, which `blend.json` and its like name.
+def read_artifacts(root: Path) -> dict[str, bytes]:
+    """Return every file of every artifact, except files such as `blend.json` that contain the path of the run.
 
-    Nor the card, which holds the digests of these files.
+    Also without the card, which contains the digests of these files.
     """
     return {n: d.replace(str(root).encode(), b"ROOT") for n, d in products(root).items() if "/data_card/" not in n}
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Run]]:
-    """The root and the run of every stage."""
+    """Return the root and the run of every stage."""
     homes = [tmp_path_factory.mktemp(stage) for stage in STAGES]
     with ThreadPoolExecutor(2) as threads:
         runs = list(threads.map(lambda stage, home: run(home / "run", stage, home / "root"), STAGES, homes))
@@ -72,13 +73,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Pat
 
 
 def run_directory(stage: str, root: Path) -> Path:
-    store, declaration = LocalArtifacts(root), sample_blend(stage)
+    store, declaration = LocalArtifacts(root), load_sample_blend(stage)
     plan = load_blend_plan(declaration, store)
     return store.directory(declaration.artifact("runs", plan.run_hash))
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_blend_killed_twice_ends_in_the_bytes_of_an_undisturbed_one(
+def test_a_blend_killed_twice_gives_the_bytes_of_an_undisturbed_run(
     undisturbed: dict[str, tuple[Path, Run]], tmp_path: Path, stage: str
 ) -> None:
     wanted, whole = undisturbed[stage]
@@ -86,31 +87,33 @@ def test_a_blend_killed_twice_ends_in_the_bytes_of_an_undisturbed_one(
     for number, share in enumerate(MOMENTS):
         killed = run(tmp_path / f"killed {number}", stage, root, int(whole.points * share))
         assert killed.code == -signal.SIGKILL, f"run {number} was not killed: {killed.errors}"
-        # the second kill may hit the views, which are written after the run
-        assert number or not run_directory_there(stage, root)
-    finished = stamps(root)
-    with blend(sample_blend(stage), root) as again:
+        # the second kill may happen in the views, which are written after the run
+        assert number or not has_run_directory(stage, root)
+    finished = read_receipt_times(root)
+    with open_blend(load_sample_blend(stage), root) as again:
         outcomes = again.run_all()
         assert outcomes[-1].success, failure_of(outcomes[-1])
     assert finished
-    assert finished.items() <= stamps(root).items()  # what the killed runs finished was not made again
-    assert artifacts(root) == artifacts(wanted)
-    assert rooted(receipts(root), root) == rooted(receipts(wanted), wanted)
+    assert (
+        finished.items() <= read_receipt_times(root).items()
+    )  # artifacts that the killed runs finished were not rebuilt
+    assert read_artifacts(root) == read_artifacts(wanted)
+    assert remove_paths(receipts(root), root) == remove_paths(receipts(wanted), wanted)
     assert debris(root, after_a_kill=True) == []
 
 
-def stamps(root: Path) -> dict[Path, int]:
-    """When the receipt of each finished artifact was written."""
+def read_receipt_times(root: Path) -> dict[Path, int]:
+    """Return the time at which the receipt of each finished artifact was written."""
     return {path: path.stat().st_mtime_ns for path in root.rglob("receipt.json") if STAGING not in path.parts}
 
 
-def run_directory_there(stage: str, root: Path) -> bool:
-    """Whether a finished run can be seen, which a killed one must not leave."""
+def has_run_directory(stage: str, root: Path) -> bool:
+    """Return whether a finished run exists, which a killed run must not leave."""
     return any((root / f"sample_blend_{stage}" / "runs").glob("*/receipt.json"))
 
 
-def rooted(found: dict[str, dict[str, Any]], root: Path) -> Any:
-    """Receipts without the digests of the files that name the place of the run."""
+def remove_paths(found: dict[str, dict[str, Any]], root: Path) -> Any:
+    """Return receipts without the digests of files that contain the path of the run."""
     names_places = ("/runs/", "/data_card", "/rl_manifest")
     placed = {name: value for name, value in found.items() if not any(place in name for place in names_places)}
     return json.loads(json.dumps(placed).replace(str(root), "ROOT"))
@@ -121,7 +124,7 @@ def test_megatron_trains_on_the_blend_json_of_the_run(undisturbed: dict[str, tup
     bundle = TokenizerBundle.load(SAMPLES / "sample_corpus" / "tokenizer")
     eos = bundle.find_token("<|endoftext|>", key="separator").id
     stored = Counter()
-    for prefix in prefixes(directory):
+    for prefix in list_prefixes(directory):
         for document in indexed_documents(Path(prefix))[0]:
             ids = document.tolist()
             assert ids[-1] == eos
@@ -139,23 +142,23 @@ def test_megatron_trains_on_the_blend_json_of_the_run(undisturbed: dict[str, tup
     assert all(found["lengths"])
 
 
-def test_the_bridges_rule_trains_on_exactly_what_the_assistant_says(undisturbed: dict[str, tuple[Path, Run]]) -> None:
+def test_the_bridges_rule_trains_exactly_the_texts_of_the_assistant(undisturbed: dict[str, tuple[Path, Run]]) -> None:
     directory = run_directory("sft", undisturbed["sft"][0])
     bundle = TokenizerBundle.load(SAMPLES / "sample_blend_sft" / "tokenizer")
     said = Counter(
-        text for name, rows in sample_rows() if "sample_blend_sft" in name for row in rows for text in answers(row)
+        text for name, rows in sample_rows() if "sample_blend_sft" in name for row in rows for text in find_answers(row)
     )
     shards = sorted((undisturbed["sft"][0] / "sample_blend_sft" / "packed_sft").glob("*/*.parquet"))
     every = [row for path in shards for row in pq.read_table(path).to_pylist()]
-    assert Counter(trained_texts(every, bundle)) == said
+    assert Counter(decode_trained(every, bundle)) == said
     for split in ("train", "valid"):
         rows = [
             row for path in sorted((directory / "splits" / split).iterdir()) for row in pq.read_table(path).to_pylist()
         ]
         assert rows
-        assert not Counter(trained_texts(rows, bundle)) - said
+        assert not Counter(decode_trained(rows, bundle)) - said
         assert all(len(row["input_ids"]) - len(row["seq_start_id"]) <= 512 for row in rows)
-        assert all(any(mask) for _, _, mask in consumed(rows))
+        assert all(any(mask) for _, _, mask in read_consumed(rows))
 
 
 def test_the_manifest_of_an_rl_run_lists_every_task_once(undisturbed: dict[str, tuple[Path, Run]]) -> None:

@@ -1,4 +1,4 @@
-"""The proofs on a blend's plan pass on a good one, and fail on each defect that they are there for."""
+"""The checks of a blend's plan pass on a good plan and fail on each of its defects."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +11,11 @@ from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend
-from dataprep_assets_tests.pipelines.blend.pipeline import texts, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import make_texts, write_rows
 
 
 def _with_parts(plan: BlendPlan, shard: int, rows: RowRange | None) -> BlendPlan:
-    """The plan with another range in one shard of `web`, or without the shard's part."""
+    """Return the plan with another range in one shard of `web`, or without the shard's part."""
     unit = plan.units[1]
     old = unit.shards[shard]
     parts = tuple(replace(p, rows=rows) for p in old.parts) if rows else ()
@@ -32,13 +32,13 @@ def _with_parts(plan: BlendPlan, shard: int, rows: RowRange | None) -> BlendPlan
         (None, "rows 21 to 40"),
     ],
 )
-def test_rows_twice_or_never_are_found(good: FinishedBlend, rows: RowRange | None, complaint: str) -> None:
+def test_duplicate_and_missing_rows_are_found(good: FinishedBlend, rows: RowRange | None, complaint: str) -> None:
     finding = plan_covers_sources(_with_parts(good.plan, 1, rows))
     assert not finding.passed
     assert complaint in finding.summary
 
 
-def test_a_file_twice_or_never_and_a_shard_index_gap_are_found(good: FinishedBlend) -> None:
+def test_duplicate_and_missing_files_and_shard_index_gaps_are_found(good: FinishedBlend) -> None:
     unit = good.plan.units[1]
     missing = replace(unit, shards=())
     twice = replace(unit, shards=(unit.shards[0], *unit.shards))
@@ -49,14 +49,14 @@ def test_a_file_twice_or_never_and_a_shard_index_gap_are_found(good: FinishedBle
         assert complaint in " ".join(str(row["defect"]) for row in finding.table)
 
 
-def test_a_changed_source_is_another_plan(good: FinishedBlend, tmp_path: Path) -> None:
-    write_rows(tmp_path / "s" / "web" / "train-00000.parquet", texts("web", 61))
+def test_a_changed_source_gives_another_plan(good: FinishedBlend, tmp_path: Path) -> None:
+    write_rows(tmp_path / "s" / "web" / "train-00000.parquet", make_texts("web", 61))
     finding = plan_is_current(good.blend, good.store)
     assert not finding.passed
     assert finding.summary.startswith("web: plan hash")
 
 
-def test_a_plan_that_cannot_be_read_is_a_finding(good: FinishedBlend) -> None:
+def test_an_unreadable_plan_is_a_finding(good: FinishedBlend) -> None:
     path = good.store.directory(good.blend.artifact("blend_plan")) / "plan.json"
     path.write_text("{}")
     assert [check.run((good.blend, good.store)).passed for check in CHECKS] == [False, False]

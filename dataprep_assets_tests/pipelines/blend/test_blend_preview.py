@@ -1,4 +1,4 @@
-"""Claims about the preview of a blend."""
+"""Tests of the preview of a blend."""
 
 import json
 from collections import Counter
@@ -26,12 +26,12 @@ from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.blend.finished_blend import finish
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     SEPARATOR,
-    blend_json,
-    finished,
-    pretraining,
-    small_sources,
-    texts,
+    declare_pretraining,
+    finish_blend,
+    make_texts,
+    write_blend_json,
     write_rows,
+    write_small_sources,
 )
 from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
@@ -40,9 +40,9 @@ from dataprep_assets_tests.tokenization.known_words import save_words
 
 
 def test_small_sources_are_counted_exactly(tmp_path: Path) -> None:
-    blend = pretraining(small_sources(tmp_path / "s"))
+    blend = declare_pretraining(write_small_sources(tmp_path / "s"))
     found = {source.name: source for source in preview_blend(blend, plan_blend(blend))}
-    _, receipt, _ = finished(blend, tmp_path / "out")
+    _, receipt, _ = finish_blend(blend, tmp_path / "out")
     assert {n: s.rows for n, s in found.items()} == {"code": 90, "web": 60}
     assert {n: s.tokens for n, s in found.items()} == {r["name"]: r["tokens"] for r in receipt.facts["realised"]}
     assert {n: round(s.epochs, 6) for n, s in found.items()} == {
@@ -56,20 +56,20 @@ def test_small_sources_are_counted_exactly(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "trial", [{"max_rows": 2}, {"sample": {"count": 1}}, {"sample": {"percent": 60}, "max_rows": 9}]
 )
-def test_a_trial_is_estimated_as_what_it_reads(tmp_path: Path, trial: dict[str, Any]) -> None:
-    everything = pretraining(small_sources(tmp_path / "s"))
+def test_a_trial_is_estimated_from_the_rows_that_it_reads(tmp_path: Path, trial: dict[str, Any]) -> None:
+    everything = declare_pretraining(write_small_sources(tmp_path / "s"))
     whole = {source.name: source for source in preview_blend(everything, plan_blend(everything))}
-    blend = pretraining(tmp_path / "s", **trial)
+    blend = declare_pretraining(tmp_path / "s", **trial)
     found = preview_blend(blend, plan_blend(blend))
-    _, receipt, _ = finished(blend, tmp_path / "out")
+    _, receipt, _ = finish_blend(blend, tmp_path / "out")
     assert receipt.ledger is not None
     assert sum(source.rows for source in found) == pytest.approx(receipt.ledger.rows_in, rel=0.6)
     assert sum(source.tokens for source in found) == pytest.approx(receipt.ledger.tokens, rel=0.6)
     assert {s.name: (s.samples, s.epochs) for s in found} == {n: (s.samples, s.epochs) for n, s in whole.items()}
 
 
-def test_conversations_are_counted_as_they_are_packed(tmp_path: Path) -> None:
-    """By their bare texts, a dataset with tools or many turns seemed a fraction of what it is."""
+def test_conversations_are_counted_as_packed(tmp_path: Path) -> None:
+    """Counted by plain text, a dataset with tools or many turns would seem much smaller than it is."""
     turn = [{"role": "user", "content": "how many?"}, {"role": "assistant", "content": "three"}]
     thinking = [turn[0], {**turn[1], "reasoning_content": "one, two, three"}]
     tools = [{"type": "function", "function": {"name": "count", "description": "counts", "parameters": {}}}]
@@ -82,7 +82,7 @@ def test_conversations_are_counted_as_they_are_packed(tmp_path: Path) -> None:
     }
     entries = [{"name": name, "path": str(write_rows(tmp_path / f"{name}.jsonl", some))} for name, some in rows.items()]
     bundle = write_chat_tokenizer(tmp_path / "tokenizer")
-    blend = pretraining(
+    blend = declare_pretraining(
         tmp_path,
         stage="sft",
         pretrain=None,
@@ -92,7 +92,7 @@ def test_conversations_are_counted_as_they_are_packed(tmp_path: Path) -> None:
         blend={"datasets": entries},
     )
     places: list[str] = []
-    with report_to(places.append):  # what a conversation that takes too much is named by
+    with report_to(places.append):  # names conversations whose encoding needs too much memory
         found = {source.name: source.tokens for source in preview_blend(blend, plan_blend(blend))}
     for name, some in rows.items():
         last = [place for place in places if place.startswith(f"{name}.jsonl")][-len(some) :]
@@ -116,7 +116,7 @@ def test_a_row_that_the_tokenizer_cannot_encode_is_named(tmp_path: Path, stage: 
     answers = [[{"role": "user", "content": "Why?"}, {"role": "assistant", "content": one}] for one in said]
     rows = [{"text": one, "messages": messages} for one, messages in zip(said, answers, strict=True)]
     options = {"pack_size": 64, "chat_template": CHATML} if stage == "sft" else {"separator": "<|endoftext|>"}
-    blend = pretraining(
+    blend = declare_pretraining(
         tmp_path,
         stage=stage,
         tokenizer={"path": str(words.directory)},
@@ -129,7 +129,7 @@ def test_a_row_that_the_tokenizer_cannot_encode_is_named(tmp_path: Path, stage: 
     assert "secret" not in str(caught.value)
 
 
-def test_a_tokenizer_that_cannot_encode_what_templates_are_tried_with_is_named(tmp_path: Path) -> None:
+def test_a_tokenizer_that_cannot_encode_the_template_trial_is_named(tmp_path: Path) -> None:
     words = save_words(tmp_path / "words", ["user", "assistant"])
     refused = refuse_engine(words, "text", "tokenizers", "a test")
     with raises(TokenizerError, "words", "unknown"):
@@ -137,16 +137,16 @@ def test_a_tokenizer_that_cannot_encode_what_templates_are_tried_with_is_named(t
 
 
 def test_rows_without_text_have_no_tokens(tmp_path: Path) -> None:
-    some = texts("a", 40)
+    some = make_texts("a", 40)
     path = write_rows(tmp_path / "a.jsonl", [row for one in some for row in (one, {"text": ""})])
-    blend = pretraining(tmp_path, blend={"datasets": [{"name": "a", "path": str(path)}]})
+    blend = declare_pretraining(tmp_path, blend={"datasets": [{"name": "a", "path": str(path)}]})
     (found,) = preview_blend(blend, plan_blend(blend))
     assert found.rows == 80
     assert found.tokens == sum(map(len, reference_ids([row["text"] for row in some]))) + 40
 
 
-def in_format(path: Path, rows: list[dict[str, Any]]) -> Path:
-    """The rows as a file of the format that its name says."""
+def write_in_format(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Write the rows as a file of the format in its name."""
     if path.suffix == ".arrow":
         table = pa.Table.from_pylist(rows)
         with pa.ipc.new_file(path, table.schema) as file:
@@ -168,30 +168,30 @@ def test_large_sources_are_estimated_from_their_first_rows(
     from dataprep_assets.sources.readers import blocks
 
     monkeypatch.setattr(blocks, "_BLOCK", 1 << 20)
-    digests = [sha256(str(row).encode()).hexdigest() for row in range(60_000)]  # hardly compressible, as text is not
-    path = in_format(tmp_path / name, [{"text": digest} for digest in digests])
-    blend = pretraining(tmp_path, blend={"datasets": [{"name": "a", "path": str(path)}]})
+    digests = [sha256(str(row).encode()).hexdigest() for row in range(60_000)]  # hard to compress, unlike text
+    path = write_in_format(tmp_path / name, [{"text": digest} for digest in digests])
+    blend = declare_pretraining(tmp_path, blend={"datasets": [{"name": "a", "path": str(path)}]})
     (found,) = preview_blend(blend, plan_blend(blend))
     assert found.rows == pytest.approx(60_000, rel=0.25)
     exact = 60 * (sum(map(len, reference_ids(digests[:1000]))) + 1000)
     assert found.tokens == pytest.approx(exact, rel=0.25)
 
 
-def test_of_parquet_no_column_is_looked_at_that_the_shards_do_not_read(tmp_path: Path) -> None:
+def test_columns_that_shards_do_not_read_are_not_read_from_parquet(tmp_path: Path) -> None:
     columns = [pa.array(["a text"] * 20), pa.array([1] * 20), pa.array([2] * 20)]
     pq.write_table(pa.Table.from_arrays(columns, names=["text", "meta", "meta"]), tmp_path / "a.parquet")
-    blend = pretraining(tmp_path, blend={"datasets": [{"name": "a", "path": str(tmp_path / "a.parquet")}]})
+    blend = declare_pretraining(tmp_path, blend={"datasets": [{"name": "a", "path": str(tmp_path / "a.parquet")}]})
     (found,) = preview_blend(blend, plan_blend(blend))
     assert found.rows == 20
     assert list(read_blend_sample(blend, plan_blend(blend))) == ["a text"] * 20
 
 
 def test_a_dataset_that_rounds_to_zero_fails_and_is_named(tmp_path: Path) -> None:
-    """marin#8373: eight sources rounded to zero, and a warning was all (docs/known-failures.md#blend)."""
-    tiny = blend_json(small_sources(tmp_path / "s"))
+    """In marin#8373, eight sources rounded to zero with only a warning (docs/known-failures.md#blend)."""
+    tiny = write_blend_json(write_small_sources(tmp_path / "s"))
     tiny["datasets"][0]["weight"] = 1000.0
-    blend = pretraining(tmp_path / "s", blend=tiny, pretrain={"separator": SEPARATOR, "sequence_length": 64})
-    finished(blend, tmp_path / "out")
+    blend = declare_pretraining(tmp_path / "s", blend=tiny, pretrain={"separator": SEPARATOR, "sequence_length": 64})
+    finish_blend(blend, tmp_path / "out")
     receipt = LocalArtifacts(tmp_path / "out").require(blend.artifact("blend_preview"))
     assert receipt.facts["rounds_to_zero"] == ["web"]
     finding = every_dataset_sampled(receipt)
@@ -200,10 +200,10 @@ def test_a_dataset_that_rounds_to_zero_fails_and_is_named(tmp_path: Path) -> Non
     assert [row["name"] for row in finding.table] == ["code", "web"]
 
 
-def test_conversations_that_are_all_too_long_are_the_fault_of_their_length(tmp_path: Path) -> None:
+def test_if_all_conversations_are_too_long_their_length_is_named_as_the_cause(tmp_path: Path) -> None:
     turn = [{"role": "user", "content": "how many?"}, {"role": "assistant", "content": "three"}]
     path = write_rows(tmp_path / "long.jsonl", [{"messages": turn * 40}] * 3)
-    blend = pretraining(
+    blend = declare_pretraining(
         tmp_path,
         stage="sft",
         pretrain=None,
@@ -218,17 +218,17 @@ def test_conversations_that_are_all_too_long_are_the_fault_of_their_length(tmp_p
     assert_names(finding.summary, "`too_long: drop`", "`pack_size: 64`")
 
 
-def test_it_says_what_cannot_be_had_without_repeating(tmp_path: Path) -> None:
-    blend = pretraining(small_sources(tmp_path / "s"), max_epochs=1)
+def test_a_share_that_needs_repetition_is_reported_as_unreachable(tmp_path: Path) -> None:
+    blend = declare_pretraining(write_small_sources(tmp_path / "s"), max_epochs=1)
     found = {source.name: source for source in preview_blend(blend, plan_blend(blend))}
     assert found["code"].epochs > 1
     assert found["code"].realisable < found["code"].requested == 0.75
     assert sum(source.realisable for source in found.values()) == pytest.approx(1)
 
 
-def test_it_is_a_table_in_a_file(tmp_path: Path) -> None:
-    blend = pretraining(small_sources(tmp_path / "s"))
-    finished(blend, tmp_path / "out")
+def test_the_preview_is_a_table_in_a_file(tmp_path: Path) -> None:
+    blend = declare_pretraining(write_small_sources(tmp_path / "s"))
+    finish_blend(blend, tmp_path / "out")
     store = LocalArtifacts(tmp_path / "out")
     rows = json.loads((store.local(blend.artifact("blend_preview")) / "preview.json").read_bytes())
     assert rows == store.require(blend.artifact("blend_preview")).facts["sources"]
@@ -237,9 +237,9 @@ def test_it_is_a_table_in_a_file(tmp_path: Path) -> None:
 
 
 def test_a_source_that_rounds_to_zero_fails(tmp_path: Path) -> None:
-    tiny = blend_json(small_sources(tmp_path / "s"))
+    tiny = write_blend_json(write_small_sources(tmp_path / "s"))
     tiny["datasets"][1]["weight"] = 1e-6
-    good = finish(pretraining(tmp_path / "s", blend=tiny), tmp_path / "out")
+    good = finish(declare_pretraining(tmp_path / "s", blend=tiny), tmp_path / "out")
     finding = every_dataset_sampled(good.store.require(good.blend.artifact("blend_preview")))
     assert not finding.passed
     assert finding.summary.startswith("web: a share of 0.000000 is 0 samples")

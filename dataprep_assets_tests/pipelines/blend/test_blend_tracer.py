@@ -1,4 +1,6 @@
-"""Documents of a pretraining blend and conversations of a chat blend: from a trainer's rows to the source and back."""
+"""Trace documents of a pretraining blend and conversations of a chat blend, from trainer rows to the source and
+back.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -19,22 +21,22 @@ from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     build_shards,
-    pretraining,
-    small_sources,
-    text_of,
-    texts,
+    declare_pretraining,
+    make_text,
+    make_texts,
     write_rows,
+    write_small_sources,
 )
-from dataprep_assets_tests.pipelines.blend.sft.conversations import conversation
+from dataprep_assets_tests.pipelines.blend.sft.conversations import make_conversation
 from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
 
-def test_every_document_of_a_blend_whose_files_are_cut_into_ranges(tmp_path: Path) -> None:
-    folder = small_sources(tmp_path / "s")
-    short = [{"text": "x"}, *texts("long", 20), {"text": "y"}, *texts("long", 20, 20)]
+def test_every_document_of_a_blend_with_split_files_is_traced(tmp_path: Path) -> None:
+    folder = write_small_sources(tmp_path / "s")
+    short = [{"text": "x"}, *make_texts("long", 20), {"text": "y"}, *make_texts("long", 20, 20)]
     write_rows(folder / "long" / "a.jsonl", short)
-    blend = pretraining(
+    blend = declare_pretraining(
         folder,
         num_shards=5,
         pretrain={"separator": "<|endoftext|>", "min_doc_chars": 4, "max_doc_tokens": 30},
@@ -46,9 +48,9 @@ def test_every_document_of_a_blend_whose_files_are_cut_into_ranges(tmp_path: Pat
     assert not outcome.failed
     tracer = TrainingBlend(blend).tracer(store)
     expected = {
-        "code": {("part-2.jsonl.zst", n + 1): text_of("code", n) for n in range(40)}
-        | {("part-10.jsonl.gz", n + 1): text_of("code", 40 + n) for n in range(50)},
-        "web": {("train-00000.parquet", n + 1): text_of("web", n) for n in range(60)},
+        "code": {("part-2.jsonl.zst", n + 1): make_text("code", n) for n in range(40)}
+        | {("part-10.jsonl.gz", n + 1): make_text("code", 40 + n) for n in range(50)},
+        "web": {("train-00000.parquet", n + 1): make_text("web", n) for n in range(60)},
         "long": {("a.jsonl", row): str(line["text"]) for row, line in enumerate(short, 1) if len(line["text"]) > 3},
     }
     for name, rows in expected.items():
@@ -57,7 +59,7 @@ def test_every_document_of_a_blend_whose_files_are_cut_into_ranges(tmp_path: Pat
             (found,) = trace_documents(tracer, document=number, split=name)
             key = (found.file.rpartition("/")[2], found.row)
             assert found.text is not None
-            assert rows[key].startswith(found.text)  # long documents are cut
+            assert rows[key].startswith(found.text)  # long documents are truncated
             seen.add(key)
             (place,) = found.places
             partition = place.artifact.rpartition("/")[2]
@@ -83,8 +85,8 @@ def chat(tmp_path: Path, rows: list[Any], **changes: Any) -> BlendDeclaration:
     return BlendDeclaration.model_validate(declared | changes)
 
 
-def test_every_packed_row_of_a_chat_blend(tmp_path: Path) -> None:
-    rows = [conversation(seed) for seed in range(30)]
+def test_every_packed_row_of_a_chat_blend_is_traced(tmp_path: Path) -> None:
+    rows = [make_conversation(seed) for seed in range(30)]
     rows[7] = {"messages": "none"}
     blend = chat(tmp_path, rows)
     store = LocalArtifacts(tmp_path / "out")

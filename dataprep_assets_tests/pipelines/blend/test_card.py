@@ -1,4 +1,4 @@
-"""The data card of a blend: a license for each of its datasets, which decides no byte of them."""
+"""The data card of a blend has a license for each dataset, which changes none of their bytes."""
 
 from pathlib import Path
 from typing import Any
@@ -13,22 +13,27 @@ from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.plan import compute_plan_key
 from dataprep_assets.pipelines.blend.plan.planner import plan_blend
-from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, finished, pretraining, small_sources
+from dataprep_assets_tests.pipelines.blend.pipeline import (
+    declare_pretraining,
+    finish_blend,
+    write_blend_json,
+    write_small_sources,
+)
 
 
-def licensed(folder: Path) -> BlendDeclaration:
-    """The small blend, one of its datasets with a license."""
-    value: dict[str, Any] = blend_json(folder)
+def add_license(folder: Path) -> BlendDeclaration:
+    """Return the small blend with a license for one of its datasets."""
+    value: dict[str, Any] = write_blend_json(folder)
     value["datasets"][0] |= {"license": "MIT", "homepage": "https://example.org/code"}
-    return pretraining(folder, blend=value)
+    return declare_pretraining(folder, blend=value)
 
 
-def test_a_license_is_in_the_card_and_in_no_key(tmp_path: Path) -> None:
-    folder = small_sources(tmp_path / "sources")
-    plain, told = pretraining(folder), licensed(folder)
+def test_a_license_is_in_the_card_but_in_no_key(tmp_path: Path) -> None:
+    folder = write_small_sources(tmp_path / "sources")
+    plain, told = declare_pretraining(folder), add_license(folder)
     assert compute_plan_key(plan_blend(plain)) == compute_plan_key(plan_blend(told))
-    _, receipt, _ = finished(plain, tmp_path / "out")
-    assert finished(told, tmp_path / "out")[1] == receipt
+    _, receipt, _ = finish_blend(plain, tmp_path / "out")
+    assert finish_blend(told, tmp_path / "out")[1] == receipt
     store = LocalArtifacts(tmp_path / "out")
     (outcome,) = TrainingBlend(told).spec(DATA_CARD).build(BuildRequest(store=store))
     assert outcome.error is None
@@ -43,10 +48,10 @@ def test_a_license_is_in_the_card_and_in_no_key(tmp_path: Path) -> None:
 
 
 def test_a_license_does_not_list_a_frozen_source_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mirrored dataset stays at the revision that was planned, whatever is said of it for the card."""
-    folder = small_sources(tmp_path / "sources")
-    frozen = plan_blend(pretraining(folder))
+    """A mirrored dataset stays at the planned revision, whatever the card declares about it."""
+    folder = write_small_sources(tmp_path / "sources")
+    frozen = plan_blend(declare_pretraining(folder))
     kept = {unit.name: unit.dataset.unattributed for unit in frozen.units}
-    for unit in licensed(folder).load_data_blend().list_units():
+    for unit in add_license(folder).load_data_blend().list_units():
         assert unit.dataset.unattributed == kept[unit.name]
-    assert licensed(folder).load_data_blend().list_units()[0].dataset != kept["code"]
+    assert add_license(folder).load_data_blend().list_units()[0].dataset != kept["code"]

@@ -1,4 +1,4 @@
-"""The YAML of a training blend: what loads, what a mistake is told, what ships."""
+"""The YAML of a training blend: valid declarations, messages about mistakes, and shipped blends."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.rl.transforms import list_declared_sources
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets_tests.messages import raises
-from dataprep_assets_tests.pipelines.blend.blend_project import shipped
+from dataprep_assets_tests.pipelines.blend.blend_project import read_declaration
 
 EXAMPLES = Path(dataprep_assets.__file__).parent / "defs" / "examples"
 STAGES = {"pretrain": "indexed_bins", "sft": "packed_sft", "rl": "rl_jsonl"}
@@ -99,7 +99,7 @@ def test_a_wrong_declaration_names_file_key_and_what_is_allowed(
         ("{", "not a blend file"),
     ],
 )
-def test_a_wrong_blend_file_is_told_by_its_name(text: str, told: str, tmp_path: Path) -> None:
+def test_an_invalid_blend_file_is_named(text: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "blend.json").write_text(text)
     made = validate_declaration(BlendDeclaration, attributes(blend="blend.json"), tmp_path / "defs.yaml")
     with pytest.raises(ConfigError) as raised:
@@ -109,7 +109,7 @@ def test_a_wrong_blend_file_is_told_by_its_name(text: str, told: str, tmp_path: 
 
 
 @pytest.mark.parametrize("written", ["{% for m in messages %}{{ m.content }}\n{% endfor %}\n", "{{ messages[0] }}"])
-def test_jinja_in_the_yaml_is_taken_as_it_is_written(written: str) -> None:
+def test_jinja_in_the_yaml_is_kept_unchanged(written: str) -> None:
     folder = EXAMPLES.parent / "samples" / "sample_blend_sft"
     given = yaml.safe_load((folder / "defs.yaml").read_text())["attributes"]
     given["sft"]["chat_template"] = written
@@ -118,7 +118,7 @@ def test_jinja_in_the_yaml_is_taken_as_it_is_written(written: str) -> None:
     assert loaded.declaration.sft_options.chat_template == written
 
 
-def test_a_blend_is_the_same_inline_and_in_its_file(tmp_path: Path) -> None:
+def test_a_blend_is_equal_inline_and_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "blend.json").write_text(json.dumps(entry(weight=2)))
     inline, in_file = (
         validate_declaration(BlendDeclaration, attributes(blend=b), tmp_path / "defs.yaml").load_data_blend()
@@ -129,7 +129,7 @@ def test_a_blend_is_the_same_inline_and_in_its_file(tmp_path: Path) -> None:
 
 
 def test_every_path_is_relative_to_the_folder_of_the_yaml(tmp_path: Path) -> None:
-    """Wherever `dataprep` is started: `data/code` is beside the declaration that says so."""
+    """This holds in any working folder: `data/code` is next to its declaration."""
     home = tmp_path / "defs" / "mixed"
     paths = [
         "data/code",
@@ -178,7 +178,9 @@ def test_placeholder_sources_are_relative_to_the_folder_of_the_yaml(tmp_path: Pa
         ("{{ messages }}", "{{ messages }}"),
     ],
 )
-def test_a_template_file_is_beside_the_yaml_even_before_it_is_there(template: str, found: str, tmp_path: Path) -> None:
+def test_a_template_file_is_found_next_to_the_yaml_even_before_it_exists(
+    template: str, found: str, tmp_path: Path
+) -> None:
     sft = attributes(stage="sft", sft={"chat_template": template})
     made = validate_declaration(BlendDeclaration, sft, tmp_path / "defs.yaml")
     assert made.sft_options.chat_template == found.replace("{folder}", str(tmp_path))
@@ -202,19 +204,19 @@ def test_the_shipped_blends_load_as_assets_with_their_checks(family: str) -> Non
             assert [c for c in graph.asset_check_keys if c.asset_key == key]
 
 
-def test_the_nano3_blends_are_the_originals_with_what_can_be_pinned_pinned() -> None:
-    sizes = {stage: len(shipped(f"nano3_{stage}").load_data_blend().list_units()) for stage in STAGES}
+def test_the_nano3_blends_equal_the_upstream_ones_with_pinned_sources() -> None:
+    sizes = {stage: len(read_declaration(f"nano3_{stage}").load_data_blend().list_units()) for stage in STAGES}
     assert sizes == {"pretrain": 23, "sft": 12, "rl": 1}
     for stage in ("pretrain", "sft"):
-        tokenizer = shipped(f"nano3_{stage}").required_tokenizer
+        tokenizer = read_declaration(f"nano3_{stage}").required_tokenizer
         assert tokenizer.repo == "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-Base-BF16"
         assert len(tokenizer.revision or "") == 40
     for stage in STAGES:
         told = (EXAMPLES / f"nano3_{stage}" / "defs.yaml").read_text(encoding="utf-8")
         assert "e27b371" in told
         assert "2026-08-21" in told
-    assert shipped("nano3_sft").sft_options.choices == NEMOTRON
-    rl = shipped("nano3_rl")
+    assert read_declaration("nano3_sft").sft_options.choices == NEMOTRON
+    rl = read_declaration("nano3_rl")
     assert rl.rl_options.rules.changes["other_records"] == "messages"
     sources = list_declared_sources(rl.rl_options.transforms)
     assert {source.kind for source in sources.values()} == {"dapo", "skywork"}
@@ -222,8 +224,8 @@ def test_the_nano3_blends_are_the_originals_with_what_can_be_pinned_pinned() -> 
     assert "@" in rl.load_data_blend().list_units()[0].dataset.path
 
 
-def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Path) -> None:
-    made, store = TrainingBlend(shipped("sample_blend_rl")), LocalArtifacts(tmp_path)
+def test_before_a_build_the_plan_is_stale_and_has_no_run(tmp_path: Path) -> None:
+    made, store = TrainingBlend(read_declaration("sample_blend_rl")), LocalArtifacts(tmp_path)
     first, *others = find_stale(made.specs, store)
     assert (first.name, first.kind) == ("sample_blend_rl/blend_plan", "missing")
     assert [one.name.split("/")[1] for one in others] == [
@@ -242,8 +244,8 @@ def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Pat
         made.product(store)
 
 
-def test_a_blend_that_streams_keeps_its_workers_busy_and_its_runs_few() -> None:
-    blend = shipped("nano3_pretrain").model_copy(update={"workers": 8})
+def test_a_streaming_blend_keeps_its_workers_busy_with_few_runs() -> None:
+    blend = read_declaration("nano3_pretrain").model_copy(update={"workers": 8})
     assert count_shards_per_run(blend, 40) == count_shards_per_run(blend, 2048) == 32
     assert count_shards_per_run(blend, 23 * 128) == 46
 

@@ -1,4 +1,4 @@
-"""Claims about the blend's JSON and the declaration around it."""
+"""Tests of the blend's JSON and of the declaration around it."""
 
 import json
 from contextlib import nullcontext
@@ -23,22 +23,22 @@ def _load(folder: Path, value: Any) -> DataBlend:
     return DataBlend.load(path)
 
 
-def test_it_has_the_defaults_of_the_original(tmp_path: Path) -> None:
+def test_the_defaults_equal_the_upstream_ones(tmp_path: Path) -> None:
     (unit,) = _load(tmp_path, {"datasets": [ONE]}).list_units()
     dataset = unit.dataset
     assert (unit.name, unit.split, dataset.weight, dataset.split, dataset.subset) == ("a", None, 1.0, None, None)
     assert dataset.text_field == "text"
-    assert dataset.path == str(tmp_path / "a.jsonl")  # beside the JSON, wherever the run is started
+    assert dataset.path == str(tmp_path / "a.jsonl")  # next to the JSON, regardless of the working folder
 
 
 def test_fields_of_chat_data_belong_to_an_entry(tmp_path: Path) -> None:
-    """The original ignores them silently (docs/formats/blend-json.md#ignored-keys)."""
+    """Upstream ignores them silently (docs/formats/blend-json.md#ignored-keys)."""
     blend = _load(tmp_path, {"datasets": [{**ONE, "messages_field": "turns", "tools_field": "functions"}]})
     assert blend.list_units()[0].dataset.messages_field == "turns"
 
 
-def test_notes_and_categories_are_kept_and_decide_nothing(tmp_path: Path) -> None:
-    """Today's blends of Nemotron for SFT have them (docs/formats/blend-json.md#notes)."""
+def test_notes_and_categories_are_kept_without_effect(tmp_path: Path) -> None:
+    """Nemotron's current SFT blends have them (docs/formats/blend-json.md#notes)."""
     missing = {"code": {"weight": 14.0}}
     noted = {**ONE, "category": "code", "_note": "§2.3", "_new_in_ultra": True}
     blend = _load(tmp_path, {"_comment": "Phase 1", "_missing_categories": missing, "datasets": [noted]})
@@ -49,7 +49,7 @@ def test_notes_and_categories_are_kept_and_decide_nothing(tmp_path: Path) -> Non
     assert dataset.unattributed == plain.unattributed
 
 
-def test_splits_of_a_blend_are_units_of_their_own(tmp_path: Path) -> None:
+def test_splits_of_a_blend_are_separate_units(tmp_path: Path) -> None:
     blend = _load(tmp_path, {"train": [ONE], "valid": [ONE], "test": [{"name": "b", "path": "hf://o/b"}]})
     assert [(u.name, u.home) for u in blend.list_units()] == [
         ("a__train", "train"),
@@ -92,18 +92,18 @@ def test_weight_zero_leaves_a_dataset_out(tmp_path: Path) -> None:
             '{"datasets": [' + "0," * 10_000 + "0]}",
             (10_001, 10_000),
         ),
-        # without a line: the tree of such a text could take a thousand times its length
+        # reported without a line, because parsing such a text could take a thousand times its size in memory
         ('{"datasets": [0], "_note": "' + "a" * (1 << 20) + '"}', ("datasets.0", "keys")),
     ],
 )
-def test_what_the_original_lets_pass_is_refused_by_file_and_key(
+def test_mistakes_that_upstream_accepts_are_refused_by_file_and_key(
     tmp_path: Path, value: Any, values: tuple[object, ...]
 ) -> None:
     with raises(ConfigError, "blend.json", *values):
         _load(tmp_path, value)
 
 
-def test_a_mistake_is_told_with_its_own_line(tmp_path: Path) -> None:
+def test_a_mistake_is_reported_with_its_own_line(tmp_path: Path) -> None:
     text = json.dumps({"datasets": [ONE, {**ONE, "name": "b", "wieght": 1}]}, indent=1)
     (line,) = [number for number, one in enumerate(text.splitlines(), 1) if "wieght" in one]
     assert line > 5
@@ -134,7 +134,7 @@ def _declare(**changes: Any) -> BlendDeclaration:
         ({"shards": 3}, ("shards",)),
     ],
 )
-def test_a_declaration_that_cannot_work_is_refused(changes: dict[str, Any], values: tuple[str, ...]) -> None:
+def test_an_impossible_declaration_is_refused(changes: dict[str, Any], values: tuple[str, ...]) -> None:
     with raises(ValidationError, *values):
         _declare(**changes)
 
@@ -159,7 +159,7 @@ def test_paths_are_relative_to_the_yaml(tmp_path: Path) -> None:
         ("a\0b.jsonl", ("NUL",)),
     ],
 )
-def test_a_path_that_no_file_can_have_is_refused_with_its_line(tmp_path: Path, path: str, why: tuple[str, ...]) -> None:
+def test_an_invalid_path_is_refused_with_its_line(tmp_path: Path, path: str, why: tuple[str, ...]) -> None:
     blend = {"datasets": [{**ONE, "path": path}]}
     with raises(ValidationError, *why):
         _declare(blend=blend)
@@ -170,19 +170,19 @@ def test_a_path_that_no_file_can_have_is_refused_with_its_line(tmp_path: Path, p
         _declare(blend=path).resolve_paths(tmp_path)
 
 
-def test_a_blend_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_blend_file_is_named(tmp_path: Path) -> None:
     with raises(ConfigError, "nowhere.json"):
         _declare(blend="nowhere.json").resolve_paths(tmp_path).load_data_blend()
 
 
-def test_held_out_and_a_file_with_splits_are_refused_together(tmp_path: Path) -> None:
+def test_held_out_shards_of_a_file_with_splits_are_refused(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text(json.dumps({"train": [ONE]}))
     with raises(ConfigError, "b.json", "`held_out`"):
         _declare(blend="b.json", held_out={"valid": 1}).resolve_paths(tmp_path).load_data_blend()
 
 
 @pytest.mark.parametrize(("name", "fits"), [("a.b", True), ("a..b-1.", True), ("a...b", False), ("a....", False)])
-def test_a_name_that_dagster_takes_for_a_range_of_partitions_is_refused(name: str, fits: bool) -> None:
+def test_a_name_that_dagster_parses_as_a_range_of_partitions_is_refused(name: str, fits: bool) -> None:
     models: list[tuple[type[BaseModel], str, dict[str, str]]] = [
         (BlendDataset, "name", {"path": "./a.jsonl"}),
         (TaskDeclaration, "version", {}),
@@ -192,7 +192,7 @@ def test_a_name_that_dagster_takes_for_a_range_of_partitions_is_refused(name: st
             model.model_validate({key: name, **others})
 
 
-def test_the_json_of_a_blend_may_have_a_mark_and_is_named_if_it_is_something_else(tmp_path: Path) -> None:
+def test_the_json_of_a_blend_may_have_a_byte_order_mark_and_other_content_is_named(tmp_path: Path) -> None:
     path, data = tmp_path / "blend.json", json.dumps({"datasets": [{"name": "a", "path": "./a"}]}).encode()
     path.write_bytes(b"\xef\xbb\xbf" + data)
     assert DataBlend.load(path).datasets

@@ -1,4 +1,4 @@
-"""Claims about finding the files of a blend's datasets."""
+"""Tests of finding the files of a blend's datasets."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.messages import raises
-from dataprep_assets_tests.pipelines.blend.pipeline import texts, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import make_texts, write_rows
 
 NOWHERE = SourceAccessDeclaration()
 
@@ -48,13 +48,13 @@ def tree(tmp_path: Path) -> Path:
         "test/c.json",
         "en/validation-00000.parquet",
     ):
-        write_rows(tmp_path / name, texts("d", 3))
+        write_rows(tmp_path / name, make_texts("d", 3))
     (tmp_path / "README.md").write_text("# no data")
     (tmp_path / "dataset_infos.json").write_text("{}")
     return tmp_path
 
 
-def test_a_folder_is_all_its_data_files_in_natural_order(tree: Path) -> None:
+def test_a_folder_gives_all_its_data_files_in_natural_order(tree: Path) -> None:
     assert _names(_found(tree)) == [
         "en/validation-00000.parquet",
         "test/c.json",
@@ -65,16 +65,16 @@ def test_a_folder_is_all_its_data_files_in_natural_order(tree: Path) -> None:
     ]
 
 
-def test_compressed_json_is_what_it_is(tree: Path) -> None:
-    """The original takes a `.jsonl.zst` for Parquet and fails (docs/formats/blend-json.md#compressed-json)."""
+def test_compressed_json_is_recognized(tree: Path) -> None:
+    """Upstream treats a `.jsonl.zst` as Parquet and fails (docs/formats/blend-json.md#compressed-json)."""
     kinds = {entry.relpath: (entry.format, entry.compression) for entry in _found(tree).entries}
     assert kinds["train/part-2.jsonl.zst"] == ("jsonl", "zstd")
     assert kinds["train-extra/a.json.gz"] == ("json", "gzip")
     assert kinds["training/b.parquet"] == ("parquet", None)
 
 
-def test_a_split_or_subset_is_a_whole_part_of_a_path(tree: Path) -> None:
-    """The original takes the files of `train-extra/` for the split `train` too.
+def test_a_split_or_subset_must_match_a_whole_part_of_a_path(tree: Path) -> None:
+    """Upstream also uses the files of `train-extra/` for the split `train`.
 
     See docs/formats/blend-json.md#splits-by-name.
     """
@@ -85,10 +85,10 @@ def test_a_split_or_subset_is_a_whole_part_of_a_path(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("paths", "name", "meant"),
     [
-        # a folder of that name, and one whose name goes on
+        # a folder with exactly that name, and one with a longer name
         (["X/a.parquet", "X-Synthetic/a.parquet"], "X", ["X/a.parquet"]),
         (["v1/X/en/a.parquet", "X-Synthetic/a.parquet"], "X", ["v1/X/en/a.parquet"]),
-        # files of that name, with the numbers that Hugging Face and others give shards
+        # files with that name, followed by shard numbers in the style of Hugging Face and others
         (
             ["train-00000-of-00010.parquet", "train-00009-of-00010.parquet", "train-hard-00000-of-00001.parquet"],
             "train",
@@ -100,19 +100,19 @@ def test_a_split_or_subset_is_a_whole_part_of_a_path(tree: Path) -> None:
             ["data/X.jsonl.zst", "data/X.00001.json"],
         ),
         (["train/a.parquet", "train-00000.parquet", "train-extra/a.parquet"], "train", None),
-        # nothing of that name: parts that begin with it
+        # nothing with exactly that name, so parts that start with it match
         (
             ["X-Synthetic/a.parquet", "X.part_00.jsonl", "XY/a.parquet"],
             "X",
             ["X-Synthetic/a.parquet", "X.part_00.jsonl"],
         ),
         (["pretrain-1.jsonl", "train_2.jsonl", "data/trainer.json"], "train", []),
-        # a name may have the separators itself
+        # the split name itself may contain the separators
         (["X-Synthetic/a.parquet", "X/a.parquet"], "X-Synthetic", ["X-Synthetic/a.parquet"]),
         (["cpp.part_00.jsonl", "cpp.part_01.jsonl"], "cpp.part_00", ["cpp.part_00.jsonl"]),
     ],
 )
-def test_whole_parts_go_before_beginnings_of_parts(paths: list[str], name: str, meant: list[str] | None) -> None:
+def test_whole_parts_have_priority_over_prefixes(paths: list[str], name: str, meant: list[str] | None) -> None:
     assert select_paths(paths, name) == (paths[:2] if meant is None else meant)
 
 
@@ -123,11 +123,11 @@ def test_globs_and_single_files(tree: Path) -> None:
     assert _names(_found(f"{tree}/test/c.json", split="train")) == ["c.json"]
 
 
-def test_what_is_there_means_itself_though_its_name_is_a_pattern(tmp_path: Path) -> None:
+def test_an_existing_path_is_used_literally_even_if_it_is_a_pattern(tmp_path: Path) -> None:
     folder = tmp_path / "[work]" / "d?"
     for name in ("a[1].jsonl", "a1.jsonl", "b.jsonl"):
-        write_rows(folder / name, texts(name, 3))
-    write_rows(tmp_path / "w" / "d1" / "a1.jsonl", texts("another", 3))
+        write_rows(folder / name, make_texts(name, 3))
+    write_rows(tmp_path / "w" / "d1" / "a1.jsonl", make_texts("another", 3))
     assert _names(_found(folder / "a[1].jsonl")) == ["a[1].jsonl"]
     assert _names(_found(folder / "a*.jsonl")) == ["a1.jsonl", "a[1].jsonl"]
     assert _names(_found(folder)) == ["a1.jsonl", "a[1].jsonl", "b.jsonl"]
@@ -136,7 +136,7 @@ def test_what_is_there_means_itself_though_its_name_is_a_pattern(tmp_path: Path)
         _found(folder / "c.jsonl")
 
 
-def test_texts_and_tables_are_data_where_the_path_names_them(tmp_path: Path) -> None:
+def test_texts_and_tables_are_read_only_if_the_path_names_them(tmp_path: Path) -> None:
     for name in ("README.txt", "a.csv.gz", "b.csv.gz", "c.parquet", "more/d.csv.gz", "e.arrow"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
@@ -157,7 +157,9 @@ def test_texts_and_tables_are_data_where_the_path_names_them(tmp_path: Path) -> 
         ("/nowhere", {}, ("/nowhere",)),
     ],
 )
-def test_nothing_to_read_is_an_error(tree: Path, path: str, changes: dict[str, str], values: tuple[str, ...]) -> None:
+def test_a_dataset_without_readable_files_is_an_error(
+    tree: Path, path: str, changes: dict[str, str], values: tuple[str, ...]
+) -> None:
     with raises(SourceError, *values):
         _found(f"{tree}{path}", **changes)
 
@@ -171,13 +173,13 @@ def test_nothing_to_read_is_an_error(tree: Path, path: str, changes: dict[str, s
         ("s3://b/p", "object_cache"),
     ],
 )
-def test_what_cannot_be_reached_is_named(path: str, complaint: str) -> None:
+def test_an_unreachable_source_is_named(path: str, complaint: str) -> None:
     with raises(ConfigError, complaint):
         _found(path)
 
 
 def test_content_identifies_files_and_time_does_not(tree: Path) -> None:
-    """`touch` changes the plan of the original and repeats all work (docs/formats/shard-plan.md#fingerprint)."""
+    """Upstream, `touch` changes the plan and repeats all work (docs/formats/shard-plan.md#fingerprint)."""
     before = _found(tree).identities
     for path in tree.rglob("*.*"):
         os.utime(path, (1, 1))
@@ -187,7 +189,7 @@ def test_content_identifies_files_and_time_does_not(tree: Path) -> None:
     assert _found(tree).entries[1].sha256 == sha256_file(tree / "test" / "c.json")
 
 
-def test_the_splits_of_rl_data_are_told_by_its_paths(tree: Path) -> None:
+def test_the_splits_of_rl_data_are_found_by_path(tree: Path) -> None:
     (tree / "training" / "b.parquet").unlink()
     found = discover_splits(_unit(tree), NOWHERE)
     assert {split: _names(d) for split, d in found.items()} == {
@@ -198,7 +200,7 @@ def test_the_splits_of_rl_data_are_told_by_its_paths(tree: Path) -> None:
     assert found["val"].unit.name == "d__val"
 
 
-def test_a_file_of_no_split_or_of_two_is_an_error(tree: Path) -> None:
+def test_a_file_in_no_split_or_in_two_is_an_error(tree: Path) -> None:
     with raises(SourceError, "training/b.parquet"):
         discover_splits(_unit(tree), NOWHERE)
     (tree / "training" / "b.parquet").rename(tree / "train" / "test.parquet")
@@ -207,7 +209,7 @@ def test_a_file_of_no_split_or_of_two_is_an_error(tree: Path) -> None:
 
 
 def test_data_without_splits_is_for_training(tmp_path: Path) -> None:
-    write_rows(tmp_path / "a.jsonl", texts("d", 1))
+    write_rows(tmp_path / "a.jsonl", make_texts("d", 1))
     assert list(discover_splits(_unit(tmp_path), NOWHERE)) == ["train"]
 
 
@@ -266,7 +268,7 @@ def test_a_google_bucket_is_listed_and_fetched(
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "project")
         for path in (p for p in tree.rglob("*") if p.is_file()):
             server.store(f"d/{path.relative_to(tree).as_posix()}", path.read_bytes())
-        # where the S3 sources of the same blend are says nothing of these
+        # the settings for S3 sources of the same blend do not apply to these
         sources = SourceAccessDeclaration(
             object_cache=tmp_path_factory.mktemp("cache"), s3_endpoint="http://127.0.0.1:9", s3_region="us-east-1"
         )
@@ -286,10 +288,10 @@ def test_a_google_bucket_is_listed_and_fetched(
 
 
 @pytest.mark.parametrize("place", ["declared by name", "a folder of a declaration", "artifacts", "an artifact"])
-def test_a_dataset_is_no_source_of_a_blend_and_the_remedy_is_a_schedule(place: str, tmp_path: Path) -> None:
+def test_a_dataset_is_refused_as_a_source_of_a_blend_in_favor_of_a_schedule(place: str, tmp_path: Path) -> None:
     (tmp_path / "defs" / "pages").mkdir(parents=True)
     (tmp_path / "defs" / "pages" / "defs.yaml").write_text("type: x")
-    write_rows(tmp_path / "artifacts" / "pages" / "tags" / "rows.parquet", texts("d", 3))
+    write_rows(tmp_path / "artifacts" / "pages" / "tags" / "rows.parquet", make_texts("d", 3))
     (tmp_path / "artifacts" / "pages" / "tags" / "receipt.json").write_text("{}")
     path = {
         "declared by name": tmp_path / "defs" / "blend" / "pages",
@@ -301,11 +303,11 @@ def test_a_dataset_is_no_source_of_a_blend_and_the_remedy_is_a_schedule(place: s
         _found(path)
 
 
-def test_data_next_to_a_declaration_or_chosen_in_an_artifact_is_a_source(tmp_path: Path) -> None:
+def test_data_next_to_a_declaration_or_selected_from_an_artifact_is_a_source(tmp_path: Path) -> None:
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "defs.yaml").write_text("type: x")
     (tmp_path / "pages" / "receipt.json").write_text("{}")
-    write_rows(tmp_path / "pages" / "rows.parquet", texts("d", 3))
+    write_rows(tmp_path / "pages" / "rows.parquet", make_texts("d", 3))
     assert _names(_found(tmp_path / "pages" / "*.parquet")) == ["rows.parquet"]
     (tmp_path / "pages" / "receipt.json").unlink()
     assert _names(_found(tmp_path / "pages")) == ["rows.parquet"]

@@ -1,4 +1,4 @@
-"""A field that no row has and an empty dataset are named, before the plan and by the preview."""
+"""A field that no row has and an empty dataset are reported before the plan and by the preview."""
 
 import json
 from pathlib import Path
@@ -17,8 +17,8 @@ from dataprep_assets.pipelines.blend.plan.planner import plan_blend
 from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.messages import assert_names
-from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows
-from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend
+from dataprep_assets_tests.pipelines.blend.pipeline import declare_pretraining, make_texts, write_rows
+from dataprep_assets_tests.pipelines.blend.rl.records import declare_rl_blend
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
 TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
@@ -29,7 +29,9 @@ WRONG_TEXT = (
 
 
 def _blend(path: Path, entry: dict[str, Any] | None = None, **changes: Any) -> BlendDeclaration:
-    return pretraining(path.parent, blend={"datasets": [{"name": "a", "path": str(path), **(entry or {})}]}, **changes)
+    return declare_pretraining(
+        path.parent, blend={"datasets": [{"name": "a", "path": str(path), **(entry or {})}]}, **changes
+    )
 
 
 def _chat(path: Path, entry: dict[str, Any] | None = None, **sft: Any) -> BlendDeclaration:
@@ -42,8 +44,8 @@ def _told(blend: BlendDeclaration) -> list[tuple[tuple[str | int, ...], str]]:
     return [(remark.keys, remark.sentence) for remark in find_blend_remarks(blend)]
 
 
-def _previewed(blend: BlendDeclaration, root: Path) -> str:
-    """What the check of the preview says; empty when it passes."""
+def _check_preview(blend: BlendDeclaration, root: Path) -> str:
+    """Return the message of the preview's check; empty if it passes."""
     store = LocalArtifacts(root)
     build_blend_plan(blend, store)
     receipt, _ = build_blend_preview(blend, store, load_blend_plan(blend, store))
@@ -52,26 +54,26 @@ def _previewed(blend: BlendDeclaration, root: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.parquet"])
-def test_a_text_field_that_no_row_has_is_named_with_those_that_they_have(tmp_path: Path, name: str) -> None:
-    blend = _blend(write_rows(tmp_path / name, texts("a", 60)), {"text_field": "txt"})
+def test_a_missing_text_field_is_reported_with_the_available_fields(tmp_path: Path, name: str) -> None:
+    blend = _blend(write_rows(tmp_path / name, make_texts("a", 60)), {"text_field": "txt"})
     wrong = WRONG_TEXT.format(name)
     assert _told(blend) == [(("blend", "datasets", 0, "text_field"), wrong)]
-    assert _previewed(blend, tmp_path / "out").startswith(f"{wrong}. Set the correct field")
+    assert _check_preview(blend, tmp_path / "out").startswith(f"{wrong}. Set the correct field")
     hidden = _told(blend.model_copy(update={"sensitive": True}))
     told = wrong.partition(". Their")[0].replace(f" (first file: {name})", "")
     assert hidden == [(("blend", "datasets", 0, "text_field"), told)], "neither fields nor names of files"
 
 
-def test_a_messages_field_that_no_row_has_is_named(tmp_path: Path) -> None:
+def test_a_missing_messages_field_is_reported(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", CHAT)
     wrong = "`messages_field: turns`: dataset a (first file: a.jsonl): none of the first 2 rows has this field. "
     wrong += "Their fields: `messages`, `meta`"
     for blend in (_chat(path, {"messages_field": "turns"}), _chat(path, messages_field="turns")):
         assert _told(blend) == [(("blend", "datasets", 0, "messages_field"), wrong)]
-        assert _previewed(blend, tmp_path / "out").startswith(wrong)
+        assert _check_preview(blend, tmp_path / "out").startswith(wrong)
 
 
-def test_the_form_of_the_rows_and_fields_that_are_not_read_are_named(tmp_path: Path) -> None:
+def test_the_form_of_the_rows_and_unread_fields_are_named(tmp_path: Path) -> None:
     said = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "ho"}]
     alpaca, pair = {"instruction": "hi", "output": "ho"}, {"prompt": "hi", "chosen": "ho", "rejected": "hm"}
     cases: list[tuple[list[dict[str, Any]], str]] = [
@@ -95,7 +97,7 @@ def test_the_form_of_the_rows_and_fields_that_are_not_read_are_named(tmp_path: P
     assert _told(_chat(tmp_path / "a.jsonl", {"format": "alpaca"}))[0][1].startswith("`messages_field: messages`: ")
 
 
-def test_one_of_the_first_thousand_rows_is_enough(tmp_path: Path) -> None:
+def test_one_row_among_the_first_thousand_is_enough(tmp_path: Path) -> None:
     rows = [*({"id": i} for i in range(999)), {"txt": "a"}, {"id": 0}]
     assert _told(_blend(write_rows(tmp_path / "a.jsonl", rows), {"text_field": "txt"})) == []
     ((_, told),) = _told(_blend(write_rows(tmp_path / "b.jsonl", [{"id": 0}, *rows]), {"text_field": "txt"}))
@@ -106,26 +108,26 @@ def test_one_of_the_first_thousand_rows_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [[], [b"\n", b"\n"]])
-def test_an_empty_dataset_is_called_empty(tmp_path: Path, rows: list[bytes]) -> None:
+def test_an_empty_dataset_is_reported_as_empty(tmp_path: Path, rows: list[bytes]) -> None:
     path = write_rows(tmp_path / "a.jsonl", rows)
     empty = f"dataset a is empty: no rows found in {path}"
     blend = _blend(path, num_shards=1)
     assert _told(blend) == [(("blend", "datasets", 0, "text_field"), empty)]
-    assert _previewed(blend, tmp_path / "out").startswith(empty)
-    tasks = rl_blend(tmp_path / "s", num_shards=1, blend={"train": [{"name": "a", "path": str(path)}]})
+    assert _check_preview(blend, tmp_path / "out").startswith(empty)
+    tasks = declare_rl_blend(tmp_path / "s", num_shards=1, blend={"train": [{"name": "a", "path": str(path)}]})
     assert _told(tasks) == [(("blend", "train", 0), empty)]
 
 
-def test_one_file_of_a_hub_that_is_empty_does_not_make_the_dataset_empty(tmp_path: Path) -> None:
+def test_one_empty_file_of_a_hub_does_not_make_the_dataset_empty(tmp_path: Path) -> None:
     files = {"a.jsonl": b"\n", "b.jsonl": b'{"text": "a longer one"}\n'}
     with HubServer(files, repo_id="org/texts") as hub:
         access = {"hub_endpoint": hub.endpoint, "hub_cache": tmp_path / "cache"}
         blend = _blend(tmp_path / "a.jsonl", {"path": "hf://org/texts"}, sources=access, num_shards=1)
         assert _told(blend) == []
-        assert "is empty" not in _previewed(blend, tmp_path / "out")
+        assert "is empty" not in _check_preview(blend, tmp_path / "out")
 
 
-def test_what_cannot_be_read_is_told_of_the_source(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_for_the_source(tmp_path: Path) -> None:
     (broken,) = find_blend_remarks(_blend(write_rows(tmp_path / "a.jsonl", [b"{broken\n"])))
     assert (broken.keys, broken.of_source) == (("blend", "datasets", 0, "path"), True)
     assert broken.sentence.startswith("a.jsonl: none of its rows can be read")
@@ -135,22 +137,22 @@ def test_what_cannot_be_read_is_told_of_the_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", ["pretrain", "rl"])
-def test_where_every_row_is_refused_the_first_is_named_with_its_file(tmp_path: Path, stage: str) -> None:
+def test_if_every_row_is_refused_the_first_is_named_with_its_file(tmp_path: Path, stage: str) -> None:
     path = write_rows(tmp_path / "a.jsonl", [b"\n", b"{broken\n", b"[]\n", b'"text"\n'])
     if stage == "rl":
-        blend = rl_blend(tmp_path / "s", num_shards=1, blend={"train": [{"name": "a", "path": str(path)}]})
+        blend = declare_rl_blend(tmp_path / "s", num_shards=1, blend={"train": [{"name": "a", "path": str(path)}]})
     else:
         blend = _blend(path, num_shards=1)
     blend = blend.model_copy(update={"bad_records": blend.bad_records.model_copy(update={"policy": "drop"})})
     ((_, told),) = _told(blend)
     assert told.startswith("a.jsonl: none of its rows can be read. First error: row 2")
-    told = _previewed(blend, tmp_path / "out")
+    told = _check_preview(blend, tmp_path / "out")
     assert_names(told, "dataset a", "2 not_an_object", "1 bad_json", "a.jsonl")
     assert "a.jsonl, row 2: bad_json. " in told
 
 
-def test_a_parquet_file_that_cannot_be_opened_is_named_wherever_it_stands(tmp_path: Path) -> None:
-    whole = write_rows(tmp_path / "d" / "a.parquet", texts("a", 60)).read_bytes()
+def test_an_unreadable_parquet_file_is_named_at_any_position(tmp_path: Path) -> None:
+    whole = write_rows(tmp_path / "d" / "a.parquet", make_texts("a", 60)).read_bytes()
     (tmp_path / "d" / "b.parquet").write_bytes(whole[:-9])
     blend = _blend(tmp_path / "d", {"path": str(tmp_path / "d")})
     (remark,) = find_blend_remarks(blend)
@@ -169,12 +171,12 @@ USELESS: dict[str, tuple[list[dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("what", USELESS)
-def test_a_text_field_without_any_text_says_so_before_the_plan_and_in_the_preview(tmp_path: Path, what: str) -> None:
+def test_a_text_field_without_text_is_reported_before_the_plan_and_in_the_preview(tmp_path: Path, what: str) -> None:
     rows, told = USELESS[what]
     blend = _blend(write_rows(tmp_path / "a.jsonl", rows))
     wanted = f"`text_field: text`: dataset a (first file: a.jsonl): none of the first 9 rows can be used: {told}"
     assert _told(blend) == [(("blend", "datasets", 0, "text_field"), wanted)]
-    assert _previewed(blend, tmp_path / "out").startswith(f"{wanted}. Set the correct field")
+    assert _check_preview(blend, tmp_path / "out").startswith(f"{wanted}. Set the correct field")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,7 @@ def test_a_text_field_without_any_text_says_so_before_the_plan_and_in_the_previe
         ([TURNS[0], {**TURNS[1], "weight": 3}], "2 unclear_weight in a.jsonl ("),
     ],
 )
-def test_messages_of_which_none_is_of_use_say_why_with_what_to_do(tmp_path: Path, value: Any, told: str) -> None:
+def test_unusable_messages_are_reported_with_reason_and_remedy(tmp_path: Path, value: Any, told: str) -> None:
     blend = _chat(write_rows(tmp_path / "a.jsonl", [{"messages": value, "meta": i} for i in (1, 2)]))
     ((keys, sentence),) = _told(blend)
     assert keys == ("blend", "datasets", 0, "messages_field")
@@ -199,7 +201,7 @@ def test_messages_of_which_none_is_of_use_say_why_with_what_to_do(tmp_path: Path
     )
 
 
-def test_a_thousand_rows_of_no_use_stop_only_a_run_that_they_would_stop(tmp_path: Path) -> None:
+def test_a_thousand_unusable_rows_stop_only_a_run_that_they_would_fail(tmp_path: Path) -> None:
     rows = [{"messages": None}] * 1000 + CHAT
     assert len(_told(_chat(write_rows(tmp_path / "a.jsonl", rows)))) == 1
     dropping = _chat(tmp_path / "a.jsonl").model_copy(
@@ -208,26 +210,28 @@ def test_a_thousand_rows_of_no_use_stop_only_a_run_that_they_would_stop(tmp_path
     assert _told(dropping) == []
 
 
-def test_a_weight_that_is_too_small_is_still_told_as_one(tmp_path: Path) -> None:
-    big, small = (write_rows(tmp_path / f"{name}.jsonl", texts(name, 60)) for name in ("big", "small"))
+def test_a_weight_that_is_too_small_is_still_reported_as_such(tmp_path: Path) -> None:
+    big, small = (write_rows(tmp_path / f"{name}.jsonl", make_texts(name, 60)) for name in ("big", "small"))
     entries = [{"name": "big", "path": str(big), "weight": 1e6}, {"name": "small", "path": str(small)}]
-    told = _previewed(pretraining(tmp_path, blend={"datasets": entries}), tmp_path / "out")
+    told = _check_preview(declare_pretraining(tmp_path, blend={"datasets": entries}), tmp_path / "out")
     assert told.startswith("small: a share of 0.000001 is 0 samples of ")
     assert "Raise the weight" in told
 
 
-def test_less_than_a_sample_is_told_with_its_files_and_no_weight_is_proposed(tmp_path: Path) -> None:
-    blend = _blend(write_rows(tmp_path / "few.jsonl", texts("a", 1)))
-    told = _previewed(blend, tmp_path / "out")
+def test_a_dataset_smaller_than_a_sample_is_reported_with_its_files_and_without_a_weight(tmp_path: Path) -> None:
+    blend = _blend(write_rows(tmp_path / "few.jsonl", make_texts("a", 1)))
+    told = _check_preview(blend, tmp_path / "out")
     assert told.startswith("a (first file: few.jsonl): 14 tokens in total (rows: 1) are fewer than one sample of 32. ")
     assert_names(told, "field", "path", "weight", 0)
-    hidden = _previewed(blend.model_copy(update={"sensitive": True}), tmp_path / "hidden")
+    hidden = _check_preview(blend.model_copy(update={"sensitive": True}), tmp_path / "hidden")
     assert "few.jsonl" not in hidden
 
 
-def test_a_small_chat_dataset_fills_what_it_fills(tmp_path: Path) -> None:
-    """One of fewer tokens than a packed row was told to raise its weight (docs/known-failures.md#blend)."""
-    assert _previewed(_chat(write_rows(tmp_path / "a.jsonl", CHAT)), tmp_path / "out") == ""
+def test_a_small_chat_dataset_needs_no_larger_weight(tmp_path: Path) -> None:
+    """A dataset with fewer tokens than a packed row once led to advice to raise its weight
+    (docs/known-failures.md#blend).
+    """
+    assert _check_preview(_chat(write_rows(tmp_path / "a.jsonl", CHAT)), tmp_path / "out") == ""
 
 
 @pytest.mark.parametrize(
@@ -238,10 +242,10 @@ def test_a_small_chat_dataset_fills_what_it_fills(tmp_path: Path) -> None:
         ({"separator": "<|endoftext|>", "add_bos": True}, "pretrain.add_bos: "),
     ],
 )
-def test_a_token_that_is_not_there_is_told_by_the_key_of_the_blend_before_the_plan(
+def test_an_unknown_token_is_reported_with_the_key_of_the_blend_before_the_plan(
     tmp_path: Path, options: dict[str, Any], told: str
 ) -> None:
-    path = write_rows(tmp_path / "a.jsonl", texts("a", 3))
+    path = write_rows(tmp_path / "a.jsonl", make_texts("a", 3))
     tokenizer = tmp_path / "tokenizer"
     sample = _blend(path).required_tokenizer.path
     assert sample is not None
@@ -257,12 +261,12 @@ def test_a_token_that_is_not_there_is_told_by_the_key_of_the_blend_before_the_pl
 
 
 @pytest.mark.parametrize("sensitive", [False, True])
-def test_a_file_of_records_with_no_field_of_the_others_is_noted(tmp_path: Path, sensitive: bool) -> None:
+def test_a_file_of_records_that_shares_no_field_with_the_others_is_noted(tmp_path: Path, sensitive: bool) -> None:
     folder = tmp_path / "d"
     write_rows(folder / "a.jsonl", [{"question": "why?"}, {"question": "how?", "level": 1}])
     write_rows(folder / "b.jsonl", [{"level": 2}, {"level": 3}])
     data = {"train": [{"name": "a", "path": str(folder)}]}
-    blend = rl_blend(tmp_path / "s", {"transforms": ["passthrough"]}, blend=data)
+    blend = declare_rl_blend(tmp_path / "s", {"transforms": ["passthrough"]}, blend=data)
     blend = blend.model_copy(update={"sensitive": sensitive})
     assert _told(blend) == []
     (folder / "c.json").write_text('{"data": [{"question": "where?"}]}')

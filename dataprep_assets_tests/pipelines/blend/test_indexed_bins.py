@@ -1,4 +1,4 @@
-"""Claims about Megatron's bin and idx of a blend's shards: the documents of the source, each once, as declared."""
+"""Tests of Megatron's bin and idx files of a blend's shards: each source document once, as declared."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +22,11 @@ from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     SEPARATOR,
     build_shards,
-    pretraining,
-    small_sources,
-    text_of,
-    texts,
+    declare_pretraining,
+    make_text,
+    make_texts,
     write_rows,
+    write_small_sources,
 )
 from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome
 from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
@@ -44,8 +44,8 @@ def _built(blend: BlendDeclaration, root: Path, workers: int = 1) -> tuple[list[
     return prepare_indexed_bins_shards(blend, store, plan, plan.partitions), outcome
 
 
-def _documents(work: TokenShard) -> list[list[int]]:
-    """Ids of each sequence of a shard, by its idx."""
+def _read_documents(work: TokenShard) -> list[list[int]]:
+    """Return the ids of each sequence of a shard, according to its idx."""
     index = megatron.read_idx(work.directory / "tokens.idx")
     ids = flat_bins.open_tokens(work.directory / "tokens.bin", index.dtype)
     width = flat_bins.token_dtype(index.dtype).itemsize
@@ -58,20 +58,24 @@ def _ledger(works: list[TokenShard]) -> Ledger:
     return Ledger.total(ledger for ledger in ledgers if ledger is not None)
 
 
-def _one(tmp_path: Path, rows: list[Any], name: str = "a.jsonl", **changes: Any) -> tuple[list[TokenShard], Outcome]:
-    """The shards of one dataset of these rows."""
+def _build_one(
+    tmp_path: Path, rows: list[Any], name: str = "a.jsonl", **changes: Any
+) -> tuple[list[TokenShard], Outcome]:
+    """Return the shards of one dataset with these rows."""
     path = write_rows(tmp_path / name, rows)
     changes = {"num_shards": 1, "blend": {"datasets": [{"name": "a", "path": str(path)}]}} | changes
-    return _built(pretraining(tmp_path, **changes), tmp_path / "out")
+    return _built(declare_pretraining(tmp_path, **changes), tmp_path / "out")
 
 
 @pytest.mark.parametrize("shards", [1, 2, 5])
-def test_every_document_is_there_once_with_its_separator(tmp_path: Path, shards: int) -> None:
-    works, outcome = _built(pretraining(small_sources(tmp_path / "s"), num_shards=shards), tmp_path / "out", 2)
+def test_every_document_is_stored_once_with_its_separator(tmp_path: Path, shards: int) -> None:
+    works, outcome = _built(
+        declare_pretraining(write_small_sources(tmp_path / "s"), num_shards=shards), tmp_path / "out", 2
+    )
     assert not outcome.failed
     for name, count in (("code", 90), ("web", 60)):
-        wanted = [[*ids, EOS] for ids in reference_ids([text_of(name, row) for row in range(count)])]
-        stored = [d for w in works if w.partition.startswith(name) for d in _documents(w)]
+        wanted = [[*ids, EOS] for ids in reference_ids([make_text(name, row) for row in range(count)])]
+        stored = [d for w in works if w.partition.startswith(name) for d in _read_documents(w)]
         assert sorted(stored) == sorted(wanted)
         if shards == 1:
             assert stored == wanted  # in the order of the files
@@ -79,29 +83,31 @@ def test_every_document_is_there_once_with_its_separator(tmp_path: Path, shards:
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.jsonl.gz", "a.json", "a.json.gz", "a.parquet"])
 def test_every_format_gives_the_same_bytes(tmp_path: Path, name: str) -> None:
-    (work,), _ = _one(tmp_path, texts("a", 20), name)
-    assert _documents(work) == [[*ids, EOS] for ids in reference_ids([text_of("a", row) for row in range(20)])]
+    (work,), _ = _build_one(tmp_path, make_texts("a", 20), name)
+    assert _read_documents(work) == [[*ids, EOS] for ids in reference_ids([make_text("a", row) for row in range(20)])]
 
 
 def test_a_json_array_is_read_as_its_elements(tmp_path: Path) -> None:
     import json
 
-    (tmp_path / "a.json").write_text(json.dumps(texts("a", 9), indent=1))
-    blend = pretraining(tmp_path, num_shards=2, blend={"datasets": [{"name": "a", "path": str(tmp_path / "a.json")}]})
+    (tmp_path / "a.json").write_text(json.dumps(make_texts("a", 9), indent=1))
+    blend = declare_pretraining(
+        tmp_path, num_shards=2, blend={"datasets": [{"name": "a", "path": str(tmp_path / "a.json")}]}
+    )
     works, _ = _built(blend, tmp_path / "out")
-    assert [len(_documents(work)) for work in works] == [4, 5]
+    assert [len(_read_documents(work)) for work in works] == [4, 5]
 
 
-def test_bos_and_eos_are_as_declared(tmp_path: Path) -> None:
-    ids = reference_ids([text_of("a", 0)])[0]
+def test_bos_and_eos_are_added_as_declared(tmp_path: Path) -> None:
+    ids = reference_ids([make_text("a", 0)])[0]
     for add_eos, name in ((True, "with"), (False, "without")):
         options = {"separator": SEPARATOR, "add_eos": add_eos}
-        (work,), _ = _one(tmp_path / name, texts("a", 1), pretrain=options)
-        assert _documents(work) == [[*ids, *([EOS] if add_eos else [])]]
+        (work,), _ = _build_one(tmp_path / name, make_texts("a", 1), pretrain=options)
+        assert _read_documents(work) == [[*ids, *([EOS] if add_eos else [])]]
         assert _ledger([work]).separators == int(add_eos)
 
 
-def test_bos_comes_from_the_tokenizer(tmp_path: Path) -> None:
+def test_short_documents_are_filtered_and_counted_without_an_error(tmp_path: Path) -> None:
     import json
     import shutil
 
@@ -109,76 +115,76 @@ def test_bos_comes_from_the_tokenizer(tmp_path: Path) -> None:
     config = json.loads((tokenizer / "tokenizer_config.json").read_bytes()) | {"bos_token": SEPARATOR}
     (tokenizer / "tokenizer_config.json").write_text(json.dumps(config))
     options = {"separator": SEPARATOR, "add_bos": True}
-    (work,), _ = _one(tmp_path, texts("a", 2), pretrain=options, tokenizer={"path": tokenizer})
-    assert _documents(work) == [[EOS, *ids, EOS] for ids in reference_ids([text_of("a", 0), text_of("a", 1)])]
+    (work,), _ = _build_one(tmp_path, make_texts("a", 2), pretrain=options, tokenizer={"path": tokenizer})
+    assert _read_documents(work) == [[EOS, *ids, EOS] for ids in reference_ids([make_text("a", 0), make_text("a", 1)])]
 
 
 def test_short_documents_are_filtered_counted_and_no_fault(tmp_path: Path) -> None:
     rows = [{"text": "x" * n} for n in (1, 20, 2, 30, 19)]
     options = {"separator": SEPARATOR, "min_doc_chars": 20}
-    (work,), _ = _one(tmp_path, rows, pretrain=options)
-    assert _documents(work) == [[*ids, EOS] for ids in reference_ids(["x" * 20, "x" * 30])]
+    (work,), _ = _build_one(tmp_path, rows, pretrain=options)
+    assert _read_documents(work) == [[*ids, EOS] for ids in reference_ids(["x" * 20, "x" * 30])]
     ledger = _ledger([work])
     assert (ledger.rows_in, ledger.documents, ledger.dropped) == (5, 2, {"below_min_doc_chars": 3})
 
 
-def test_long_documents_are_cut_and_still_end(tmp_path: Path) -> None:
-    """Cut before the separator is appended, not after: every document ends with it.
+def test_long_documents_are_truncated_and_still_end_with_the_separator(tmp_path: Path) -> None:
+    """They are truncated before the separator is appended, so that every document ends with it.
 
     See docs/formats/megatron.md#invariants.
     """
-    rows = [{"text": text_of("a", row, words)} for row, words in enumerate((1, 50, 2, 80, 1))]
+    rows = [{"text": make_text("a", row, words)} for row, words in enumerate((1, 50, 2, 80, 1))]
     options = {"separator": SEPARATOR, "max_doc_tokens": 12}
-    (work,), _ = _one(tmp_path, rows, pretrain=options)
+    (work,), _ = _build_one(tmp_path, rows, pretrain=options)
     wanted = [[*ids[:11], EOS] for ids in reference_ids([row["text"] for row in rows])]
-    assert _documents(work) == wanted
+    assert _read_documents(work) == wanted
     assert max(map(len, wanted)) == 12
     assert work.store.require(work.artifact).facts["truncated"] == sum(len(d) == 12 for d in wanted)
 
 
-def test_empty_documents_are_separators_or_are_left_out(tmp_path: Path) -> None:
+def test_empty_documents_become_separators_or_are_dropped(tmp_path: Path) -> None:
     rows = [{"text": t} for t in ("", "a", "", "b", "")]
-    (work,), _ = _one(tmp_path / "eos", rows)
-    assert [len(d) for d in _documents(work)] == [1, 2, 1, 2, 1]
-    (work,), _ = _one(tmp_path / "none", rows, pretrain={"separator": SEPARATOR, "add_eos": False})
-    assert [len(d) for d in _documents(work)] == [1, 1]  # no sequence of no tokens
+    (work,), _ = _build_one(tmp_path / "eos", rows)
+    assert [len(d) for d in _read_documents(work)] == [1, 2, 1, 2, 1]
+    (work,), _ = _build_one(tmp_path / "none", rows, pretrain={"separator": SEPARATOR, "add_eos": False})
+    assert [len(d) for d in _read_documents(work)] == [1, 1]  # no sequence is empty
     assert _ledger([work]).dropped == {"no_tokens": 3}
 
 
 def test_max_rows_limits_each_shard(tmp_path: Path) -> None:
-    works, _ = _one(tmp_path, texts("a", 20), num_shards=2, max_rows=3)
-    assert [d[-1] for w in works for d in _documents(w)] == [EOS] * 6
-    stored = [d for w in works for d in _documents(w)]
-    assert stored == [[*i, EOS] for i in reference_ids([text_of("a", r) for r in (0, 1, 2, 10, 11, 12)])]
+    works, _ = _build_one(tmp_path, make_texts("a", 20), num_shards=2, max_rows=3)
+    assert [d[-1] for w in works for d in _read_documents(w)] == [EOS] * 6
+    stored = [d for w in works for d in _read_documents(w)]
+    assert stored == [[*i, EOS] for i in reference_ids([make_text("a", r) for r in (0, 1, 2, 10, 11, 12)])]
 
 
-def test_more_shards_than_rows_leave_whole_empty_ones(tmp_path: Path) -> None:
-    works, outcome = _one(tmp_path, texts("a", 3), num_shards=5)
+def test_more_shards_than_rows_give_valid_empty_shards(tmp_path: Path) -> None:
+    works, outcome = _build_one(tmp_path, make_texts("a", 3), num_shards=5)
     assert not outcome.failed
-    assert sorted(len(_documents(work)) for work in works) == [0, 0, 1, 1, 1]
+    assert sorted(len(_read_documents(work)) for work in works) == [0, 0, 1, 1, 1]
 
 
 def test_a_bad_row_stops_its_shard_or_is_dropped_and_named(tmp_path: Path) -> None:
-    rows = [*texts("a", 3), {"text": 7}, *texts("a", 3, 3)]
-    _, outcome = _one(tmp_path, rows)
+    rows = [*make_texts("a", 3), {"text": 7}, *make_texts("a", 3, 3)]
+    _, outcome = _build_one(tmp_path, rows)
     (error,) = outcome.failed.values()
     assert isinstance(error, BadRecordError)
     assert "row 4" in str(error)
-    works, outcome = _one(tmp_path, rows, bad_records={"policy": "drop", "budget": 0.5})
+    works, outcome = _build_one(tmp_path, rows, bad_records={"policy": "drop", "budget": 0.5})
     assert not outcome.failed
     assert _ledger(works).dropped == {"text_not_a_string": 1}
-    assert sum(len(_documents(work)) for work in works) == 6
+    assert sum(len(_read_documents(work)) for work in works) == 6
 
 
-def test_no_document_is_there_twice_or_lost_when_one_cannot_be_stored(tmp_path: Path) -> None:
-    """The original's bisecting retry stored 11 documents of 8 with one bad.
+def test_one_unstorable_document_duplicates_or_loses_no_other(tmp_path: Path) -> None:
+    """Upstream's bisecting retry stored 11 documents of 8, one of which was bad.
 
     See docs/formats/shard-plan.md#bisecting-retry.
     """
-    rows = [*texts("a", 4), {"text": None}, *texts("a", 3, 4)]
-    works, _ = _one(tmp_path, rows, bad_records={"policy": "drop", "budget": 0.5})
-    stored = [d for w in works for d in _documents(w)]
-    assert stored == [[*ids, EOS] for ids in reference_ids([text_of("a", row) for row in range(7)])]
+    rows = [*make_texts("a", 4), {"text": None}, *make_texts("a", 3, 4)]
+    works, _ = _build_one(tmp_path, rows, bad_records={"policy": "drop", "budget": 0.5})
+    stored = [d for w in works for d in _read_documents(w)]
+    assert stored == [[*ids, EOS] for ids in reference_ids([make_text("a", row) for row in range(7)])]
 
 
 def _tokenizer_of(folder: Path, size: int) -> Path:
@@ -191,11 +197,11 @@ def _tokenizer_of(folder: Path, size: int) -> Path:
 
 
 @pytest.mark.parametrize(("size", "wanted"), [(65_499, "uint16"), (65_500, "uint32"), (65_537, "uint32")])
-def test_the_dtype_is_megatrons_and_one_that_wraps_is_refused(tmp_path: Path, size: int, wanted: str) -> None:
+def test_the_dtype_is_megatrons_and_one_that_is_too_small_is_refused(tmp_path: Path, size: int, wanted: str) -> None:
     tokenizer = {"path": _tokenizer_of(tmp_path / "tokenizer", size)}
 
     def declared(dtype: str) -> str:
-        return choose_dtype(pretraining(tmp_path, tokenizer=tokenizer, pretrain={"dtype": dtype}))
+        return choose_dtype(declare_pretraining(tmp_path, tokenizer=tokenizer, pretrain={"dtype": dtype}))
 
     assert declared("auto") == wanted
     assert declared("int32") == "uint32"
@@ -206,15 +212,15 @@ def test_the_dtype_is_megatrons_and_one_that_wraps_is_refused(tmp_path: Path, si
         assert declared("uint16") == "uint16"
 
 
-def test_int32_is_written_as_megatron_codes_it(tmp_path: Path) -> None:
-    (work,), _ = _one(tmp_path, texts("a", 2), pretrain={"separator": SEPARATOR, "dtype": "int32"})
+def test_int32_is_written_with_megatrons_code(tmp_path: Path) -> None:
+    (work,), _ = _build_one(tmp_path, make_texts("a", 2), pretrain={"separator": SEPARATOR, "dtype": "int32"})
     assert (work.directory / "tokens.idx").read_bytes()[17] == 4
     assert work.directory.joinpath("tokens.bin").stat().st_size == 4 * _ledger([work]).tokens
 
 
-def test_a_second_run_does_nothing_and_a_cut_bin_is_seen(tmp_path: Path) -> None:
-    """The original takes a `.bin` of 3 bytes for finished (docs/formats/shard-plan.md#resume)."""
-    blend = pretraining(small_sources(tmp_path / "s"))
+def test_a_second_run_does_nothing_and_a_truncated_bin_is_found(tmp_path: Path) -> None:
+    """Upstream treats a `.bin` of 3 bytes as finished (docs/formats/shard-plan.md#resume)."""
+    blend = declare_pretraining(write_small_sources(tmp_path / "s"))
     works, _ = _built(blend, tmp_path / "out")
     _, again = _built(blend, tmp_path / "out")
     assert not again.built
@@ -226,15 +232,15 @@ def test_a_second_run_does_nothing_and_a_cut_bin_is_seen(tmp_path: Path) -> None
     assert path.read_bytes() == whole
 
 
-def test_force_makes_everything_again(tmp_path: Path) -> None:
-    blend = pretraining(small_sources(tmp_path / "s"))
+def test_force_rebuilds_everything(tmp_path: Path) -> None:
+    blend = declare_pretraining(write_small_sources(tmp_path / "s"))
     works, _ = _built(blend, tmp_path / "out")
-    _, again = _built(pretraining(tmp_path / "s", force="once more"), tmp_path / "out")
+    _, again = _built(declare_pretraining(tmp_path / "s", force="once more"), tmp_path / "out")
     assert {f"indexed_bins/{work.partition}" for work in works} <= {*again.built}
 
 
-def test_keys_tell_ranges_and_options_apart_and_old_keys_are_as_they_were(tmp_path: Path) -> None:
-    (work, *_), _ = _built(pretraining(small_sources(tmp_path / "s")), tmp_path / "out")
+def test_keys_distinguish_ranges_and_options_and_old_keys_are_unchanged(tmp_path: Path) -> None:
+    (work, *_), _ = _built(declare_pretraining(write_small_sources(tmp_path / "s")), tmp_path / "out")
     plain = replace(work, megatron=False, files=tuple(replace(f, rows=None) for f in work.files))
     others = [
         replace(plain, megatron=True),

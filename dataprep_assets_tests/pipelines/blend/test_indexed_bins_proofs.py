@@ -1,4 +1,4 @@
-"""Every check of a shard of bin and idx passes on a good one, and fails on each defect that it is there for."""
+"""Every check of a shard of bin and idx files passes on a good shard and fails on each of its defects."""
 
 import json
 import os
@@ -23,7 +23,13 @@ from dataprep_assets.stream.token_bins_checks import OpenedTokens, ledger_balanc
 from dataprep_assets.stream.token_shard import TokenShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.messages import assert_names
-from dataprep_assets_tests.pipelines.blend.pipeline import SEPARATOR, finished, pretraining, texts, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import (
+    SEPARATOR,
+    declare_pretraining,
+    finish_blend,
+    make_texts,
+    write_rows,
+)
 from dataprep_assets_tests.pipelines.corpus.shards import bundle
 from dataprep_assets_tests.samples import SAMPLE
 
@@ -32,11 +38,11 @@ OPTIONS: dict[str, Any] = {"separator": SEPARATOR, "min_doc_chars": 30, "max_doc
 
 
 def _work(folder: Path, **options: Any) -> TokenShard:
-    path = write_rows(folder / "a.jsonl", [*texts("a", 20), {"text": "short"}])
-    blend = pretraining(
+    path = write_rows(folder / "a.jsonl", [*make_texts("a", 20), {"text": "short"}])
+    blend = declare_pretraining(
         folder, num_shards=1, pretrain=OPTIONS | options, blend={"datasets": [{"name": "a", "path": str(path)}]}
     )
-    _, _, plan = finished(blend, folder / "out")
+    _, _, plan = finish_blend(blend, folder / "out")
     return prepare_indexed_bins_shards(blend, LocalArtifacts(folder / "out"), plan, plan.partitions)[0]
 
 
@@ -46,7 +52,7 @@ def work(tmp_path: Path) -> TokenShard:
 
 
 def _own(path: Path) -> Path:
-    """The file as an inode of its own: a finished run has hard links to it."""
+    """Give the file its own inode, because a finished run has hard links to it."""
     data = path.read_bytes()
     path.unlink()
     path.write_bytes(data)
@@ -61,29 +67,30 @@ def _receipt(work: TokenShard) -> Receipt:
     return work.store.require(work.artifact)
 
 
-def test_a_shard_that_tells_of_another_separator_than_its_recipe_is_told(work: TokenShard) -> None:
+def test_a_shard_whose_separator_differs_from_its_recipe_is_reported(work: TokenShard) -> None:
     plan = replace(work.plan, separator_id=EOS - 1)
     told = boundaries_match(work.store.directory(work.artifact), _receipt(work), plan)
     assert_names(told.summary, EOS, EOS - 1)
 
 
 @pytest.mark.parametrize("options", [{}, {"add_eos": False}, {"max_doc_tokens": None}, {"dtype": "int32"}])
-def test_a_good_shard_passes_every_proof(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_a_good_shard_passes_every_check(tmp_path: Path, options: dict[str, Any]) -> None:
     found = _findings(_work(tmp_path, **options))
     assert set(found) == {check.name for check in INDEXED_BINS_CHECKS}
     assert {name: f.summary for name, f in found.items() if not f.passed} == {}
-    assert found["round_trip"].facts["documents_compared"] == 20  # every one: a sample takes all of a small shard
+    # all documents, because a sample covers a small shard completely
+    assert found["round_trip"].facts["documents_compared"] == 20
 
 
 def test_a_range_of_rows_round_trips(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "a.parquet", texts("a", 30))
-    blend = pretraining(tmp_path, num_shards=3, blend={"datasets": [{"name": "a", "path": str(path)}]})
-    _, _, plan = finished(blend, tmp_path / "out")
+    path = write_rows(tmp_path / "a.parquet", make_texts("a", 30))
+    blend = declare_pretraining(tmp_path, num_shards=3, blend={"datasets": [{"name": "a", "path": str(path)}]})
+    _, _, plan = finish_blend(blend, tmp_path / "out")
     for one in prepare_indexed_bins_shards(blend, LocalArtifacts(tmp_path / "out"), plan, plan.partitions):
         assert all(f.passed for f in _findings(one).values())
 
 
-def test_a_missing_shard_fails_them_all(work: TokenShard) -> None:
+def test_a_missing_shard_fails_every_check(work: TokenShard) -> None:
     (work.directory / "receipt.json").unlink()
     assert not any(f.passed for f in _findings(work).values())
 
@@ -118,8 +125,10 @@ def _no_idx(work: TokenShard) -> None:
 
 
 @pytest.mark.parametrize("damage", [_truncated_bin, _old_idx, _wrong_code, _no_leading_zero, _no_idx])
-def test_an_index_that_is_not_the_streams_is_found(work: TokenShard, damage: Callable[[TokenShard], None]) -> None:
-    """A cut bin opens in Megatron, and with `mmap=False` gives uninitialized memory.
+def test_an_index_that_does_not_match_the_stream_is_found(
+    work: TokenShard, damage: Callable[[TokenShard], None]
+) -> None:
+    """Megatron opens a truncated bin and, with `mmap=False`, returns uninitialized memory.
 
     See docs/formats/megatron.md#damage.
     """
@@ -133,7 +142,7 @@ def _ids(work: TokenShard) -> np.memmap[Any, Any]:
     return np.memmap(_own(work.directory / "tokens.bin"), dtype="<u2", mode="r+")
 
 
-def test_a_sequence_of_no_tokens_is_found(work: TokenShard) -> None:
+def test_an_empty_sequence_is_found(work: TokenShard) -> None:
     ends = np.asarray(document_ends.open_ends(work.directory / "document_ends.bin")).copy()
     ends[3] = ends[2]
     for name in ("document_ends.bin", "tokens.idx"):
@@ -145,7 +154,7 @@ def test_a_sequence_of_no_tokens_is_found(work: TokenShard) -> None:
     assert "1 sequence has no token" in finding.summary
 
 
-def test_a_lost_and_a_doubled_separator_are_found(work: TokenShard) -> None:
+def test_missing_and_duplicate_separators_are_found(work: TokenShard) -> None:
     ends = np.asarray(document_ends.open_ends(work.directory / "document_ends.bin"))
     ids = _ids(work)
     at = int(ends[4]) - 1
@@ -161,21 +170,21 @@ def test_a_lost_and_a_doubled_separator_are_found(work: TokenShard) -> None:
 
 
 @pytest.mark.parametrize(("mode", "doubled"), [("text", 0), ("match", 20)])
-def test_a_bos_that_the_text_holds_itself_is_told(tmp_path: Path, mode: str, doubled: int) -> None:
-    begun = [{"text": f"{SEPARATOR}{row['text']}"} for row in texts("a", 20)]
+def test_a_bos_in_the_text_itself_is_reported(tmp_path: Path, mode: str, doubled: int) -> None:
+    begun = [{"text": f"{SEPARATOR}{row['text']}"} for row in make_texts("a", 20)]
     path = write_rows(tmp_path / "begun.jsonl", begun)
     folder = tmp_path / "tokenizer"
     shutil.copytree(SAMPLE / "tokenizer", folder)
     config = json.loads((folder / "tokenizer_config.json").read_bytes())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": SEPARATOR}))
-    blend = pretraining(
+    blend = declare_pretraining(
         tmp_path,
         num_shards=1,
         tokenizer={"path": folder, "engine": "tokenizers"},
         pretrain=OPTIONS | {"add_bos": True, "special_tokens": mode},
         blend={"datasets": [{"name": "a", "path": str(path)}]},
     )
-    _, _, plan = finished(blend, tmp_path / "out")
+    _, _, plan = finish_blend(blend, tmp_path / "out")
     (work,) = prepare_indexed_bins_shards(blend, LocalArtifacts(tmp_path / "out"), plan, plan.partitions)
     finding = _findings(work)["document_boundaries_valid"]
     assert (finding.passed, finding.warning, finding.facts["repeated_separators"]) == (
@@ -214,7 +223,7 @@ def test_an_id_beyond_the_vocabulary_is_found(work: TokenShard) -> None:
         {"rows_in": 22, "dropped": {"below_min_doc_chars": 1, "bad_json": 1}},
     ],
 )
-def test_books_that_do_not_balance_are_found(work: TokenShard, change: dict[str, Any]) -> None:
+def test_an_unbalanced_ledger_is_found(work: TokenShard, change: dict[str, Any]) -> None:
     receipt = _receipt(work)
     assert receipt.ledger is not None
     assert ledger_balances(work.directory, receipt).passed
@@ -222,6 +231,6 @@ def test_books_that_do_not_balance_are_found(work: TokenShard, change: dict[str,
     assert not ledger_balances(work.directory, broken).passed
 
 
-def test_a_source_that_changed_does_not_round_trip(work: TokenShard, tmp_path: Path) -> None:
-    write_rows(tmp_path / "a.jsonl", texts("b", 21))
+def test_a_changed_source_does_not_round_trip(work: TokenShard, tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.jsonl", make_texts("b", 21))
     assert not _findings(work)["round_trip"].passed

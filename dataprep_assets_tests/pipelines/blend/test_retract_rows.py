@@ -1,4 +1,4 @@
-"""Rows that are removed from a blend: only their shards are rebuilt, and nothing of them is left."""
+"""When rows are removed from a blend, only their shards are rebuilt, and no trace of the rows remains."""
 
 import json
 from pathlib import Path
@@ -15,9 +15,16 @@ from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.blend.removal.row_ids import ROW_IDS
 from dataprep_assets.tokenization.document_ids import RowIds
 from dataprep_assets_tests.messages import assert_names, raises
-from dataprep_assets_tests.pipelines.blend.retracted_blend import ROWS, STAGES, VIEWS, RetractedBlend, row_of, word
+from dataprep_assets_tests.pipelines.blend.retracted_blend import (
+    ROWS,
+    STAGES,
+    VIEWS,
+    RetractedBlend,
+    make_row,
+    make_word,
+)
 
-GONE = word("first", 3)
+GONE = make_word("first", 3)
 """The word of `f0.jsonl:4`, in the second shard of the first dataset."""
 
 
@@ -29,7 +36,7 @@ def records(tmp_path: Path) -> RetractedBlend:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_only_the_shard_of_a_removed_row_is_rebuilt_and_nothing_of_the_row_is_left(tmp_path: Path, stage: str) -> None:
+def test_only_the_shard_of_a_removed_row_is_rebuilt_and_no_trace_of_the_row_remains(tmp_path: Path, stage: str) -> None:
     views = [VIEWS[stage]] if stage in VIEWS else []
     made = RetractedBlend(tmp_path, stage, views=views)
     made.run()
@@ -46,7 +53,7 @@ def test_only_the_shard_of_a_removed_row_is_rebuilt_and_nothing_of_the_row_is_le
     manifest = ["rl_manifest"] * (stage == "rl")
     assert made.run() == sorted(["blend", *views, f"{name}/{partition}", *manifest])
     assert GONE not in made.texts(partition)
-    assert word("first", 4) in made.texts(partition)
+    assert make_word("first", 4) in made.texts(partition)
     assert made.files_with(GONE) == set()
     # the count by reason, the check and the trace name the removal
     (loss,) = [loss for loss in find_losses(made.dataset.specs, made.store) if loss.reason == RETRACTED and loss.count]
@@ -68,7 +75,7 @@ def test_only_the_shard_of_a_removed_row_is_rebuilt_and_nothing_of_the_row_is_le
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_the_rows_of_a_shard_that_is_built_later_are_removed(tmp_path: Path, stage: str) -> None:
+def test_removed_rows_stay_out_of_a_shard_that_is_built_later(tmp_path: Path, stage: str) -> None:
     made = RetractedBlend(tmp_path, stage)
     assert made.retract("first/f0.jsonl:4").left_out == {"not built yet": 1}
     made.run()
@@ -78,10 +85,10 @@ def test_the_rows_of_a_shard_that_is_built_later_are_removed(tmp_path: Path, sta
     assert made.run() == []
 
 
-def test_rows_are_named_by_file_and_row_or_hash_and_copies_are_removed_too(records: RetractedBlend) -> None:
-    copy = row_of("rl", "first", 3)
+def test_rows_are_named_by_file_and_row_or_hash_and_copies_are_also_removed(records: RetractedBlend) -> None:
+    copy = make_row("rl", "first", 3)
     numbers = range(ROWS // 2)
-    records.write("second", 0, [*(row_of("rl", "second", number) for number in numbers), copy])
+    records.write("second", 0, [*(make_row("rl", "second", number) for number in numbers), copy])
     records.run()
     digits = f"{RowIds().hash_row(copy):016x}"
     result = records.retract(digits)
@@ -101,12 +108,12 @@ def test_rows_are_named_by_file_and_row_or_hash_and_copies_are_removed_too(recor
     assert records.list.read_bytes() == before
 
 
-def test_a_file_that_two_datasets_have_is_named_with_its_dataset(tmp_path: Path) -> None:
+def test_a_file_in_two_datasets_is_named_with_its_dataset(tmp_path: Path) -> None:
     made = RetractedBlend(tmp_path, "rl")
     for dataset in ("first", "second"):
         made.write(dataset, 0, [])
         (tmp_path / "sources" / dataset / f"{dataset[0]}0.jsonl").rename(tmp_path / "sources" / dataset / "a.jsonl")
-        rows = [row_of("rl", dataset, number) for number in range(12)]
+        rows = [make_row("rl", dataset, number) for number in range(12)]
         (tmp_path / "sources" / dataset / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     made.run()
     with raises(ConfigError, "line 1", "a.jsonl", "first, second", "first/a.jsonl:4"):
@@ -114,8 +121,8 @@ def test_a_file_that_two_datasets_have_is_named_with_its_dataset(tmp_path: Path)
     assert not made.list.exists()
     made.retract("second/a.jsonl:4")
     made.run()
-    assert made.files_with(word("second", 3)) == set()
-    assert made.files_with(word("first", 3))
+    assert made.files_with(make_word("second", 3)) == set()
+    assert made.files_with(make_word("first", 3))
 
 
 def test_rows_are_named_by_the_declared_field(tmp_path: Path) -> None:
@@ -125,11 +132,11 @@ def test_rows_are_named_by_the_declared_field(tmp_path: Path) -> None:
     assert (with_id.found, [line.text for line in with_id.not_found]) == (2, ["first-900"])
     assert [line["of"] for line in made.listed()] == ["row field id"] * 3
     made.run()
-    assert made.files_with(GONE) == made.files_with(word("first", 4)) == set()
+    assert made.files_with(GONE) == made.files_with(make_word("first", 4)) == set()
     # an id that appears later is removed
-    made.write("second", 0, [{**row_of("rl", "second", 1), "id": "first-900"}, row_of("rl", "second", 2)])
+    made.write("second", 0, [{**make_row("rl", "second", 1), "id": "first-900"}, make_row("rl", "second", 2)])
     made.run()
-    assert made.files_with(word("second", 1)) == set()
+    assert made.files_with(make_word("second", 1)) == set()
     del made.changes["id_field"]
     with raises(ConfigError, "retracted.jsonl", "line 1", "row field id"):
         made.run()
@@ -139,9 +146,9 @@ def test_rows_are_named_by_the_declared_field(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", ["sft", "pairs", "rl"])
-def test_a_removed_row_that_was_dropped_before_leaves_the_quarantine(tmp_path: Path, stage: str) -> None:
+def test_a_removed_row_that_was_dropped_before_is_removed_from_the_quarantine(tmp_path: Path, stage: str) -> None:
     made = RetractedBlend(tmp_path, stage, bad_records={"policy": "drop", "budget": 0.5})
-    rows = [row_of(stage, "first", number) for number in range(12)]
+    rows = [make_row(stage, "first", number) for number in range(12)]
     made.write("first", 0, [rows[0], {"nothing": "here"}, b"{not json\n", *rows[2:]])
     made.run()
     partition = made.partition("first", 0)
@@ -158,10 +165,10 @@ def test_a_removed_row_that_was_dropped_before_leaves_the_quarantine(tmp_path: P
     assert all(finding.passed for finding in made.findings(partition).values())
 
 
-def test_the_first_row_of_a_file_still_decides_its_form_after_its_removal(tmp_path: Path) -> None:
+def test_the_first_row_of_a_file_decides_its_form_even_after_its_removal(tmp_path: Path) -> None:
     made = RetractedBlend(tmp_path, "sft", bad_records={"policy": "drop", "budget": 0.9})
     other = {"conversations": [{"from": "human", "value": "Who?"}, {"from": "gpt", "value": "The wren."}]}
-    made.write("first", 0, [row_of("sft", "first", 0), other, row_of("sft", "first", 2)])
+    made.write("first", 0, [make_row("sft", "first", 0), other, make_row("sft", "first", 2)])
     made.run()
     before = made.receipt("first-00001").ledger
     made.retract("f0.jsonl:1")
@@ -181,7 +188,7 @@ def test_a_file_whose_rows_are_all_removed_is_no_error(tmp_path: Path) -> None:
     assert made.no_retracted("first-00001").passed
 
 
-def test_a_killed_removal_does_not_use_the_spools_of_another_list(tmp_path: Path) -> None:
+def test_a_killed_removal_does_not_reuse_spools_of_another_list(tmp_path: Path) -> None:
     from dataprep_assets.integrity.artifacts import LocalArtifacts
     from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
     from dataprep_assets.pipelines.blend.sft.packed_sft import prepare_sft_shards
@@ -203,8 +210,8 @@ def test_a_killed_removal_does_not_use_the_spools_of_another_list(tmp_path: Path
     made.run()
     text = made.texts("first-00001")
     assert GONE not in text
-    assert word("first", 4) not in text
-    assert word("first", 5) in text
+    assert make_word("first", 4) not in text
+    assert make_word("first", 5) in text
     assert made.files_with("sft_spool") == set()
 
 
@@ -250,7 +257,7 @@ def test_the_check_finds_a_listed_row_and_a_wrong_index(tmp_path: Path, stage: s
     assert_names(made.no_retracted(partition).summary, "row 1", ROW_IDS)
 
 
-def test_a_sensitive_blend_keeps_no_ids_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sensitive_blend_without_a_key_stores_no_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_KEY", "k" * 40)
     made = RetractedBlend(tmp_path, "rl", sensitive=True, source_key={"env": "SOURCE_KEY"})
     made.run()
@@ -259,7 +266,7 @@ def test_a_sensitive_blend_keeps_no_ids_without_a_key(tmp_path: Path, monkeypatc
     assert [line.text for line in result.not_found] == [None]
     (line,) = made.listed()
     assert line.keys() == {"hash", "of", "key"}
-    assert line["hash"] != f"{RowIds().hash_row(row_of('rl', 'first', 3)):016x}"
+    assert line["hash"] != f"{RowIds().hash_row(make_row('rl', 'first', 3)):016x}"
     made.run()
     assert made.files_with(GONE) == set()
 

@@ -1,4 +1,4 @@
-"""The manifest of RL has Nemotron's form, under a path that stays whatever the run is called."""
+"""The RL manifest has Nemotron's form, at a path that does not depend on the run's name."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from dataprep_assets.pipelines.blend.rl_manifest import OpenedRlManifest, points
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
-from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend, rl_rows, weighted_records
+from dataprep_assets_tests.pipelines.blend.rl.records import declare_rl_blend, declare_weighted_records, make_rl_rows
 from dataprep_assets_tests.tools.drill.box import reseal, write
 
 
@@ -22,8 +22,8 @@ def _opened(good: FinishedBlend) -> OpenedRlManifest:
     return OpenedRlManifest(good.blend.artifact("rl_manifest"), good.store, good.blend)
 
 
-def resolved(folder: Path, key: str) -> str:
-    """What `${manifest:<folder>,<key>}` is in the settings of Nemotron's recipes."""
+def resolve(folder: Path, key: str) -> str:
+    """Return the value of `${manifest:<folder>,<key>}` in the settings of Nemotron's recipes."""
     return str(json.loads((folder / "manifest.json").read_text())[key])
 
 
@@ -32,8 +32,8 @@ def _home(good: FinishedBlend) -> Path:
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_a_split_is_one_file_and_one_that_is_not_there_is_empty_text(tmp_path: Path, compression: str) -> None:
-    blend = rl_blend(tmp_path / "s", {"transforms": ["nemotron_rl"], "compression": compression}, num_shards=3)
+def test_a_split_is_one_file_and_a_missing_one_is_an_empty_text(tmp_path: Path, compression: str) -> None:
+    blend = declare_rl_blend(tmp_path / "s", {"transforms": ["nemotron_rl"], "compression": compression}, num_shards=3)
     (tmp_path / "s" / "test.parquet").unlink()
     good = finish(blend, tmp_path / "out")
     value = json.loads((_home(good) / "manifest.json").read_bytes())
@@ -41,44 +41,44 @@ def test_a_split_is_one_file_and_one_that_is_not_there_is_empty_text(tmp_path: P
     assert (value["mode"], value["test"], value["run_hash"]) == ("resolve", "", good.plan.run_hash)
     listed = json.loads((_home(good) / "shards.json").read_bytes())
     for key, count in (("train", 11), ("val", 4)):
-        path = Path(resolved(_home(good), key))
+        path = Path(resolve(_home(good), key))
         assert path.read_bytes() == b"".join(Path(part).read_bytes() for part in listed[key])
         data = path.read_bytes()
         if compression == "zstd":
             import zstandard
 
             data = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
-        wanted = [row["responses_create_params"]["input"] for row in rl_rows(count)]
+        wanted = [row["responses_create_params"]["input"] for row in make_rl_rows(count)]
         assert [json.loads(line)["messages"] for line in data.splitlines()] == wanted
 
 
-def test_its_path_stays_while_the_run_is_another(tmp_path: Path) -> None:
-    blend = rl_blend(tmp_path / "s", num_shards=1)
+def test_the_path_stays_when_the_run_changes(tmp_path: Path) -> None:
+    blend = declare_rl_blend(tmp_path / "s", num_shards=1)
     first = finish(blend, tmp_path / "out")
     line = f"{tmp_path}/out/small_blend/rl_manifest/manifest.json"
     assert describe_run(first.receipt) == ["NeMo-RL:", line]
-    before = resolved(_home(first), "train")
-    write_rows(tmp_path / "s" / "train-0.jsonl", rl_rows(12))
+    before = resolve(_home(first), "train")
+    write_rows(tmp_path / "s" / "train-0.jsonl", make_rl_rows(12))
     second = finish(blend, tmp_path / "out")
     assert describe_run(second.receipt) == ["NeMo-RL:", line]
-    after = resolved(_home(second), "train")
+    after = resolve(_home(second), "train")
     assert before != after
-    assert len(Path(before).read_bytes().splitlines()) == 11  # a trainer that has the old run goes on
+    assert len(Path(before).read_bytes().splitlines()) == 11  # a trainer with the old run can continue
     assert len(Path(after).read_bytes().splitlines()) == 12
     assert list(find_stale(build_blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
 
 
-def test_records_are_there_as_often_as_the_weights_ask(tmp_path: Path) -> None:
-    good = finish(weighted_records(tmp_path / "s", (2.0, 1.0)), tmp_path / "out")
-    lines = Path(resolved(_home(good), "train")).read_bytes().splitlines()
+def test_records_are_repeated_according_to_the_weights(tmp_path: Path) -> None:
+    good = finish(declare_weighted_records(tmp_path / "s", (2.0, 1.0)), tmp_path / "out")
+    lines = Path(resolve(_home(good), "train")).read_bytes().splitlines()
     names = [json.loads(line)["text"].split()[0] for line in lines]
     assert (names.count("code"), names.count("web")) == (180, 60)
 
 
-def test_a_manifest_names_files_where_the_trainer_finds_them(tmp_path: Path) -> None:
-    good = finish(rl_blend(tmp_path / "s", trainer_root="/mnt/data/"), tmp_path / "out")
+def test_a_manifest_has_the_paths_where_the_trainer_finds_the_files(tmp_path: Path) -> None:
+    good = finish(declare_rl_blend(tmp_path / "s", trainer_root="/mnt/data/"), tmp_path / "out")
     run = f"/mnt/data/small_blend/runs/{good.plan.run_hash}"
-    assert resolved(_home(good), "train") == f"{run}/splits/train.jsonl"
+    assert resolve(_home(good), "train") == f"{run}/splits/train.jsonl"
     assert describe_run(good.receipt) == ["NeMo-RL:", "/mnt/data/small_blend/rl_manifest/manifest.json"]
     assert points_to_latest_run(_opened(good)).passed
 
@@ -92,19 +92,19 @@ def test_a_manifest_names_files_where_the_trainer_finds_them(tmp_path: Path) -> 
     ],
 )
 def test_a_manifest_of_another_run_fails_its_check(tmp_path: Path, change: dict[str, Any], told: str) -> None:
-    good = finish(rl_blend(tmp_path / "s"), tmp_path / "out")
+    good = finish(declare_rl_blend(tmp_path / "s"), tmp_path / "out")
     assert points_to_latest_run(_opened(good)).passed
     path = _home(good) / "manifest.json"
     value = json.loads(path.read_bytes())
-    path.unlink()  # it is a link to the run's
+    path.unlink()  # the file is a link to the one of the run
     path.write_text(json.dumps(value | change))
     finding = points_to_latest_run(_opened(good))
     assert not finding.passed
     assert told in finding.summary
 
 
-def test_a_manifest_is_the_run_s_own_byte_for_byte(tmp_path: Path) -> None:
-    good = finish(rl_blend(tmp_path / "s"), tmp_path / "out")
+def test_the_manifest_equals_the_run_s_own_byte_for_byte(tmp_path: Path) -> None:
+    good = finish(declare_rl_blend(tmp_path / "s"), tmp_path / "out")
     path = _home(good) / "shards.json"
     text = path.read_bytes()
     write(path, text.replace(b'"train":', b'"train": [],\n "train":', 1))

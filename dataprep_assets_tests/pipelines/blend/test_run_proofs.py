@@ -1,4 +1,4 @@
-"""Every check of a run passes on a good one; those on its shards, files and splits fail on each defect."""
+"""Every check of a run passes on a good run; those of its shards, files and splits fail on each defect."""
 
 import json
 import shutil
@@ -24,13 +24,18 @@ from dataprep_assets.pipelines.blend.plan.blend_preview import every_dataset_sam
 from dataprep_assets.pipelines.blend.runs import find_contradicted_claims
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
-from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import (
+    declare_pretraining,
+    make_texts,
+    write_rows,
+    write_small_sources,
+)
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tools.drill.box import edit_receipt, reseal, write
 from dataprep_assets_tests.tools.drill.judge import failed_proofs
 
 
-def test_a_good_run_passes_every_proof(good: FinishedBlend) -> None:
+def test_a_good_run_passes_every_check(good: FinishedBlend) -> None:
     found = [
         plan_covers_sources(good.plan),
         plan_is_current(good.blend, good.store),
@@ -41,8 +46,8 @@ def test_a_good_run_passes_every_proof(good: FinishedBlend) -> None:
     assert mixture_matches_weights(good.run).facts["largest_difference"] < 1e-9
 
 
-def test_a_file_that_grew_has_rows_that_nobody_read(good: FinishedBlend, tmp_path: Path) -> None:
-    write_rows(tmp_path / "s" / "web" / "train-00000.parquet", texts("web", 61))
+def test_a_grown_file_has_rows_that_were_not_read(good: FinishedBlend, tmp_path: Path) -> None:
+    write_rows(tmp_path / "s" / "web" / "train-00000.parquet", make_texts("web", 61))
     finding = rows_read_once(good.run)
     assert not finding.passed
     assert "read 60 of 61 rows" in finding.summary
@@ -93,7 +98,7 @@ def test_a_damaged_run_is_not_intact(good: FinishedBlend, damage: Callable[[Fini
     assert not blend_run_intact(good.run).passed
 
 
-def test_files_of_a_run_are_its_shards_own_also_where_its_receipt_agrees_with_them(good: FinishedBlend) -> None:
+def test_files_of_a_run_must_be_its_shards_files_even_if_its_receipt_matches(good: FinishedBlend) -> None:
     def said(receipt: Receipt) -> list[str]:
         return list(
             find_contradicted_claims(good.blend, good.store, good.plan, good.run.finished, good.directory, receipt)
@@ -107,9 +112,9 @@ def test_files_of_a_run_are_its_shards_own_also_where_its_receipt_agrees_with_th
     assert "web-0000" in defect
 
 
-def test_a_run_stays_true_where_its_sources_move_or_its_shards_are_made_again(tmp_path: Path) -> None:
+def test_a_run_stays_valid_when_its_sources_move_or_its_shards_are_rebuilt(tmp_path: Path) -> None:
     root = tmp_path / "out"
-    finish(pretraining(small_sources(tmp_path / "s")), root)
+    finish(declare_pretraining(write_small_sources(tmp_path / "s")), root)
     (tmp_path / "s").rename(tmp_path / "moved")
     careful = {
         "path": SAMPLE / "tokenizer",
@@ -117,7 +122,7 @@ def test_a_run_stays_true_where_its_sources_move_or_its_shards_are_made_again(tm
         "engine": "tokenizers",
         "refuse": ["east_asian"],
     }
-    moved = finish(pretraining(tmp_path / "moved", tokenizer=careful), root)
+    moved = finish(declare_pretraining(tmp_path / "moved", tokenizer=careful), root)
     place = next(moved.directory.glob("datasets/web/*/plan.json"))
     assert str(tmp_path / "s") in place.read_text()
 
@@ -134,7 +139,7 @@ def test_a_run_stays_true_where_its_sources_move_or_its_shards_are_made_again(tm
 
 
 @pytest.mark.parametrize("lie", ["a file twice", "a count", "no plan", "no size", "no etag", "a key twice"])
-def test_a_snapshot_lists_each_file_once_and_counts_what_it_lists(good: FinishedBlend, lie: str) -> None:
+def test_a_snapshot_lists_each_file_once_with_right_counts(good: FinishedBlend, lie: str) -> None:
     (spec,) = [s for s in TrainingBlend(good.blend).specs if s.name == "blend_snapshot"]
     assert list(failed_proofs(spec, good.store, ["web-00001"])) == []
     folder = good.store.directory(good.blend.artifact("blend_snapshot", "web-00001"))
@@ -163,45 +168,45 @@ def test_a_snapshot_lists_each_file_once_and_counts_what_it_lists(good: Finished
     assert wanted in words
 
 
-def test_a_snapshot_of_unchanged_files_stays_good_where_settings_make_another_plan(
+def test_a_snapshot_of_unchanged_files_stays_valid_when_settings_change_the_plan(
     good: FinishedBlend, tmp_path: Path
 ) -> None:
     drop = {"policy": "drop", "budget": 0.1}
-    again = finish(pretraining(tmp_path / "s", bad_records=drop), good.store.root)
+    again = finish(declare_pretraining(tmp_path / "s", bad_records=drop), good.store.root)
     assert again.plan.find_shard("web-00001")[0].plan_hash != good.plan.find_shard("web-00001")[0].plan_hash
     (spec,) = [s for s in TrainingBlend(again.blend).specs if s.name == "blend_snapshot"]
     assert list(failed_proofs(spec, again.store, ["web-00001"])) == []
 
 
-def test_a_run_of_another_plan_is_not_this_one(good: FinishedBlend) -> None:
+def test_a_run_of_another_plan_is_refused(good: FinishedBlend) -> None:
     finding = blend_run_intact(replace(good.run, plan=replace(good.plan, run_hash="0" * 16)))
     assert not finding.passed
     assert any("belongs to the run" in str(row) for row in finding.table)
 
 
-def test_splits_that_share_rows_are_found_whatever_their_files_are_called(tmp_path: Path) -> None:
-    write_rows(tmp_path / "a" / "one.jsonl", texts("a", 9))
-    write_rows(tmp_path / "b" / "two.jsonl", texts("a", 9))
+def test_splits_that_share_rows_are_found_by_content_not_by_file_name(tmp_path: Path) -> None:
+    write_rows(tmp_path / "a" / "one.jsonl", make_texts("a", 9))
+    write_rows(tmp_path / "b" / "two.jsonl", make_texts("a", 9))
     blend = {
         "train": [{"name": "a", "path": str(tmp_path / "a")}],
         "valid": [{"name": "b", "path": str(tmp_path / "b")}],
     }
-    good = finish(pretraining(tmp_path, blend=blend), tmp_path / "out")
+    good = finish(declare_pretraining(tmp_path, blend=blend), tmp_path / "out")
     finding = splits_disjoint(good.run)
     assert not finding.passed
     assert_names(finding.summary, "two.jsonl", "valid", "one.jsonl", "train")
 
 
 @pytest.mark.parametrize("stage", ["pretrain", "rl"])
-def test_content_that_two_splits_hold_in_different_files_is_a_warning(tmp_path: Path, stage: str) -> None:
-    write_rows(tmp_path / "a" / "one.jsonl", texts("a", 9))
-    write_rows(tmp_path / "b" / "two.jsonl", [*texts("b", 3), *texts("a", 2)])
+def test_equal_content_in_different_files_of_two_splits_is_a_warning(tmp_path: Path, stage: str) -> None:
+    write_rows(tmp_path / "a" / "one.jsonl", make_texts("a", 9))
+    write_rows(tmp_path / "b" / "two.jsonl", [*make_texts("b", 3), *make_texts("a", 2)])
     blend = {
         "train": [{"name": "a", "path": str(tmp_path / "a")}],
         "valid": [{"name": "b", "path": str(tmp_path / "b")}],
     }
     own = {"tokenizer": None, "pretrain": None} if stage == "rl" else {}
-    good = finish(pretraining(tmp_path, blend=blend, stage=stage, **own), tmp_path / "out")
+    good = finish(declare_pretraining(tmp_path, blend=blend, stage=stage, **own), tmp_path / "out")
     finding = splits_disjoint(good.run)
     assert (finding.passed, finding.warning, finding.facts["defects"]) == (False, True, 1)
     assert "2 " in finding.summary
@@ -210,13 +215,13 @@ def test_content_that_two_splits_hold_in_different_files_is_a_warning(tmp_path: 
 
 def test_empty_files_in_two_splits_share_no_row(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        write_rows(tmp_path / name / "some.jsonl", texts(name, 9))
+        write_rows(tmp_path / name / "some.jsonl", make_texts(name, 9))
         (tmp_path / name / "none.jsonl").touch()
     blend = {
         "train": [{"name": "a", "path": str(tmp_path / "a")}],
         "valid": [{"name": "b", "path": str(tmp_path / "b")}],
     }
-    good = finish(pretraining(tmp_path, blend=blend), tmp_path / "out")
+    good = finish(declare_pretraining(tmp_path, blend=blend), tmp_path / "out")
     assert [entry.size_bytes for unit in good.plan.units for entry in unit.entries].count(0) == 2
     assert splits_disjoint(good.run).passed
 

@@ -1,4 +1,4 @@
-"""Claims about a blend's run: what a trainer finds below `runs/<run_hash>/`."""
+"""Tests of a blend's run: the files for the trainer below `runs/<run_hash>/`."""
 
 import json
 import shutil
@@ -20,15 +20,15 @@ from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     SEPARATOR,
-    finished,
-    pretraining,
-    run,
-    shards,
-    small_sources,
-    texts,
+    declare_pretraining,
+    finish_blend,
+    make_texts,
+    plan_shards,
+    run_blend,
     write_rows,
+    write_small_sources,
 )
-from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
+from dataprep_assets_tests.pipelines.blend.rl.records import declare_weighted_records
 
 
 def _shares(entries: list[blend_json.Entry]) -> dict[str, float]:
@@ -39,12 +39,12 @@ def _shares(entries: list[blend_json.Entry]) -> dict[str, float]:
     return {name: weight / sum(found.values()) for name, weight in found.items()}
 
 
-def test_shares_follow_the_weights_and_shards_their_tokens(tmp_path: Path) -> None:
-    """The original gives each shard of a dataset the same weight whatever its size.
+def test_shares_follow_the_weights_and_within_a_dataset_the_tokens_of_shards(tmp_path: Path) -> None:
+    """Upstream gives each shard of a dataset the same weight, whatever its size.
 
     See docs/formats/blend-json.md#weights.
     """
-    directory, receipt, _ = finished(pretraining(small_sources(tmp_path / "s")), tmp_path / "out")
+    directory, receipt, _ = finish_blend(declare_pretraining(write_small_sources(tmp_path / "s")), tmp_path / "out")
     entries = blend_json.read_blend(directory / "blend.json")["train"]
     assert _shares(entries) == pytest.approx({"code": 0.75, "web": 0.25})
     code = [entry for entry in entries if "/code/" in entry.prefix]
@@ -55,8 +55,10 @@ def test_shares_follow_the_weights_and_shards_their_tokens(tmp_path: Path) -> No
     assert {row["name"]: row["realised"] for row in receipt.facts["realised"]} == pytest.approx(_shares(entries))
 
 
-def test_the_layout_is_the_originals(tmp_path: Path) -> None:
-    directory, receipt, plan = finished(pretraining(small_sources(tmp_path / "s"), num_shards=2), tmp_path / "out")
+def test_the_layout_equals_the_upstream_one(tmp_path: Path) -> None:
+    directory, receipt, plan = finish_blend(
+        declare_pretraining(write_small_sources(tmp_path / "s"), num_shards=2), tmp_path / "out"
+    )
     assert directory == tmp_path / "out" / "small_blend" / "runs" / plan.run_hash
     wanted = {"blend.json", "config.json", "data_args.txt", "realised.json"}
     for unit in plan.units:
@@ -70,11 +72,11 @@ def test_the_layout_is_the_originals(tmp_path: Path) -> None:
     assert (books["status"], books["plan_hash"], books["partition"]) == ("completed", unit.plan_hash, "web-00001")
 
 
-def test_shards_without_rows_are_declared_empty_and_listed_nowhere(tmp_path: Path) -> None:
-    """31 rows over 40 shards left the original 10 dangling entries (docs/formats/blend-json.md#dangling-entries)."""
-    path = write_rows(tmp_path / "a.jsonl", texts("a", 5))
-    blend = pretraining(tmp_path, num_shards=8, blend={"datasets": [{"name": "a", "path": str(path)}]})
-    directory, receipt, _ = finished(blend, tmp_path / "out")
+def test_shards_without_rows_are_declared_empty_and_not_listed(tmp_path: Path) -> None:
+    """With 31 rows in 40 shards, upstream wrote 10 dangling entries (docs/formats/blend-json.md#dangling-entries)."""
+    path = write_rows(tmp_path / "a.jsonl", make_texts("a", 5))
+    blend = declare_pretraining(tmp_path, num_shards=8, blend={"datasets": [{"name": "a", "path": str(path)}]})
+    directory, receipt, _ = finish_blend(blend, tmp_path / "out")
     entries = blend_json.read_blend(directory / "blend.json")["train"]
     assert len(entries) == 5
     assert len(receipt.facts["empty"]) == 3
@@ -83,21 +85,21 @@ def test_shards_without_rows_are_declared_empty_and_listed_nowhere(tmp_path: Pat
 
 
 def test_splits_of_the_blend_are_splits_of_the_run(tmp_path: Path) -> None:
-    small_sources(tmp_path)
+    write_small_sources(tmp_path)
     blend = {
         "train": [{"name": "code", "path": str(tmp_path / "code")}, {"name": "web", "path": str(tmp_path / "web")}],
         "test": [{"name": "code", "path": str(tmp_path / "code" / "part-2.jsonl.zst")}],
     }
-    directory, receipt, _ = finished(pretraining(tmp_path, blend=blend, num_shards=1), tmp_path / "out")
+    directory, receipt, _ = finish_blend(declare_pretraining(tmp_path, blend=blend, num_shards=1), tmp_path / "out")
     value = json.loads((directory / "blend.json").read_bytes())
     assert [len(value["train"]), value["valid"], len(value["test"])] == [4, None, 2]
     assert not (directory / "data_args.txt").exists()
     assert receipt.facts["used"] == {"train": ["code__train-00000", "web__train-00000"], "test": ["code__test-00000"]}
 
 
-def test_held_out_shards_are_of_every_dataset_and_in_one_split(tmp_path: Path) -> None:
-    blend = pretraining(small_sources(tmp_path / "s"), num_shards=5, held_out={"valid": 1, "test": 2})
-    directory, receipt, plan = finished(blend, tmp_path / "out")
+def test_held_out_shards_come_from_every_dataset_and_are_in_one_split(tmp_path: Path) -> None:
+    blend = declare_pretraining(write_small_sources(tmp_path / "s"), num_shards=5, held_out={"valid": 1, "test": 2})
+    directory, receipt, plan = finish_blend(blend, tmp_path / "out")
     splits = blend_json.read_blend(directory / "blend.json")
     assert {split: len(entries) for split, entries in splits.items()} == {"train": 4, "valid": 2, "test": 4}
     for entries in splits.values():
@@ -107,56 +109,56 @@ def test_held_out_shards_are_of_every_dataset_and_in_one_split(tmp_path: Path) -
 
 
 def test_missing_and_failed_shards_are_refused_by_name(tmp_path: Path) -> None:
-    """The original counts what is there and never compares with what should be.
+    """Upstream counts the existing shards and never compares them with the plan.
 
     See docs/formats/shard-plan.md#missing-shards.
     """
-    blend = pretraining(small_sources(tmp_path / "s"))
-    finished(blend, tmp_path / "out")
+    blend = declare_pretraining(write_small_sources(tmp_path / "s"))
+    finish_blend(blend, tmp_path / "out")
     store = LocalArtifacts(tmp_path / "out")
     plan = load_blend_plan(blend, store)
     shutil.rmtree(store.directory(blend.artifact("indexed_bins", "code-00001")))
     (store.directory(blend.artifact("indexed_bins", "web-00002")) / "receipt.json").unlink()
     with raises(MissingArtifactError, 2, 6, "code-00001, web-00002"):
-        build_blend_run(blend, store, plan, shards(blend, store, plan))
+        build_blend_run(blend, store, plan, plan_shards(blend, store, plan))
 
 
-def test_a_shard_of_other_settings_is_refused_by_name(tmp_path: Path) -> None:
-    blend = pretraining(small_sources(tmp_path / "s"))
-    finished(blend, tmp_path / "out")
+def test_a_shard_with_other_settings_is_refused_by_name(tmp_path: Path) -> None:
+    blend = declare_pretraining(write_small_sources(tmp_path / "s"))
+    finish_blend(blend, tmp_path / "out")
     store = LocalArtifacts(tmp_path / "out")
     plan = load_blend_plan(blend, store)
-    other = pretraining(tmp_path / "s", pretrain={"separator": SEPARATOR, "max_doc_tokens": 5})
+    other = declare_pretraining(tmp_path / "s", pretrain={"separator": SEPARATOR, "max_doc_tokens": 5})
     with raises(IntegrityError, 6):
-        build_blend_run(other, store, plan, shards(other, store, plan))
+        build_blend_run(other, store, plan, plan_shards(other, store, plan))
 
 
 def test_receipts_without_their_data_are_refused(tmp_path: Path) -> None:
-    blend = pretraining(small_sources(tmp_path / "s"))
-    directory, _, plan = finished(blend, tmp_path / "out")
+    blend = declare_pretraining(write_small_sources(tmp_path / "s"))
+    directory, _, plan = finish_blend(blend, tmp_path / "out")
     store = LocalArtifacts(tmp_path / "out")
     shutil.rmtree(directory)
     path = store.directory(blend.artifact("indexed_bins", "code-00000")) / "tokens.bin"
     path.write_bytes(path.read_bytes()[:-2] + b"\0\0")
     with raises(IntegrityError, "indexed_bins/code-00000"):
-        build_blend_run(blend, store, plan, shards(blend, store, plan))
+        build_blend_run(blend, store, plan, plan_shards(blend, store, plan))
     assert not directory.exists()
 
 
 def test_a_dataset_without_data_is_refused(tmp_path: Path) -> None:
-    small_sources(tmp_path)
-    write_rows(tmp_path / "web" / "train-00000.parquet", texts("web", 60))
+    write_small_sources(tmp_path)
+    write_rows(tmp_path / "web" / "train-00000.parquet", make_texts("web", 60))
     options = {"separator": SEPARATOR, "min_doc_chars": 10_000}
     with raises(IntegrityError, "code", 3.0):
-        run(pretraining(tmp_path, pretrain=options), tmp_path / "out")
+        run_blend(declare_pretraining(tmp_path, pretrain=options), tmp_path / "out")
 
 
 def test_a_changed_weight_keeps_every_shard(tmp_path: Path) -> None:
-    blend = pretraining(small_sources(tmp_path / "s"))
-    finished(blend, tmp_path / "out")
+    blend = declare_pretraining(write_small_sources(tmp_path / "s"))
+    finish_blend(blend, tmp_path / "out")
     declared: Any = blend.model_dump()
     declared["blend"]["datasets"][0]["weight"] = 1.0
-    outcome, receipt = run(type(blend).model_validate(declared), tmp_path / "out")
+    outcome, receipt = run_blend(type(blend).model_validate(declared), tmp_path / "out")
     assert receipt is not None
     assert sorted(outcome.built) == ["blend_plan", "blend_preview", f"runs/{receipt.partition}"]
     assert {row["name"]: row["realised"] for row in receipt.facts["realised"]} == pytest.approx(
@@ -164,40 +166,40 @@ def test_a_changed_weight_keeps_every_shard(tmp_path: Path) -> None:
     )
 
 
-def test_a_trainer_may_see_the_storage_elsewhere(tmp_path: Path) -> None:
-    blend = pretraining(small_sources(tmp_path / "s"), trainer_root="/mnt/data/")
-    directory, _, plan = finished(blend, tmp_path / "out")
+def test_a_trainer_may_see_the_storage_under_another_path(tmp_path: Path) -> None:
+    blend = declare_pretraining(write_small_sources(tmp_path / "s"), trainer_root="/mnt/data/")
+    directory, _, plan = finish_blend(blend, tmp_path / "out")
     root = f"/mnt/data/small_blend/runs/{plan.run_hash}/"
     assert all(e.prefix.startswith(root) for e in blend_json.read_blend(directory / "blend.json")["train"])
 
 
-def _stale(blend: BlendDeclaration, root: Path) -> dict[str, str]:
-    """Stale artifacts with their reasons."""
+def _find_stale(blend: BlendDeclaration, root: Path) -> dict[str, str]:
+    """Return stale artifacts with their reasons."""
     return {one.name: one.reason for one in find_stale(build_blend_specs(blend), LocalArtifacts(root))}
 
 
-def test_nothing_is_stale_after_a_run_and_each_loss_is_noticed(tmp_path: Path) -> None:
-    blend, root = pretraining(small_sources(tmp_path / "s")), tmp_path / "out"
-    directory, _, _ = finished(blend, root)
+def test_nothing_is_stale_after_a_run_and_each_loss_is_detected(tmp_path: Path) -> None:
+    blend, root = declare_pretraining(write_small_sources(tmp_path / "s")), tmp_path / "out"
+    directory, _, _ = finish_blend(blend, root)
     store = LocalArtifacts(root)
-    run = f"small_blend/runs/{directory.name}"
-    assert _stale(blend, root) == {}
+    run_blend = f"small_blend/runs/{directory.name}"
+    assert _find_stale(blend, root) == {}
     (directory / "blend.json").unlink()
-    assert _stale(blend, root) == {run: "damaged: blend.json: missing"}
+    assert _find_stale(blend, root) == {run_blend: "damaged: blend.json: missing"}
     shard = store.directory(blend.artifact("indexed_bins", "code-00000"))
     (shard / "tokens.idx").write_bytes(b"")
-    assert list(_stale(blend, root)) == ["small_blend/indexed_bins/code-00000", run]
-    write_rows(tmp_path / "s" / "web" / "train-00000.parquet", texts("web", 9))
-    found = _stale(blend, root)
+    assert list(_find_stale(blend, root)) == ["small_blend/indexed_bins/code-00000", run_blend]
+    write_rows(tmp_path / "s" / "web" / "train-00000.parquet", make_texts("web", 9))
+    found = _find_stale(blend, root)
     assert found.pop("small_blend/blend_plan") == "its source changed: web"
     assert next(iter(found.items())) == ("small_blend/blend_preview", "its input small_blend/blend_plan is stale")
     assert set(found.values()) >= {"its input small_blend/blend_preview is stale"}
     shutil.rmtree(root / "small_blend" / "blend_plan")
-    assert next(iter(_stale(blend, root).items())) == ("small_blend/blend_plan", "missing")
+    assert next(iter(_find_stale(blend, root).items())) == ("small_blend/blend_plan", "missing")
 
 
-def _lines_read(manifest: dict[str, Any]) -> dict[str, int]:
-    """Records of each dataset that a reader of all listed files gets."""
+def _count_lines(manifest: dict[str, Any]) -> dict[str, int]:
+    """Return the number of records of each dataset that a reader of all listed files gets."""
     found: dict[str, int] = {}
     for path in manifest["train"]:
         for line in Path(path).read_bytes().splitlines():
@@ -210,13 +212,13 @@ def _lines_read(manifest: dict[str, Any]) -> dict[str, int]:
     ("weights", "read"),
     [((1.0, 1.0), {"code": 90, "web": 60}), ((0.3, 0.1), {"code": 270, "web": 60}), ((1, 2), {"code": 90, "web": 120})],
 )
-def test_rl_records_are_listed_as_often_as_the_weights_ask(
+def test_rl_records_are_listed_according_to_the_weights(
     tmp_path: Path, weights: tuple[float, float], read: dict[str, int]
 ) -> None:
-    blend = weighted_records(tmp_path / "s", weights)
-    directory, receipt, plan = finished(blend, tmp_path / "out")
+    blend = declare_weighted_records(tmp_path / "s", weights)
+    directory, receipt, plan = finish_blend(blend, tmp_path / "out")
     manifest = json.loads((directory / "shards.json").read_bytes())
-    assert _lines_read(manifest) == read
+    assert _count_lines(manifest) == read
     assert manifest["records"] == {"train": sum(read.values())}
     assert len(set(manifest["train"])) == 4  # every file is stored once
     for row in receipt.facts["realised"]:
@@ -230,9 +232,9 @@ def test_rl_records_are_listed_as_often_as_the_weights_ask(
         assert (expected.epochs, expected.samples) == (row["epochs"], row["rows"] * row["epochs"])
 
 
-def test_rl_weights_that_no_list_can_follow_are_shown_before_and_after(tmp_path: Path) -> None:
-    blend = weighted_records(tmp_path / "s", (3.0, 2.0))
-    _, receipt, plan = finished(blend, tmp_path / "out")
+def test_rl_weights_that_no_list_can_realize_are_shown_with_both_values(tmp_path: Path) -> None:
+    blend = declare_weighted_records(tmp_path / "s", (3.0, 2.0))
+    _, receipt, plan = finish_blend(blend, tmp_path / "out")
     asked, had = pytest.approx((270 / 390, 120 / 390)), pytest.approx((180 / 240, 60 / 240))
     assert tuple(row["requested"] for row in receipt.facts["realised"]) == asked
     assert tuple(row["realised"] for row in receipt.facts["realised"]) == had
@@ -241,14 +243,14 @@ def test_rl_weights_that_no_list_can_follow_are_shown_before_and_after(tmp_path:
     assert tuple(source.realisable for source in preview) == had
 
 
-def test_an_rl_weight_that_would_list_records_without_end_is_refused(tmp_path: Path) -> None:
+def test_an_rl_weight_that_would_list_endless_records_is_refused(tmp_path: Path) -> None:
     with raises(ConfigError, "web__train", 100):
-        run(weighted_records(tmp_path / "s", (1e-3, 1.0)), tmp_path / "out")
+        run_blend(declare_weighted_records(tmp_path / "s", (1e-3, 1.0)), tmp_path / "out")
 
 
-def test_a_blend_is_made_of_google_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blend_is_built_from_google_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("google.cloud.storage")
-    local = weighted_records(tmp_path / "s", (1.0, 1.0))
+    local = declare_weighted_records(tmp_path / "s", (1.0, 1.0))
     with GcsServer() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "project")
@@ -258,12 +260,12 @@ def test_a_blend_is_made_of_google_buckets(tmp_path: Path, monkeypatch: pytest.M
             {"name": "code", "path": f"gs://{server.bucket}/code"},
             {"name": "web", "path": f"gs://{server.bucket}/web/*.parquet"},
         ]
-        blend = weighted_records(
+        blend = declare_weighted_records(
             tmp_path / "s", (1.0, 1.0), blend={"train": entries}, sources={"object_cache": tmp_path / "objects"}
         )
-        directory, _, _ = finished(blend, tmp_path / "out")
+        directory, _, _ = finish_blend(blend, tmp_path / "out")
         assert list(find_stale(build_blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
-    of_folders, _, _ = finished(local, tmp_path / "of folders")
+    of_folders, _, _ = finish_blend(local, tmp_path / "of folders")
     made, wanted = (
         sorted((path.relative_to(place).parts[1], path.name, path.read_bytes()) for path in place.rglob("*.jsonl"))
         for place in (directory, of_folders)

@@ -1,4 +1,4 @@
-"""The proof that a blend's sources are those that it was planned on: what it says of each change, and of a hub's."""
+"""The check that a blend's sources are the planned ones, with its message for each change of files and of a hub."""
 
 from pathlib import Path
 
@@ -20,14 +20,14 @@ from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     SEPARATOR,
-    blend_json,
-    pretraining,
-    small_sources,
-    text_of,
-    texts,
+    declare_pretraining,
+    make_text,
+    make_texts,
+    write_blend_json,
     write_rows,
+    write_small_sources,
 )
-from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
+from dataprep_assets_tests.pipelines.blend.rl.records import declare_weighted_records
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline
 from dataprep_assets_tests.samples import SAMPLE
 
@@ -38,19 +38,19 @@ def judge(good: FinishedBlend) -> Finding:
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    return small_sources(tmp_path / "sources")
+    return write_small_sources(tmp_path / "sources")
 
 
 @pytest.fixture
 def grown(sources: Path, tmp_path: Path) -> FinishedBlend:
-    """A finished blend whose `code` has more documents since, in a new file."""
-    found = finish(pretraining(sources), tmp_path / "out")
+    """Return a finished blend whose `code` has since gained documents in a new file."""
+    found = finish(declare_pretraining(sources), tmp_path / "out")
     assert judge(found).passed
-    write_rows(sources / "code" / "part-11.jsonl.gz", texts("code", 90, 90))
+    write_rows(sources / "code" / "part-11.jsonl.gz", make_texts("code", 90, 90))
     return found
 
 
-def test_a_source_that_grew_is_told_with_its_shares_before_and_now(grown: FinishedBlend) -> None:
+def test_a_grown_source_is_reported_with_its_old_and_new_shares(grown: FinishedBlend) -> None:
     finding = judge(grown)
     assert not finding.passed
     assert finding.warning, "the run is right; its owner may want to know"
@@ -71,17 +71,17 @@ def test_a_source_that_grew_is_told_with_its_shares_before_and_now(grown: Finish
     )
 
 
-def test_a_source_of_which_a_license_is_declared_is_asked_as_well(sources: Path, tmp_path: Path) -> None:
-    entries = blend_json(sources)
+def test_a_source_with_a_declared_license_is_also_checked(sources: Path, tmp_path: Path) -> None:
+    entries = write_blend_json(sources)
     entries["datasets"][0] |= {"license": "CC-BY-4.0", "category": "source code"}
-    good = finish(pretraining(sources, blend=entries), tmp_path / "out")
+    good = finish(declare_pretraining(sources, blend=entries), tmp_path / "out")
     assert judge(good).passed
-    write_rows(sources / "code" / "part-11.jsonl.gz", texts("code", 90, 90))
+    write_rows(sources / "code" / "part-11.jsonl.gz", make_texts("code", 90, 90))
     assert judge(good).summary.startswith("code: 1 file added since the plan")
 
 
-def test_a_byte_of_the_same_size_and_a_lost_file_are_changes(sources: Path, tmp_path: Path) -> None:
-    good = finish(pretraining(sources), tmp_path / "out")
+def test_a_changed_byte_and_a_lost_file_are_changes(sources: Path, tmp_path: Path) -> None:
+    good = finish(declare_pretraining(sources), tmp_path / "out")
     path = sources / "code" / "part-10.jsonl.gz"
     raw = bytearray(path.read_bytes())
     raw[5] ^= 1
@@ -94,25 +94,25 @@ def test_a_byte_of_the_same_size_and_a_lost_file_are_changes(sources: Path, tmp_
     assert {row["dataset"]: row["current_share_of_data"] for row in finding.table} == {"code": 1.0, "web": 0.0}
 
 
-def test_shares_of_records_are_those_of_rows(tmp_path: Path) -> None:
-    good = finish(weighted_records(tmp_path / "s", (1.0, 1.0)), tmp_path / "out")
+def test_shares_of_records_equal_those_of_rows(tmp_path: Path) -> None:
+    good = finish(declare_weighted_records(tmp_path / "s", (1.0, 1.0)), tmp_path / "out")
     assert judge(good).passed
-    write_rows(tmp_path / "s" / "web" / "train-00000.parquet", texts("web", 120))
+    write_rows(tmp_path / "s" / "web" / "train-00000.parquet", make_texts("web", 120))
     summary = judge(good).summary
     assert_names(summary, "web__train", "1 changed", "train", "40.0%")
     assert "it is read" not in summary
 
 
-def test_a_branch_that_moved_is_a_change_and_a_hub_that_does_not_have_it_is_told(tmp_path: Path) -> None:
+def test_a_moved_branch_is_a_change_and_a_missing_one_is_reported(tmp_path: Path) -> None:
     files = {"train-00000.jsonl": b'{"text": "one two three"}\n' * 40}
-    sources = small_sources(tmp_path / "sources")
+    sources = write_small_sources(tmp_path / "sources")
     with HubServer(files, repo_id="org/more") as hub:
         access = {"hub_endpoint": hub.endpoint, "hub_cache": str(tmp_path / "cache")}
         datasets = [
             {"name": "more", "path": "hf://org/more@main", "weight": 1.0},
             {"name": "web", "path": str(sources / "web"), "weight": 1.0},
         ]
-        blend = pretraining(sources, blend={"datasets": datasets}, sources=access, num_shards=1)
+        blend = declare_pretraining(sources, blend={"datasets": datasets}, sources=access, num_shards=1)
         good = finish(blend, tmp_path / "out")
         assert judge(good).passed
         hub.move_branch({**files, "train-00001.jsonl": b'{"text": "four five six"}\n' * 40})
@@ -124,7 +124,7 @@ def test_a_branch_that_moved_is_a_change_and_a_hub_that_does_not_have_it_is_told
     assert finding.summary.endswith("1 could not be checked: more.")
 
 
-def test_a_document_that_a_corpus_retracted_is_told_of_a_blend_until_it_is_out_of_its_file(
+def test_a_document_that_a_corpus_retracted_is_reported_for_a_blend_until_it_is_deleted(
     sources: Path, tmp_path: Path
 ) -> None:
     corpus = CorpusDeclaration.model_validate(
@@ -139,7 +139,7 @@ def test_a_document_that_a_corpus_retracted_is_told_of_a_blend_until_it_is_out_o
             "retractions": tmp_path / "retracted.jsonl",
         }
     )
-    store, good = LocalArtifacts(tmp_path / "corpus"), finish(pretraining(sources), tmp_path / "out")
+    store, good = LocalArtifacts(tmp_path / "corpus"), finish(declare_pretraining(sources), tmp_path / "out")
     assert not run_pipeline(corpus, store).failed
     (tmp_path / "ids").write_text("part-2.jsonl.zst:7\n")
     assert retract_documents(corpus, store, tmp_path / "ids").found == 1
@@ -152,13 +152,13 @@ def test_a_document_that_a_corpus_retracted_is_told_of_a_blend_until_it_is_out_o
 
     def traced(found: FinishedBlend) -> list[str]:
         tracer = build_blend_tracer(found.blend, found.store, build_blend_specs(found.blend))
-        return [one.source for one in trace_documents(tracer, text=text_of("code", 6), decode=False)]
+        return [one.source for one in trace_documents(tracer, text=make_text("code", 6), decode=False)]
 
     assert held(good) == ["indexed_bins"]
     assert len(traced(good)) == 1
-    write_rows(sources / "code" / "part-2.jsonl.zst", [row for at, row in enumerate(texts("code", 40)) if at != 6])
+    write_rows(sources / "code" / "part-2.jsonl.zst", [row for at, row in enumerate(make_texts("code", 40)) if at != 6])
     assert_names(judge(good).summary, "code", "1 changed")
-    again = finish(pretraining(sources), tmp_path / "out")
+    again = finish(declare_pretraining(sources), tmp_path / "out")
     assert judge(again).passed
     assert held(again) == []
     with raises(NotFoundError, "text"):

@@ -1,4 +1,4 @@
-"""What a trainer reads below `splits/` are the shards' bytes: by `verify`, and by a check where a receipt lies."""
+"""The files below `splits/` have the shards' bytes, verified by `verify` and, where a receipt exists, by a check."""
 
 from collections.abc import Callable
 from itertools import cycle, islice
@@ -10,9 +10,9 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets_tests.engine.building import build_all
-from dataprep_assets_tests.pipelines.blend.blend_project import sample_blend
+from dataprep_assets_tests.pipelines.blend.blend_project import load_sample_blend
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
-from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
+from dataprep_assets_tests.pipelines.blend.rl.records import declare_weighted_records
 from dataprep_assets_tests.tools.drill.box import reseal, write
 from dataprep_assets_tests.tools.drill.judge import failed_proofs
 
@@ -29,8 +29,8 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def _named(blend: BlendDeclaration, store: LocalArtifacts, folder: Path) -> None:
-    """Damage every file below `splits/`, in every way: `verify` names it, and with a receipt that agrees a check."""
+def _check_named(blend: BlendDeclaration, store: LocalArtifacts, folder: Path) -> None:
+    """Damage every file below `splits/` in every way; `verify` must name it, or a check if the receipt matches."""
     (spec,) = [spec for spec in TrainingBlend(blend).specs if spec.name == "blend"]
     assert list(failed_proofs(spec, store, [])) == []
     artifact = spec.locate_artifact(store, None)
@@ -51,14 +51,14 @@ def _named(blend: BlendDeclaration, store: LocalArtifacts, folder: Path) -> None
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_of_an_rl_blend(tmp_path: Path, compression: str) -> None:
+def test_every_damage_of_an_rl_blend_is_found(tmp_path: Path, compression: str) -> None:
     options = {"transforms": ["passthrough"], "compression": compression}
-    made: FinishedBlend = finish(weighted_records(tmp_path / "s", (2.0, 1.0), rl=options), tmp_path / "out")
-    _named(made.blend, made.store, made.directory)
+    made: FinishedBlend = finish(declare_weighted_records(tmp_path / "s", (2.0, 1.0), rl=options), tmp_path / "out")
+    _check_named(made.blend, made.store, made.directory)
 
 
-def test_of_an_sft_blend(tmp_path: Path) -> None:
-    declaration, store = sample_blend("sft"), LocalArtifacts(tmp_path)
+def test_every_damage_of_an_sft_blend_is_found(tmp_path: Path) -> None:
+    declaration, store = load_sample_blend("sft"), LocalArtifacts(tmp_path)
     build_all(TrainingBlend(declaration).specs, store)
     (folder,) = (path for path in (tmp_path / declaration.dataset / "runs").iterdir() if path.name[0] != ".")
-    _named(declaration, store, folder)
+    _check_named(declaration, store, folder)

@@ -1,4 +1,4 @@
-"""What of a blend is stale and why, and what sweeping it removes."""
+"""Stale artifacts of a blend with their reasons, and the files that a sweep removes."""
 
 import shutil
 from collections.abc import Callable
@@ -22,17 +22,17 @@ from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     SEPARATOR,
-    blend_json,
-    pretraining,
-    run,
-    small_sources,
-    texts,
+    declare_pretraining,
+    make_texts,
+    run_blend,
+    write_blend_json,
     write_rows,
+    write_small_sources,
 )
-from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
+from dataprep_assets_tests.pipelines.blend.rl.records import declare_weighted_records
 
 Change = Callable[[Path], BlendDeclaration | None]
-"""Changes something below a folder of `s` (sources) and `out` (artifacts), or gives another declaration of it."""
+"""Changes something below a folder of `s` (sources) and `out` (artifacts), or returns a changed declaration."""
 
 
 def absent(home: Path) -> None:
@@ -44,17 +44,17 @@ def damaged(home: Path) -> None:
 
 
 def source_changed(home: Path) -> None:
-    write_rows(home / "s/web/train-00000.parquet", texts("web", 61))
+    write_rows(home / "s/web/train-00000.parquet", make_texts("web", 61))
 
 
 def declared(**changes: Any) -> Change:
-    return lambda home: pretraining(home / "s", **changes)
+    return lambda home: declare_pretraining(home / "s", **changes)
 
 
 def other_weight(home: Path) -> BlendDeclaration:
-    blend = blend_json(home / "s")
+    blend = write_blend_json(home / "s")
     blend["datasets"][1]["weight"] = 2.0
-    return pretraining(home / "s", blend=blend)
+    return declare_pretraining(home / "s", blend=blend)
 
 
 @pytest.mark.parametrize(
@@ -73,26 +73,26 @@ def other_weight(home: Path) -> BlendDeclaration:
         (declared(train_tokens=5000), "blend_preview", "settings changed", "train_tokens was not set, now 5000"),
     ],
 )
-def test_the_first_stale_artifact_tells_why_and_the_others_that_they_follow_from_it(
+def test_the_first_stale_artifact_has_the_reason_and_downstream_ones_refer_to_it(
     tmp_path: Path, change: Change, first: str, kind: str, reason: str
 ) -> None:
-    blend, store = pretraining(small_sources(tmp_path / "s")), LocalArtifacts(tmp_path / "out")
-    run(blend, tmp_path / "out")
+    blend, store = declare_pretraining(write_small_sources(tmp_path / "s")), LocalArtifacts(tmp_path / "out")
+    run_blend(blend, tmp_path / "out")
     assert list(find_stale(build_blend_specs(blend), store)) == []
     found, *others = find_stale(build_blend_specs(change(tmp_path) or blend), store)
     assert (found.name, found.kind) == (f"small_blend/{first}", kind)
     assert found.reason.startswith(reason)
-    # what is damaged comes back as it was, so nothing follows
+    # damaged artifacts are rebuilt with the same content, so nothing downstream changes
     assert {one.kind for one in others} == (set() if kind == "damaged" else {"input changed"})
 
 
-def test_what_a_blend_will_build_is_told_before_and_after_its_plan(tmp_path: Path) -> None:
-    blend, store = pretraining(small_sources(tmp_path / "s")), LocalArtifacts(tmp_path / "out")
+def test_pending_builds_of_a_blend_are_listed_before_and_after_its_plan(tmp_path: Path) -> None:
+    blend, store = declare_pretraining(write_small_sources(tmp_path / "s")), LocalArtifacts(tmp_path / "out")
     machine, times = Machine(cores=1, bandwidth=1e6), StepTimes(tmp_path / "step_times.json")
     before = plan_rebuild(build_blend_specs(blend), store, machine, times)
     assert {work.stale.kind for work in before.works} == {"missing"}
     assert before.tokenized == []
-    run(blend, tmp_path / "out")
+    run_blend(blend, tmp_path / "out")
     absent(tmp_path)
     (shard, _) = plan_rebuild(build_blend_specs(blend), store, machine, times).works
     assert shard.stale.partition == "web-00001"
@@ -102,29 +102,32 @@ def test_what_a_blend_will_build_is_told_before_and_after_its_plan(tmp_path: Pat
     assert shard.tokens
 
 
-def test_a_run_of_an_older_version_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blend = pretraining(small_sources(tmp_path / "s"))
-    run(blend, tmp_path / "out")
+def test_a_run_of_an_older_version_is_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blend = declare_pretraining(write_small_sources(tmp_path / "s"))
+    run_blend(blend, tmp_path / "out")
     monkeypatch.setitem(runs.VERSIONS, "pretrain", 3)
     (found,) = find_stale(build_blend_specs(blend), LocalArtifacts(tmp_path / "out"))
     assert (found.kind, found.reason) == ("older version", "built by version 2 of this step; the current version is 3")
 
 
-def test_records_tell_their_settings(tmp_path: Path) -> None:
-    before = weighted_records(tmp_path / "s", (1.0, 1.0))
-    run(before, tmp_path / "out")
-    after = weighted_records(tmp_path / "s", (1.0, 1.0), rl={"compression": "zstd"})
+def test_records_show_their_settings(tmp_path: Path) -> None:
+    before = declare_weighted_records(tmp_path / "s", (1.0, 1.0))
+    run_blend(before, tmp_path / "out")
+    after = declare_weighted_records(tmp_path / "s", (1.0, 1.0), rl={"compression": "zstd"})
     found = next(find_stale(build_blend_specs(after), LocalArtifacts(tmp_path / "out")))
     assert found.reason == "options.compression was none, now zstd"
 
 
-def test_abandoned_uploads_of_a_blend_in_a_bucket_are_given_up(moto: str, tmp_path: Path) -> None:
+def test_abandoned_uploads_of_a_blend_in_a_bucket_are_aborted(moto: str, tmp_path: Path) -> None:
     name = new_bucket(moto)
     place = S3Address(
         bucket=name, endpoint_url=moto, region="us-east-1", access_key_id=KEY_ID, secret_access_key=SECRET
     )
-    blend, store = weighted_records(tmp_path / "s", (1.0, 1.0)), BucketArtifacts(tmp_path / "out", place, place.url)
-    outcome, receipt = run(blend, store)
+    blend, store = (
+        declare_weighted_records(tmp_path / "s", (1.0, 1.0)),
+        BucketArtifacts(tmp_path / "out", place, place.url),
+    )
+    outcome, receipt = run_blend(blend, store)
     assert not outcome.failed
     assert receipt is not None
     client = new_client(moto)
@@ -135,5 +138,5 @@ def test_abandoned_uploads_of_a_blend_in_a_bucket_are_given_up(moto: str, tmp_pa
         return [upload["Key"] for upload in client.list_multipart_uploads(Bucket=name).get("Uploads", [])]
 
     assert list(find_stale(build_blend_specs(blend), store)) == []
-    remove_leftovers(build_blend_specs(blend), store)  # an upload of this server counts as begun years ago
+    remove_leftovers(build_blend_specs(blend), store)  # on this server, every upload counts as started years ago
     assert unfinished() == ["another/file"]

@@ -1,4 +1,4 @@
-"""What tests of the views of every stage of a blend ask of a finished run."""
+"""Assertions about views of a finished run, shared by the tests of every stage."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend
 
 
 def find_in_view(made: Blend, store: LocalArtifacts, name: str) -> dict[str, Finding]:
-    """The findings on a view whose receipt describes its files as they are now."""
+    """Return the findings on a view whose receipt describes its current files."""
     declaration, artifact = made.declaration, made.declaration.artifact(name)
     kind = VIEW_KINDS[declaration.stage]
     opened = OpenedBlendView(artifact, store, kind.load(name), kind.splits(declaration, store), declaration)
@@ -24,7 +24,7 @@ def find_in_view(made: Blend, store: LocalArtifacts, name: str) -> dict[str, Fin
 
 
 def assert_views_change_no_other_artifact(made: Blend, names: Sequence[str]) -> None:
-    """Without its views, the blend has the same keys of all other artifacts but the card."""
+    """Assert that without its views the blend has equal keys of all other artifacts except the card."""
     plain = made.declaration.model_copy(update={"views": ()})
     specs = {spec.name: spec for spec in TrainingBlend(plain).specs}
     assert {spec.name for spec in made.component.specs} - specs.keys() == set(names)

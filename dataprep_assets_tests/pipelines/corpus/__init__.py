@@ -1,1 +1,1 @@
-"""Corpus"""
+"""Tests of corpora."""

@@ -1,4 +1,4 @@
-"""A copy of the built sample corpus that a test may change: its source, its tokenizer, its artifacts, its YAML."""
+"""A copy of the built sample corpus whose source, tokenizer, artifacts and YAML a test may change."""
 
 import shutil
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ SENSITIVE: Mapping[str, Any] = {
     "sensitive": True,
     "document": {"separator": "<|endoftext|>", "id_key": {"env": "SOME_KEY"}},
 }
-"""What makes it a sensitive one, with SOME_KEY in the environment."""
+"""Keys that make the corpus sensitive, with SOME_KEY in the environment."""
 
 
 class ChangedCorpus:
-    """A copy of the sample that a test may change, built once, and what later runs do."""
+    """A copy of the sample that a test may change, built once, with the results of later runs."""
 
     def __init__(self, folder: Path, built: Path) -> None:
         self.data = Path(shutil.copytree(SMALL, folder / "data"))
@@ -33,27 +33,27 @@ class ChangedCorpus:
         self.store = LocalArtifacts(self.root)
 
     def declared(self, **changes: Any) -> CorpusDeclaration:
-        """Its declaration, with other changes."""
+        """Return its declaration with further changes."""
         return sample_declaration(self.data, self.tokenizer, **changes)
 
     def specs(self, **changes: Any) -> list[ArtifactSpec]:
-        """Its graph, as it is declared with these changes."""
+        """Return its graph as declared with these changes."""
         return corpus_specs(self.declared(**changes))
 
     def statuses(self, **changes: Any) -> list[Decision]:
-        """What is stale, and why."""
+        """Return the stale artifacts with their reasons."""
         return list(find_stale(self.specs(**changes), self.store))
 
     def stale(self, **changes: Any) -> list[str]:
-        """Names of what is stale, without the dataset's."""
+        """Return the names of stale artifacts, without the dataset."""
         return [one.name.removeprefix("sample_corpus/") for one in self.statuses(**changes)]
 
     def run(self, **changes: Any) -> Outcome:
-        """Build what is not current."""
+        """Build everything that is out of date."""
         return run_pipeline(self.declared(**changes), self.root, 2)
 
     def rewrite(self, name: str, old: bytes, new: bytes) -> None:
-        """Change bytes of a source file's text."""
+        """Replace bytes in the text of a source file."""
         path = self.data / name
         raw = zstandard.ZstdDecompressor().decompress(path.read_bytes())
         assert old in raw

@@ -1,4 +1,4 @@
-"""A project of `dataprep init` with a corpus that has a table of documents, for tests that run it."""
+"""A `dataprep init` project with a corpus that has a document table, for tests that run it."""
 
 import json
 from pathlib import Path
@@ -22,13 +22,13 @@ SENTENCE = "The lighthouse keeper wrote that the sea was calm and that nobody ha
 
 
 def record(number: int, source: str, *, words: int = 60, host: str = "harbour.example") -> dict[str, Any]:
-    """A record whose text has about so many words, all of them told apart by its number."""
+    """Return a record with a text of about this many words, all of which are unique by its number."""
     text = " ".join((SENTENCE * (words // 10 + 1)).split()[:words]) + f" Page {number}."
     return {"text": text, "url": f"https://{host}/{number}", "meta": {"set": source, "score": number / 10}}
 
 
 def records(first: int, source: str, count: int = 20) -> list[dict[str, Any]]:
-    """Records of one file: every fifth is short, every seventh is of another host."""
+    """Return the records of one file: every fifth is short, every seventh has another host."""
     return [
         record(n, source, words=8 if n % 5 == 0 else 60, host="spam.example" if n % 7 == 0 else "harbour.example")
         for n in range(first, first + count)
@@ -36,7 +36,7 @@ def records(first: int, source: str, count: int = 20) -> list[dict[str, Any]]:
 
 
 def write_lines(path: Path, lines: list[Any]) -> None:
-    """A file of JSON lines; texts are lines as they are."""
+    """Write a file of JSON lines; values that are texts are written unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in lines))
 
@@ -64,7 +64,7 @@ DECLARED: dict[str, Any] = {
 
 
 class Coast:
-    """A project of `dataprep init` with a corpus of three files, one a shard, and a tagger of its own."""
+    """A `dataprep init` project with a corpus of three files, one shard each, and its own tagger."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.folder = root, root / "coast" / "defs" / "pages"
@@ -77,7 +77,7 @@ class Coast:
         self.declare()
 
     def say(self, folder: Path, *line: str, project: Path | None = None, code: int = 0) -> str:
-        """A command, which ends with this code; what it printed."""
+        """Run a command, assert its exit code, and return its output."""
         done = dataprep(folder, *line, project=project or self.root)
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stdout + done.stderr
@@ -87,7 +87,7 @@ class Coast:
         return self.say(self.root.parent, *line, code=code)
 
     def declare(self, **changes: Any) -> None:
-        """Write the declaration; `changes` replace top-level keys, None removes one."""
+        """Write the declaration; `changes` replace top-level keys, and None removes one."""
         value = {name: one for name, one in {**DECLARED, **changes}.items() if one is not None}
         text = yaml.safe_dump(
             {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": value}, sort_keys=False
@@ -100,13 +100,13 @@ class Coast:
         (self.root / "coast" / "taggers.py").write_text(source)
 
     def receipt(self, artifact: str, partition: str) -> Receipt:
-        """The receipt of an artifact."""
+        """Return the receipt of an artifact."""
         found = read_receipt(self.root.parent / "artifacts" / "pages" / artifact / partition)
         assert found is not None
         return found
 
     def made(self, artifact: str) -> dict[str, str]:
-        """When each partition of an artifact was made."""
+        """Return the time at which each partition of an artifact was built."""
         folder = self.root.parent / "artifacts" / "pages" / artifact
         return {
             one.name: self.receipt(artifact, one.name).measured["created"]
@@ -115,6 +115,6 @@ class Coast:
         }
 
     def table(self) -> pa.Table:
-        """The tables of all shards."""
+        """Return the document tables of all shards."""
         folder = self.root.parent / "artifacts" / "pages" / "documents"
         return pa.concat_tables([pq.read_table(path) for path in sorted(folder.glob("train-*/documents.parquet"))])

@@ -9,11 +9,11 @@ from dataprep_assets_tests.pipelines.corpus.sample_shards import Combined, Sampl
 
 @pytest.fixture
 def shard(sample: Sample, tmp_path: Path) -> Shard:
-    """A shard that the test may damage."""
+    """Return a shard that the test may damage."""
     return sample.shards["train-00000"].copied(tmp_path)
 
 
 @pytest.fixture
 def copy(combined: Combined, tmp_path: Path) -> Combined:
-    """A combined artifact that the test may damage."""
+    """Return a combined artifact that the test may damage."""
     return combined.copied(tmp_path)

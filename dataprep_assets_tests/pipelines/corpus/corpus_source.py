@@ -1,4 +1,4 @@
-"""The texts of a corpus by the plainest reader there is, for what the pipeline made of them to be compared with."""
+"""Read the texts of a corpus with the simplest possible reader, as a reference for the pipeline's output."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from dataprep_assets.planning.manifest import natural_key
 
 
 def source_texts(folder: Path) -> list[str]:
-    """Texts of a split in natural order of its files."""
+    """Return the texts of a split, in natural order of its files."""
     texts = []
     for path in sorted(folder.rglob("*.jsonl.zst"), key=lambda p: natural_key(p.relative_to(folder).as_posix())):
         raw = zstandard.ZstdDecompressor().stream_reader(path.read_bytes(), read_across_frames=True).read()

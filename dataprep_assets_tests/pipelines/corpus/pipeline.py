@@ -1,4 +1,5 @@
-"""The whole pipeline over a folder laid out like the sample corpus, without Dagster: a function, and a command to kill.
+"""Run the whole pipeline over a folder in the sample corpus's layout without Dagster, as a function and as a command to
+kill.
 
 `python -m dataprep_assets_tests.pipelines.corpus.pipeline SOURCE TOKENIZER ROOT WORKERS` runs it with the defaults.
 """
@@ -28,7 +29,7 @@ from dataprep_assets_tests.samples import SAMPLE, SMALL
 def sample_declaration(
     source: Path = SMALL, tokenizer: Path = SAMPLE / "tokenizer", **changes: Any
 ) -> CorpusDeclaration:
-    """The sample corpus as its YAML declares it, but small, with other places and any other changes."""
+    """Return the declaration of the sample corpus, but small, at other paths and with any other changes."""
     declared: dict[str, Any] = {
         "dataset": "sample_corpus",
         "source": {"kind": "local", "path": source},
@@ -45,20 +46,20 @@ def sample_declaration(
 
 @dataclass
 class Outcome:
-    """What a run did: names of artifacts built and found current, and shards that failed."""
+    """The result of a run: names of built and up-to-date artifacts, and failed shards."""
 
     built: list[str] = field(default_factory=list)
     reused: list[str] = field(default_factory=list)
     failed: dict[str, Exception] = field(default_factory=dict)
 
     def add(self, receipt: Receipt, reused: bool) -> None:
-        """Note one artifact."""
+        """Record one artifact."""
         name = "/".join(filter(None, (receipt.artifact, receipt.partition)))
         (self.reused if reused else self.built).append(name)
 
 
 def run_pipeline(corpus: CorpusDeclaration, root: Path | ArtifactStore, workers: int | None = 1) -> Outcome:
-    """Manifest, snapshots, certificate, token bins, combined bins, views; the last two only when no shard failed."""
+    """Build manifest, snapshots, certificate and token bins, and if no shard failed, combined bins and views."""
     outcome = Outcome()
     store = LocalArtifacts(root) if isinstance(root, Path) else root
     outcome.add(*build_manifest_artifact(corpus, store))
@@ -83,7 +84,7 @@ def run_pipeline(corpus: CorpusDeclaration, root: Path | ArtifactStore, workers:
 
 
 def data_files(root: Path) -> dict[str, bytes]:
-    """Path below the root → bytes, of every file but receipts and locks."""
+    """Return path below the root → bytes, for every file except receipts and locks."""
     return {
         path.relative_to(root).as_posix(): path.read_bytes()
         for path in sorted(root.rglob("*"))
@@ -92,12 +93,12 @@ def data_files(root: Path) -> dict[str, bytes]:
 
 
 def products(root: Path) -> dict[str, bytes]:
-    """Bytes of every artifact's files, by path; without what is noted beside them."""
+    """Return path → bytes of every artifact's files, without the records next to them."""
     return {name: data for name, data in data_files(root).items() if "/." not in f"/{name}"}
 
 
 def receipts(root: Path) -> dict[str, dict[str, Any]]:
-    """Artifact → its receipt as JSON, without the measured block and the digest that covers it."""
+    """Return artifact → its receipt as JSON, without the measured block and the digest that covers it."""
     found = {}
     for path in sorted(root.rglob(NAME)):
         value = json.loads(path.read_bytes())
@@ -107,9 +108,11 @@ def receipts(root: Path) -> dict[str, dict[str, Any]]:
 
 
 def debris(root: Path, *, after_a_kill: bool = False) -> list[str]:
-    """Everything that a finished run should not leave: staging but for its locks, drafts, asides, temporary files.
+    """Return the files that a finished run should not leave: staging except locks, drafts, set-aside folders, temporary
+    files.
 
-    `after_a_kill`, drafts of verdicts may lie about: they go when they are old, because another may be writing them.
+    With `after_a_kill`, drafts of verdicts are allowed: only old ones are deleted, because another process may be
+    writing them.
     """
     return sorted(name for name in set(_debris(root)) if not (after_a_kill and ".findings/" in name))
 
@@ -125,7 +128,7 @@ def _debris(root: Path) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """The command; its exit code is 1 when a shard failed."""
+    """Run the pipeline; the exit code is 1 when a shard failed."""
     source, tokenizer, root, workers = arguments
     outcome = run_pipeline(sample_declaration(Path(source), Path(tokenizer)), Path(root), int(workers))
     print(json.dumps({"built": outcome.built, "reused": outcome.reused}))

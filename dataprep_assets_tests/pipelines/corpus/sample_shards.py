@@ -1,4 +1,4 @@
-"""Real artifacts to prove: the sample corpus as token bins, built once a session, and its train split combined."""
+"""Real artifacts for checks: the sample corpus as token bins, built once per session, and its combined train split."""
 
 import json
 import shutil
@@ -30,14 +30,14 @@ SPLITS = {"train": ["train/**"], "val": ["validation/**"], "test": ["test/**"]}
 
 @dataclass(frozen=True)
 class Shard:
-    """One built shard, and what it was built of."""
+    """A built shard with its inputs."""
 
     directory: Path
     receipt: Receipt
     sources: dict[str, SourcePart]
 
     def copied(self, target: Path) -> "Shard":
-        """A copy that a test may damage."""
+        """Return a copy that a test may damage."""
         return replace(self, directory=Path(shutil.copytree(self.directory, target / "shard")))
 
 
@@ -57,7 +57,7 @@ class Sample:
         return [(s.directory, s.receipt) for key, s in self.shards.items() if key.startswith("train")]
 
     def receipts(self, split: str = "train") -> list[Receipt]:
-        """Those of a split's shards, in order."""
+        """Return the receipts of a split's shards, in order."""
         return [s.receipt for key, s in self.shards.items() if key.startswith(split)]
 
 
@@ -70,16 +70,16 @@ class Combined:
 
     @property
     def tokens(self) -> Path:
-        """The split's bin."""
+        """The token file of the split."""
         return self.directory / "train.bin"
 
     @property
     def ends(self) -> Path:
-        """The split's document ends."""
+        """The document ends of the split."""
         return self.directory / ENDS
 
     def copied(self, target: Path) -> "Combined":
-        """A copy that a test may damage."""
+        """Return a copy that a test may damage."""
         return replace(self, directory=Path(shutil.copytree(self.directory, target / "combined")))
 
 
@@ -90,7 +90,7 @@ def _certificate(mode: Literal["text", "match"]) -> Certificate:
 
 
 def make_plan(bundle: TokenizerBundle, **changes: Any) -> StreamPlan:
-    """The plan of the sample corpus, with changes."""
+    """Return the plan of the sample corpus, with changes."""
     mode: Literal["text", "match"] = changes.pop("special_tokens", "text")
     plan = StreamPlan(
         tokenizer=bundle.directory,
@@ -108,14 +108,14 @@ def make_plan(bundle: TokenizerBundle, **changes: Any) -> StreamPlan:
 
 
 def source_part(path: Path, label: str, ordinal: int) -> SourcePart:
-    """A zstd JSONL file as a source."""
+    """Return a zstd JSONL file as a source."""
     return SourcePart(
         label=label, path=path, format="jsonl", compression="zstd", sha256=sha256_file(path), ordinal=ordinal
     )
 
 
 def build(root: Path, plan: StreamPlan, shards: Mapping[str, Sequence[SourcePart]]) -> dict[str, Shard]:
-    """Shards by partition, in the order asked for."""
+    """Build shards, and return them by partition in the given order."""
     works = {
         partition: TokenShard(
             artifact=Artifact(dataset="sample", name="token_bins", partition=partition),
@@ -141,7 +141,7 @@ def build(root: Path, plan: StreamPlan, shards: Mapping[str, Sequence[SourcePart
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
-    """Each split of the sample corpus in up to two shards, in text mode, without BOS, as uint16."""
+    """Build each split of the sample corpus in up to two shards, in text mode, without BOS, as uint16."""
     bundle = TokenizerBundle.load(SAMPLE / "tokenizer", name="sample")
     data = SMALL
     listed = [
@@ -160,7 +160,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
 
 @pytest.fixture(scope="session")
 def combined(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Combined:
-    """The train split joined as `combined_bins` does it."""
+    """Join the train split as `combined_bins` does."""
     directory = tmp_path_factory.mktemp("combined")
     shards = sample.train
     ledgers = [r.ledger for _, r in shards if r.ledger]

@@ -1,4 +1,4 @@
-"""A corpus with duplicates, made up to its selection in this process: what a change of its source changes."""
+"""A corpus with deduplication, built up to its selection in this process, to test the effects of source changes."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ from dataprep_assets_tests.samples import SAMPLE
 
 
 class Selected:
-    """A corpus of files of JSON lines in a folder, and its artifacts up to the selection."""
+    """A corpus of JSON lines files in a folder, with its artifacts up to the selection."""
 
     def __init__(self, folder: Path, **declared: Any) -> None:
         self.folder, self._declared = folder, declared
@@ -40,7 +40,7 @@ class Selected:
 
     @property
     def corpus(self) -> CorpusDeclaration:
-        """Its declaration."""
+        """The declaration of the corpus."""
         declared = {
             "dataset": "pages",
             "source": {"kind": "local", "path": self.folder / "data"},
@@ -54,13 +54,13 @@ class Selected:
         return CorpusDeclaration.model_validate(declared | self._declared).resolve_paths(self.folder)
 
     def specs(self) -> dict[tuple[str, str | None], ArtifactSpec]:
-        """Its artifacts by name and split."""
+        """Return its artifacts by name and split."""
         return {(one.name, one.split): one for one in corpus_specs(self.corpus)}
 
     def build(self, workers: int | None = None) -> list[str]:
-        """Make what is not current, up to the selection; the artifacts that were made, with their partitions.
+        """Build everything out of date up to the selection; return the built artifacts with their partitions.
 
-        Without a number of workers this process makes the shards, which takes no start of others.
+        Without a number of workers this process builds the shards, which avoids starting others.
         """
         self.built, corpus, specs = [], self.corpus, self.specs()
         self._run(specs["manifest", None])
@@ -78,7 +78,7 @@ class Selected:
         return self.built
 
     def _make_here(self, corpus: CorpusDeclaration) -> None:
-        """The tags and signatures of all shards."""
+        """Build the tags and signatures of all shards in this process."""
         manifest = load_manifest(corpus, self.store)
         keys = list(manifest.plan)
         for tagged in plan_tagged_shards(corpus, self.store, manifest, keys):
@@ -99,20 +99,20 @@ class Selected:
             self.built.append(f"{name}/{outcome.partition}" if outcome.partition else name)
 
     def findings(self, name: str = "duplicates", split: str | None = None) -> dict[str, Finding]:
-        """What the checks of an artifact say."""
+        """Return the findings of an artifact's checks."""
         spec = self.specs()[name, split]
         partitions = [] if spec.partitions is None else list(spec.partitions.keys(self.store))
         return dict(spec.examine(self.store, partitions))
 
     def dropped(self, *, planned: bool = False) -> list[dict[str, Any]]:
-        """The dropped rows of all shards; with `planned`, of those that are in the plan."""
+        """Return the dropped rows of all shards, with `planned` only of planned ones."""
         folder = self.store.directory(self.corpus.artifact("selection"))
         keys = load_manifest(self.corpus, self.store).plan if planned else None
         paths = [one for one in sorted(folder.glob("*/dropped.parquet")) if keys is None or one.parent.name in keys]
         return [row for path in paths for row in pq.read_table(path).to_pylist()]
 
     def kept(self) -> list[str]:
-        """The texts of the rows that are not dropped, sorted."""
+        """Return the texts of the rows that are not dropped, sorted."""
         gone = {(one["file"], one["row"]) for one in self.dropped()}
         found = []
         for path in sorted((self.folder / "data").rglob("*.jsonl")):
@@ -123,7 +123,7 @@ class Selected:
         return sorted(found)
 
     def bytes(self, names: Iterable[str] = ("duplicates", "selection")) -> dict[str, str]:
-        """The digests of the files of some artifacts, but for receipts."""
+        """Return the digests of the files of some artifacts, except receipts."""
         folder = self.store.directory(self.corpus.artifact("selection")).parent
         paths = sorted(path for name in names for path in (folder / name).rglob("*") if path.is_file())
         return {

@@ -1,4 +1,4 @@
-"""All proofs about a shard of token bins, and edits that they should find."""
+"""All checks of a shard of token bins, and edits that they must detect."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,8 +21,8 @@ from dataprep_assets_tests.pipelines.corpus.sample_shards import Shard
 SEPARATOR, PAD = 4094, 4095
 
 
-def prove_all(shard: Shard, bundle: TokenizerBundle, mode: str = "text") -> dict[str, Finding]:
-    """The finding of every proof about a shard, by name."""
+def check_shard(shard: Shard, bundle: TokenizerBundle, mode: str = "text") -> dict[str, Finding]:
+    """Return the finding of every check of a shard, by name."""
     directory, receipt = shard.directory, shard.receipt
     dtype = receipt.facts["dtype"]
     return {
@@ -37,20 +37,20 @@ def prove_all(shard: Shard, bundle: TokenizerBundle, mode: str = "text") -> dict
     }
 
 
-def failing(findings: dict[str, Finding]) -> dict[str, str]:
-    """What the proofs that failed say, by name."""
+def find_failing(findings: dict[str, Finding]) -> dict[str, str]:
+    """Return the messages of the failed checks, by name."""
     return {name: f.summary for name, f in findings.items() if not f.passed}
 
 
 def edit(path: Path, dtype: str, change: Callable[[NDArray[Any]], NDArray[Any] | None]) -> None:
-    """Rewrite a file of numbers, changed in place or replaced."""
+    """Rewrite a file of numbers with the change in place or the returned replacement."""
     values = np.fromfile(path, dtype)
     changed = change(values)
     (values if changed is None else changed).astype(dtype).tofile(path)
 
 
 def put(offset: int, value: int) -> Callable[[NDArray[Any]], None]:
-    """An edit that sets one number."""
+    """Return an edit that sets one number."""
 
     def change(values: NDArray[Any]) -> None:
         values[offset] = value
@@ -59,6 +59,6 @@ def put(offset: int, value: int) -> Callable[[NDArray[Any]], None]:
 
 
 def with_ledger(receipt: Receipt, **changes: Any) -> Receipt:
-    """The receipt with other counts."""
+    """Return the receipt with other counts."""
     assert receipt.ledger is not None
     return replace(receipt, ledger=replace(receipt.ledger, **changes))

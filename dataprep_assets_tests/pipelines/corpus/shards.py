@@ -1,4 +1,4 @@
-"""Small shards of given lines, encoded and sealed by the real tasks in this process."""
+"""Build small shards of given lines with the real encoding and sealing tasks, in this process."""
 
 import itertools
 import json
@@ -33,18 +33,18 @@ SEPARATOR = "<|endoftext|>"
 
 @lru_cache
 def bundle(folder: Path = SAMPLE / "tokenizer") -> TokenizerBundle:
-    """A tokenizer, by default the sample's."""
+    """Return a tokenizer, by default the sample's."""
     return TokenizerBundle.load(folder)
 
 
 @lru_cache
 def certificate(mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer") -> Certificate:
-    """What the fast engine earns on the adversarial set alone."""
+    """Return the certificate that the fast engine gets on the adversarial set only."""
     return certify(bundle(folder), mode, FastokensEngine(bundle(folder), mode), [])
 
 
 def stream_plan(mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer", **changes: Any) -> StreamPlan:
-    """The plan of the sample corpus, with changes."""
+    """Return the plan of the sample corpus, with changes."""
     plan = StreamPlan(
         tokenizer=folder,
         tokenizer_digest=bundle(folder).digest,
@@ -61,12 +61,12 @@ def stream_plan(mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer
 
 
 def build_whole_shards(shards: Sequence[TokenShard], pool: Pool) -> Iterator[Outcome]:
-    """Make the shards that are not current, one task each, on an open pool."""
+    """Build the shards that are out of date, one task each, on an open pool."""
     yield from run_jobs(pool, build_whole_shard_jobs(shards, ensure_shard, "full", None), Progress())
 
 
 def write_lines(path: Path, lines: Iterable[str | bytes]) -> Path:
-    """A zstd file of JSON lines: texts become records, bytes are taken as they are."""
+    """Write a zstd file of JSON lines: texts become records, and bytes are written unchanged."""
     raw = [
         line if isinstance(line, bytes) else json.dumps({"text": line}, ensure_ascii=False).encode() for line in lines
     ]
@@ -75,7 +75,7 @@ def write_lines(path: Path, lines: Iterable[str | bytes]) -> Path:
 
 
 def source(path: Path, ordinal: int = 0, *, sha256: str | None = None) -> SourcePart:
-    """A file as the snapshot would describe it; its format is told by its name."""
+    """Return a file as the snapshot describes it; its name determines its format."""
     compression = {".zst": "zstd", ".gz": "gzip"}.get(path.suffix)
     return SourcePart(
         label=f"train/{path.name}",
@@ -88,7 +88,7 @@ def source(path: Path, ordinal: int = 0, *, sha256: str | None = None) -> Source
 
 
 def shard_work(root: Path, plan: StreamPlan, files: Sequence[SourcePart], budget: float = 1.0) -> TokenShard:
-    """The work of `train-00000`."""
+    """Return the work of `train-00000`."""
     return TokenShard(
         artifact=Artifact(dataset="d", name="token_bins", partition="train-00000"),
         store=LocalArtifacts(root),
@@ -108,24 +108,24 @@ class Shard:
 
     @property
     def ledger(self) -> Ledger:
-        """The shard's books."""
+        """The ledger of the shard."""
         assert self.receipt.ledger is not None
         return self.receipt.ledger
 
     @property
     def ids(self) -> NDArray[Any]:
-        """The whole stream."""
+        """The whole stream of token ids."""
         return flat_bins.open_tokens(self.directory / TOKENS, self.receipt.facts["dtype"])
 
     @property
     def documents(self) -> list[list[int]]:
-        """Ids of each document, its separator included."""
+        """The ids of each document, including its separator."""
         ends = np.asarray(document_ends.open_ends(self.directory / ENDS)).tolist()
         return [self.ids[start:end].tolist() for start, end in zip([0, *ends], ends, strict=False)]
 
     @property
     def quarantine(self) -> list[dict[str, Any]]:
-        """The dropped rows' positions."""
+        """The positions of the dropped rows."""
         path = self.directory / QUARANTINE
         return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
@@ -138,7 +138,7 @@ def build(work: TokenShard) -> Shard:
 
 
 def build_lines(root: Path, lines: Iterable[str | bytes], mode: SpecialTokens = "text", **changes: Any) -> Shard:
-    """The shard of one file of lines, every drop allowed."""
+    """Build the shard of one file of lines; every drop is allowed."""
     path = write_lines(root / "lines.jsonl.zst", lines)
     return build(shard_work(root / "out", stream_plan(mode, **changes), [source(path)]))
 
@@ -146,7 +146,7 @@ def build_lines(root: Path, lines: Iterable[str | bytes], mode: SpecialTokens = 
 def reference_ids(
     texts: Sequence[str], mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer"
 ) -> list[list[int]]:
-    """Ids of each text by the reference engine, without separator."""
+    """Return the ids of each text by the reference engine, without separator."""
     ids, offsets = ReferenceEngine(bundle(folder), mode).encode(texts)
     bounds = offsets.tolist()
     return [ids[a:b].tolist() for a, b in itertools.pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""Bad rows under both policies, damaged files, and documents that break other pipelines, through the real tasks."""
+"""Bad rows under both policies, damaged files, and documents that break other pipelines, with the real tasks."""
 
 import json
 import time
@@ -61,7 +61,7 @@ def test_policy_drop_counts_by_reason_quarantines_positions_and_balances(tmp_pat
 
 
 @pytest.mark.shared
-def test_badjson_is_refused_under_fail_and_drops_balance(shared: Path, tmp_path: Path) -> None:
+def test_bad_json_is_refused_under_fail_and_its_drops_balance(shared: Path, tmp_path: Path) -> None:
     file = source(shared / "data" / "corpus" / "badjson.jsonl.zst")
     with raises(BadRecordError, "train/badjson.jsonl.zst", 2, 19, "bad_json"):
         build(shard_work(tmp_path, stream_plan(), [file]))
@@ -69,7 +69,7 @@ def test_badjson_is_refused_under_fail_and_drops_balance(shared: Path, tmp_path:
     assert sum(ledger.dropped.values()) + ledger.documents == ledger.rows_in == 69 - ledger.blank_lines
 
 
-def test_drops_beyond_the_budget_fail_the_shard_and_name_the_first_and_the_worst_file(tmp_path: Path) -> None:
+def test_drops_above_the_budget_fail_the_shard_and_name_the_first_and_the_worst_file(tmp_path: Path) -> None:
     one = write_lines(tmp_path / "one.jsonl.zst", ["a"] * 50 + [b'{"text": NaN}'])
     two = write_lines(tmp_path / "two.jsonl.zst", ["b"] * 47 + [b"[]", b"{}"])
     files = [source(one, 0), source(two, 1)]
@@ -101,7 +101,7 @@ def test_all_damaged_files_of_a_shard_are_named_at_once_and_the_others_are_kept(
     assert find_finished_part(kept, 0) is not None
 
 
-def test_a_file_cut_at_a_frame_boundary_is_caught_by_the_snapshots_digest(tmp_path: Path) -> None:
+def test_a_file_truncated_at_a_frame_boundary_is_found_by_the_snapshots_digest(tmp_path: Path) -> None:
     frame = zstandard.compress(b'{"text": "a"}\n')
     path = tmp_path / "f.jsonl.zst"
     path.write_bytes(frame * 3)
@@ -121,7 +121,7 @@ def test_a_flipped_byte_in_a_source_never_becomes_a_shard(tmp_path: Path) -> Non
             build(shard_work(tmp_path / "out", stream_plan(), [file]))
 
 
-def test_a_failed_shard_is_reported_beside_the_good_ones_and_leaves_nothing_of_itself(tmp_path: Path) -> None:
+def test_a_failed_shard_is_reported_with_the_good_ones_and_leaves_no_files(tmp_path: Path) -> None:
     good, bad = (
         write_lines(tmp_path / "good.jsonl.zst", ["a"]),
         write_lines(tmp_path / "bad.jsonl.zst", ["a", b"broken"]),
@@ -144,7 +144,7 @@ def test_a_failed_shard_is_reported_beside_the_good_ones_and_leaves_nothing_of_i
     "texts", [["", "a", "b"], ["a", "b", ""], ["a", "", "", "b"], [""], ["", ""], [" ", "\n", "\t\r\n"]], ids=repr
 )
 @pytest.mark.parametrize("bos", [None, 7])
-def test_empty_and_blank_documents_are_documents(tmp_path: Path, texts: list[str], bos: int | None) -> None:
+def test_empty_and_blank_texts_are_documents(tmp_path: Path, texts: list[str], bos: int | None) -> None:
     shard = build_lines(tmp_path, texts, bos_id=bos)
     before = [] if bos is None else [bos]
     assert shard.documents == [[*before, *ids, END] for ids in reference_ids(texts)]
@@ -153,13 +153,13 @@ def test_empty_and_blank_documents_are_documents(tmp_path: Path, texts: list[str
 
 
 @pytest.mark.parametrize("lines", [[], [b""], [b"", b"  ", b"\r"]], ids=repr)
-def test_a_shard_of_no_documents_is_a_whole_artifact(tmp_path: Path, lines: list[bytes]) -> None:
+def test_a_shard_without_documents_is_a_valid_artifact(tmp_path: Path, lines: list[bytes]) -> None:
     shard = build_lines(tmp_path, lines)
     assert (shard.ids.size, shard.documents, shard.ledger.tokens, shard.ledger.min_id) == (0, [], 0, None)
     assert find_damage(shard.directory, shard.receipt) == []
 
 
-def test_empty_files_between_full_ones_shift_nothing(tmp_path: Path) -> None:
+def test_empty_files_between_others_shift_no_positions(tmp_path: Path) -> None:
     contents = [[], ["a b"], [], ["c"], []]
     files = [source(write_lines(tmp_path / f"{i}.jsonl.zst", lines), i) for i, lines in enumerate(contents)]
     shard = build(shard_work(tmp_path / "out", stream_plan(), files))
@@ -183,26 +183,27 @@ def test_a_literal_separator_is_text_by_default_and_an_id_on_request(tmp_path: P
     [("word and another ", 8), ("abcdefghij", 8), (" ", 4)],
     ids=["with spaces", "without a space", "spaces alone"],
 )
-def test_a_document_of_millions_of_characters_takes_linear_time_and_the_right_ids(
+def test_a_document_of_millions_of_characters_takes_linear_time_with_the_right_ids(
     tmp_path: Path, unit: str, millions: int
 ) -> None:
     text = unit * (millions * 1_000_000 // len(unit))
     started = time.monotonic()
     shard = build_lines(tmp_path, ["before", text, "after"], sample_rate=1.0)
-    assert time.monotonic() - started < 120  # quadratic time would be hours
+    assert time.monotonic() - started < 120  # with quadratic time, this would take hours
     first, last = reference_ids(["before", "after"])
     assert shard.ids[: len(first) + 1].tolist() == [*first, END]
     assert shard.ids[-len(last) - 1 :].tolist() == [*last, END]
     long = shard.ids[len(first) + 1 : -len(last) - 2]
     (prefix,) = reference_ids([text[:100_000]])
-    assert long[: len(prefix) - 100].tolist() == prefix[:-100]  # merges at a cut may differ, not before it
+    # merges at the end of the prefix may differ, but not earlier ones
+    assert long[: len(prefix) - 100].tolist() == prefix[:-100]
     assert shard.ledger.text_characters == len(text) + 11
     end = bundle().decode(long[-1000:])
     assert text.endswith(end)
     assert len(end) >= 1000
 
 
-# Files of which no row can be read
+# Files without a readable row
 
 UNREADABLE = {
     "other fields": (b'{"content": "a"}\n{"content": "b"}\n', "missing_text"),
@@ -218,7 +219,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("policy", ["fail", "drop"])
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_a_file_without_one_readable_row_fails_under_both_policies(tmp_path: Path, name: str, policy: str) -> None:
+def test_a_file_without_a_readable_row_fails_under_both_policies(tmp_path: Path, name: str, policy: str) -> None:
     data, told = UNREADABLE[name]
     good = write_lines(tmp_path / "a.jsonl.zst", ["good"] * 5000)
     (tmp_path / "z.jsonl").write_bytes(data)
@@ -228,7 +229,7 @@ def test_a_file_without_one_readable_row_fails_under_both_policies(tmp_path: Pat
     assert "policy: drop" not in str(raised.value)
 
 
-def test_a_part_without_a_readable_row_is_dropped_where_the_file_has_some(tmp_path: Path) -> None:
+def test_a_range_without_a_readable_row_is_dropped_if_the_file_has_one(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl.zst", [*(["good"] * 10), *([b"bad"] * 10)])
     parts = [replace(source(path, at), rows=rows) for at, rows in enumerate(split_rows(20, 2))]
     shard = build(shard_work(tmp_path / "out", stream_plan(bad_records="drop"), parts))
@@ -238,7 +239,7 @@ def test_a_part_without_a_readable_row_is_dropped_where_the_file_has_some(tmp_pa
         build(shard_work(tmp_path / "fail", stream_plan(), parts[1:]))
 
 
-def test_a_file_of_blank_lines_or_of_nothing_is_no_error(tmp_path: Path) -> None:
+def test_a_blank_or_empty_file_is_no_error(tmp_path: Path) -> None:
     for name, data in (("a.jsonl", b""), ("b.jsonl", b"\n \n"), ("c.json", b"[]")):
         (tmp_path / name).write_bytes(data)
     shard = build(shard_work(tmp_path / "out", stream_plan(), [source(path) for path in sorted(tmp_path.glob("*.j*"))]))
@@ -258,7 +259,7 @@ def test_parquet_nulls_follow_the_policy(tmp_path: Path) -> None:
     assert shard.quarantine == [{"file": "train/f.parquet", "row": 2, "byte": -1, "reason": "null_text"}]
 
 
-def test_parquet_and_json_lines_of_the_same_texts_give_the_same_stream(tmp_path: Path) -> None:
+def test_parquet_and_json_lines_with_equal_texts_give_equal_streams(tmp_path: Path) -> None:
     texts = [f"document {i} é中\n" for i in range(5000)]
     pq.write_table(pa.table({"body": texts}), tmp_path / "f.parquet")
     (tmp_path / "f.jsonl").write_text("".join(json.dumps({"body": t}) + "\n" for t in texts))
@@ -271,14 +272,14 @@ def test_parquet_and_json_lines_of_the_same_texts_give_the_same_stream(tmp_path:
     assert streams[0] == streams[1]
 
 
-def test_a_wrong_parquet_column_is_named_with_the_columns_that_are_there(tmp_path: Path) -> None:
+def test_a_wrong_parquet_column_is_named_with_the_available_columns(tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"content": ["a"]}), path)
     with raises(AbsentColumnError, "train/f.parquet", "'text'", "content", "`text_field`"):
         build(shard_work(tmp_path, stream_plan(), [source(path)]))
 
 
-def test_a_record_beyond_the_declared_size_is_dropped_by_position(tmp_path: Path) -> None:
+def test_a_record_above_the_declared_size_is_dropped_by_position(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl.zst", ["one", "x" * 3000, "two"])
     part = replace(source(path), max_record_bytes=2048)
     made = build(shard_work(tmp_path, stream_plan(bad_records="drop"), [part]))
@@ -288,7 +289,7 @@ def test_a_record_beyond_the_declared_size_is_dropped_by_position(tmp_path: Path
     assert (position["row"], position["byte"], position["reason"]) == (2, 16, "too_large")
 
 
-def test_the_largest_record_enters_the_key(tmp_path: Path) -> None:
+def test_the_maximum_record_size_is_part_of_the_key(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl.zst", ["one"])
     work = shard_work(tmp_path, stream_plan(), [source(path)])
     other = replace(work, files=(replace(source(path), max_record_bytes=2048),))

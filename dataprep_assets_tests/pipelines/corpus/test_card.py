@@ -1,4 +1,4 @@
-"""The data card of a corpus: what mlcroissant reads through it, and how its sources are named."""
+"""The data card of a corpus: mlcroissant reads the documents through it, and its sources have public names."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ LICENSE = "CC0-1.0 OR Apache-2.0"
 
 
 def declared(license: str = LICENSE) -> CorpusDeclaration:
-    """The sample with two views; the reference engine needs no certificate, which would be most of the time."""
+    """Return the sample with two views and the reference engine, which needs no certificate and so saves most of the
+    time.
+    """
     made = sample_declaration(views=["nanogpt", "hf_parquet"])
     source = LocalSource(kind="local", path=SMALL, license=license)
     tokenizer = made.tokenizer.model_copy(update={"engine": "tokenizers"})
@@ -33,7 +35,7 @@ def card_of(corpus: CorpusDeclaration) -> ArtifactSpec:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> LocalArtifacts:
-    """A built corpus with its card."""
+    """Return a built corpus with its card."""
     found = LocalArtifacts(tmp_path_factory.mktemp("root"))
     assert run_pipeline(declared(), found).failed == {}
     (outcome,) = card_of(declared()).build(BuildRequest(store=found))
@@ -41,8 +43,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> LocalArtifacts:
     return found
 
 
-def test_the_documents_are_read_through_the_card_alone(store: LocalArtifacts) -> None:
-    """By mlcroissant, which finds the Parquet files, their column and their rows in `croissant.json`."""
+def test_the_documents_can_be_read_with_only_the_card(store: LocalArtifacts) -> None:
+    """mlcroissant finds the Parquet files, their column and their rows in `croissant.json`."""
     mlcroissant = pytest.importorskip("mlcroissant", reason="validates Croissant: install the extra dev")
     directory = store.directory(declared().artifact(DATA_CARD))
     dataset = mlcroissant.Dataset(jsonld=str(directory / "croissant.json"))
@@ -58,7 +60,7 @@ def test_the_documents_are_read_through_the_card_alone(store: LocalArtifacts) ->
         assert (documents, tokens) == (ledger.documents, ledger.tokens)
 
 
-def test_every_file_of_the_views_is_described_with_its_place(store: LocalArtifacts) -> None:
+def test_every_file_of_the_views_is_described_with_its_path(store: LocalArtifacts) -> None:
     mlcroissant = pytest.importorskip("mlcroissant", reason="validates Croissant: install the extra dev")
     directory = store.directory(declared().artifact(DATA_CARD))
     files = mlcroissant.Dataset(jsonld=str(directory / "croissant.json")).metadata.file_objects
@@ -83,7 +85,7 @@ def test_the_page_counts_by_split_and_names_the_tokenizer(store: LocalArtifacts)
     assert str(SAMPLE) not in page
 
 
-def test_a_license_decides_no_byte_but_those_of_the_card(store: LocalArtifacts) -> None:
+def test_a_license_changes_only_the_bytes_of_the_card(store: LocalArtifacts) -> None:
     other = declared("MIT")
     assert run_pipeline(other, store).built == []
     (made,), (now,) = (card_of(corpus).recipes(store, [None]) for corpus in (declared(), other))
@@ -104,7 +106,7 @@ def test_a_license_decides_no_byte_but_those_of_the_card(store: LocalArtifacts) 
         ),
     ],
 )
-def test_a_source_is_named_by_what_is_public_of_it(source: Any, name: str, place: str | None) -> None:
+def test_a_source_is_named_by_its_public_name(source: Any, name: str, place: str | None) -> None:
     found = describe_card_source(source)
     assert (found.name, found.place) == (name, place)
     assert "/home/me" not in repr(found)

@@ -1,4 +1,6 @@
-"""Checks of combined bins: all pass on the train split, and each fails on its own planted faults, naming the place."""
+"""Checks of combined bins: all pass on the train split, and each fails on its own planted faults and names the
+position.
+"""
 
 import pickle
 import tracemalloc
@@ -56,7 +58,7 @@ def test_a_flipped_byte_names_shard_and_byte(copy: Combined, sample: Sample) -> 
     assert "the receipt of sample/combined_bins/train" in str(found.table[1]["defect"])
 
 
-def test_a_shard_twice_a_lost_shard_and_a_swap_fail(copy: Combined, sample: Sample) -> None:
+def test_duplicate_lost_and_swapped_shards_fail(copy: Combined, sample: Sample) -> None:
     first, second = sample.train
     whole = copy.tokens.read_bytes()
     assert not equal(copy, sample, [second, first]).passed
@@ -65,13 +67,15 @@ def test_a_shard_twice_a_lost_shard_and_a_swap_fail(copy: Combined, sample: Samp
     assert f"has {copy.tokens.stat().st_size:,} bytes" in equal(copy, sample).summary
 
 
-def test_a_cut_bin_names_the_byte(copy: Combined, sample: Sample) -> None:
+def test_a_truncated_bin_names_the_byte(copy: Combined, sample: Sample) -> None:
     data = copy.tokens.read_bytes()
     copy.tokens.write_bytes(data[:-1])
     assert_names(str(equal(copy, sample).table[1]["defect"]), len(data) - 1)
 
 
-def test_a_shard_that_is_not_its_receipt_is_told_from_a_bad_join(combined: Combined, sample: Sample) -> None:
+def test_a_shard_that_contradicts_its_receipt_is_distinguished_from_a_bad_join(
+    combined: Combined, sample: Sample
+) -> None:
     (directory, receipt), second = sample.train
     forged = replace(
         receipt, files=tuple(replace(f, sha256="0" * 64) if f.path == TOKENS else f for f in receipt.files)
@@ -102,7 +106,7 @@ def test_the_ledger_is_the_sum_of_the_shards(combined: Combined, sample: Sample)
     assert found.facts["tokens"] == combined.receipt.ledger.tokens
 
 
-def test_a_total_that_is_off_by_one_is_named(combined: Combined, sample: Sample) -> None:
+def test_a_wrong_total_is_named(combined: Combined, sample: Sample) -> None:
     assert combined.receipt.ledger is not None
     ledger = combined.receipt.ledger
     found = totals_match(
@@ -114,12 +118,12 @@ def test_a_total_that_is_off_by_one_is_named(combined: Combined, sample: Sample)
 
 
 # --- sources_complete
-def test_each_split_holds_its_files_once(sample: Sample) -> None:
+def test_each_split_contains_its_files_once(sample: Sample) -> None:
     for split in ("train", "val", "test"):
         assert sources_complete(sample.receipts(split), sample.entries, split).passed
 
 
-def test_a_missing_a_doubled_and_a_reordered_shard_name_their_files(sample: Sample) -> None:
+def test_missing_duplicate_and_reordered_shards_name_their_files(sample: Sample) -> None:
     first, second = sample.receipts()
     lost = sources_complete([first], sample.entries, "train")
     assert f"files are missing: {second.sources[0]['file']}" in lost.summary
@@ -147,7 +151,7 @@ def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
     assert sources_complete([nothing_in_it], copied, "val").passed
 
 
-def test_a_file_of_other_bytes_or_of_no_manifest_is_named(sample: Sample) -> None:
+def test_a_file_with_other_bytes_or_outside_of_the_manifest_is_named(sample: Sample) -> None:
     [val] = sample.receipts("val")
     changed = replace(val, sources=({**val.sources[0], "sha256": "0" * 64},))
     assert "the manifest lists" in sources_complete([changed], sample.entries, "val").summary
@@ -155,8 +159,8 @@ def test_a_file_of_other_bytes_or_of_no_manifest_is_named(sample: Sample) -> Non
     assert_names(sources_complete([unknown], sample.entries, "val").summary, "new.jsonl.zst")
 
 
-def test_a_file_that_came_since_moves_no_file_of_a_shard_that_stayed(sample: Sample) -> None:
-    """A receipt keeps the ordinal of its own time; the manifest's are those of now."""
+def test_a_file_added_later_moves_no_file_of_an_unchanged_shard(sample: Sample) -> None:
+    """A receipt keeps the ordinal from its own build, while the manifest has the current ones."""
     later = [e._replace(ordinal=e.ordinal + 1) for e in sample.entries]
     for split in ("train", "val", "test"):
         assert sources_complete(sample.receipts(split), later, split).passed
@@ -165,18 +169,18 @@ def test_a_file_that_came_since_moves_no_file_of_a_shard_that_stayed(sample: Sam
 # --- meta_matches
 
 
-def test_meta_says_what_tokenizer_and_bins_say(combined: Combined, sample: Sample) -> None:
+def test_meta_matches_tokenizer_and_bins(combined: Combined, sample: Sample) -> None:
     assert meta_matches(combined.directory, sample.bundle, SEPARATOR, "uint16").passed
 
 
-def test_a_pickle_with_other_bytes_fails_and_is_not_loaded(copy: Combined, sample: Sample) -> None:
+def test_a_pickle_with_other_bytes_fails_without_being_loaded(copy: Combined, sample: Sample) -> None:
     marker, values = copy.directory / "ran", flat_bins.read_meta(copy.directory)
 
     class Bomb:
         def __reduce__(self) -> tuple[Any, ...]:
             return Path.touch, (marker,)
 
-    takes_gigabytes = b"]r\xff\xff\xff\x0f."  # a memo of 268 million places
+    takes_gigabytes = b"]r\xff\xff\xff\x0f."  # a pickle memo with 268 million entries
     other = pickle.dumps({**values, "dtype": "uint32"})
     for content in (other, pickle.dumps(Bomb()), takes_gigabytes, b"no pickle", b"", bytes(2 << 20)):
         (copy.directory / "meta.pkl").write_bytes(content)

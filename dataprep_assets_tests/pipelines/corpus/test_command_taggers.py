@@ -1,4 +1,4 @@
-"""Taggers that are commands: they end with their run and in their time, and leave no text behind."""
+"""Taggers that are commands end with their run and within their time limit, and leave no text behind."""
 
 import subprocess
 import sys
@@ -66,7 +66,7 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> bool:
     return condition()
 
 
-def test_a_killed_run_leaves_neither_its_command_nor_the_texts_of_it(coast: Coast) -> None:
+def test_a_killed_run_leaves_neither_its_command_nor_the_texts(coast: Coast) -> None:
     declare(coast, WAITS)
     words = [sys.executable, "-m", "dataprep_assets.cli", "--project", str(coast.root), "run", "pages"]
     run = subprocess.Popen(
@@ -91,7 +91,7 @@ def test_a_command_that_takes_too_long_is_ended_and_named(coast: Coast) -> None:
     assert not any(map(lives, (coast.folder / "pids").read_text().split()))
 
 
-def test_a_command_that_leaves_a_helper_does_not_hold_the_run_and_its_files_are_in_its_version(coast: Coast) -> None:
+def test_a_helper_process_of_a_command_does_not_block_the_run_and_its_files_are_in_its_version(coast: Coast) -> None:
     declare(coast, LEAVES, files=["*.txt"])
     coast("run", "pages")
     assert set(coast.table()["score"].to_pylist()) == {1.0, None}
@@ -99,7 +99,7 @@ def test_a_command_that_leaves_a_helper_does_not_hold_the_run_and_its_files_are_
     assert "tags_train" in coast("status", "pages", code=1)
     coast("run", "pages")
     assert set(coast.table()["score"].to_pylist()) == {2.0, None}
-    # what another run left when it was killed goes with the next one, also if that has nothing to do
+    # the next run removes leftovers of a killed one, even if it has no other work
     left = coast.root.parent / "artifacts/pages/.staging/scratch/0123456789abcdef"
     (left / "pages").mkdir(parents=True)
     assert "everything is up to date" in coast("run", "pages")

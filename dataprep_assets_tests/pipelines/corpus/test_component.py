@@ -1,4 +1,4 @@
-"""The YAML that users write: what loads, and what a mistake is told."""
+"""The YAML that users write: valid declarations, and messages about mistakes."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.project_template import TEMPLATE
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.dg_command import dg
+from dataprep_assets_tests.dg_command import run_dg
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.corpus.corpus_source import source_texts
 from dataprep_assets_tests.project import sample_attributes
@@ -88,7 +88,7 @@ def test_the_shipped_definitions_load_with_their_groups() -> None:
         assert spec.kinds
 
 
-def test_the_graph_runs_from_manifest_to_views() -> None:
+def test_the_graph_leads_from_manifest_to_views() -> None:
     graph = defs().resolve_asset_graph()
     names = {
         key.to_user_string(): {p.to_user_string() for p in graph.get(key).parent_keys}
@@ -123,13 +123,13 @@ def test_the_code_location_has_one_name_everywhere() -> None:
 
 @pytest.mark.slow
 def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) -> None:
-    made = dg(cloned, "scaffold", "defs", "dataprep_assets.components.TokenizedCorpus", "my_corpus")
+    made = run_dg(cloned, "scaffold", "defs", "dataprep_assets.components.TokenizedCorpus", "my_corpus")
     assert made.returncode == 0, made.stderr
     written = cloned / "dataprep_assets" / "defs" / "my_corpus" / "defs.yaml"
     assert "# or a branch, whose data can change" in written.read_text()
     attributes = yaml.safe_load(written.read_text())["attributes"]
     assert validate_declaration(CorpusDeclaration, attributes, written).dataset == "my_corpus"
-    checked = dg(cloned, "check", "yaml")
+    checked = run_dg(cloned, "check", "yaml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -137,8 +137,8 @@ def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) ->
 def test_dg_names_the_line_of_a_wrong_key_and_loads_the_others(cloned: Path) -> None:
     path = cloned / "dataprep_assets" / "defs" / "samples" / "sample_corpus" / "defs.yaml"
     path.write_text(path.read_text().replace("sample_rate: 0.05", "sample_rat: 0.05"))
-    # `dg check yaml` looks at one file of each component type only (dagster-dg-core 1.13.27); `check defs` at all
-    checked = dg(cloned, "check", "defs")
+    # `dg check yaml` checks only one file per component type (dagster-dg-core 1.13.27); `check defs` checks all
+    checked = run_dg(cloned, "check", "defs")
     told = checked.stdout + checked.stderr
     assert checked.returncode == 0, told
     assert_names(told, "sample_corpus")
@@ -157,14 +157,14 @@ def test_dg_launch_materializes_a_declared_corpus(cloned: Path) -> None:
         ('key:"sample_corpus/combined_bins_val"', None),
     ):
         arguments = ["launch", "--assets", assets, *(["--partition", partition] if partition else [])]
-        launched = dg(cloned, *arguments)
+        launched = run_dg(cloned, *arguments)
         assert launched.returncode == 0, launched.stdout[-3000:] + launched.stderr[-3000:]
     assert (cloned / "artifacts" / "sample_corpus" / "combined_bins" / "val" / "val.bin").stat().st_size > 0
 
 
 @pytest.mark.slow
 @pytest.mark.shared
-def test_real_text_declared_in_yaml_alone_is_what_the_reference_makes_of_it_and_passes_every_check(
+def test_real_text_declared_only_in_yaml_equals_the_reference_and_passes_every_check(
     cloned: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import dagster as dagster_api
@@ -181,7 +181,7 @@ def test_real_text_declared_in_yaml_alone_is_what_the_reference_makes_of_it_and_
         splits={"train": ["train/chunk10/**"], "val": ["validation/**"], "test": ["test/**"]},
         tokenizer={"path": str(shared / "tokenizers" / "qwen3"), "name": "qwen3"},
         shards={"count": 1},
-        workers=1,  # each loads the tokenizer, which takes longer than so little text
+        workers=1,  # each worker loads the tokenizer, which takes longer than tokenizing so little text
     )
     text = yaml.safe_dump({"type": "dataprep_assets.components.TokenizedCorpus", "attributes": declaration})
     (folder / "defs.yaml").write_text(text)
@@ -215,6 +215,6 @@ def test_real_text_declared_in_yaml_alone_is_what_the_reference_makes_of_it_and_
         "vocab_size": 151669,
         "eos_token_id": 151643,
         "eos_token": "<|endoftext|>",
-        "dtype": "uint32",  # `dtype: auto`: ids do not fit uint16
+        "dtype": "uint32",  # `dtype: auto`: ids do not fit into uint16
         "tokenizer_sha256": "",
     }

@@ -1,4 +1,4 @@
-"""The whole pipeline as Dagster runs it: what is built, what is reported, what is rebuilt."""
+"""The whole pipeline in Dagster: built artifacts, reported metadata, and rebuilds."""
 
 import json
 import os
@@ -29,9 +29,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 
 @pytest.mark.parametrize(("split", "folder"), [("train", "train"), ("val", "validation"), ("test", "test")])
-def test_bins_hold_exactly_the_ids_of_the_reference_document_by_document(
-    finished: Project, split: str, folder: str
-) -> None:
+def test_bins_contain_exactly_the_ids_of_the_reference_per_document(finished: Project, split: str, folder: str) -> None:
     directory = finished.directory("combined_bins", split)
     meta = pickle.loads((directory / "meta.pkl").read_bytes())
     tokens = flat_bins.open_tokens(directory / f"{split}.bin", meta["dtype"])
@@ -55,14 +53,14 @@ def test_meta_values_come_from_the_tokenizer(finished: Project) -> None:
     assert meta == json.loads((finished.directory("nanogpt_bins") / "meta.json").read_bytes())
 
 
-def test_a_trainer_finds_plain_files_that_are_the_same_inode_as_the_combined_bins(finished: Project) -> None:
+def test_a_trainer_finds_plain_files_with_the_same_inodes_as_the_combined_bins(finished: Project) -> None:
     for split in finished.corpus.splits:
         combined = finished.directory("combined_bins", split) / f"{split}.bin"
         for view in ("nanogpt_bins", "megatron_bins"):
             assert (finished.directory(view) / f"{split}.bin").stat().st_ino == combined.stat().st_ino
 
 
-def test_every_partition_is_materialized_with_numbers_that_plot(finished: Project) -> None:
+def test_every_partition_is_materialized_with_numeric_metadata(finished: Project) -> None:
     key = finished.key("token_bins", "train")
     assert finished.instance.get_materialized_partitions(key) == set(finished.shards("train"))
     event = finished.instance.get_latest_materialization_event(key)
@@ -73,7 +71,7 @@ def test_every_partition_is_materialized_with_numbers_that_plot(finished: Projec
         assert isinstance(metadata[name].value, int | float), name
 
 
-def test_a_join_shows_its_progress(finished: Project) -> None:
+def test_joining_shards_shows_progress(finished: Project) -> None:
     key = finished.key("combined_bins", "train")
     event = finished.instance.get_latest_materialization_event(key)
     assert event is not None
@@ -83,7 +81,7 @@ def test_a_join_shows_its_progress(finished: Project) -> None:
     assert any(line.startswith(done) for line in lines)
 
 
-def test_the_data_version_is_the_content(finished: Project) -> None:
+def test_the_data_version_is_the_content_digest(finished: Project) -> None:
     receipt = read_receipt(finished.directory("combined_bins", "train"))
     event = finished.instance.get_latest_materialization_event(finished.key("combined_bins", "train"))
     assert receipt is not None
@@ -102,7 +100,7 @@ def test_all_checks_pass_on_good_data(finished: Project) -> None:
     assert {k.name for k, record in summaries.items() if record.status.value != "SUCCEEDED"} == set()
 
 
-def test_all_is_up_to_date_and_verifies_offline(finished: Project) -> None:
+def test_everything_is_up_to_date_and_verifies_offline(finished: Project) -> None:
     assert list(find_stale(finished.specs, finished.store)) == []
     verdicts = list(verify_path(finished.root))
     assert len(verdicts) > 15
@@ -121,7 +119,7 @@ def inodes(made: Project, split: str) -> dict[str, int]:
     return {s: (made.directory("token_bins", s) / "tokens.bin").stat().st_ino for s in made.shards(split)}
 
 
-def test_deleting_one_output_rebuilds_that_one_alone(copied: Project) -> None:
+def test_a_deleted_output_is_rebuilt_by_itself(copied: Project) -> None:
     before = inodes(copied, "train")
     victim = copied.shards("train")[1]
     original = (copied.directory("token_bins", victim) / "tokens.bin").read_bytes()
@@ -159,7 +157,7 @@ def source(tmp_path: Path) -> Path:
     return Path(shutil.copytree(SMALL, tmp_path / "source"))
 
 
-def test_one_bad_shard_is_red_and_alone_and_rerunning_mends_only_it(source: Path, tmp_path: Path) -> None:
+def test_only_a_bad_shard_fails_and_a_rerun_repairs_only_it(source: Path, tmp_path: Path) -> None:
     victim = source / "train" / "chunk2" / "example_train_1.jsonl.zst"
     good = victim.read_bytes()
     victim.write_bytes(good[: len(good) // 2])
@@ -203,7 +201,7 @@ def test_a_changed_byte_of_the_source_rebuilds_exactly_its_shard(source: Path, t
         path = source / "train" / "chunk1" / "example_train_2.jsonl.zst"
         raw = zstandard.ZstdDecompressor().decompress(path.read_bytes())
         size = path.stat().st_size
-        # the same length and other bytes: a file size cannot tell
+        # equal length but different bytes, so the file size does not show the change
         changed = zstandard.ZstdCompressor(level=19, write_checksum=True).compress(raw.replace(b"the", b"eht", 1))
         path.write_bytes(changed if len(changed) == size else changed + skippable(size - len(changed)))
         behind = [one.name for one in find_stale(made.specs, made.store)]
@@ -225,9 +223,9 @@ def test_a_changed_byte_of_the_source_rebuilds_exactly_its_shard(source: Path, t
 
 
 def skippable(size: int) -> bytes:
-    """A zstd skippable frame of exactly `size` bytes, where that is possible; else nothing."""
+    """Return a zstd skippable frame of exactly `size` bytes if possible, else nothing."""
     return b"" if size < 8 else b"\x50\x2a\x4d\x18" + (size - 8).to_bytes(4, "little") + bytes(size - 8)
 
 
-def test_the_code_versions_of_its_assets_are_the_versions_that_made_its_artifacts(finished: Project) -> None:
+def test_the_code_versions_of_its_assets_are_the_versions_that_built_its_artifacts(finished: Project) -> None:
     assert differing_versions(finished.specs, finished.store) == {}

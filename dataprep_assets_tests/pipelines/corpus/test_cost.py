@@ -1,4 +1,4 @@
-"""The cost of a corpus is of what is planned for it, on rates of what is there."""
+"""The cost of a corpus is computed from its plan, with the rates of finished shards."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample
 MACHINE = Machine(cores=2, bandwidth=1e6)
 
 
-def test_the_plan_of_a_corpus_is_the_same_before_and_after_it_is_made(tmp_path: Path) -> None:
+def test_the_plan_of_a_corpus_is_equal_before_and_after_its_build(tmp_path: Path) -> None:
     corpus, store = sample_declaration(views=["nanogpt"]), LocalArtifacts(tmp_path)
     component = TokenizedCorpus(corpus)
     before = component.cost(store, MACHINE)

@@ -1,4 +1,6 @@
-"""Items of benchmarks in a corpus: dropped, blocked or tagged, told by name, and no threshold without effect."""
+"""Benchmark items in a corpus are dropped, block the build or are tagged, are named, and every threshold has an
+effect.
+"""
 
 import json
 import os
@@ -23,39 +25,43 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import read_coverage
 from dataprep_assets.pipelines.corpus.curation.corpus_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.remarks import find_corpus_remarks
-from dataprep_assets_tests.curation.signed import page
+from dataprep_assets_tests.curation.signed import draw_page
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.messages import assert_names, raises
-from dataprep_assets_tests.opened import counted
+from dataprep_assets_tests.opened import count_opens
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 
-def words(draw: random.Random, count: int) -> str:
-    """A text of so many words."""
-    return " ".join(page(draw, count))
+def make_words(draw: random.Random, count: int) -> str:
+    """Return a text of this many words."""
+    return " ".join(draw_page(draw, count))
 
 
 class Leaky(Selected):
-    """A corpus of twenty pages, one of which has a question in it, and one is an answer."""
+    """A corpus of twenty pages, one of which contains a question, and one of which is an answer."""
 
     def __init__(self, folder: Path, *, duplicates: Any = None, **asked: Any) -> None:
         found = {"sets": {"quiz": "quiz.jsonl"}, **asked}
         super().__init__(folder, decontaminate=found, duplicates=duplicates)
         draw = random.Random(1)
         self.items = [
-            {"question": words(draw, 30), "answer": words(draw, 20), "choices": [words(draw, 6) for _ in range(4)]}
+            {
+                "question": make_words(draw, 30),
+                "answer": make_words(draw, 20),
+                "choices": [make_words(draw, 6) for _ in range(4)],
+            }
             for _ in range(20)
         ]
         (folder / "quiz.jsonl").write_text("".join(json.dumps(one) + "\n" for one in self.items))
-        self.pages = [words(draw, 80) for _ in range(20)]
+        self.pages = [make_words(draw, 80) for _ in range(20)]
         self.pages[3] += " " + self.items[4]["question"].upper()
         self.pages[5] = self.items[7]["answer"].replace(" ", ",\n")
-        self.pages[6] += " " + " ".join(self.items[2]["question"].split()[:9])  # a phrase of it alone
+        self.pages[6] += " " + " ".join(self.items[2]["question"].split()[:9])  # only one phrase of the item
         self.write({"train/a.jsonl": self.pages})
 
     def build(self) -> list[str]:
-        """As `Selected.build`, of a corpus without duplicates."""
+        """Build like `Selected.build`, for a corpus without deduplication."""
         self.built, specs, corpus = [], self.specs(), self.corpus
         for name in ("manifest", "snapshot", "tags", "selection"):
             for split in [None] if name == "manifest" else corpus.splits:
@@ -81,13 +87,13 @@ def test_documents_with_items_are_dropped_under_that_reason(tmp_path: Path) -> N
         f"false_matches_{kind}_%": 0.0 for kind in ("shuffled", "one_text", "scattered")
     }
     assert (facts["items_quiz"], facts["not_searched_quiz"]) == (20, 0)
-    # another share runs no tagger
+    # a changed share runs no tagger
     stricter = Leaky(tmp_path, containment=0.02)
     assert stricter.build() == ["selection/train-00000"]
     assert [one["row"] for one in stricter.dropped()] == [4, 6, 7]
 
 
-def test_they_block_with_the_pairs_or_are_only_tagged(tmp_path: Path) -> None:
+def test_items_block_with_their_pairs_or_are_only_tagged(tmp_path: Path) -> None:
     blocked = Leaky(tmp_path, action="block")
     blocked.build()
     assert blocked.dropped() == []
@@ -107,7 +113,7 @@ def test_they_block_with_the_pairs_or_are_only_tagged(tmp_path: Path) -> None:
     assert rows[0] == {"benchmark": None, "benchmark_overlap": 0.0}
 
 
-def test_a_set_is_read_once_for_all_batches_and_again_when_it_changes(tmp_path: Path) -> None:
+def test_a_set_is_read_once_for_all_batches_and_again_after_a_change(tmp_path: Path) -> None:
     path = tmp_path / "quiz.jsonl"
     tagger = BenchmarkTagger(
         name="benchmark", columns=COLUMNS, sets=(BenchmarkSet(name="quiz", path=path),), ngram=5, min_words=5
@@ -115,18 +121,19 @@ def test_a_set_is_read_once_for_all_batches_and_again_when_it_changes(tmp_path: 
 
     def asked(text: str) -> DocumentBatch:
         path.write_text(json.dumps({"question": text}) + "\n")
-        os.utime(path, (1, 1))  # a file that was written just now may change unseen, and is read each time
+        # a file that was just written may change within the time stamp's resolution, so it is read each time
+        os.utime(path, (1, 1))
         return DocumentBatch(rows={"row": [1]}, good=[0], texts=[text], label="a.jsonl")
 
     for text in ("one two three four five six", "seven eight nine ten eleven twelve more"):
         batch = asked(text)
-        with counted(tmp_path) as opened:
+        with count_opens(tmp_path) as opened:
             for _ in range(10):
                 assert tagger.tag_batch(batch)[OVERLAP] == [1.0]
-        assert opened == {path.name: 3}  # its digest, what it is, and its items
+        assert opened == {path.name: 3}  # one read each for its digest, its format and its items
 
 
-def test_an_item_that_would_not_be_found_fails_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_item_that_cannot_be_found_fails_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leaky = Leaky(tmp_path)
     leaky.build()
     monkeypatch.setattr(
@@ -176,7 +183,7 @@ def test_a_declaration_without_effect_is_refused(
         ({"sets": {"quiz": "none.jsonl"}}, ("decontaminate.sets.quiz", "none.jsonl")),
     ],
 )
-def test_a_set_of_which_nothing_would_be_found_is_an_error(
+def test_a_set_of_which_no_item_can_be_found_is_an_error(
     tmp_path: Path, asked: dict[str, Any], values: tuple[object, ...]
 ) -> None:
     leaky = Leaky(tmp_path, **asked)
@@ -186,13 +193,13 @@ def test_a_set_of_which_nothing_would_be_found_is_an_error(
 
 def test_short_texts_and_common_phrases_flag_nothing(tmp_path: Path) -> None:
     draw = random.Random(2)
-    instruction = words(draw, 25)
-    items = [{"prompt": f"{instruction} {words(draw, 20)}", "answer": "yes"} for _ in range(10)]
+    instruction = make_words(draw, 25)
+    items = [{"prompt": f"{instruction} {make_words(draw, 20)}", "answer": "yes"} for _ in range(10)]
     pq.write_table(pa.Table.from_pylist(items), tmp_path / "set.parquet")
     benchmarks = Benchmarks([BenchmarkSet(name="set", path=tmp_path / "set.parquet")], 8, 13)
     assert benchmarks.coverage == {"set": Coverage(items=10)}
     assert benchmarks.common > 0
-    names, shares = benchmarks.find_best_matches([instruction, "yes", items[3]["prompt"], words(draw, 100)])
+    names, shares = benchmarks.find_best_matches([instruction, "yes", items[3]["prompt"], make_words(draw, 100)])
     assert names == [None, None, "set:4:prompt", None]
     assert shares == [0, 0, 1, 0]
     assert set(rewrite_text("a b")) == {"case", "punctuation", "white space", "line breaks", "embedded", "Unicode"}
@@ -206,7 +213,7 @@ def partly_short(leaky: Leaky) -> None:
 
 
 @pytest.mark.parametrize(("floor", "passed"), [({}, False), ({"coverage": 0.2}, True), ({"coverage": 0.3}, False)])
-def test_items_that_are_not_looked_for_are_told_and_too_many_of_them_block(
+def test_skipped_items_are_reported_and_too_many_of_them_block(
     tmp_path: Path, floor: dict[str, float], passed: bool
 ) -> None:
     leaky = Leaky(tmp_path, **floor)
@@ -218,19 +225,19 @@ def test_items_that_are_not_looked_for_are_told_and_too_many_of_them_block(
     why = "15 too short, 1 empty"
     assert why in found.summary
     assert {"benchmark": "quiz", "items": 20, "searched": 5, "too_short": 15, "common": 0, "empty": 1} in found.table
-    # so do the commands, without reading the set again
+    # the commands also report it, without reading the set again
     (tmp_path / "quiz.jsonl").unlink()
     assert all(why in line for line in CorpusDocuments(leaky.corpus, leaky.store).unprotected())
     assert read_coverage(leaky.corpus, leaky.store) == {"quiz": Coverage(items=20, short=15, empty=1)}
-    # before anything is built
+    # the check reports it before a build
     partly_short(leaky)
-    (remark,) = of_sets(leaky)
+    (remark,) = check_sets(leaky)
     assert (remark.keys, remark.hint) == (("decontaminate", "sets", "quiz"), passed)
     assert why in remark.sentence
 
 
-def of_sets(leaky: Leaky) -> list[Remark]:
-    """What `dataprep check` says of its sets."""
+def check_sets(leaky: Leaky) -> list[Remark]:
+    """Return the remarks of `dataprep check` on its sets."""
     return [one for one in find_corpus_remarks(leaky.corpus) if one.keys[0] == "decontaminate"]
 
 
@@ -252,28 +259,30 @@ def of_sets(leaky: Leaky) -> list[Remark]:
         (b"", {}, "has text. Correct `path` or `fields`"),
     ],
 )
-def test_check_says_what_is_wrong_with_a_set(tmp_path: Path, content: bytes, asked: dict[str, Any], said: str) -> None:
+def test_check_reports_mistakes_in_a_set(tmp_path: Path, content: bytes, asked: dict[str, Any], said: str) -> None:
     leaky = Leaky(tmp_path, **asked)
     (tmp_path / "quiz.jsonl").write_bytes(content)
-    (remark,) = of_sets(leaky)
+    (remark,) = check_sets(leaky)
     assert not remark.hint
     assert remark.keys == ("decontaminate", "sets", "quiz")
     assert re.search(said, remark.sentence)
 
 
-def test_check_notes_what_a_tagger_does_not_look_for_and_nothing_of_a_whole_set(tmp_path: Path) -> None:
-    assert of_sets(Leaky(tmp_path)) == []
+def test_check_notes_skipped_items_and_nothing_about_a_complete_set(tmp_path: Path) -> None:
+    assert check_sets(Leaky(tmp_path)) == []
     tagged = Leaky(tmp_path, action="tag")
     partly_short(tagged)
-    (remark,) = of_sets(tagged)
+    (remark,) = check_sets(tagged)
     assert remark.hint
     assert "15 too short, 1 empty" in remark.sentence
 
 
-def test_a_passage_of_several_questions_is_looked_for_once_and_an_instruction_is_not(tmp_path: Path) -> None:
+def test_a_passage_with_several_questions_is_searched_once_and_an_instruction_never(tmp_path: Path) -> None:
     draw = random.Random(3)
-    passages, instruction = [words(draw, 40) for _ in range(20)], words(draw, 20)
-    items = [{"prompt": instruction, "context": one, "question": words(draw, 14)} for one in passages for _ in range(4)]
+    passages, instruction = [make_words(draw, 40) for _ in range(20)], make_words(draw, 20)
+    items = [
+        {"prompt": instruction, "context": one, "question": make_words(draw, 14)} for one in passages for _ in range(4)
+    ]
     path = tmp_path / "set.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in items))
     benchmarks = Benchmarks([BenchmarkSet(name="set", path=path)], 8, 13)
@@ -283,12 +292,12 @@ def test_a_passage_of_several_questions_is_looked_for_once_and_an_instruction_is
         ["set:9:context", None, "set:10:question"],
         [1, 0, 1],
     )
-    # the same set twice is found under its first name
+    # items of a set that is listed twice are found under its first name
     again = Benchmarks([BenchmarkSet(name=name, path=path) for name in ("set", "again", "more")], 8, 13)
     assert again.find_best_matches([passages[2]]) == (["set:9:context"], [1])
-    # an instruction of one set stays one, though a larger set has it in a few places
+    # an instruction of one set stays an instruction, although a larger set contains it only a few times
     (tmp_path / "large.jsonl").write_text(
-        "".join(json.dumps({"prompt": instruction if n < 3 else words(draw, 20)}) + "\n" for n in range(1000))
+        "".join(json.dumps({"prompt": instruction if n < 3 else make_words(draw, 20)}) + "\n" for n in range(1000))
     )
     sets = [BenchmarkSet(name=name, path=tmp_path / f"{name}.jsonl") for name in ("set", "large")]
     assert Benchmarks(sets, 8, 13).find_best_matches([instruction]) == ([None], [0])
@@ -318,8 +327,8 @@ def test_items_of_any_language_are_planted_and_found(tmp_path: Path, item: str) 
     assert found.facts["detected_embedded_%"] == 100
 
 
-def dropped_by(tmp_path: Path, quiz: dict[str, Any]) -> list[tuple[int, str]]:
-    """The rows that go from the usual corpus, of which the benchmark is at an address."""
+def find_dropped(tmp_path: Path, quiz: dict[str, Any]) -> list[tuple[int, str]]:
+    """Return the rows dropped from the usual corpus with the benchmark at an address."""
     fetch_file.cache_clear()
     leaky = Leaky(tmp_path, sets={"quiz": quiz})
     (tmp_path / "quiz.jsonl").unlink()
@@ -337,11 +346,11 @@ def test_a_benchmark_may_be_on_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyP
     data = (tmp_path / "quiz.jsonl").read_bytes()
     with HubServer({"test/quiz.jsonl": data, "README.md": b"# quiz\n"}, repo_id="org/quiz") as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
-        # read once by a process, when the first test of it imports the library
+        # a process reads this variable once, when the first test imports the library
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.endpoint)
         monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
         quiz = {"path": f"hf://datasets/org/quiz@{hub.commit}/test/quiz.jsonl", "cache_dir": "cache"}
-        assert dropped_by(tmp_path, quiz) == WITH_ITEMS
+        assert find_dropped(tmp_path, quiz) == WITH_ITEMS
         fetch_file.cache_clear()
         with raises(ConfigError, "sets.quiz", "hf://datasets/org/quiz/other.jsonl"):
             Leaky(tmp_path, sets={"quiz": "hf://datasets/org/quiz/other.jsonl"}).build()
@@ -355,5 +364,5 @@ def test_a_benchmark_may_be_in_a_bucket(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("R2_DATASET_WRITE_ACCESS_KEY_ID", "R2_DATASET_WRITE_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     quiz = {"path": f"s3://{bucket}/quizzes/a.jsonl", "cache_dir": "cache"}
-    assert dropped_by(tmp_path, quiz) == WITH_ITEMS
+    assert find_dropped(tmp_path, quiz) == WITH_ITEMS
     assert (tmp_path / "cache" / bucket / "quizzes" / "a.jsonl").exists()

@@ -1,4 +1,4 @@
-"""The same work gives the same bytes and receipts anywhere; a change rebuilds exactly what it touches."""
+"""Equal work gives equal bytes and receipts anywhere; a change rebuilds exactly the affected artifacts."""
 
 import json
 import shutil
@@ -45,19 +45,19 @@ VIEWS = ["nanogpt_bins", "megatron_bins", "datatrove_bins", "olmo_bins"]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The root of a finished run with one worker."""
+    """Return the root of a finished run with one worker."""
     root = tmp_path_factory.mktemp("built")
     run_pipeline(sample_declaration(), root)
     return root
 
 
 def copy_in_another_order(target: Path) -> Path:
-    """The sample's data created last file first, so that directories list otherwise."""
+    """Create the sample's data with the last file first, so that directories list the files in another order."""
     files = sorted((p for p in SMALL.rglob("*") if p.is_file()), reverse=True)
     for number, path in enumerate(files):
         place = target / path.relative_to(SMALL)
         place.parent.mkdir(parents=True, exist_ok=True)
-        for filler in range(number % 3):  # other entries in the directory, gone again
+        for filler in range(number % 3):  # temporary entries in the directory
             (place.parent / f"filler{filler}").touch()
         shutil.copy(path, place)
         for filler in range(number % 3):
@@ -66,7 +66,7 @@ def copy_in_another_order(target: Path) -> Path:
 
 
 @pytest.mark.parametrize("workers", [None, 7])
-def test_worker_count_paths_and_listing_order_change_no_byte_and_no_receipt(
+def test_worker_count_paths_and_listing_order_change_neither_bytes_nor_receipts(
     built: Path, tmp_path: Path, workers: int | None
 ) -> None:
     data = copy_in_another_order(tmp_path / "elsewhere" / "data")
@@ -79,7 +79,7 @@ def test_worker_count_paths_and_listing_order_change_no_byte_and_no_receipt(
     assert debris(root) == []
 
 
-def test_a_worker_count_changed_half_way_changes_no_byte(built: Path, tmp_path: Path) -> None:
+def test_a_worker_count_changed_half_way_does_not_change_the_bytes(built: Path, tmp_path: Path) -> None:
     corpus = sample_declaration()
     works = prepared_works(corpus, built, tmp_path)
     outcomes = build_token_bins(works, workers=2)
@@ -113,7 +113,7 @@ def work(tmp_path: Path) -> TokenShard:
     return shard_work(tmp_path, stream_plan(), [source(write_lines(tmp_path / "f.jsonl.zst", ["a", "b"]))])
 
 
-def test_a_key_changes_with_all_that_decides_a_byte(work: TokenShard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_depends_on_everything_that_decides_a_byte(work: TokenShard, monkeypatch: pytest.MonkeyPatch) -> None:
     (file,) = work.files
     changes: dict[str, Any] = {
         "tokenizer_digest": "0" * 64,
@@ -141,7 +141,7 @@ def test_a_key_changes_with_all_that_decides_a_byte(work: TokenShard, monkeypatc
     assert len(set(keys)) == len(keys)
 
 
-def test_a_key_does_not_change_with_places_sampling_or_the_certificate(work: TokenShard, tmp_path: Path) -> None:
+def test_a_key_does_not_depend_on_paths_sampling_or_the_certificate(work: TokenShard, tmp_path: Path) -> None:
     (file,) = work.files
     same = [
         replace(work, store=LocalArtifacts(tmp_path / "other")),
@@ -165,7 +165,7 @@ def shards_built(outcome: Outcome) -> list[str]:
     return sorted(name for name in outcome.built if name.startswith("token_bins"))
 
 
-def test_nothing_changed_is_nothing_to_do(corpus: ChangedCorpus) -> None:
+def test_an_unchanged_corpus_is_not_rebuilt(corpus: ChangedCorpus) -> None:
     assert corpus.stale() == []
     assert corpus.run().built == []
 
@@ -181,7 +181,7 @@ def test_output_workers_verification_and_sampling_rebuild_nothing(corpus: Change
         assert corpus.run(**changes).built == []
 
 
-def test_a_changed_source_file_rebuilds_the_shard_that_holds_it(corpus: ChangedCorpus) -> None:
+def test_a_changed_source_file_rebuilds_the_shard_that_contains_it(corpus: ChangedCorpus) -> None:
     name = "train/chunk2/example_train_0.jsonl.zst"
     entries = [
         json.loads(line) for line in (corpus.root / "sample_corpus/manifest/manifest.jsonl").read_bytes().splitlines()
@@ -198,10 +198,10 @@ def test_a_changed_source_file_rebuilds_the_shard_that_holds_it(corpus: ChangedC
     assert corpus.stale() == []
 
 
-def test_one_flipped_bit_of_the_same_length_is_seen_and_touches_one_shard(corpus: ChangedCorpus) -> None:
+def test_a_flipped_bit_without_a_change_of_size_is_found_and_affects_one_shard(corpus: ChangedCorpus) -> None:
     path = corpus.data / "validation/chunk1/example_holdout_0.jsonl.zst"
     raw = bytearray(path.read_bytes())
-    raw[-1] ^= 1  # in the checksum
+    raw[-1] ^= 1  # a bit of the checksum
     path.write_bytes(raw)
     assert corpus.stale() == ["snapshot/val-00000", "token_bins/val-00000", "combined_bins/val", *VIEWS]
     outcome = corpus.run()
@@ -241,23 +241,23 @@ def test_another_view_or_shard_count_rebuilds_only_what_differs(corpus: ChangedC
     assert "token_bins/val-00000" in corpus.run(shards={"count": 2}).reused
 
 
-def test_an_added_file_of_a_split_leaves_the_other_splits_shards(corpus: ChangedCorpus) -> None:
+def test_an_added_file_keeps_the_shards_of_other_splits(corpus: ChangedCorpus) -> None:
     shutil.copy(
         corpus.data / "test/chunk1/example_holdout_0.jsonl.zst", corpus.data / "validation/chunk1/more.jsonl.zst"
     )
     new = ["manifest", "engine_certificate", "snapshot/val-00001", "token_bins/val-00001"]
     assert corpus.stale() == [*new, "combined_bins/val", *VIEWS]
     outcome = corpus.run()
-    assert shards_built(outcome) == ["token_bins/val-00001"]  # its first shard holds what it held
+    assert shards_built(outcome) == ["token_bins/val-00001"]  # its first shard contains the same files
 
 
 @pytest.mark.parametrize("damaged", ["tokens.bin", "receipt.json"])
-def test_a_damaged_shard_alone_is_rebuilt_to_the_same_bytes(corpus: ChangedCorpus, built: Path, damaged: str) -> None:
+def test_only_a_damaged_shard_is_rebuilt_with_the_same_bytes(corpus: ChangedCorpus, built: Path, damaged: str) -> None:
     path = corpus.root / "sample_corpus/token_bins/train-00001" / damaged
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
-    # what its content was, its receipt says: it comes back, and nothing follows
+    # the receipt has the digest of the content, which the rebuild restores, so nothing downstream changes
     downstream = ["combined_bins/train", *VIEWS] if damaged == "receipt.json" else []
     assert corpus.stale() == ["token_bins/train-00001", *downstream]
     assert shards_built(corpus.run()) == ["token_bins/train-00001"]
@@ -289,7 +289,7 @@ def test_a_missing_shard_is_an_error_and_not_a_shorter_file(corpus: ChangedCorpu
         build_combined_bins(declared, corpus.store, load_manifest(declared, corpus.store), "train")
 
 
-def test_a_shard_made_with_other_settings_is_not_joined(corpus: ChangedCorpus) -> None:
+def test_a_shard_with_other_settings_is_not_joined(corpus: ChangedCorpus) -> None:
     from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
     from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 
@@ -301,18 +301,18 @@ def test_a_shard_made_with_other_settings_is_not_joined(corpus: ChangedCorpus) -
         build_combined_bins(declared, corpus.store, load_manifest(declared, corpus.store), "train")
 
 
-def test_a_failing_rebuild_leaves_the_old_artifact_whole(corpus: ChangedCorpus, built: Path) -> None:
+def test_a_failing_rebuild_keeps_the_old_artifact(corpus: ChangedCorpus, built: Path) -> None:
     corpus.rewrite("test/chunk1/example_holdout_0.jsonl.zst", b'{"text"', b'{"text')
     outcome = corpus.run()
     assert isinstance(outcome.failed["test-00000"], BadRecordError)
     directory = corpus.root / "sample_corpus/token_bins/test-00000"
-    assert whole(directory).key == whole(built / "sample_corpus/token_bins/test-00000").key
+    assert assert_whole(directory).key == assert_whole(built / "sample_corpus/token_bins/test-00000").key
     combined = corpus.root / "sample_corpus/combined_bins/test"
-    assert whole(combined).key == whole(built / "sample_corpus/combined_bins/test").key
+    assert assert_whole(combined).key == assert_whole(built / "sample_corpus/combined_bins/test").key
 
 
-def whole(directory: Path) -> Receipt:
-    """The receipt of an artifact without a defect."""
+def assert_whole(directory: Path) -> Receipt:
+    """Return the receipt of an artifact, which must have no defect."""
     receipt = read_receipt(directory)
     assert receipt is not None
     assert find_damage(directory, receipt) == []

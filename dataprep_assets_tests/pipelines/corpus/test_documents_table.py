@@ -1,4 +1,4 @@
-"""The table of documents in a project of `dataprep init`: rules by name, a tagger of one's own, and what they reach."""
+"""The document table in a `dataprep init` project: rules by name, a custom tagger, and the effects of changes."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def coast(tmp_path_factory: pytest.TempPathFactory) -> Coast:
     return found
 
 
-def test_the_table_has_every_row_of_the_source_and_its_sums_are_the_ledgers(coast: Coast) -> None:
+def test_the_table_has_every_row_of_the_source_and_its_sums_equal_the_ledgers(coast: Coast) -> None:
     rows = coast.table().to_pylist()
     assert [row["row"] for row in rows] == [*range(1, 21), *range(1, 22), 23, *range(1, 21)]
     reasons = Counter(row["reason"] for row in rows)
@@ -36,7 +36,7 @@ def test_the_table_has_every_row_of_the_source_and_its_sums_are_the_ledgers(coas
         dropped.update(ledger.dropped)
         documents, tokens = documents + ledger.documents, tokens + ledger.tokens
     assert (reasons["ours"], reasons["short"]) == (8, 10)
-    # the stream knows which rows go, and the selection why
+    # the stream records which rows are dropped, and the selection records the reason
     assert dropped == {"selection": 18, "bad_json": reasons["bad_json"], "missing_text": reasons["missing_text"]}
     kept = [row for row in rows if row["kept"]]
     assert (len(kept), sum(row["tokens"] for row in kept)) == (documents, tokens)
@@ -52,7 +52,7 @@ def test_the_table_has_every_row_of_the_source_and_its_sums_are_the_ledgers(coas
         assert row["bytes"] == row["characters"] > 0
 
 
-def test_documents_says_what_each_rule_drops_and_which_rows_are_as_asked(coast: Coast) -> None:
+def test_documents_shows_the_dropped_rows_of_each_rule_and_the_rows_that_match(coast: Coast) -> None:
     told = json.loads(coast("documents", "pages", "--json"))
     assert {one["rule"]: one["documents"] for one in told["rules"]} == {"ours": 8, "short": 10}
     assert told["documents"] == 60
@@ -68,7 +68,7 @@ def test_documents_says_what_each_rule_drops_and_which_rows_are_as_asked(coast: 
     assert "--reason: unknown reason 'shrt" in coast("documents", "pages", "--reason", "shrt", code=2)
 
 
-def test_documents_prints_at_most_so_many_rows_and_how_many_more_there_are(coast: Coast) -> None:
+def test_documents_prints_a_limited_number_of_rows_and_the_number_of_others(coast: Coast) -> None:
     every = coast("documents", "pages", "--csv").splitlines()
     *lines, more = coast("documents", "pages", "--csv", "--limit", "3").splitlines()
     assert lines == every[:4]
@@ -81,7 +81,7 @@ def test_documents_prints_at_most_so_many_rows_and_how_many_more_there_are(coast
     assert "more" not in coast("documents", "pages", "--reason", "short", "--limit", "10").splitlines()[-1]
 
 
-def test_in_python_the_rows_are_those_of_the_command(coast: Coast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_api_returns_the_rows_of_the_command(coast: Coast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATAPREP_ROOT", str(coast.root.parent / "artifacts"))
     pages = open_project(coast.root).dataset("pages")
     rows = pages.documents(where="words < 20", split="train")
@@ -98,7 +98,7 @@ def test_in_python_the_rows_are_those_of_the_command(coast: Coast, monkeypatch: 
     assert "unknown split 'val'" in coast("documents", "pages", "--split", "train,val", code=2)
 
 
-def test_the_questions_of_the_page_are_answered_by_the_table(coast: Coast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_answers_the_questions_of_the_page(coast: Coast, monkeypatch: pytest.MonkeyPatch) -> None:
     duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
     page = PAGE.read_text(encoding="utf-8")
     (block,) = re.findall(r"^```sql\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
@@ -118,11 +118,11 @@ def test_the_questions_of_the_page_are_answered_by_the_table(coast: Coast, monke
     assert other == [(sum(50 <= row["words"] < 100 for row in rows if row["words"] is not None),)]
     assert twice == []
     (expression,) = re.findall(r"`(pl\..*?)`", page)
-    found = eval(expression, {"pl": polars})  # of our own page
+    found = eval(expression, {"pl": polars})  # the questions on our own page
     assert dict(zip(found["reason"], found["len"], strict=True)) == counted
 
 
-def test_trace_says_which_rule_dropped_a_row_and_what_it_looked_at(coast: Coast) -> None:
+def test_trace_shows_the_rule_that_dropped_a_row_and_the_values_it_read(coast: Coast) -> None:
     said = coast("trace", "pages", "--file", "train/a.jsonl", "--row", "5", code=1)
     assert_names(said, "'short'", "words < 20", 10)
     said = coast("trace", "pages", "--file", "train/a.jsonl", "--row", "7", code=1)
@@ -134,7 +134,7 @@ def test_trace_says_which_rule_dropped_a_row_and_what_it_looked_at(coast: Coast)
     assert "train/a.jsonl:1" in coast("trace", "pages", "--file", "train/a.jsonl", "--row", "1")
 
 
-def test_a_changed_threshold_runs_no_tagger_and_reaches_only_shards_whose_selection_changes(tmp_path: Path) -> None:
+def test_a_changed_threshold_runs_no_tagger_and_affects_only_shards_with_another_selection(tmp_path: Path) -> None:
     coast = Coast(tmp_path / "coast")
     write_lines(coast.folder / "data/train/b.jsonl", [record(n, "news", words=40) for n in range(30)])
     coast("run", "pages")
@@ -148,14 +148,14 @@ def test_a_changed_threshold_runs_no_tagger_and_reaches_only_shards_whose_select
     assert coast.made("tags") == tags
     changed = {name for name, when in coast.made("token_bins").items() if bins[name] != when}
     assert changed == {"train-00001"}
-    # a rule that says the same in other words, and one that drops nothing: no stream is made again
+    # an equivalent rule in other words and a rule that drops nothing rebuild no stream
     bins = coast.made("token_bins")
     coast.declare(drop={"short": "not (words >= 50)", "none": "words > 100000"})
     coast("run", "pages")
     assert coast.made("token_bins") == bins
 
 
-def test_a_new_tagger_and_new_files_run_only_what_is_new(tmp_path: Path) -> None:
+def test_a_new_tagger_and_new_files_are_the_only_ones_that_run(tmp_path: Path) -> None:
     coast = Coast(tmp_path / "coast")
     coast("run", "pages")
     seen = len(coast.log.read_text().splitlines())
@@ -167,12 +167,12 @@ def test_a_new_tagger_and_new_files_run_only_what_is_new(tmp_path: Path) -> None
     calls = coast.log.read_text()
     coast.declare(tag=[*DECLARED["tag"], "repetition"])
     coast("run", "pages")
-    # the tags of every shard are made again, the values of this tagger taken over; the check asks it for samples
+    # the tags of all shards are rebuilt with this tagger's old values; only the check runs it, on samples
     assert sum(map(int, coast.log.read_text()[len(calls) :].split())) <= 4 * 32
     assert "top_2gram" in coast.table().column_names
 
 
-def test_retract_where_drops_documents_of_a_host_and_says_so_afterwards(tmp_path: Path) -> None:
+def test_retract_where_drops_documents_of_a_host_and_reports_it_afterwards(tmp_path: Path) -> None:
     coast = Coast(tmp_path / "coast")
     coast.declare(keep=None)
     coast("run", "pages")
@@ -185,7 +185,7 @@ def test_retract_where_drops_documents_of_a_host_and_says_so_afterwards(tmp_path
     assert "pass exactly one of --ids FILE and --where" in coast("retract", "pages", code=2)
 
 
-def test_more_than_the_budget_blocks_before_anything_is_tokenized(tmp_path: Path) -> None:
+def test_drops_above_the_budget_block_before_tokenization(tmp_path: Path) -> None:
     coast = Coast(tmp_path / "coast")
     coast.declare(budget={"per_source": 0.2, "per_rule": {"short": 0.5}})
     assert "Run `dataprep run pages`" in coast("documents", "pages", code=1)
@@ -201,7 +201,7 @@ def test_more_than_the_budget_blocks_before_anything_is_tokenized(tmp_path: Path
     assert "not run yet" not in coast("run", "pages"), "what only warned of snapshots before says so still"
 
 
-# what else a tagger may give is refused in its trial (`test_trial.py`)
+# the trial refuses other invalid results of a tagger (`test_trial.py`)
 @pytest.mark.parametrize(
     ("source", "said"),
     [
@@ -213,7 +213,7 @@ def test_more_than_the_budget_blocks_before_anything_is_tokenized(tmp_path: Path
         ("import nothing_like_this\n", "cannot be imported: ModuleNotFoundError"),
     ],
 )
-def test_a_tagger_that_fails_or_gives_something_else_is_told_with_its_row(
+def test_a_tagger_that_fails_or_returns_another_type_is_reported_with_its_row(
     tmp_path: Path, source: str, said: str
 ) -> None:
     coast = Coast(tmp_path / "coast")
@@ -223,7 +223,7 @@ def test_a_tagger_that_fails_or_gives_something_else_is_told_with_its_row(
 
 
 @pytest.mark.parametrize("level", ["sample", "every_document"])
-def test_a_tagger_whose_values_change_is_a_warning_with_the_row(tmp_path: Path, level: str) -> None:
+def test_a_tagger_with_changing_values_gives_a_warning_with_the_row(tmp_path: Path, level: str) -> None:
     coast = Coast(tmp_path / "coast")
     coast.declare(prove={"level": level})
     coast.tagger(
@@ -285,7 +285,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_declarations_that_cannot_work_are_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_impossible_declarations_are_refused_before_anything_runs(tmp_path: Path) -> None:
     coast = Coast(tmp_path / "coast")
     source = {"kind": "local", "path": str(coast.folder / "data")}
     names = [f"wrong_{number}" for number in range(len(WRONG))]
@@ -302,7 +302,7 @@ def test_declarations_that_cannot_work_are_refused_before_anything_runs(tmp_path
 NUMBER = {"quality": "number"}
 
 
-def test_check_notes_what_may_be_wrong(coast: Coast) -> None:
+def test_check_notes_likely_mistakes(coast: Coast) -> None:
     command = {"name": "counts", "command": ["no-such-program", "{input}", "{output}"], "version": "1"}
     try:
         document = {"separator": "<|endoftext|>", "url_field": "link", "keep_fields": {"meta.scor": "number"}}

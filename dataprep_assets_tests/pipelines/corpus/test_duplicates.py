@@ -1,4 +1,6 @@
-"""The duplicates of a corpus: what goes and why, what an append and a retraction reach, and what each check finds."""
+"""Deduplication of a corpus: dropped rows with reasons, the effects of an append and a retraction, and the checks'
+findings.
+"""
 
 import json
 import random
@@ -27,7 +29,7 @@ from dataprep_assets.pipelines.corpus.curation.kept_documents import predict_dup
 from dataprep_assets.pipelines.corpus.dataset import build_card_sections
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
-from dataprep_assets_tests.curation.signed import edited, one_other, page
+from dataprep_assets_tests.curation.signed import draw_page, edit_words, replace_one
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
@@ -39,23 +41,23 @@ BY_SCORE = {
 }
 
 
-def joined(pages: Sequence[Sequence[str]]) -> list[str]:
-    """Texts of words."""
+def join_words(pages: Sequence[Sequence[str]]) -> list[str]:
+    """Return texts of words."""
     return [" ".join(words) for words in pages]
 
 
 class Pages(Selected):
-    """Forty pages in two files, and a third one with versions of the first ten and copies of three."""
+    """A corpus of forty pages in two files, and a third file with versions of the first ten and copies of three."""
 
     def __init__(self, folder: Path, **declared: Any) -> None:
         super().__init__(folder, **declared)
         draw = random.Random(1)
-        self.pages = [page(draw) for _ in range(40)]
-        self.versions = [one_other(words, draw) for words in self.pages[:10]]
+        self.pages = [draw_page(draw) for _ in range(40)]
+        self.versions = [replace_one(words, draw) for words in self.pages[:10]]
         self.files: dict[str, list[Any]] = {
-            "train/a.jsonl": joined(self.pages[:20]),
-            "train/b.jsonl": joined(self.pages[20:]),
-            "train/c.jsonl": [*joined(self.versions), *joined(self.pages[30:33])],
+            "train/a.jsonl": join_words(self.pages[:20]),
+            "train/b.jsonl": join_words(self.pages[20:]),
+            "train/c.jsonl": [*join_words(self.versions), *join_words(self.pages[30:33])],
         }
 
     def retract(self, text: str) -> None:
@@ -75,12 +77,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Pages:
 
 @pytest.fixture
 def pages(made: Pages, tmp_path: Path) -> Pages:
-    """A copy of the made one, to be changed."""
+    """Return a copy of the built corpus that a test may change."""
     shutil.copytree(made.folder, tmp_path / "copy")
     return Pages(tmp_path / "copy")
 
 
-def test_of_documents_that_are_alike_one_is_kept_and_named(made: Pages) -> None:
+def test_one_of_several_near_duplicates_is_kept_and_named(made: Pages) -> None:
     dropped = made.dropped()
     assert len(dropped) == 13
     gone = {f"{one['file']}:{one['row']}" for one in dropped}
@@ -108,7 +110,7 @@ def test_the_largest_clusters_are_shown_with_excerpts(made: Pages) -> None:
         assert row["example_text"]
 
 
-def test_recall_is_drawn_for_the_ui_and_the_curve_for_the_card(made: Pages) -> None:
+def test_recall_is_plotted_for_the_ui_and_the_curve_for_the_card(made: Pages) -> None:
     found = made.findings()["recall_sufficient"]
     rows = {row["edit"]: row for row in found.table}
     assert {rows[name]["removed_%"] for name in ("licence", "form", "translation")} == {0}
@@ -128,7 +130,7 @@ def test_recall_is_drawn_for_the_ui_and_the_curve_for_the_card(made: Pages) -> N
     assert "data:image/svg+xml;base64," in section.text
 
 
-def test_the_kept_texts_are_the_same_for_other_files_and_shards(made: Pages, tmp_path: Path) -> None:
+def test_the_kept_texts_do_not_depend_on_files_and_shards(made: Pages, tmp_path: Path) -> None:
     everything = [text for rows in made.files.values() for text in rows]
     for seed, shards in ((1, 1), (2, 3)):
         other = Pages(tmp_path / f"{seed}", shards={"count": shards})
@@ -138,10 +140,10 @@ def test_the_kept_texts_are_the_same_for_other_files_and_shards(made: Pages, tmp
         assert other.kept() == made.kept()
 
 
-def test_what_is_appended_gives_way_and_only_its_shard_is_made(pages: Pages) -> None:
+def test_an_appended_duplicate_is_dropped_and_only_its_shard_is_built(pages: Pages) -> None:
     kept, draw = pages.kept(), random.Random(7)
-    new = page(draw)
-    pages.write({"train/0.jsonl": joined([*(one_other(words, draw) for words in pages.pages[:20]), new])})
+    new = draw_page(draw)
+    pages.write({"train/0.jsonl": join_words([*(replace_one(words, draw) for words in pages.pages[:20]), new])})
     assert pages.build() == [
         "manifest",
         "snapshot/train-00003",
@@ -156,14 +158,14 @@ def test_what_is_appended_gives_way_and_only_its_shard_is_made(pages: Pages) -> 
     assert pages.build() == []
 
 
-def test_a_build_from_nothing_with_the_same_ages_has_the_same_bytes(pages: Pages) -> None:
+def test_a_build_from_nothing_with_equal_ages_gives_equal_bytes(pages: Pages) -> None:
     draw = random.Random(8)
-    pages.write({"train/d.jsonl": joined([one_other(words, draw) for words in pages.pages[5:15]])})
+    pages.write({"train/d.jsonl": join_words([replace_one(words, draw) for words in pages.pages[5:15]])})
     pages.build()
     before, folder = pages.bytes(), pages.folder / "artifacts/pages"
     for name in ("tags", "signatures", "selection"):
         shutil.rmtree(folder / name)
-    for path in (folder / "duplicates").iterdir():  # the ages are left, what was compared is not
+    for path in (folder / "duplicates").iterdir():  # keep the ages, but delete the stored comparisons
         if path.name not in ("ages.json", "receipt.json"):
             path.unlink()
     pages.build()
@@ -171,9 +173,9 @@ def test_a_build_from_nothing_with_the_same_ages_has_the_same_bytes(pages: Pages
 
 
 @pytest.mark.parametrize("lost", ["ages.json", "receipt.json", ""])
-def test_ages_outlive_the_loss_of_the_duplicates(pages: Pages, lost: str) -> None:
+def test_ages_survive_the_loss_of_the_duplicates(pages: Pages, lost: str) -> None:
     draw = random.Random(8)
-    pages.write({"train/0.jsonl": joined([one_other(words, draw) for words in pages.pages[5:15]])})
+    pages.write({"train/0.jsonl": join_words([replace_one(words, draw) for words in pages.pages[5:15]])})
     pages.build()
     before, duplicates = pages.bytes(), pages.folder / "artifacts/pages/duplicates"
     assert json.loads((duplicates / "ages.json").read_bytes())["train/0.jsonl"] == 1
@@ -185,12 +187,12 @@ def test_ages_outlive_the_loss_of_the_duplicates(pages: Pages, lost: str) -> Non
     assert pages.bytes() == before
 
 
-def test_by_a_column_any_history_of_appends_gives_the_bytes_of_one_build(tmp_path: Path) -> None:
+def test_with_a_column_any_history_of_appends_gives_the_bytes_of_one_build(tmp_path: Path) -> None:
     draw = random.Random(9)
     files = {
         f"train/{name}.jsonl": [
             {"text": text, "score": draw.random()}
-            for text in joined([one_other(words, draw) for words in Pages(tmp_path).pages[:25]])
+            for text in join_words([replace_one(words, draw) for words in Pages(tmp_path).pages[:25]])
         ]
         for name in "abc"
     }
@@ -206,20 +208,20 @@ def test_by_a_column_any_history_of_appends_gives_the_bytes_of_one_build(tmp_pat
     assert 25 <= len(made[0][1]) < 75
 
 
-def test_a_retracted_document_brings_back_what_it_stood_for(pages: Pages) -> None:
+def test_retracting_a_kept_document_brings_its_duplicates_back(pages: Pages) -> None:
     one = next(one for one in pages.dropped() if one["similarity"] < 1)
     file, _, row = one["representative"].rpartition(":")
     text = pages.files[file][int(row) - 1]
     pages.retract(text)
     built = pages.build()
-    # the shard of the retracted document, and that of the one that comes back
+    # the shard of the retracted document, and the shard of the document that returns
     assert (built[0], len(built)) == ("duplicates", 3)
     assert pages.warnings == ["pages/duplicates: restored, because the document kept instead was removed: 1 document"]
     assert (one["file"], one["row"]) not in {(other["file"], other["row"]) for other in pages.dropped()}
     assert pages.build() == []
 
 
-def test_what_stands_for_others_is_told_while_new_files_wait_to_be_looked_at(pages: Pages) -> None:
+def test_duplicates_of_a_retracted_document_are_named_while_new_files_are_pending(pages: Pages) -> None:
     one = next(one for one in pages.dropped() if one["similarity"] < 1)
     file, _, row = one["representative"].rpartition(":")
     pages.retract(pages.files[file][int(row) - 1])
@@ -231,16 +233,17 @@ def test_what_stands_for_others_is_told_while_new_files_wait_to_be_looked_at(pag
     assert predict_duplicates_change(pages.corpus, pages.store) == before
 
 
-def test_what_is_said_to_come_back_and_to_go_is_what_the_next_build_does(tmp_path: Path) -> None:
-    # Each page is like the one before it alone: of a chain every second one goes, and without its first the others do.
+def test_the_announced_changes_equal_those_of_the_next_build(tmp_path: Path) -> None:
+    # Each page resembles only the page before it: of a chain every second page is dropped, and without the first page
+    # the others are.
     draw, pages = random.Random(11), Pages(tmp_path, **BY_SCORE)
-    chain = [page(draw)]
+    chain = [draw_page(draw)]
     for _ in range(5):
-        chain.append(edited(chain[-1], draw, 0.02))
-    pages.write({"train/a.jsonl": [{"text": text, "score": at} for at, text in enumerate(joined(chain))]})
+        chain.append(edit_words(chain[-1], draw, 0.02))
+    pages.write({"train/a.jsonl": [{"text": text, "score": at} for at, text in enumerate(join_words(chain))]})
     pages.build()
     before = {one["row"] for one in pages.dropped()}
-    pages.retract(joined(chain)[0])
+    pages.retract(join_words(chain)[0])
     change = predict_duplicates_change(pages.corpus, pages.store)
     pages.build()
     after = {one["row"] for one in pages.dropped() if one["reason"] == "duplicate"}
@@ -251,11 +254,16 @@ def test_what_is_said_to_come_back_and_to_go_is_what_the_next_build_does(tmp_pat
     assert change.gone > 0
 
 
-def test_documents_of_the_validation_split_block_or_leave_train(tmp_path: Path) -> None:
+def test_duplicates_of_the_validation_split_block_or_are_dropped_from_train(tmp_path: Path) -> None:
     splits = {"train": ["train/**"], "val": ["val/**"]}
     pages = Pages(tmp_path, splits=splits)
     draw = random.Random(5)
-    pages.write({**pages.files, "val/v.jsonl": joined([one_other(pages.pages[25], draw), page(draw), pages.pages[26]])})
+    pages.write(
+        {
+            **pages.files,
+            "val/v.jsonl": join_words([replace_one(pages.pages[25], draw), draw_page(draw), pages.pages[26]]),
+        }
+    )
     pages.build()
     found = pages.findings()["splits_disjoint"]
     assert not found.passed
@@ -265,7 +273,7 @@ def test_documents_of_the_validation_split_block_or_leave_train(tmp_path: Path) 
     )
     assert found.facts["pairs"] == 2
     apart = Pages(tmp_path, splits=splits, duplicates={"across_splits": "drop"})
-    # only the shard in which something else goes
+    # only the shard in which another row is dropped
     assert apart.build() == ["duplicates", "selection/train-00001"]
     gone = {(one["file"], one["row"]) for one in apart.dropped() if one["representative"].startswith("val/")}
     assert gone == {("train/b.jsonl", 6), ("train/b.jsonl", 7)}
@@ -276,7 +284,7 @@ def test_documents_of_the_validation_split_block_or_leave_train(tmp_path: Path) 
     assert len(ignored.dropped()) == 13
 
 
-def test_rules_come_first_and_what_they_drop_stands_for_nothing(tmp_path: Path) -> None:
+def test_rules_come_first_and_a_row_that_they_drop_removes_no_duplicate(tmp_path: Path) -> None:
     declared = {"document": {"separator": "<|endoftext|>", "keep_fields": {"mirror": "boolean"}}}
     pages = Pages(tmp_path, drop={"ours": "not mirror"}, **declared)
     named = {
@@ -288,7 +296,7 @@ def test_rules_come_first_and_what_they_drop_stands_for_nothing(tmp_path: Path) 
     assert pages.kept() == sorted(pages.files["train/c.jsonl"])
 
 
-def test_a_budget_holds_for_duplicates_too_and_names_the_source(tmp_path: Path) -> None:
+def test_a_budget_also_applies_to_duplicates_and_names_the_source(tmp_path: Path) -> None:
     pages = Pages(tmp_path, budget={"per_source": 0.2, "per_rule": {"duplicate": 0.2}})
     pages.write(pages.files)
     pages.build()
@@ -307,7 +315,7 @@ def test_a_budget_holds_for_duplicates_too_and_names_the_source(tmp_path: Path) 
     assert kinder.findings("selection", "train")["within_budget"].passed
 
 
-def test_what_leaves_nothing_of_a_split_is_over_any_budget_that_does_not_say_so(tmp_path: Path) -> None:
+def test_dropping_a_whole_split_exceeds_every_budget_that_does_not_allow_it(tmp_path: Path) -> None:
     pages = Pages(tmp_path, drop={"all": "bytes > 0"})
     pages.write(pages.files)
     pages.build()
@@ -323,7 +331,7 @@ def test_what_leaves_nothing_of_a_split_is_over_any_budget_that_does_not_say_so(
         assert declared.findings("selection", "train")["within_budget"].passed is passes
 
 
-def test_exact_duplicates_alone(tmp_path: Path) -> None:
+def test_exact_duplicates_can_be_dropped_without_near_duplicates(tmp_path: Path) -> None:
     pages = Pages(tmp_path, duplicates={"kind": "exact"})
     pages.write(pages.files)
     pages.build()
@@ -332,14 +340,14 @@ def test_exact_duplicates_alone(tmp_path: Path) -> None:
     assert (pages.folder / "artifacts/pages/signatures/train-00000/shingles.bin").stat().st_size == 0
 
 
-def test_signatures_of_a_shard_whose_first_file_has_no_text_repeat(tmp_path: Path) -> None:
+def test_signatures_of_a_shard_whose_first_file_has_no_text_are_reproducible(tmp_path: Path) -> None:
     whole = {"shards": {"target_bytes": 1_000_000}, "bad_records": {"policy": "drop", "budget": 1.0}}
     pages = Pages(tmp_path, duplicates={"kind": "exact"}, **whole)
-    pages.write({"train/a.jsonl": [{"body": "one"}, {"body": "two"}], "train/b.jsonl": joined(pages.pages[:3])})
+    pages.write({"train/a.jsonl": [{"body": "one"}, {"body": "two"}], "train/b.jsonl": join_words(pages.pages[:3])})
     pages.build()
     (finding,) = [one for name, one in pages.findings("signatures", "train").items() if name == "rebuild_matches"]
     assert finding.passed, finding.summary
-    pages.write({"train/b.jsonl": joined(pages.pages[3:6])})
+    pages.write({"train/b.jsonl": join_words(pages.pages[3:6])})
     (finding,) = [one for name, one in pages.findings("signatures", "train").items() if name == "rebuild_matches"]
     assert not finding.passed
     assert "b.jsonl" in finding.summary
@@ -386,15 +394,15 @@ def test_a_declaration_without_effect_is_refused(
         _ = Pages(tmp_path, duplicates=declared).corpus
 
 
-def test_a_threshold_has_the_effect_that_it_says(pages: Pages, tmp_path: Path) -> None:
+def test_a_threshold_has_the_documented_effect(pages: Pages, tmp_path: Path) -> None:
     assert len(pages.dropped()) == 13
     stricter = Pages(pages.folder, duplicates={"threshold": 0.95})
     stricter.build()
     assert len(stricter.dropped()) == 3
 
 
-def rewritten(change: Callable[[Path], None]) -> Callable[[Pages], None]:
-    """A change of the duplicates' files, after which the receipt describes them."""
+def rewrite_files(change: Callable[[Path], None]) -> Callable[[Pages], None]:
+    """Return a change of the duplicates' files after which the receipt describes them."""
 
     def damage(pages: Pages) -> None:
         artifact = pages.corpus.artifact("duplicates")
@@ -422,8 +430,8 @@ def _fewer(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"), [(_other_similarity, "similarity is different"), (_fewer, "train-00000.parquet: it has")]
 )
-def test_a_removal_that_is_not_true_is_found(pages: Pages, damage: Callable[[Path], None], said: str) -> None:
-    rewritten(damage)(pages)
+def test_a_wrong_removal_is_found(pages: Pages, damage: Callable[[Path], None], said: str) -> None:
+    rewrite_files(damage)(pages)
     found = pages.findings()["rebuild_matches"]
     assert not found.passed
     assert said in found.summary + json.dumps([dict(row) for row in found.table])
@@ -444,13 +452,13 @@ def test_bands_that_find_less_than_promised_fail_the_check(pages: Pages, monkeyp
 
 
 def _half(bands: Any) -> Any:
-    """Bands of which every second text has others."""
+    """Return bands in which every second text has different values."""
     bands[1::2] += np.uint64(1)
     bands[1::4] -= np.uint64(1)
     return bands
 
 
-def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_files_are_reported(tmp_path: Path) -> None:
     pages = Pages(tmp_path)
     pages.write(pages.files)
     with pytest.raises(MissingArtifactError):

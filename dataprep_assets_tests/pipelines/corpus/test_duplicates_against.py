@@ -1,4 +1,6 @@
-"""Duplicates of other datasets of the same storage: what goes, what their changes reach, and what is refused."""
+"""Duplicates of other datasets in the same storage: dropped rows, the effects of changes there, and refused
+declarations.
+"""
 
 import random
 import shutil
@@ -18,7 +20,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactEr
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
-from dataprep_assets_tests.curation.signed import one_other, page
+from dataprep_assets_tests.curation.signed import draw_page, replace_one
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.corpus.coast import Coast, write_lines
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
@@ -28,14 +30,14 @@ TWO_SPLITS = {"train": ["train/**"], "val": ["val/**"]}
 
 
 class Shelf:
-    """Two corpora of one storage: `books` of thirty texts, and `pages`, which has versions of some and copies."""
+    """Two corpora in one storage: `books` of thirty texts, and `pages` with versions and copies of some of them."""
 
     def __init__(self, folder: Path) -> None:
         draw = random.Random(4)
         self.folder = folder
-        self.texts = [page(draw) for _ in range(30)]
-        self.own = [page(draw) for _ in range(12)]
-        self.versions = [one_other(words, draw) for words in self.texts[:8]]
+        self.texts = [draw_page(draw) for _ in range(30)]
+        self.own = [draw_page(draw) for _ in range(12)]
+        self.versions = [replace_one(words, draw) for words in self.texts[:8]]
         self.pages_files = {
             "train/a.jsonl": [" ".join(one) for one in (*self.own[:8], *self.versions)],
             "train/b.jsonl": [" ".join(one) for one in (*self.own[6:], *self.texts[20:23])],
@@ -67,7 +69,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
 
 @pytest.fixture
 def shelf(made: Shelf, tmp_path: Path) -> Shelf:
-    """A copy, to be changed."""
+    """Return a copy that a test may change."""
     shutil.copytree(made.folder, tmp_path / "copy")
     return Shelf(tmp_path / "copy")
 
@@ -76,10 +78,10 @@ def passes(selected: Selected) -> bool:
     return all(one.passed for one in selected.findings().values())
 
 
-def test_what_another_dataset_keeps_goes_from_every_split_and_is_named_with_it(made: Shelf) -> None:
+def test_duplicates_of_another_dataset_are_dropped_from_every_split_and_named_with_it(made: Shelf) -> None:
     dropped = made.pages().dropped()
     by_books = [one for one in dropped if one["representative"].startswith("books:train/")]
-    # 8 versions and 3 copies of train, both of val; two of its own are copies of each other
+    # 8 versions and 3 copies in train, both of them in val; two own documents are copies of each other
     assert len(by_books) == 13
     assert len(dropped) == 15
     texts = {f"books:train/{at % 3}.jsonl:{at // 3 + 1}": " ".join(one) for at, one in enumerate(made.texts)}
@@ -98,7 +100,7 @@ def test_what_another_dataset_keeps_goes_from_every_split_and_is_named_with_it(m
 
 @pytest.mark.parametrize("across", ["drop", "block", "ignore"])
 @pytest.mark.parametrize("kind", ["near", "exact"])
-def test_whatever_happens_to_splits_and_in_whichever_shards(shelf: Shelf, across: str, kind: str) -> None:
+def test_the_other_dataset_decides_for_any_splits_and_shards(shelf: Shelf, across: str, kind: str) -> None:
     shelf.books(duplicates={"kind": kind}).build()
     gone = []
     for shards in ({"target_bytes": 1}, {"count": 1}):
@@ -112,13 +114,13 @@ def test_whatever_happens_to_splits_and_in_whichever_shards(shelf: Shelf, across
         dropped = pages.dropped(planned=True)
         gone.append(sorted(f"{one['file']}:{one['row']} {one['representative']}" for one in dropped))
         assert sum(one["representative"].startswith("books:") for one in dropped) == (13 if kind == "near" else 4)
-        # a text that both splits have, and that equals none of the others', stays in both
+        # a text that both splits contain, but no other dataset does, stays in both
         wrong = [name for name, one in pages.findings().items() if not one.passed]
         assert wrong == (["splits_disjoint"] if (kind, across) == ("exact", "block") else [])
     assert gone[0] == gone[1]
 
 
-def test_what_the_other_dataset_drops_by_a_rule_or_retraction_stands_for_nothing(shelf: Shelf) -> None:
+def test_rows_that_the_other_dataset_drops_or_retracts_remove_no_duplicates(shelf: Shelf) -> None:
     listed = shelf.folder / "retracted.jsonl"
     text = " ".join(shelf.texts[0])
     add_retractions(listed, DocumentIds(), [Retraction(hash=f"{hash_id(text):016x}")])
@@ -127,7 +129,7 @@ def test_what_the_other_dataset_drops_by_a_rule_or_retraction_stands_for_nothing
     told = {f"{one.name}": one.reason for one in find_stale(corpus_specs(shelf.pages().corpus), shelf.pages().store)}
     assert told["pages/duplicates"].startswith("its source changed: kept rows of books/train-0000")
     pages = shelf.pages()
-    # of the version of it in both splits one copy stays in each: they are alike, and no one asked to drop across
+    # one copy of the version stays in each split: they are similar, but dropping across splits is not declared
     assert [one for one in pages.build() if one != "duplicates"] == ["selection/train-00000", "selection/val-00000"]
     assert pages.warnings == ["pages/duplicates: restored, because the document kept instead was removed: 2 documents"]
     assert len(pages.dropped()) == 13
@@ -138,9 +140,9 @@ def test_what_the_other_dataset_drops_by_a_rule_or_retraction_stands_for_nothing
     assert shelf.pages().bytes() == before
 
 
-def test_what_is_appended_there_changes_only_the_shards_that_have_such_a_document(shelf: Shelf) -> None:
+def test_an_append_there_changes_only_the_shards_with_such_a_document(shelf: Shelf) -> None:
     before = shelf.pages().bytes()
-    shelf.books().write({"train/new.jsonl": [" ".join(page(random.Random(9))), " ".join(shelf.own[0])]})
+    shelf.books().write({"train/new.jsonl": [" ".join(draw_page(random.Random(9))), " ".join(shelf.own[0])]})
     shelf.books().build()
     pages = shelf.pages()
     assert pages.build() == ["duplicates", "selection/train-00000"]
@@ -148,7 +150,7 @@ def test_what_is_appended_there_changes_only_the_shards_that_have_such_a_documen
     assert new["file"] == "train/a.jsonl"
     assert (new["row"], new["similarity"]) == (1, 1)
     assert passes(pages)
-    # the same from nothing, and whichever of the two came first
+    # equal to a build from nothing, in either order of the two
     after = pages.bytes()
     shutil.rmtree(shelf.folder / "desk/artifacts/pages")
     shelf.pages().build()
@@ -159,7 +161,7 @@ def test_what_is_appended_there_changes_only_the_shards_that_have_such_a_documen
     assert shelf.pages().bytes() == before
 
 
-def test_of_two_others_the_first_one_stands_and_what_is_alike_in_both_stays_there(shelf: Shelf) -> None:
+def test_of_two_other_datasets_the_first_counts_and_their_common_duplicates_stay(shelf: Shelf) -> None:
     more = Selected(shelf.folder / "more", dataset="more")
     more.store = shelf.pages().store
     more.write({"train/0.jsonl": [" ".join(one) for one in (*shelf.versions, shelf.own[9])]})
@@ -168,14 +170,14 @@ def test_of_two_others_the_first_one_stands_and_what_is_alike_in_both_stays_ther
     pages = shelf.pages(against=["more", "books"])
     pages.build()
     facts = pages.store.require(pages.corpus.artifact("duplicates")).facts
-    # the versions are there word by word; what `more` has not is looked for in `books`
+    # `more` contains the versions verbatim; texts that it lacks are compared with `books`
     assert facts["against"] == {"more": 10, "books": 4}
     assert passes(pages)
-    # without copies of one's own that a rule or a budget would count: each row goes once
+    # the dataset has no copies of its own that a rule or budget would count, so each row is dropped once
     assert len(pages.dropped()) == len({(one["file"], one["row"]) for one in pages.dropped()}) == 16
 
 
-def test_a_check_fails_if_a_document_of_another_dataset_is_named_that_is_not_like_it(shelf: Shelf) -> None:
+def test_a_check_fails_if_a_named_duplicate_in_another_dataset_is_not_similar(shelf: Shelf) -> None:
     pages = shelf.pages()
     artifact = pages.corpus.artifact("duplicates")
     directory = pages.store.local(artifact)
@@ -194,7 +196,7 @@ def test_a_check_fails_if_a_document_of_another_dataset_is_named_that_is_not_lik
     assert "train-00001.kept.bin: byte 0 is different" in told
 
 
-def test_what_another_dataset_has_to_be_is_told(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requirements_for_the_other_dataset_are_reported(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(error: type[DataprepError], *values: object, **duplicates: Any) -> None:
         with raises(error, *values):
             shelf.pages(**duplicates).build()
@@ -210,7 +212,7 @@ def test_what_another_dataset_has_to_be_is_told(shelf: Shelf, monkeypatch: pytes
         shelf.pages(against=["pages"]).build()
     with raises(ValidationError, "books", "twice"):
         shelf.pages(against=["books", "books"]).build()
-    # signed anew, and its duplicates are not
+    # the signatures are rebuilt, but the other dataset's duplicates are not
     books = shelf.books()
     directory = books.store.directory(books.corpus.artifact("duplicates"))
     shutil.copytree(directory, shelf.folder / "before")
@@ -222,17 +224,17 @@ def test_what_another_dataset_has_to_be_is_told(shelf: Shelf, monkeypatch: pytes
 
 
 class Library(Coast):
-    """A project of `dataprep init` with two corpora: `books`, and `pages`, which has versions of ten of its texts."""
+    """A `dataprep init` project with two corpora: `books`, and `pages` with versions of ten of its texts."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         shutil.rmtree(self.folder / "data")
         draw = random.Random(2)
-        texts = [page(draw) for _ in range(20)]
+        texts = [draw_page(draw) for _ in range(20)]
         self.declare_books()
         write_lines(self.folder.parent / "books/data/train/a.jsonl", [{"text": " ".join(one)} for one in texts])
-        versions = [{"text": " ".join(one_other(one, draw))} for one in texts[:10]]
-        write_lines(self.folder / "data/train/b.jsonl", [*versions, {"text": " ".join(page(draw))}])
+        versions = [{"text": " ".join(replace_one(one, draw))} for one in texts[:10]]
+        write_lines(self.folder / "data/train/b.jsonl", [*versions, {"text": " ".join(draw_page(draw))}])
         self.declare_pages(against=["books"])
 
     def declare_pages(self, **duplicates: Any) -> None:
@@ -247,7 +249,7 @@ class Library(Coast):
 
 
 @pytest.mark.slow
-def test_commands_tell_of_a_corpus_that_is_compared_with_another(tmp_path: Path) -> None:
+def test_commands_show_the_dataset_that_a_corpus_is_compared_with(tmp_path: Path) -> None:
     library = Library(tmp_path / "coast")
     assert "no errors found" in library("check")
     said = library("run", "pages", code=1)

@@ -1,4 +1,4 @@
-"""Duplicates in a project of `dataprep init`: what the commands tell, and what a retraction reaches."""
+"""Deduplication in a `dataprep init` project: the commands' output, and the effects of a retraction."""
 
 import json
 import random
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets_tests.curation.signed import one_other, page
+from dataprep_assets_tests.curation.signed import draw_page, replace_one
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.coast import Coast, write_lines
 
@@ -18,15 +18,15 @@ pytestmark = pytest.mark.slow
 
 
 class Pages(Coast):
-    """A corpus of two files, one a shard: pages, and versions of ten of them."""
+    """A corpus of two files with one shard each: pages, and versions of ten of them."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         shutil.rmtree(self.folder / "data")
         draw = random.Random(1)
-        pages = [page(draw) for _ in range(30)]
+        pages = [draw_page(draw) for _ in range(30)]
         write_lines(self.folder / "data/train/a.jsonl", [{"text": " ".join(one)} for one in pages])
-        versions = [{"text": " ".join(one_other(one, draw))} for one in pages[:10]]
+        versions = [{"text": " ".join(replace_one(one, draw))} for one in pages[:10]]
         write_lines(self.folder / "data/train/b.jsonl", [*versions, "{no json"])
         self.declare()
 
@@ -35,7 +35,7 @@ class Pages(Coast):
         super().declare(**{**nothing, "duplicates": {}, **changes})
 
 
-def test_a_run_drops_duplicates_commands_name_them_and_a_retraction_says_what_comes_back(tmp_path: Path) -> None:
+def test_a_run_drops_duplicates_and_a_retraction_reports_the_returning_ones(tmp_path: Path) -> None:
     pages = Pages(tmp_path / "coast")
     assert "no errors found" in pages("check", "pages")
     pages("run", "pages")

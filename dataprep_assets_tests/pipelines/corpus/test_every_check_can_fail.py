@@ -1,4 +1,4 @@
-"""Every asset check of a corpus, made to fail by a planted fault; a check without a fault here fails the suite."""
+"""Every asset check of a corpus fails on a planted fault; a check without a fault fails the suite."""
 
 import os
 import shutil
@@ -259,20 +259,20 @@ def test_the_check_fails_on_its_fault(
     copied: Project, monkeypatch: pytest.MonkeyPatch, artifact: str, name: str
 ) -> None:
     FAULTS[artifact, name](copied, monkeypatch)
-    evaluations = {e.check_name: e for e in evaluated(of_val(copied, artifact), copied.storage)}
+    evaluations = {e.check_name: e for e in evaluated(select_val(copied, artifact), copied.storage)}
     assert name in evaluations
     assert not evaluations[name].passed
     assert evaluations[name].description
 
 
-def of_val(made: Project, artifact: str) -> list[ArtifactSpec]:
-    """The specs of an artifact, of the split `val` where it has splits."""
+def select_val(made: Project, artifact: str) -> list[ArtifactSpec]:
+    """Return the specs of an artifact, of the split `val` if it has splits."""
     return [spec for spec in made.specs if spec.name == artifact and spec.split != "test"]
 
 
 def run_checks(made: Project, artifact: str) -> dict[str, dg.AssetCheckEvaluation]:
-    """Run the checks of one artifact (of the split `val`) and nothing else, in Dagster."""
-    wanted = [build_checks(spec) for spec in of_val(made, artifact)]
+    """Run only the checks of one artifact (of the split `val`) in Dagster."""
+    wanted = [build_checks(spec) for spec in select_val(made, artifact)]
     job = dg.define_asset_job("checks", selection=dg.AssetSelection.checks(*wanted))
     definitions = dg.Definitions.merge(made.definitions, dg.Definitions(jobs=[job]))
     outcome = definitions.resolve_job_def("checks").execute_in_process(
@@ -294,7 +294,7 @@ def test_a_damaged_receipt_fails_every_check_of_its_artifact(copied: Project) ->
     assert all("the receipt was changed or is damaged (digest" in str(e.description) for e in evaluations.values())
 
 
-def test_a_plan_without_a_split_of_the_manifest_is_told(copied: Project) -> None:
+def test_a_plan_that_lacks_a_split_of_the_manifest_is_reported(copied: Project) -> None:
     def change(plan: dict[str, Any]) -> None:
         plan["vaval-00000"] = plan.pop("val-00000")
 
@@ -304,14 +304,14 @@ def test_a_plan_without_a_split_of_the_manifest_is_told(copied: Project) -> None
     assert_names(str(evaluation.description) + str(evaluation.metadata), "val")
 
 
-def test_a_plan_with_a_shard_without_files_is_told_by_every_check(copied: Project) -> None:
+def test_a_plan_with_a_shard_without_files_is_reported_by_every_check(copied: Project) -> None:
     edit_json(copied.directory("manifest") / "shard_plan.json", lambda plan: plan.update({"train-00000": [1, 1]}))
     evaluation = run_checks(copied, "manifest")["plan_covers_manifest"]
     assert not evaluation.passed
     assert_names(str(evaluation.description), "train-00000")
 
 
-def test_a_failed_shard_blocks_what_would_be_wasted(copied: Project) -> None:
+def test_a_failed_shard_blocks_work_that_would_be_wasted(copied: Project) -> None:
     os.environ.pop("DATAPREP_WORKERS", None)
     foreign_id(copied, pytest.MonkeyPatch())
     evaluations = run_checks(copied, "token_bins")

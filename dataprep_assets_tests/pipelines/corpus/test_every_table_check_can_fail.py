@@ -1,4 +1,4 @@
-"""Every check of the table of documents (tags, selection, table), made to fail by a planted fault."""
+"""Every check of the document table (tags, selection, table) fails on a planted fault."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -25,8 +25,8 @@ Fault = Callable[[Path], object]
 ARTIFACTS = ("tags", "selection", "documents")
 
 
-def specs() -> Sequence[ArtifactSpec]:
-    """The artifacts of a corpus with a tagger, a rule and a budget."""
+def make_specs() -> Sequence[ArtifactSpec]:
+    """Return the artifacts of a corpus with a tagger, a rule and a budget."""
     attributes = sample_attributes(
         splits={"val": ["validation/**"]},
         shards={},
@@ -42,9 +42,9 @@ def specs() -> Sequence[ArtifactSpec]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("table") / "artifacts"
-    build_all(specs(), LocalArtifacts(root))
+    build_all(make_specs(), LocalArtifacts(root))
     for artifact in ARTIFACTS:
-        assert all(finding.passed for finding in judged(root, artifact).values())
+        assert all(finding.passed for finding in check_artifact(root, artifact).values())
     return root
 
 
@@ -53,15 +53,15 @@ def copied(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "artifacts"))
 
 
-def judged(root: Path, artifact: str) -> dict[str, Finding]:
-    """What each check of an artifact finds."""
-    (spec,) = [one for one in specs() if one.name == artifact]
+def check_artifact(root: Path, artifact: str) -> dict[str, Finding]:
+    """Return the finding of each check of an artifact."""
+    (spec,) = [one for one in make_specs() if one.name == artifact]
     store = LocalArtifacts(root)
     return dict(spec.examine(store, [slot for slot in spec.slots(store) if slot is not None]))
 
 
-def rewritten(name: str, change: Callable[[pa.Table], pa.Table]) -> Fault:
-    """A Parquet file with other rows."""
+def rewrite_table(name: str, change: Callable[[pa.Table], pa.Table]) -> Fault:
+    """Return a fault that writes a Parquet file with other rows."""
 
     def fault(folder: Path) -> None:
         table = pq.read_table(folder / name)
@@ -71,8 +71,8 @@ def rewritten(name: str, change: Callable[[pa.Table], pa.Table]) -> Fault:
     return fault
 
 
-def more(column: str) -> Callable[[pa.Table], pa.Table]:
-    """A table in which a column of numbers is greater by one."""
+def increase_column(column: str) -> Callable[[pa.Table], pa.Table]:
+    """Return a fault that adds one to a column of numbers."""
 
     def change(table: pa.Table) -> pa.Table:
         values = [None if one is None else one + 1 for one in table[column].to_pylist()]
@@ -82,8 +82,8 @@ def more(column: str) -> Callable[[pa.Table], pa.Table]:
     return change
 
 
-def blind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tagger of personal data sees no phones, and in every text an address."""
+def blind_tagger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the tagger of personal data miss phone numbers and find an address in every text."""
     tagger = load_tagger("personal")
 
     def tag(texts: Sequence[str]) -> dict[str, list[int]]:
@@ -93,8 +93,8 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tags, "load_tagger", lambda _: replace(tagger, tag=tag))
 
 
-def greedy(rule: str) -> Fault:
-    """The receipt of a selection in which a rule drops all."""
+def drop_everything(rule: str) -> Fault:
+    """Return a fault in the receipt of a selection, in which a rule drops all rows."""
 
     def change(receipt: dict[str, dict[str, dict[str, object]]]) -> None:
         facts = receipt["facts"]
@@ -105,15 +105,17 @@ def greedy(rule: str) -> Fault:
 
 FAULTS: dict[tuple[str, str], Fault] = {
     ("tags", "files_intact"): lambda folder: flip_byte(folder / "rows.parquet"),
-    ("tags", "rows_complete"): rewritten("rows.parquet", lambda table: table.take([1, 0, *range(2, table.num_rows)])),
-    ("tags", "rebuild_matches"): rewritten("gopher.parquet", more("words")),
+    ("tags", "rows_complete"): rewrite_table(
+        "rows.parquet", lambda table: table.take([1, 0, *range(2, table.num_rows)])
+    ),
+    ("tags", "rebuild_matches"): rewrite_table("gopher.parquet", increase_column("words")),
     ("selection", "files_intact"): lambda folder: flip_byte(folder / "dropped.parquet"),
-    ("selection", "rebuild_matches"): rewritten("dropped.parquet", lambda table: table.slice(1)),
-    ("selection", "within_budget"): greedy("short"),
-    ("selection", "sources_kept"): greedy("longest"),
+    ("selection", "rebuild_matches"): rewrite_table("dropped.parquet", lambda table: table.slice(1)),
+    ("selection", "within_budget"): drop_everything("short"),
+    ("selection", "sources_kept"): drop_everything("longest"),
     ("documents", "files_intact"): lambda folder: flip_byte(folder / "documents.parquet"),
-    ("documents", "sums_match_ledger"): rewritten("documents.parquet", more("tokens")),
-    ("documents", "rebuild_matches"): rewritten("documents.parquet", more("words")),
+    ("documents", "sums_match_ledger"): rewrite_table("documents.parquet", increase_column("tokens")),
+    ("documents", "rebuild_matches"): rewrite_table("documents.parquet", increase_column("words")),
 }
 SAID = {
     ("tags", "rows_complete"): "row 1 is not in the order of the source",
@@ -127,36 +129,36 @@ SAID = {
 
 
 def test_every_check_has_a_planted_fault() -> None:
-    found = {(one.name, proof.name) for one in specs() if one.name in ARTIFACTS for proof in one.checks}
+    found = {(one.name, proof.name) for one in make_specs() if one.name in ARTIFACTS for proof in one.checks}
     assert found == {*FAULTS, ("tags", "taggers_accurate")}
 
 
-def test_a_tagger_that_misses_planted_cases_or_takes_others_for_them_is_told(
+def test_a_tagger_that_misses_planted_cases_or_finds_wrong_ones_is_reported(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = judged(finished, "tags")["taggers_accurate"]
+    found = check_artifact(finished, "tags")["taggers_accurate"]
     assert found.passed
     assert (found.facts["recall_phones"], found.facts["precision_ibans"]) == (1.0, 1.0)
     (visa,) = [row for row in found.table if row["kind"] == "cards, Visa"]
     assert (visa["tagger"], visa["planted"], visa["recall_%"]) == ("personal", 6, 100.0)
-    blind(monkeypatch)
-    found = judged(finished, "tags")["taggers_accurate"]
+    blind_tagger(monkeypatch)
+    found = check_artifact(finished, "tags")["taggers_accurate"]
     assert not found.passed
     assert "personal flags" in found.summary
     assert (found.facts["recall_phones"], found.facts["defects"]) == (0.0, 2)
 
 
 @pytest.mark.parametrize(("artifact", "name"), list(FAULTS), ids=str)
-def test_the_check_fails_on_its_fault_and_says_where(copied: Path, artifact: str, name: str) -> None:
+def test_the_check_fails_on_its_fault_and_names_the_position(copied: Path, artifact: str, name: str) -> None:
     (folder,) = [path.parent for path in copied.rglob("receipt.json") if path.parents[1].name == artifact]
     FAULTS[artifact, name](folder)
-    found = judged(copied, artifact)[name]
+    found = check_artifact(copied, artifact)[name]
     assert not found.passed
     assert SAID.get((artifact, name), "val-00000") in found.summary
 
 
-def with_first(column: str, value: object) -> Callable[[pa.Table], pa.Table]:
-    """A table in which the first row that is kept, or is no bad record, has another value."""
+def set_first(column: str, value: object) -> Callable[[pa.Table], pa.Table]:
+    """Return a fault that changes a value of the first kept row, or of the first row that is not a bad record."""
 
     def change(table: pa.Table) -> pa.Table:
         values = table[column].to_pylist()
@@ -183,11 +185,13 @@ def with_first(column: str, value: object) -> Callable[[pa.Table], pa.Table]:
         ("tags", "rows_complete", "file", "other.jsonl", "other.jsonl, row 1 is not in the order of the source"),
     ],
 )
-def test_a_value_that_can_be_none_is_a_finding(
+def test_an_impossible_value_is_a_finding(
     copied: Path, artifact: str, name: str, column: str, value: object, said: str
 ) -> None:
     (folder,) = [path.parent for path in copied.rglob("receipt.json") if path.parents[1].name == artifact]
-    rewritten({"documents": "documents.parquet", "tags": "rows.parquet"}[artifact], with_first(column, value))(folder)
-    found = judged(copied, artifact)[name]
+    rewrite_table({"documents": "documents.parquet", "tags": "rows.parquet"}[artifact], set_first(column, value))(
+        folder
+    )
+    found = check_artifact(copied, artifact)[name]
     assert not found.passed
     assert said in found.summary

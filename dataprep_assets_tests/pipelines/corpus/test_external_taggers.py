@@ -126,7 +126,7 @@ def test_filters_of_datatrove_and_tasks_of_ray_give_columns_that_rules_read(coas
         keep={"clean": "c4_keeps"},
         drop={"short": "letters < 60"},
         document={"separator": "<|endoftext|>"},
-        shards={"count": 1},  # and so one cluster
+        shards={"count": 1},  # so that all use one cluster
     )
     coast("run", "pages")
     rows = coast.table().to_pylist()
@@ -152,7 +152,8 @@ def test_the_files_of_an_asset_are_columns_and_only_other_values_tag_again(coast
     table = coast.table()
     assert table["score"].to_pylist() == table["meta_score"].to_pylist()
     assert table.filter(~table["kept"].to_numpy())["row"].to_pylist() == [*range(1, 10)]
-    # made again in another folder: nothing; other values of one file: the tags and the stream of its shard
+    # rebuilding the asset in another folder tags nothing; changed values of one file rebuild its shard's tags and
+    # stream
     tags, bins = coast.made("tags"), coast.made("token_bins")
     materialize(coast)
     assert "everything is up to date" in coast("run", "pages")

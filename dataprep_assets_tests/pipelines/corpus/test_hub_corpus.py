@@ -15,7 +15,7 @@ from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream.declaration import HubSource
-from dataprep_assets_tests.engine.building import build_all, failed
+from dataprep_assets_tests.engine.building import build_all, find_failed_checks
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline
@@ -144,7 +144,7 @@ def test_a_branch_that_moved_is_told_and_touches_what_its_files_touch(hub: HubSe
 
 
 def test_proofs_that_read_texts_fetch_those_of_a_branch_that_moved(hub: HubServer, tmp_path: Path) -> None:
-    # unchanged files keep their artifacts, and the cache has another folder for them, which nobody has filled yet
+    # unchanged files keep their artifacts, but the new commit has another cache folder, which is still empty
     similar = {"duplicates": {"across_splits": "ignore"}, "drop": {"huge": "characters > 10000000"}, "tag": ["gopher"]}
     plain = validate_declaration(CorpusDeclaration, attributes(hub, tmp_path), tmp_path / "defs.yaml")
     corpus = validate_declaration(CorpusDeclaration, attributes(hub, tmp_path, **similar), tmp_path / "defs.yaml")
@@ -154,7 +154,7 @@ def test_proofs_that_read_texts_fetch_those_of_a_branch_that_moved(hub: HubServe
     build_all([spec for spec in corpus_specs(plain) if spec.name == "manifest"], store)
     for spec in corpus_specs(corpus):
         if spec.name in ("tags", "signatures", "duplicates"):
-            assert failed(spec, store) == set(), spec.path
+            assert find_failed_checks(spec, store) == set(), spec.path
             shutil.rmtree(tmp_path / "hub" / "datasets--org--corpus" / "snapshots" / hub.commit, ignore_errors=True)
 
 

@@ -88,7 +88,7 @@ def changes(pipeline: str) -> dict[str, Any]:
     return {"sensitive": True, "source_key": {"env": "SOURCES_KEY"}}
 
 
-# of blends every file; of tasks three versions of Copa with two inherited splits, three splits of RTE and of ArcC_Cloze
+# all files of blends; of tasks, three versions of Copa with two inherited splits, three splits of RTE and of ArcC_Cloze
 @pytest.mark.parametrize(
     ("pipeline", "told_apart", "damaged", "check"),
     [

@@ -11,7 +11,7 @@ import pytest
 
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts, run_pipeline
 from dataprep_assets_tests.project import project
 
@@ -46,7 +46,7 @@ class Killer(threading.Thread):
 
 @pytest.mark.slow
 def test_a_run_goes_on_without_a_killed_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    declared = attributes(write_corpus(tmp_path / "corpus", SHARDS, documents=20_000), SHARDS, views=[])
+    declared = make_attributes(write_corpus(tmp_path / "corpus", SHARDS, documents=20_000), SHARDS, views=[])
     with project(declared, tmp_path / "disturbed") as made:
         key = made.key
         assert made.run([key("manifest"), key("engine_certificate")]).success

@@ -18,7 +18,7 @@ from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.execution.job_tasks import die, wait_the_first_time
-from dataprep_assets_tests.faults.armed import Role, armed, passed
+from dataprep_assets_tests.faults.armed import Role, make_armed_environment, read_log
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     data_files,
@@ -86,7 +86,7 @@ class Run:
         by: signal.Signals = signal.SIGKILL,
         hits: int = 1,
     ) -> None:
-        environment = armed(home, root, role, at, by, hits)
+        environment = make_armed_environment(home, root, role, at, by, hits)
         self.home, self.root, self._errors = home, root, home / "stderr"
         command = [
             "-m",
@@ -117,7 +117,7 @@ class Run:
     def points(self) -> list[Point]:
         """The write points so far, oldest first."""
         found = []
-        for line in passed(self.home):
+        for line in read_log(self.home):
             role, pid, number, what, path = line.split(" ", 4)
             found.append(
                 Point(
@@ -221,7 +221,7 @@ def killed_and_run_again(
     defects += [f"process {pid} outlived the run" for pid in killed.living()]
     again = Run(folder / "again", root, workers=workers).finish()
     begun = Counter(p.encoded for p in killed.points if p.encoded)
-    last = {p.pid: p for p in killed.points}.values()  # logged, and perhaps not made
+    last = {p.pid: p for p in killed.points}.values()  # logged, but perhaps not executed
     done = {p.finished for p in killed.points if p not in last} - {None}
     redone = {p.encoded for p in again.points} & begun.keys()
     if len(redone) > (0 if point.role == "worker" else workers) or redone & done:
@@ -321,7 +321,8 @@ def test_workers_that_keep_dying_end_the_run_which_names_their_shard(undisturbed
 def test_eight_interruptions_leave_no_debris_and_the_same_bytes(undisturbed: Undisturbed, tmp_path: Path) -> None:
     root = Path(shutil.copytree(undisturbed.prepared, tmp_path / "root"))
     for number in range(8):
-        # the first four at the first write, before a file can be finished, then ever further into what is left
+        # the first four at the first write, before any file is finished, then at later and later points of the
+        # remaining work
         at = max(1, 7 * (number - 3))
         run = Run(tmp_path / f"{number:02d}", root, workers=2, at=at, by=signal.SIGINT)
         assert run.wait() != 0, f"run {number} was not interrupted"

@@ -16,7 +16,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.retract import retract_documents
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.faults.armed import Role, armed, passed
+from dataprep_assets_tests.faults.armed import Role, make_armed_environment, read_log
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, run_pipeline
 from dataprep_assets_tests.tools.bench.changes.corpus import Corpus, File
 
@@ -44,14 +44,14 @@ class Process:
         self, home: Path, what: str, declaration: Path, root: Path, role: Role = "parent", at: int = 0
     ) -> None:
         code = f"import sys; from {__name__} import do, Path; sys.exit(do({what!r}, *map(Path, sys.argv[1:])))"
-        self._home, environment = home, armed(home, root, role, at)
+        self._home, environment = home, make_armed_environment(home, root, role, at)
         with open(home / "errors", "wb") as errors:
             self._process = forked.start(["-c", code, declaration, root], env=environment, stderr=errors.fileno())
 
     def ended(self) -> int:
         """Its exit code, when all its processes have ended."""
         code, deadline = self._process.wait(SECONDS), time.monotonic() + SECONDS
-        while any(_alive(int(line.split()[1])) for line in passed(self._home)):
+        while any(_alive(int(line.split()[1])) for line in read_log(self._home)):
             assert time.monotonic() < deadline
             time.sleep(0.02)
         if code > 0:
@@ -60,7 +60,7 @@ class Process:
 
     def points(self, role: Role) -> int:
         """How many write points its processes of this role passed."""
-        return max((int(line.split()[2]) for line in passed(self._home, role)), default=0)
+        return max((int(line.split()[2]) for line in read_log(self._home, role)), default=0)
 
 
 def _alive(pid: int) -> bool:
@@ -105,7 +105,7 @@ def _append(corpus: Corpus) -> None:
     for _ in range(2):
         corpus.write(corpus.new_path("train"), File([corpus.document() for _ in range(3)]))
     gone = next(path for path in sorted(corpus.state.files) if path.startswith("val/"))
-    corpus.delete(gone)  # with its shard, of which it was the only file
+    corpus.delete(gone)  # and its shard, which had no other file
 
 
 def _retract(corpus: Corpus) -> None:

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.slow
 CEILING = 1500 << 20
 """Bytes that a worker may hold at its peak."""
 
-# VmHWM and not ru_maxrss, which a child inherits from its parent. The plan comes from the parent, as a worker's does:
-# certifying an engine leaves 170 to 290 MB of heap in its process, of a layout that depends on the threads of both
-# engines, and what is encoded there afterwards peaks up to 170 MB higher in one run than in the next.
+# VmHWM and not ru_maxrss, because a child inherits the latter from its parent. The plan comes from the parent, as for a
+# real worker: certifying an engine leaves 170 to 290 MB of heap in its process, with a layout that depends on the
+# threads of both engines, so later encoding in that process peaks up to 170 MB higher in one run than in the next.
 _ENCODE = r"""
 import json, pickle, re, sys
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_a_million_distinct_long_strings_are_not_remembered(tmp_path: Path) -> N
     many = encoded(write_distinct(tmp_path / "many.jsonl.zst", 1_000_000, 100), tmp_path / "many")
     assert (few[0], many[0]) == (300_000, 1_000_000)
     assert many[2] < CEILING
-    # 70 MB more of text, 45 M more tokens; the list of document ends may grow, 8 bytes each, and an allocator's noise
+    # 70 MB more text and 45 M more tokens may add only 8 bytes per document end and the allocator's noise
     assert many[2] - few[2] < 100 << 20
 
 

@@ -206,7 +206,7 @@ def test_the_text_is_no_id_field(tmp_path: Path) -> None:
         CorpusDeclaration.model_validate(values | {"document": {"id_field": "text"}})
 
 
-# --- the proof
+# --- the check
 
 
 def proven(shard: Shard, file: SourcePart, ids: DocumentIds | None = None) -> str:

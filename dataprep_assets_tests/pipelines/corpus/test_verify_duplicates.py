@@ -10,14 +10,14 @@ import pytest
 from dataprep_assets.curation.retractions import Retraction, add_retractions
 from dataprep_assets.integrity.verify import VerifiedArtifact, verify_path
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
-from dataprep_assets_tests.curation.signed import one_other, page
+from dataprep_assets_tests.curation.signed import draw_page, replace_one
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 pytest.importorskip("rensa", reason="the extra `duplicates`")
 DRAW = random.Random(3)
-BOOKS = [page(DRAW) for _ in range(9)]
-PAGES = [*(one_other(words, DRAW) for words in BOOKS[:2]), *(page(DRAW) for _ in range(6))]
-VERSION = " ".join(one_other(PAGES[4], DRAW))
+BOOKS = [draw_page(DRAW) for _ in range(9)]
+PAGES = [*(replace_one(words, DRAW) for words in BOOKS[:2]), *(draw_page(DRAW) for _ in range(6))]
+VERSION = " ".join(replace_one(PAGES[4], DRAW))
 
 
 def texts(pages: list[list[str]]) -> list[str]:
@@ -57,7 +57,7 @@ def test_after_a_build_an_append_a_removal_and_a_lost_file(pages: Selected) -> N
     add_retractions(list_, DocumentIds(), [Retraction(hash=f"{hash_id(' '.join(PAGES[4])):016x}")])
     assert "duplicates" in pages.build()
     assert told(pages) == {}
-    # its shard is in no plan any more, and stays until it is pruned
+    # its shard is obsolete, and stays until it is pruned
     (pages.folder / "data" / "train" / "c.jsonl").unlink()
     assert pages.build()
     assert told(pages) == {}
@@ -70,7 +70,7 @@ def test_what_another_dataset_keeps_is_no_artifact_of_that_name(books: Selected,
     assert books.build() == ["duplicates", "selection/train-00000"]
     assert told(pages) == {}
     assert "duplicates" in pages.build()
-    # its signatures are an input, and have other content now
+    # its signatures are an input whose content has changed
     books.write({"train/a.jsonl": texts(BOOKS[1:5])})
     books.build()
     assert {name: (one.defects, one.changed_inputs) for name, one in told(pages).items()} == {

@@ -17,7 +17,7 @@ from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.pipelines.corpus.declaration import View
 from dataprep_assets.pipelines.corpus.view import artifact_name, build_view, load_combined_splits
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.faults.armed import armed, passed
+from dataprep_assets_tests.faults.armed import make_armed_environment, read_log
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     data_files,
@@ -123,8 +123,8 @@ build_view(corpus, LocalArtifacts(Path(sys.argv[1])), sys.argv[2], threads=2)
 def built(home: Path, root: Path, view: View, at: int) -> tuple[int, int]:
     """Build a view in a process that is killed at its write point `at` (0: never): exit code, points reached."""
     command = ["-c", _BUILD, root, view, json.dumps(COPIES)]
-    done = forked.run(command, env=armed(home, root, at=at), timeout=600)
-    return done.returncode, len(passed(home))
+    done = forked.run(command, env=make_armed_environment(home, root, at=at), timeout=600)
+    return done.returncode, len(read_log(home))
 
 
 @pytest.mark.slow

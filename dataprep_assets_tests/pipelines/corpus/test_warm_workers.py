@@ -46,7 +46,7 @@ def test_the_bytes_are_those_of_a_cold_engine(texts: Path, tmp_path: Path, monke
     assert [outcome.error for outcome in cold + warm] == [None] * (2 * SHARDS)
     assert data_files(tmp_path / "warm") == data_files(tmp_path / "cold")
     counts = [{o.partition: o.receipt.ledger for o in found if o.receipt is not None} for found in (cold, warm)]
-    assert counts[0] == counts[1]  # what the warm-up encoded is in no ledger
+    assert counts[0] == counts[1]  # no ledger counts the documents of the warm-up
 
 
 def test_finished_shards_need_no_encoder(texts: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.tfds import directory_checks
-from dataprep_assets_tests.engine.found import findings_of
+from dataprep_assets_tests.engine.found import run_checks
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration
 
 SPLITS: dict[str, float] = {"train": 0.7, "val": 0.3}
@@ -40,7 +40,7 @@ def failed(found: dict[str, Finding]) -> set[str]:
 def prove(root: Path, notes: NotesDeclaration = NOTES) -> dict[str, Finding]:
     """Every finding on the TFRecord directory of a dataset below a root."""
     spec = next(spec for spec in notes_specs(notes) if spec.name == "tfds_directory")
-    return findings_of(spec, LocalArtifacts(root))
+    return run_checks(spec, LocalArtifacts(root))
 
 
 def edit(path: Path, change: Callable[[Any], None]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.faults.armed import Role, armed, passed
+from dataprep_assets_tests.faults.armed import Role, make_armed_environment, read_log
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 def run(home: Path, root: Path, *, role: Role = "parent", at: int = 0) -> tuple[int, str, list[str]]:
     """Run the pipeline in a process; its exit code, its stderr and its write points. Killed at the point `at`."""
     command = ["-m", "dataprep_assets_tests.pipelines.notes.pipeline", SAMPLE, root, "1"]
-    done = forked.run(command, env=armed(home, root, role, at), timeout=600)
-    return done.returncode, done.stderr, passed(home)
+    done = forked.run(command, env=make_armed_environment(home, root, role, at), timeout=600)
+    return done.returncode, done.stderr, read_log(home)
 
 
 def one_of_each_kind(points: list[str], role: Role) -> list[int]:
@@ -37,7 +37,7 @@ def test_killed_anywhere_and_run_again_the_bytes_are_the_same(tmp_path: Path) ->
     code, errors, points = run(tmp_path / "undisturbed", tmp_path / "root")
     assert code == 0, errors
     files, made = data_files(tmp_path / "root"), receipts(tmp_path / "root")
-    # Not one kind of point after another, which would take minutes: every ninth, from both processes.
+    # Every ninth point of both processes, because all kinds of points would take minutes.
     roles: tuple[Role, Role] = ("parent", "worker")
     chosen = [(role, at) for role in roles for at in one_of_each_kind(points, role)[::9]]
     assert len(chosen) >= 6

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets_tests.lost_inputs import told_without
+from dataprep_assets_tests.lost_inputs import find_input_defects
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 
 
@@ -25,6 +25,6 @@ def test_a_lost_month_is_missed_by_what_was_made_of_it(
 ) -> None:
     root, notes = Path(shutil.copytree(finished, tmp_path / "root")), declaration()
     month = notes.months.expected_keys[0]
-    told = told_without(root, notes.dataset, f"{lost}/{month}")
+    told = find_input_defects(root, notes.dataset, f"{lost}/{month}")
     names = [f"{notes.dataset}/{user.format(month=month)}" for user in users]
     assert told == dict.fromkeys(names, (f"its input {lost}/{month} is missing. Rebuild {lost}/{month}",))

@@ -19,7 +19,7 @@ from dataprep_assets.planning.cost import SHARDS_PER_RUN
 from dataprep_assets.sources.cohorts import list_expected_months
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.messages import assert_names
-from dataprep_assets_tests.orchestration.notice_board import left_to_do
+from dataprep_assets_tests.orchestration.notice_board import find_pending
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
 from dataprep_assets_tests.pipelines.notes.notes_project import (
@@ -167,7 +167,7 @@ def test_a_changed_month_is_the_only_one_that_a_run_is_about(tmp_path: Path) -> 
         for evaluation in of_cohorts:
             assert evaluation.metadata["cohorts_checked"].value == 1
             assert evaluation.metadata["cohorts_checked_before"].value == 2
-        assert left_to_do(notes.specs, made.store, made.instance) == set()
+        assert find_pending(notes.specs, made.store, made.instance) == set()
         path = made.directory("tfrecord_shards", "2010-03")
         victim = next(file for file in sorted(path.rglob("*")) if file.is_file() and file.name != "receipt.json")
         content = victim.read_bytes()
@@ -203,7 +203,7 @@ def test_a_patient_in_two_cohorts_is_refused_before_a_month_is_packed_unless_dec
             outcome = made.run(COHORT, months)
             assert outcome.success == (policy == "allow")
             if policy == "fail":
-                # before a month is packed, however many there are
+                # it is refused before any month is packed
                 assert_names(failures(outcome), 1, "2010-01", "2010-02")
                 assert made.store.partitions("notes", "packed_cohorts") == []
             else:

@@ -1,6 +1,6 @@
-"""What trainers get from the directories: TFDS, grain, stock MaxText by its documented rules, and the shipped loader.
+"""Trainers read the directories: TFDS, grain, stock MaxText by its documented rules, and the shipped loader.
 
-`python -m dataprep_assets_tests.tools.parity --maxtext DIR` holds the same against MaxText's own pipelines.
+`python -m dataprep_assets_tests.tools.parity --maxtext DIR` tests the same with MaxText's own pipelines.
 """
 
 import json
@@ -22,7 +22,7 @@ from dataprep_assets.packing.stock_maxtext import StockRule
 from dataprep_assets.pipelines.notes.cohorts.packed_files import list_packed_paths
 from dataprep_assets.pipelines.notes.tfds.maxtext import build_maxtext_settings
 from dataprep_assets.serving.sampler.maxtext import six_columns
-from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.docs.run_blocks import find_blocks
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 from dataprep_assets_tests.readers.families import TENSORFLOW
@@ -43,7 +43,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def packed(notes: Any, root: Path) -> list[dict[str, Any]]:
-    """All rows in order, from the JSON lines."""
+    """Return all rows in order, from the JSON lines."""
     store = LocalArtifacts(root)
     lines = []
     for month in notes.months.expected_keys:
@@ -53,18 +53,18 @@ def packed(notes: Any, root: Path) -> list[dict[str, Any]]:
 
 
 def read(notes: Any, root: Path) -> list[Row]:
-    """All rows in file order, by the settings that the asset prints."""
+    """Return all rows in file order, with the settings that the asset prints."""
     settings = build_maxtext_settings(notes, LocalArtifacts(root))
     by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))
     return list(read_rows(by_name, settings["train_split"]))
 
 
-def test_tfds_by_name_gives_the_packed_rows_in_order(made: tuple[Any, Path]) -> None:
+def test_tfds_by_name_returns_the_packed_rows_in_order(made: tuple[Any, Path]) -> None:
     notes, root = made
     assert [{k: v.tolist() for k, v in row.items()} for row in read(notes, root)] == packed(notes, root)
 
 
-def test_grain_reads_the_array_record_files_in_order_and_at_random(made: tuple[Any, Path]) -> None:
+def test_grain_reads_the_array_record_files_in_sequence_and_at_random(made: tuple[Any, Path]) -> None:
     notes, root = made
     where = LocalArtifacts(root).directory(notes.artifact("array_record_directory")) / notes.dataset / "1.0.0"
     info = tfds.read_metadata(where)
@@ -78,7 +78,7 @@ def test_grain_reads_the_array_record_files_in_order_and_at_random(made: tuple[A
 
 
 @pytest.mark.parametrize("pad", [None, 3, 4000])
-def test_stock_maxtext_trains_on_every_label_of_a_note_and_on_no_padding_whatever_it_pads_with(
+def test_stock_maxtext_trains_every_label_of_a_note_and_no_padding_with_any_pad_id(
     made: tuple[Any, Path], pad: int | None
 ) -> None:
     notes, root = made
@@ -98,7 +98,7 @@ def test_stock_maxtext_trains_on_every_label_of_a_note_and_on_no_padding_whateve
     )
 
 
-def test_stock_maxtext_takes_a_prepacked_row_for_one_document(made: tuple[Any, Path]) -> None:
+def test_stock_maxtext_treats_a_prepacked_row_as_one_document(made: tuple[Any, Path]) -> None:
     notes, root = made
     if notes.layout != "prepacked":
         pytest.skip("of prepacked rows")
@@ -108,7 +108,7 @@ def test_stock_maxtext_takes_a_prepacked_row_for_one_document(made: tuple[Any, P
     assert stored > 1
     rule = StockRule(pipeline="tfds", row_length=LENGTH, pad_id=None, unk_id=None, bos_id=None)
     trained = rule.labels([row["inputs"]]).trained[0]
-    # labels that lead from one patient's note into another's, and padding that is trained on
+    # labels that cross from one patient's note into another's, and padding that is trained on
     crossing = (row["inputs_segmentation"][:-1] != row["inputs_segmentation"][1:]) & trained[: LENGTH - 1]
     assert int(crossing.sum()) >= stored - 1
 
@@ -122,7 +122,7 @@ def test_the_shipped_loader_keeps_segments_and_never_trains_across_notes(made: t
     stored = packed(notes, root)
     by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))
     batches = maxtext_batches(by_name, sorted(where.glob("*array_record-*")), 4, LENGTH)
-    # a last batch that is not full is left out by tfds, and filled with rows without a label by grain
+    # tfds drops a last batch that is not full, and grain fills it with rows without labels
     assert [len(batches["tfds"]), len(batches["grain"])] == [len(stored) // 4, -(-len(stored) // 4)]
     for name, found in batches.items():
         rows = {column: np.concatenate([batch[column] for batch in found]) for column in found[0]}
@@ -139,13 +139,13 @@ def test_the_shipped_loader_keeps_segments_and_never_trains_across_notes(made: t
         assert row.size == int(np.count_nonzero(rows["inputs_segmentation"])) - segments
 
 
-def test_a_loop_of_ones_own_takes_batches_as_the_page_says(made: tuple[Any, Path], tmp_path: Path) -> None:
+def test_a_custom_loop_gets_batches_as_on_the_page(made: tuple[Any, Path], tmp_path: Path) -> None:
     notes, root = made
     if notes.layout != "prepacked":
         pytest.skip("of prepacked rows")
     (tmp_path / ".dataprep").mkdir()
     (tmp_path / ".dataprep" / "artifacts").symlink_to(root)
-    found = block_of_batches(blocks(PAGE)[1], tmp_path)
+    found = block_of_batches(find_blocks(PAGE)[1], tmp_path)
     assert found["inputs"].shape == found["targets"].shape == found["weights"].shape == (4, LENGTH)
     assert set(found["batch"]) == set(found["row"]) == {*COLUMNS, TARGETS}
     assert {column: values.tolist() for column, values in found["row"].items() if column != TARGETS} in packed(
@@ -153,7 +153,7 @@ def test_a_loop_of_ones_own_takes_batches_as_the_page_says(made: tuple[Any, Path
     )
 
 
-def test_rows_of_other_columns_are_refused_by_the_loader() -> None:
+def test_the_loader_refuses_rows_with_other_columns() -> None:
     with raises(ConfigError, "inputs_position"):
         six_columns({"inputs": np.zeros(3, np.int32)})
     with raises(FormatError, "(3,), (4,)"):

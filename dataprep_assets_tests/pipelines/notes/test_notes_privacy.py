@@ -1,7 +1,8 @@
-"""Nothing of a patient surfaces: canaries in every place of a record, and in what makes each step fail.
+"""No patient data leaks: canaries are in every field of a record, and in data that makes each step fail.
 
-Real runs of a real instance, in a process of their own; then everything that it left is searched: databases cell by
-cell, logs, receipts, metadata, what it printed. Stored rows are ids, so even data files hold no canary in the clear.
+Real runs on a real instance execute in their own process. Then the tests search everything that it left: each cell of
+the databases, logs, receipts, metadata and printed output. Stored rows are ids, so even data files contain no readable
+canary.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from dataprep_assets.pipelines.notes.dataset import notes_engine
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.stream.engine_certificate import ensure_certificate
-from dataprep_assets_tests.database_cells import cells
+from dataprep_assets_tests.database_cells import read_cells
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject, notes_project, plain_attributes
 from dataprep_assets_tests.plain_digests import PlainDigests
@@ -39,9 +40,9 @@ Left = tuple[Path, str, PlainDigests]
 CANARY = "CANARY"
 PEOPLE = re.compile(r"(?<![\w.,-])(?:[1-9]|10) (?:of \S+ )?(?:\w+ )?(?:patients?|notes?|records?|documents?|rows?)\b")
 PRIVATE = ".private"
-"""The folder of a dataset's private file, which has in full what all others leave out."""
+"""The folder of a dataset's private file, which contains in full the data that everything else omits."""
 SENTENCE = re.compile(r"passed|failed( at \w+ [\w-]+(, \w+ [\w-]+)*)?\. Run `dataprep show --private \w+`")
-"""The result of a check, as it leaves."""
+"""The public result of a check."""
 WORDS = itertools.count(1)
 KEY = f"{CANARY}-key-{'0' * 32}"
 FIELDS = {
@@ -58,7 +59,7 @@ COMMON = {
 
 
 def person(month: str, name: str = "id", text: str = "text", **changes: Any) -> dict[str, Any]:
-    """A patient of a month, with a canary in every value."""
+    """Return a patient of a month with a canary in every value."""
     words = [f"{CANARY}{next(WORDS):04}" for _ in range(4)]
     one = note(f"{CANARY}-{text} of {month} {words[0]}", author=words[1])
     record = patient(f"{CANARY}-{name}-{month}", one, birth=f"{month}-03", colour=words[2], more=words[3])
@@ -80,7 +81,7 @@ def whole(month: str) -> bytes:
 
 
 def failing() -> dict[str, Any]:
-    """Month → a cohort that cannot be packed."""
+    """Return month → a cohort that cannot be packed."""
     cases: list[tuple[str, Any]] = []
 
     def case(make: Any) -> None:
@@ -91,26 +92,26 @@ def failing() -> dict[str, Any]:
     case(lambda m: whole(m)[:-20])  # truncated
     case(lambda m: whole(m).replace(b"-text", b"\xff-text"))  # not UTF-8
     case(lambda m: [without(person(m), "colour")])  # missing metadata
-    case(lambda m: [person(m, colour=[CANARY])])  # metadata of another kind
+    case(lambda m: [person(m, colour=[CANARY])])  # metadata of the wrong type
     case(lambda m: [person(m, birth="1999-12-31")])  # wrong month
     case(lambda m: [person(m, birth=f"{CANARY} day")])  # no date
     case(lambda m: [person(m), person(m)])  # duplicate patient
     case(lambda m: [person(m, notes=[note(f"{CANARY} x", f"{CANARY} day", author=CANARY)])])
-    case(lambda m: [person(m, notes=[note([CANARY], author=CANARY)])])  # text of another kind
+    case(lambda m: [person(m, notes=[note([CANARY], author=CANARY)])])  # text of the wrong type
     case(lambda m: [person(m, notes=CANARY)])
     case(lambda m: [person(m, patient_id={CANARY: 1})])
     case(lambda m: [person(m, colour=f"{CANARY} " * 90)])  # a header longer than a row
-    case(lambda m: {CANARY: person(m)})  # not the declared format
+    case(lambda m: {CANARY: person(m)})  # not in the declared format
     case(lambda m: [])  # no patients
     case(lambda m: [CANARY])  # not an object
-    case(lambda m: [person(m, notes=[CANARY])])  # a note that is none
+    case(lambda m: [person(m, notes=[CANARY])])  # an invalid note
     case(lambda m: [person(m, birth=None)])
     case(lambda m: [person(m, patient_id="")])
-    case(lambda m: b"\x1f\x8b" + whole(m))  # named as text, and compressed
+    case(lambda m: b"\x1f\x8b" + whole(m))  # a compressed file with the name of a text file
     case(lambda m: b"PK\x03\x04" + whole(m))
     case(lambda m: CANARY.encode("utf-16"))
-    case(lambda m: whole(m) + b" CANARY")  # something follows
-    case(lambda m: [person(m, text="encoder")])  # the encoder raises, quoting its input
+    case(lambda m: whole(m) + b" CANARY")  # trailing bytes
+    case(lambda m: [person(m, text="encoder")])  # the encoder raises an error that quotes its input
     return dict(cases)
 
 
@@ -147,11 +148,11 @@ class Faulty:
 
 sys.meta_path.insert(0, Faulty)
 """
-"""Makes the reference engine fail on some texts, as a library would: quoting them, or by taking its process along."""
+"""Makes the reference engine fail on some texts, as a library would: with a message that quotes them, or by a crash."""
 
 
 def specification(folder: Path) -> list[dict[str, Any]]:
-    """The datasets of the run, and their sources."""
+    """Return the datasets of the run with their sources."""
     cases = failing()
     for month, content in cases.items():
         put(folder / "failing", month, content)
@@ -190,7 +191,7 @@ def specification(folder: Path) -> list[dict[str, Any]]:
 
 
 def run_everything(made: NotesProject) -> None:
-    """In the process that is watched: all runs of all datasets, failing or not; then faults, and every check."""
+    """Run all datasets in the observed process, whether they fail or not; then plant faults, and run every check."""
     for component in made.components:
         job = made.definitions.resolve_job_def(job_name(component.declaration.dataset))
         job.execute_in_process(instance=made.instance, raise_on_error=False)
@@ -202,13 +203,13 @@ def run_everything(made: NotesProject) -> None:
     for check in sorted({c.asset_key for c in made.definitions.resolve_asset_graph().asset_check_keys}):
         if check.path[0] in ("drops", "failing", "nowhere", "groups"):
             made.check(check)
-    lines.unlink()  # the second reading of a canary that this test itself wrote
+    lines.unlink()  # another read of a canary that this test itself wrote
     for path in packed.glob("2010-03/*/2010-03.parquet"):
         path.unlink()
 
 
 def main() -> None:
-    """`python -m dataprep_assets_tests.pipelines.notes.test_notes_privacy FOLDER`."""
+    """Run `python -m dataprep_assets_tests.pipelines.notes.test_notes_privacy FOLDER`."""
     folder = Path(sys.argv[1])
     with notes_project(folder, *json.loads((folder / "spec.json").read_bytes()), home=folder / "dagster") as made:
         run_everything(made)
@@ -219,7 +220,9 @@ SOURCES = ("failing", "drops", "budget", "twice", "template", "killed", "several
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
-    """The folder of the run, without its sources; all that it printed; the digests of source files, notes and ids."""
+    """Return the folder of the run without its sources, all its output, and the digests of source files, notes
+    and ids.
+    """
     folder = tmp_path_factory.mktemp("hospital")
     (folder / "spec.json").write_text(json.dumps(specification(folder), default=str))
     site = folder / "site"
@@ -240,7 +243,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     sources = [path for source in SOURCES for path in (folder / source).iterdir()]
-    # an empty list of patients has the digest of any empty list
+    # any empty list of patients has the same digest
     contents = [content for path in sources if (content := path.read_bytes()) != b"[]"]
     assert len({word for content in contents for word in re.findall(rb"CANARY\d{4}", content)}) >= 200
     digests = PlainDigests([*contents, *texts_of(contents)])
@@ -251,14 +254,14 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
 
 
 def texts_of(contents: Sequence[bytes]) -> Iterator[bytes]:
-    """Each text in a record: of notes, and of what identifies a patient."""
+    """Return each text in a record: of notes, and of fields that identify a patient."""
     for content in contents:
         with contextlib.suppress(ValueError):
             yield from (text.encode() for text in descriptions(json.loads(content)) if CANARY in text)
 
 
 @pytest.mark.slow
-def test_each_way_to_fail_was_taken(left: Left) -> None:
+def test_every_way_to_fail_occurred(left: Left) -> None:
     kept = "".join(path.read_text() for path in sorted(left[0].rglob(f"{PRIVATE}/*")))
     assert [month for month in failing() if f"  {month}: " not in kept] == []
     for said in (
@@ -288,7 +291,7 @@ def test_each_way_to_fail_was_taken(left: Left) -> None:
 
 
 @pytest.mark.slow
-def test_no_canary_is_in_what_was_printed(left: Left) -> None:
+def test_no_canary_is_in_printed_output(left: Left) -> None:
     assert [line for line in left[1].splitlines() if CANARY in line] == []
 
 
@@ -298,7 +301,7 @@ def test_no_canary_is_in_any_database(left: Left) -> None:
     assert len(databases) >= 3
     seen = 0
     for database in databases:
-        for table, value in cells(database):
+        for table, value in read_cells(database):
             seen += 1
             assert CANARY.encode() not in value, (database.name, table)
     assert seen > 1000
@@ -311,7 +314,7 @@ def test_no_canary_is_in_the_name_or_content_of_any_file(left: Left) -> None:
     assert any(path.suffix == ".err" for path in files), "compute logs"
     assert any(".findings" in path.parts for path in files)
     for path in files:
-        if path.name.endswith(("-wal", "-shm")):  # the databases' own, read with them
+        if path.name.endswith(("-wal", "-shm")):  # files of the databases themselves, which are read with them
             continue
         assert CANARY not in str(path.relative_to(left[0]))
         assert PRIVATE not in path.parts or stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -319,7 +322,7 @@ def test_no_canary_is_in_the_name_or_content_of_any_file(left: Left) -> None:
 
 
 @pytest.mark.slow
-def test_what_it_left_is_its_owners_alone(left: Left) -> None:
+def test_all_files_are_private_to_their_owner(left: Left) -> None:
     found = [path for path in (left[0] / "artifacts").rglob("*") if not path.is_symlink()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_dir()} == {0o700}
     assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_file()} <= {0o600, 0o400}
@@ -328,22 +331,22 @@ def test_what_it_left_is_its_owners_alone(left: Left) -> None:
 
 
 @pytest.mark.slow
-def test_no_digest_tells_that_a_file_a_note_or_a_patient_is_among_the_sources(left: Left) -> None:
+def test_no_digest_reveals_a_file_a_note_or_a_patient_of_the_sources(left: Left) -> None:
     digests = left[2]
     assert len(digests.contents) > 40
     assert digests.found(left[1].encode()) is None
     for path in left[0].rglob("*"):
         assert not path.is_file() or digests.found(path.read_bytes()) is None, path
     for database in left[0].rglob("*.db"):
-        assert digests.found(b"\n".join(value for _, value in cells(database))) is None, database
+        assert digests.found(b"\n".join(value for _, value in read_cells(database))) is None, database
 
 
 @pytest.mark.slow
-def test_no_small_count_is_in_what_a_person_sees(left: Left) -> None:
-    """By the sources: 12 patients a month, 2 bad records, and in other datasets one patient a month."""
+def test_no_small_count_is_visible(left: Left) -> None:
+    """The sources have 12 patients a month, 2 bad records, and one patient per month in other datasets."""
     numbers, texts = set[tuple[str, int]](), [left[1]]
     for database in left[0].rglob("*.db"):
-        for _, value in cells(database):
+        for _, value in read_cells(database):
             for event in documents_in(value):
                 numbers |= set(small_numbers(event))
                 texts += descriptions(event)
@@ -354,15 +357,15 @@ def test_no_small_count_is_in_what_a_person_sees(left: Left) -> None:
 
 
 @pytest.mark.slow
-def test_the_result_of_a_check_is_passed_or_failed_and_positions(left: Left) -> None:
-    events = [e for database in left[0].rglob("*.db") for _, value in cells(database) for e in documents_in(value)]
+def test_the_result_of_a_check_is_only_passed_or_failed_with_positions(left: Left) -> None:
+    events = [e for database in left[0].rglob("*.db") for _, value in read_cells(database) for e in documents_in(value)]
     found = {text for event in events for text in results_in(event)}
     assert {"passed"} < found
     assert [text for text in found if not SENTENCE.fullmatch(text)] == []
 
 
 def results_in(value: Any) -> Iterator[str]:
-    """What checks found."""
+    """Return the results of checks."""
     if isinstance(value, dict) and value.get("__class__") == "AssetCheckEvaluation":
         yield value["description"]
     for one in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
@@ -375,7 +378,7 @@ def documents_in(value: bytes) -> Iterator[Any]:
 
 
 def small_numbers(value: Any) -> Iterator[tuple[str, int]]:
-    """Labels and values of small whole numbers in metadata, and columns and values in tables."""
+    """Return labels and values of small whole numbers in metadata, and columns and values in tables."""
     if isinstance(value, list):
         for one in value:
             yield from small_numbers(one)
@@ -390,14 +393,14 @@ def small_numbers(value: Any) -> Iterator[tuple[str, int]]:
 
 
 def descriptions(value: Any) -> Iterator[str]:
-    """Every sentence of an event."""
+    """Return every sentence of an event."""
     if isinstance(value, str):
         yield value
     for one in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
         yield from descriptions(one)
 
 
-def test_what_a_worker_gets_shows_nothing_in_its_repr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_repr_of_worker_arguments_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTES_KEY", KEY)
     put(tmp_path / "in", "2010-01", [person("2010-01")])
     attributes = plain_attributes(tmp_path / "in", ["2010-01", "2010-01"], **COMMON)
@@ -411,7 +414,7 @@ def test_what_a_worker_gets_shows_nothing_in_its_repr(tmp_path: Path, monkeypatc
     assert [type(value).__name__ for value in shown if CANARY in repr(value)] == []
 
 
-def test_a_key_that_was_written_into_the_yaml_is_not_repeated_in_the_error(tmp_path: Path) -> None:
+def test_a_key_written_into_the_yaml_is_not_quoted_in_the_error(tmp_path: Path) -> None:
     attributes = plain_attributes(tmp_path / "in", ["2010-01", "2010-01"], **COMMON)
     for wrong in ({"public": KEY}, {"public": KEY, "env": "NOTES_KEY"}, {"env": "NOTES_KEY", CANARY: KEY}, KEY):
         with pytest.raises(ConfigError) as raised:

@@ -1,4 +1,4 @@
-"""Packed cohorts hold every token of every note once, in rows that follow docs/formats/packed-rows.md."""
+"""Packed cohorts contain every token of every note once, in rows that follow docs/formats/packed-rows.md."""
 
 import hmac
 import json
@@ -57,7 +57,7 @@ def test_every_note_is_one_segment_and_rows_have_the_seeds_five_columns(algorith
     assert sorted(s for row in found for s in segments(row)) == wanted
 
 
-def test_the_columnar_file_and_the_json_lines_hold_the_same_rows(tmp_path: Path) -> None:
+def test_the_columnar_file_and_the_json_lines_contain_equal_rows(tmp_path: Path) -> None:
     notes = declaration(targets=True)
     built(notes, tmp_path)
     directory = LocalArtifacts(tmp_path).directory(notes.artifact("packed_cohorts", "2010-12"))
@@ -78,7 +78,7 @@ def test_the_columnar_file_and_the_json_lines_hold_the_same_rows(tmp_path: Path)
         assert row["targets"] == [row["inputs"][i + 1] if real else PAD for i, real in enumerate(labels)]
 
 
-def test_notes_of_a_patient_are_in_order_of_date_and_patients_in_that_of_the_source(tmp_path: Path) -> None:
+def test_notes_are_ordered_by_date_and_patients_as_in_the_source(tmp_path: Path) -> None:
     people = [
         patient("b", note("two", "2012-02-02"), note("one", "2011-12-31T23:59:00Z"), note("three", "2012-02-02")),
         patient("a", note("four", 0)),
@@ -89,7 +89,7 @@ def test_notes_of_a_patient_are_in_order_of_date_and_patients_in_that_of_the_sou
     assert segments(row) == [ids(text) for text in ("one", "two", "three", "four")]
 
 
-def test_a_long_note_is_cut_with_its_header_repeated_and_overlap(tmp_path: Path) -> None:
+def test_a_long_note_is_split_with_a_repeated_header_and_overlap(tmp_path: Path) -> None:
     text, header = "Snow on the teapot, and tea in the snow. " * 12, "kind: walk\n"
     people = [patient("a", note(text, type="walk"))]
     notes = plain(
@@ -117,7 +117,7 @@ def test_a_long_note_is_cut_with_its_header_repeated_and_overlap(tmp_path: Path)
     assert books["in_rows"] == sum(map(len, found))
 
 
-def test_truncation_is_counted_and_the_cut_note_has_no_end(tmp_path: Path) -> None:
+def test_truncation_is_counted_and_a_truncated_note_has_no_end(tmp_path: Path) -> None:
     text = "Snow on the teapot, and tea in the snow. " * 12
     notes = plain(
         written(tmp_path / "in", {"2010-01": [patient("a", note(text), note("short"))]}),
@@ -136,20 +136,18 @@ def test_truncation_is_counted_and_the_cut_note_has_no_end(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("pipeline", "length"), [("tfds", 33), ("grain", 32), ("hf", 32)])
-def test_unpacked_rows_are_the_stream_cut_at_the_length_of_their_reader(
-    pipeline: str, length: int, tmp_path: Path
-) -> None:
+def test_unpacked_rows_are_the_stream_split_at_the_reader_length(pipeline: str, length: int, tmp_path: Path) -> None:
     people = [patient(f"p{i}", note(text)) for i, text in enumerate(SENTENCES)]
     source = written(tmp_path / "in", {"2010-01": people})
     notes = plain(source, layout="unpacked", pipeline=pipeline, rows="stream")
     built(notes, tmp_path / "out")
     found = rows(notes, tmp_path / "out", "2010-01")
     assert all(list(row) == ["tokens"] and len(row["tokens"]) == length for row in found[:-1])
-    # the last row ends where the notes end: what fills it is the trainer's, who alone knows what it masks
+    # the last row ends where the notes end; the trainer pads it, because only the trainer knows what it masks
     assert [token for row in found for token in row["tokens"]] == [token for text in SENTENCES for token in ids(text)]
 
 
-def test_an_unpacked_row_is_one_note_and_a_long_note_is_chunks_under_its_header(tmp_path: Path) -> None:
+def test_an_unpacked_row_is_one_note_and_a_long_note_becomes_chunks_with_its_header(tmp_path: Path) -> None:
     people = [patient(f"p{i}", note(text)) for i, text in enumerate([*SENTENCES, " ".join(SENTENCES)])]
     notes = plain(written(tmp_path / "in", {"2010-01": people}), layout="unpacked", pipeline="grain")
     built(notes, tmp_path / "out")
@@ -184,7 +182,7 @@ def test_other_shapes_of_records_give_the_same_rows(shape: str, tmp_path: Path) 
     assert rows(other, tmp_path / "out", "2010-01") == rows(usual, tmp_path / "usual_out", "2010-01")
 
 
-def test_splits_are_decided_by_the_keyed_digest_of_the_patient_alone(tmp_path: Path) -> None:
+def test_splits_depend_only_on_the_keyed_digest_of_the_patient(tmp_path: Path) -> None:
     people = {
         month: [patient(f"{month}-{i}", note(f"{month} number {i}"), note("again")) for i in range(40)]
         for month in ("2010-01", "2010-02")
@@ -210,7 +208,7 @@ def test_splits_are_decided_by_the_keyed_digest_of_the_patient_alone(tmp_path: P
     assert plain_digest in seen
 
 
-def test_another_key_deals_other_patients_and_is_another_artifact(
+def test_a_different_key_selects_other_patients_and_gives_another_artifact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     people = {"2010-01": [patient(f"p{i}", note(f"number {i}")) for i in range(60)]}
@@ -244,7 +242,7 @@ def test_bytes_do_not_depend_on_the_number_of_workers_and_a_second_run_does_noth
     assert sorted(again.reused) == sorted(three.built)
 
 
-def test_the_fast_engine_and_the_reference_give_the_same_rows(tmp_path: Path) -> None:
+def test_the_fast_engine_and_the_reference_give_equal_rows(tmp_path: Path) -> None:
     fast = declaration(tokenizer={"path": declaration().tokenizer.path, "engine": "fastokens"}, sample_rate=1.0)
     slow = declaration(tokenizer={"path": declaration().tokenizer.path, "engine": "tokenizers"})
     built(fast, tmp_path / "fast")

@@ -1,4 +1,4 @@
-"""Proofs on packed cohorts pass in every layout, and say no word of a note."""
+"""Checks of packed cohorts pass in every layout, and their findings quote no note."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_proof_passes_on_what_was_packed(layout: str, tmp_path: Path) -> None:
+def test_every_check_passes_on_packed_cohorts(layout: str, tmp_path: Path) -> None:
     changes = dict(LAYOUTS[layout])
     if changes.get("tokenizer", "") is None:
         changes["tokenizer"] = {"path": declaration().tokenizer.path, "engine": "tokenizers"}
@@ -36,7 +36,7 @@ def test_every_proof_passes_on_what_was_packed(layout: str, tmp_path: Path) -> N
     assert int(found["tokens_conserved"].facts["tokens"]) > 1000
 
 
-def test_a_cohort_that_is_not_there_fails_every_proof(tmp_path: Path) -> None:
+def test_a_missing_cohort_fails_every_check(tmp_path: Path) -> None:
     notes = declaration()
     cohort = packed(tmp_path, notes)
     (cohort.store.directory(cohort.artifact) / "receipt.json").unlink()

@@ -1,4 +1,4 @@
-"""Proofs on the rows of a cohort find what is planted in the columnar file and in the JSON lines, by place."""
+"""Checks of the rows of a cohort find planted faults in the columnar file and the JSON lines, by position."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def test_a_doubled_separator_and_a_doubled_bos_are_counted(tmp_path: Path) -> No
     assert any("with two BOS" in str(row["defect"]) for row in found.table)
 
 
-def test_a_row_of_padding_alone_and_one_that_is_too_long_are_refused(tmp_path: Path) -> None:
+def test_a_row_of_only_padding_and_a_row_that_is_too_long_are_refused(tmp_path: Path) -> None:
     cohort = packed(tmp_path, declaration())
 
     def empty(block: PackedRowBlock) -> PackedRowBlock:
@@ -48,7 +48,7 @@ LAYOUTS = ["prepacked", "unpacked"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_json_line_that_a_crash_cut_is_named(layout: str, tmp_path: Path) -> None:
+def test_a_json_line_truncated_by_a_crash_is_named(layout: str, tmp_path: Path) -> None:
     cohort = packed(tmp_path, declaration(layout=layout))
     path = cohort.store.directory(cohort.artifact) / f"{MONTH}.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -57,8 +57,8 @@ def test_a_json_line_that_a_crash_cut_is_named(layout: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_json_line_that_is_written_in_another_way_is_read_and_compared(layout: str, tmp_path: Path) -> None:
-    """Only a line that is verbatim the row's need not be parsed to know its values."""
+def test_a_json_line_with_different_formatting_is_parsed_and_compared(layout: str, tmp_path: Path) -> None:
+    """A line that equals the expected text need not be parsed."""
     cohort = packed(tmp_path, declaration(layout=layout))
     path = cohort.store.directory(cohort.artifact) / f"{MONTH}.jsonl"
     lines = path.read_bytes().splitlines()
@@ -94,8 +94,8 @@ def test_a_broken_json_row_is_found(damage: str, layout: str, tmp_path: Path) ->
     assert f"line {len(before) + 1}" in prove_cohort(cohort)["rows_valid"].summary
 
 
-def test_padding_in_an_unpacked_row_is_trained_on_and_found(tmp_path: Path) -> None:
-    """The rows of before: filled with a pad id that MaxText's tokenizer does not have."""
+def test_trained_padding_in_an_unpacked_row_is_found(tmp_path: Path) -> None:
+    """Rows of earlier versions were filled with a pad id that MaxText's tokenizer does not have."""
     cohort = packed(tmp_path, declaration(layout="unpacked", pipeline="grain"))
     path = cohort.store.directory(cohort.artifact) / f"{MONTH}.jsonl"
     lines = [orjson.loads(line) for line in path.read_bytes().splitlines()]
@@ -110,7 +110,7 @@ def test_padding_in_an_unpacked_row_is_trained_on_and_found(tmp_path: Path) -> N
     assert "labels are padding" in finding.summary
 
 
-def test_a_stream_of_notes_is_a_warning_that_counts_the_labels_across_them(tmp_path: Path) -> None:
+def test_a_stream_of_notes_is_a_warning_with_the_number_of_labels_across_notes(tmp_path: Path) -> None:
     cohort = packed(tmp_path, declaration(layout="unpacked", rows="stream"))
     finding = prove_cohort(cohort)["labels_within_notes"]
     assert (finding.passed, finding.warning) == (False, True)
@@ -120,7 +120,7 @@ def test_a_stream_of_notes_is_a_warning_that_counts_the_labels_across_them(tmp_p
 
 
 @pytest.mark.parametrize("pipeline", ["tfds", "grain", "hf"])
-def test_no_label_of_a_row_that_is_a_note_leads_out_of_it(pipeline: str, tmp_path: Path) -> None:
+def test_no_label_of_a_single_note_row_leads_out_of_the_note(pipeline: str, tmp_path: Path) -> None:
     finding = prove_cohort(packed(tmp_path, declaration(layout="unpacked", pipeline=pipeline)))["labels_within_notes"]
     assert finding.passed, finding.summary
     assert (finding.facts["labels_on_padding"], finding.facts["labels_across_notes"]) == (0, 0)

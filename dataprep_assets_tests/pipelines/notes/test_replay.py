@@ -1,4 +1,4 @@
-"""Combinations keep every byte, say where it came from, and refuse what does not belong together."""
+"""Combinations keep every byte, record its origin, and refuse incompatible sources."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.notes.replay.replay import (
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, HF_CARD, is_for_hf
-from dataprep_assets_tests.engine.found import findings_of
+from dataprep_assets_tests.engine.found import run_checks
 from dataprep_assets_tests.formats.shard_reader import read_directory
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
@@ -57,7 +57,7 @@ def origins(root: Path) -> list[ShardOrigin]:
     return [origin for _, origin in read_provenance(place / PROVENANCE)["train"]]
 
 
-def test_rows_that_the_weights_leave_out_are_losses(built: Path) -> None:
+def test_rows_that_the_weights_omit_are_losses(built: Path) -> None:
     weights = [{"dataset": name, "weight": 1} for name in SOURCES]
     declared, store = combined(mode="weighted", sources=weights, tolerance=0.2), LocalArtifacts(built)
     receipt, _ = build_replay(declared, store)
@@ -76,7 +76,7 @@ def test_rows_that_the_weights_leave_out_are_losses(built: Path) -> None:
     assert 0 < losses["replay"].count < losses["replay"].of
 
 
-def test_concat_is_the_sources_in_declared_order_byte_for_byte(built: Path) -> None:
+def test_concat_joins_the_sources_in_declared_order_byte_for_byte(built: Path) -> None:
     receipt, _ = build_replay(combined(mode="concat"), LocalArtifacts(built))
     place = built / "notes_replay_combined" / "tfds_directory"
     where = place / "notes_replay_combined" / "1.0.0"
@@ -90,7 +90,7 @@ def test_concat_is_the_sources_in_declared_order_byte_for_byte(built: Path) -> N
     assert receipt.facts["splits"]["train"]["rows"] == sum(info.splits[0].shard_lengths)
 
 
-def test_interleaving_keeps_every_shard_once_and_the_mix_in_every_first_part(built: Path) -> None:
+def test_interleaving_keeps_every_shard_once_and_the_mixture_in_every_prefix(built: Path) -> None:
     build_replay(combined(mode="concat"), LocalArtifacts(built))
     concatenated = Counter(origin.sha256 for origin in origins(built))
     build_replay(combined(seed=3), LocalArtifacts(built))
@@ -107,7 +107,7 @@ def test_interleaving_keeps_every_shard_once_and_the_mix_in_every_first_part(bui
     assert origins(built) == found
 
 
-def test_weights_are_met_by_repeating_and_leaving_out_shards(built: Path) -> None:
+def test_weights_are_realized_by_repeating_and_omitting_shards(built: Path) -> None:
     weights = [{"dataset": name, "weight": w} for name, w in zip(SOURCES, (2, 1, 1), strict=True)]
     receipt, _ = build_replay(combined(mode="weighted", sources=weights, tolerance=0.05), LocalArtifacts(built))
     found = origins(built)
@@ -121,13 +121,13 @@ def test_weights_are_met_by_repeating_and_leaving_out_shards(built: Path) -> Non
     assert read_directory(where).splits[0].rows == rows.total()
 
 
-def test_weights_that_whole_shards_cannot_meet_are_refused_with_the_figures(built: Path) -> None:
+def test_weights_that_whole_shards_cannot_realize_are_refused_with_numbers(built: Path) -> None:
     weights = [{"dataset": name, "weight": w} for name, w in zip(SOURCES, (1, 1000, 1), strict=True)]
     with raises(ConfigError, "rows_per_shard"):
         build_replay(combined(mode="weighted", sources=weights, tolerance=0.0001), LocalArtifacts(built))
 
 
-def test_virtual_says_how_to_mix_and_makes_no_shard(built: Path) -> None:
+def test_a_virtual_mixture_describes_the_mixing_and_writes_no_shard(built: Path) -> None:
     receipt, _ = build_replay(combined(mode="virtual"), LocalArtifacts(built))
     assert [f.path for f in receipt.files] == [BUILDER_DIRECTORIES, PROVENANCE]
     place = built / "notes_replay_combined" / "tfds_directory"
@@ -135,7 +135,7 @@ def test_virtual_says_how_to_mix_and_makes_no_shard(built: Path) -> None:
         assert read_directory(Path(path)).splits[0].rows > 0
 
 
-def test_a_virtual_mixture_of_array_records_is_what_grain_takes(tmp_path: Path) -> None:
+def test_grain_accepts_a_virtual_mixture_of_array_records(tmp_path: Path) -> None:
     pytest.importorskip("array_record")
     for name in SOURCES[:2]:
         source(tmp_path, name, formats=["array_record"])
@@ -152,7 +152,7 @@ def test_a_virtual_mixture_of_array_records_is_what_grain_takes(tmp_path: Path) 
         assert list(Path("/").glob(entry["path"].lstrip("/")))
 
 
-def test_a_virtual_mixture_for_hf_is_the_json_lines_of_its_sources_as_the_library_reads_them(tmp_path: Path) -> None:
+def test_a_virtual_mixture_for_hf_reads_the_json_lines_of_its_sources(tmp_path: Path) -> None:
     for name in SOURCES[:2]:
         source(tmp_path, name, people=3, layout="unpacked", pipeline="hf")
     sources = [{"dataset": "replay"}, {"dataset": "finetune"}]
@@ -167,11 +167,11 @@ def test_a_virtual_mixture_for_hf_is_the_json_lines_of_its_sources_as_the_librar
     assert f"dataset_type=hf hf_path={place} train_split=train max_target_length=32 " in line
     assert " packing=False " in line
     spec = build_combined_directory_spec(mix)
-    assert {name: f.summary for name, f in findings_of(spec, store).items() if not f.passed} == {}
+    assert {name: f.summary for name, f in run_checks(spec, store).items() if not f.passed} == {}
     card = place / HF_CARD
     card.chmod(0o644)
     card.write_text(card.read_text().replace("finetune/", "fine/"))
-    assert not findings_of(spec, store)["files_intact"].passed
+    assert not run_checks(spec, store)["files_intact"].passed
     weighed = [of | {"weight": 1} for of in sources]
     assert not is_for_hf(combined(mode="virtual", sources=weighed, format="array_record"), "hf"), "it knows no weights"
 
@@ -186,7 +186,7 @@ def test_a_virtual_mixture_for_hf_is_the_json_lines_of_its_sources_as_the_librar
         ("hf", "tfrecord", {"dataset_type": "tfds", "train_split": "train", "packing": "True"}),
     ],
 )
-def test_the_settings_of_a_mixture_are_complete_with_the_tokenizer_of_its_sources(
+def test_the_settings_of_a_mixture_include_the_tokenizer_of_its_sources(
     pipeline: str, format: str, wanted: dict[str, str], tmp_path: Path
 ) -> None:
     source(tmp_path, "finetune", layout="unpacked", pipeline=pipeline, formats=["tfrecord", "array_record"])
@@ -244,7 +244,7 @@ def test_the_settings_of_a_mixture_name_its_second_split_for_evaluation(
         ({"layout": "unpacked"}, ("layout", "unpacked")),
     ],
 )
-def test_sources_that_differ_are_refused_naming_what_differs(
+def test_incompatible_sources_are_refused_with_the_difference(
     changes: dict[str, Any], values: tuple[object, ...], tmp_path: Path
 ) -> None:
     source(tmp_path, "finetune")
@@ -265,7 +265,7 @@ def test_another_tokenizer_is_refused(tmp_path: Path, shared: Path) -> None:
         )
 
 
-def test_a_shard_that_two_sources_share_is_refused(tmp_path: Path) -> None:
+def test_a_shard_in_two_sources_is_refused(tmp_path: Path) -> None:
     people = [patient("a", note("the same tea"))]
     for name in SOURCES[:2]:
         assert not run_notes(
@@ -285,11 +285,11 @@ def test_missing_sources_and_splits_are_named(built: Path) -> None:
 
 
 def directory_specs(replay: MixtureDeclaration) -> list[ArtifactSpec]:
-    """The artifacts of a combination, but for its card."""
+    """Return the artifacts of a combination except its card."""
     return [spec for spec in CombinedCohorts(replay).specs if spec.name != DATA_CARD]
 
 
-def test_a_combination_is_stale_when_a_source_is_made_anew(tmp_path: Path) -> None:
+def test_a_combination_is_stale_when_a_source_is_rebuilt(tmp_path: Path) -> None:
     for name in SOURCES:
         source(tmp_path, name)
     store = LocalArtifacts(tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Checks of combinations pass in every mode, and find what is planted."""
+"""Checks of combinations pass in every mode, and find planted faults."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDec
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, read_provenance
 from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE
-from dataprep_assets_tests.engine.found import findings_of
+from dataprep_assets_tests.engine.found import run_checks
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.directories import NOTES, OTHER, failed, sealed
@@ -36,7 +36,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def combined(root: Path, mode: str) -> MixtureDeclaration:
-    """Both datasets and their combination below a root."""
+    """Build both datasets and their combination below a root."""
     for notes in (NOTES, OTHER):
         assert not run_notes(notes, root).failed
     options = dict(MODES[mode])
@@ -53,12 +53,12 @@ def combined(root: Path, mode: str) -> MixtureDeclaration:
 
 
 def prove(replay: MixtureDeclaration, store: LocalArtifacts) -> dict[str, Finding]:
-    """Every finding on a combination."""
-    return findings_of(build_combined_directory_spec(replay), store)
+    """Return every finding on a combination."""
+    return run_checks(build_combined_directory_spec(replay), store)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_proof_passes_on_a_combination(mode: str, tmp_path: Path) -> None:
+def test_every_check_passes_on_a_combination(mode: str, tmp_path: Path) -> None:
     replay = combined(tmp_path, mode)
     found = prove(replay, LocalArtifacts(tmp_path))
     assert list(found) == [check.name for check in (VIRTUAL_CHECKS if mode == "virtual" else COMBINED_CHECKS)]
@@ -66,7 +66,7 @@ def test_every_proof_passes_on_a_combination(mode: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_shards_of_equal_bytes_are_no_defect(mode: str, tmp_path: Path) -> None:
+def test_shards_with_equal_bytes_are_no_defect(mode: str, tmp_path: Path) -> None:
     for name in ("tea", "goats"):
         alike = [
             patient(f"{name}{i}", note(f"The {name} of this month are those of the last one, without change."))
@@ -89,7 +89,7 @@ def test_shards_of_equal_bytes_are_no_defect(mode: str, tmp_path: Path) -> None:
     assert {name: found[name].summary for name in failed(found)} == {}
 
 
-def test_a_source_that_was_declared_since_is_told(tmp_path: Path) -> None:
+def test_a_source_that_was_declared_later_is_reported(tmp_path: Path) -> None:
     both = combined(tmp_path, "concat")
     build_replay(both.model_copy(update={"sources": both.sources[:1]}), LocalArtifacts(tmp_path))
     found = prove(both, LocalArtifacts(tmp_path))["provenance_complete"]
@@ -116,25 +116,25 @@ def test_a_wrong_file_for_the_loader_is_found(format: str, file: str, content: b
     assert failed(prove(replay, store)) == {"provenance_complete"}
 
 
-def test_shards_that_are_not_mixed_are_told(tmp_path: Path) -> None:
+def test_shards_that_are_not_mixed_are_reported(tmp_path: Path) -> None:
     replay = combined(tmp_path, "concat")
     as_if = replay.model_copy(update={"mode": "interleave"})
     assert "provenance_complete" in failed(prove(as_if, LocalArtifacts(tmp_path)))
 
 
-def test_shares_that_are_not_the_declared_ones_are_told(tmp_path: Path) -> None:
+def test_shares_that_differ_from_the_declared_ones_are_reported(tmp_path: Path) -> None:
     replay = combined(tmp_path, "weighted")
     strict = replay.model_copy(update={"tolerance": 1e-6})
     assert "has a share of" in prove(strict, LocalArtifacts(tmp_path))["mixture_matches_weights"].summary
 
 
-def test_a_shard_that_nobody_asked_to_have_twice_is_told(tmp_path: Path) -> None:
+def test_an_undeclared_repeated_shard_is_reported(tmp_path: Path) -> None:
     replay = combined(tmp_path, "weighted")
     as_if = replay.model_copy(update={"mode": "interleave"})
     assert "provenance_complete" in failed(prove(as_if, LocalArtifacts(tmp_path)))
 
 
-def test_a_source_that_changed_or_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_changed_or_missing_source_is_reported(tmp_path: Path) -> None:
     replay = combined(tmp_path, "virtual")
     mixture = tmp_path / "mix" / "tfds_directory" / "builder_directories.json"
     mixture.write_text(json.dumps(json.loads(mixture.read_bytes())[:1]))
@@ -145,7 +145,7 @@ def test_a_source_that_changed_or_is_gone_is_told(tmp_path: Path) -> None:
     assert "replay/tfds_directory" in found["provenance_complete"].summary
 
 
-def test_a_patient_who_trains_in_one_source_and_validates_in_another_is_told(tmp_path: Path) -> None:
+def test_a_patient_in_train_of_one_source_and_validation_of_another_is_reported(tmp_path: Path) -> None:
     replay = combined(tmp_path, "interleave")
     packed = tmp_path / "sample_notes" / "packed_cohorts" / "2010-11"
     target = tmp_path / "replay" / "packed_cohorts" / "2010-12" / "val" / "patients.bin"

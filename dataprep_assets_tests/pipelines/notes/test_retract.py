@@ -1,4 +1,4 @@
-"""Patients who are taken out of notes: only their months are rebuilt, nothing of them is left, no id is anywhere."""
+"""Patients removed from notes: only their months are rebuilt, no trace of them remains, and no id appears anywhere."""
 
 import json
 import re
@@ -30,7 +30,7 @@ from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets.tokenization.certificate import CLASSES
 from dataprep_assets_tests.cli.commands import dataprep
-from dataprep_assets_tests.engine.found import findings_of
+from dataprep_assets_tests.engine.found import run_checks
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome, products, receipts
 from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
@@ -49,12 +49,12 @@ HEADER = {
 
 
 def text(number: int) -> str:
-    """A note that no other contains, shorter than a row."""
+    """Return a unique note that is shorter than a row."""
     return f"Visit {number}: " + " ".join(WORDS[(number * 5 + i * i) % 8] for i in range(12))
 
 
 class Ward:
-    """Eight patients a month, two notes each, with an id of their own: `P-2010-01-0`."""
+    """Eight patients per month with two notes each and their own ids: `P-2010-01-0`."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:
         self.folder = folder
@@ -127,13 +127,15 @@ def ward(built: Path, tmp_path: Path) -> Ward:
 
 
 def varint(number: int) -> bytes:
-    """A number as a TFRecord's packed list holds it."""
+    """Return a number as a TFRecord's packed list contains it."""
     low, number = number & 127, number >> 7
     return bytes([low | 128]) + varint(number) if number else bytes([low])
 
 
 def traces(root: Path, texts: list[str]) -> list[str]:
-    """Every file below a root that holds the tokens of one of these texts, in whatever way, by a scan of its bytes."""
+    """Return every file below a root that contains the tokens of one of these texts in any form, by a scan of its
+    bytes.
+    """
     wanted: list[bytes] = []
     for one in texts:
         ids = reference_ids([one])[0]
@@ -151,13 +153,13 @@ def traces(root: Path, texts: list[str]) -> list[str]:
 
 
 def contents(path: Path) -> bytes:
-    """The bytes of a file; of packed rows, which are compressed, their ids."""
+    """Return the bytes of a file, or for packed rows, which are compressed, their ids."""
     if path.suffix != ".parquet":
         return path.read_bytes()
     return pq.read_table(path).column("input_ids").combine_chunks().flatten().to_numpy().tobytes()
 
 
-def test_only_the_months_that_held_them_are_rebuilt_and_nothing_is_left(ward: Ward) -> None:
+def test_only_the_months_of_removed_patients_are_rebuilt_and_no_trace_remains(ward: Ward) -> None:
     before, kept_receipts = products(ward.root), receipts(ward.root)
     gone = ward.texts("2010-01", 3) + ward.texts("2010-03", 0) + ward.texts("2010-03", 5)
     kinds = {Path(name).suffix for name in traces(ward.root, gone)}
@@ -207,7 +209,7 @@ def test_only_the_months_that_held_them_are_rebuilt_and_nothing_is_left(ward: Wa
     ],
     ids=["unpacked", "one_stream", "cut", "encoded_together", "truncated", "by_the_reference"],
 )
-def test_however_rows_are_made_the_check_knows_their_notes(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_the_check_recognizes_notes_in_every_layout_of_rows(changes: dict[str, Any], tmp_path: Path) -> None:
     ward = Ward(tmp_path, **changes)
     ward.run()
     month = "2010-02"
@@ -216,14 +218,14 @@ def test_however_rows_are_made_the_check_knows_their_notes(changes: dict[str, An
     ward.run()
     assert ward.failed(month) == {}
     ward.equals_a_build_from_scratch()
-    for rows in with_it.glob("*/*.parquet"):  # their tokens, though the digests deny it
+    for rows in with_it.glob("*/*.parquet"):  # their tokens are present, although the digests do not list them
         shutil.copyfile(
             rows, ward.store.directory(ward.notes.artifact("packed_cohorts", month)) / rows.parent.name / rows.name
         )
     assert_names(ward.failed(month)["no_retracted_document"], "retracted")
 
 
-def test_the_same_note_of_another_patient_stays_and_is_no_defect(tmp_path: Path) -> None:
+def test_an_equal_note_of_another_patient_stays_and_is_no_defect(tmp_path: Path) -> None:
     ward = Ward(tmp_path, splits={"train": 1.0})
     same = "Came for the yearly walk, is well, comes again in a year. " + text(1)
     for at in (0, 1):
@@ -238,19 +240,19 @@ def test_the_same_note_of_another_patient_stays_and_is_no_defect(tmp_path: Path)
     assert traces(ward.root, [same]) == []
 
 
-def test_a_month_of_which_all_go_is_empty_and_valid(ward: Ward) -> None:
+def test_a_month_from_which_all_patients_are_removed_is_empty_and_valid(ward: Ward) -> None:
     assert ward.retract(*(f"P-2010-02-{at}" for at in range(8))).held[0].counts == (8,)
     ward.run()
     assert ward.failed("2010-02") == {}
     facts = ward.receipt("2010-02").facts
     assert [split["rows"] for split in facts["splits"].values()] == [0, 0]
     spec = next(spec for spec in notes_specs(ward.notes) if spec.name == "tfds_directory")
-    assert findings_of(spec, ward.store)["matches_cohort_shards"].passed
+    assert run_checks(spec, ward.store)["matches_cohort_shards"].passed
     assert traces(ward.root, [one for at in range(8) for one in ward.texts("2010-02", at)]) == []
     ward.equals_a_build_from_scratch()
 
 
-def test_what_was_retracted_before_is_told_and_who_leaves_the_list_comes_back(ward: Ward) -> None:
+def test_repeated_retractions_are_reported_and_patients_taken_off_the_list_return(ward: Ward) -> None:
     before = products(ward.root)
     ward.retract("P-2010-01-3")
     ward.run()
@@ -264,7 +266,7 @@ def test_what_was_retracted_before_is_told_and_who_leaves_the_list_comes_back(wa
     assert products(ward.root) == before
 
 
-def test_a_patient_who_is_in_no_month_is_left_out_when_notes_come(ward: Ward) -> None:
+def test_a_listed_patient_without_notes_is_left_out_when_notes_arrive(ward: Ward) -> None:
     assert ward.retract("P-later").found == 0
     assert ward.run().built == []
     ward.people["2010-02"].append(patient("P-later", note(text(7777))))
@@ -276,12 +278,12 @@ def test_a_patient_who_is_in_no_month_is_left_out_when_notes_come(ward: Ward) ->
     ward.equals_a_build_from_scratch()
 
 
-def test_notes_that_no_row_would_hold_are_dropped_for_that_whosever_they_are(tmp_path: Path) -> None:
+def test_notes_that_fit_no_row_are_dropped_for_that_reason_for_any_patient(tmp_path: Path) -> None:
     ward = Ward(tmp_path, bad_records={"policy": "drop", "budget": 0.9}, **HEADER)
     long = "kettle and teapot " * 40
     month = "2010-01"
     ward.people[month] += [
-        patient("P-header", note(text(5001), colour=long)),  # never in a row
+        patient("P-header", note(text(5001), colour=long)),  # never packed into a row
         patient("P-both", note(text(5002), colour=long), note(text(5003)), note(" "), note(None)),
         patient("P-none"),
     ]
@@ -299,7 +301,7 @@ def test_notes_that_no_row_would_hold_are_dropped_for_that_whosever_they_are(tmp
     ward.equals_a_build_from_scratch()
 
 
-def test_records_that_are_notes_go_by_their_patient(tmp_path: Path) -> None:
+def test_records_that_are_single_notes_are_removed_by_patient(tmp_path: Path) -> None:
     ward = Ward(
         tmp_path,
         cohorts={"format": "jsonl", "pattern": r"(?P<year>\d{4})-(?P<month>\d{2})\.json", "fields": {"notes": None}},
@@ -316,7 +318,7 @@ def test_records_that_are_notes_go_by_their_patient(tmp_path: Path) -> None:
     ward.equals_a_build_from_scratch()
 
 
-def test_a_mixture_that_replays_them_is_stale_until_it_is_made_again(ward: Ward, tmp_path: Path) -> None:
+def test_a_mixture_with_removed_patients_is_stale_until_it_is_rebuilt(ward: Ward, tmp_path: Path) -> None:
     other = plain(SAMPLE, ("2010-11", "2010-12"), dataset="finetune", row_length=64, splits=ward.notes.splits)
     assert not run_notes(other, ward.root).failed
     replay = MixtureDeclaration.model_validate(
@@ -333,7 +335,7 @@ def test_a_mixture_that_replays_them_is_stale_until_it_is_made_again(ward: Ward,
     assert traces(ward.root / "both", gone) == []
 
 
-def test_a_fresh_machine_builds_what_the_lock_of_a_retracted_dataset_says(ward: Ward) -> None:
+def test_a_fresh_machine_builds_the_locked_version_of_a_retracted_dataset(ward: Ward) -> None:
     ward.retract("P-2010-01-3")
     ward.run()
     specs = notes_specs(ward.notes)
@@ -385,7 +387,7 @@ FORMS = ('{"patient": …}', "month:record:note", "month:record")
         ),
     ],
 )
-def test_a_list_of_ids_that_is_empty_or_malformed_says_where_and_quotes_nothing(
+def test_an_empty_or_malformed_list_of_ids_names_the_line_and_quotes_nothing(
     ward: Ward, content: str, values: tuple[str, ...]
 ) -> None:
     ids = ward.folder / "ids"
@@ -396,7 +398,7 @@ def test_a_list_of_ids_that_is_empty_or_malformed_says_where_and_quotes_nothing(
     assert not ward.list.exists()
 
 
-def test_a_retraction_list_that_is_wrong_says_where_and_quotes_nothing(ward: Ward) -> None:
+def test_an_invalid_retraction_list_names_the_line_and_quotes_nothing(ward: Ward) -> None:
     ward.retract("P-2010-01-3")
     good = ward.list.read_text()
     assert json.loads(good) == {
@@ -419,7 +421,7 @@ def test_a_retraction_list_that_is_wrong_says_where_and_quotes_nothing(ward: War
         ward.run()
 
 
-def test_what_has_no_patients_of_its_own_says_where_to_retract(ward: Ward) -> None:
+def test_a_dataset_without_own_patients_names_where_to_retract(ward: Ward) -> None:
     replay = MixtureDeclaration.model_validate({"dataset": "both", "sources": [{"dataset": "notes"}]})
     with raises(ConfigError, "both", "CombinedCohorts"):
         CombinedCohorts(replay).retract(ward.store, ward.folder / "ids")
@@ -431,7 +433,7 @@ CANARY = "CANARY"
 
 
 @pytest.mark.slow
-def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(tmp_path: Path) -> None:
+def test_no_output_or_file_of_a_sensitive_dataset_names_a_patient(tmp_path: Path) -> None:
     clone = cloned_project(tmp_path / "project")
     folder, work = clone / "dataprep_assets" / "defs" / "ward", tmp_path / "work"
     for other in folder.parent.iterdir():
@@ -509,7 +511,7 @@ def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(
     assert traces(work, [f"{CANARY} {text(3)}"]) == []
 
 
-def test_a_month_that_is_declared_no_more_is_searched_too_and_goes(ward: Ward) -> None:
+def test_a_month_that_is_no_longer_declared_is_also_searched_and_removed(ward: Ward) -> None:
     ward.months = MONTHS[:2]
     ward.run()
     specs = notes_specs(ward.notes)
@@ -522,7 +524,7 @@ def test_a_month_that_is_declared_no_more_is_searched_too_and_goes(ward: Ward) -
     assert traces(ward.root, ward.texts("2010-03", 0)) == []
 
 
-def test_shards_of_a_format_that_is_declared_no_more_go_with_what_they_hold(ward: Ward) -> None:
+def test_shards_of_an_undeclared_format_are_removed_with_their_notes(ward: Ward) -> None:
     pytest.importorskip("array_record")
     ward.changes["formats"] = ["array_record"]
     ward.retract("P-2010-03-0")
@@ -542,11 +544,11 @@ def test_strict_writes_nothing_when_a_patient_is_not_found(ward: Ward) -> None:
 
 
 def of_note(ward: Ward, month: str, at: int, number: int) -> str:
-    """A note of the ward as `dataprep trace` names it, and its text."""
+    """Return a note of the ward as `dataprep trace` names it, with its text."""
     return ward.people[month][at]["notes"][number - 1]["text"]
 
 
-def test_a_note_is_taken_out_as_trace_names_it_and_its_patient_stays(ward: Ward) -> None:
+def test_a_note_is_removed_by_its_trace_name_and_its_patient_stays(ward: Ward) -> None:
     month = MONTHS[1]
     gone, kept = of_note(ward, month, 3, 2), of_note(ward, month, 3, 1)
     before = {one: ward.receipt(one).content for one in MONTHS}
@@ -556,7 +558,7 @@ def test_a_note_is_taken_out_as_trace_names_it_and_its_patient_stays(ward: Ward)
     assert [one.line for one in found.not_found] == [2, 3, 4, 5]
     assert "P-" not in ward.list.read_text()
     assert gone not in ward.list.read_text()
-    # what is announced is what is built: this month, and what is made of it
+    # the announced builds are the actual ones: this month and its downstream artifacts
     assert f"packed_cohorts/{month}" in ward.reasons()
     assert not [name for name in ward.reasons() if name.endswith((MONTHS[0], MONTHS[2]))]
     ward.run()
@@ -572,7 +574,7 @@ def test_a_note_is_taken_out_as_trace_names_it_and_its_patient_stays(ward: Ward)
     assert (again.already, again.found, again.added) == (1, 0, 0)
 
 
-def test_a_record_is_taken_out_with_all_its_notes(ward: Ward) -> None:
+def test_a_record_is_removed_with_all_its_notes(ward: Ward) -> None:
     month = MONTHS[0]
     found = ward.retract(f"{month}:2")
     assert (found.found, found.added, found.counted) == (1, 1, ("patient",))
@@ -582,7 +584,7 @@ def test_a_record_is_taken_out_with_all_its_notes(ward: Ward) -> None:
     assert ward.retract(f"{month}:2:1").already == 1
 
 
-def test_a_patient_whose_only_notes_are_retracted_leaves_an_artifact_that_is_current(ward: Ward) -> None:
+def test_removing_the_only_notes_of_a_patient_leaves_an_up_to_date_artifact(ward: Ward) -> None:
     month = MONTHS[2]
     assert ward.retract(f"{month}:5:1", f"{month}:5:2").found == 2
     ward.run()
@@ -590,7 +592,7 @@ def test_a_patient_whose_only_notes_are_retracted_leaves_an_artifact_that_is_cur
     assert ward.failed(month) == {}
     assert traces(ward.root, Ward.texts(month, 4)) == []
     ward.equals_a_build_from_scratch()
-    # an edit of another record moves nothing: the note is known by its text, not by its place
+    # an edit of another record changes nothing, because the note is identified by its text, not its position
     ward.people[month].insert(0, patient("P-new", note(text(9999))))
     ward.run()
     assert ward.failed(month) == {}
@@ -598,7 +600,7 @@ def test_a_patient_whose_only_notes_are_retracted_leaves_an_artifact_that_is_cur
     ward.equals_a_build_from_scratch()
 
 
-def test_a_patient_who_is_retracted_after_all_their_notes_were_is_as_one_retracted_at_once(ward: Ward) -> None:
+def test_removing_notes_first_and_then_the_patient_equals_removing_the_patient_at_once(ward: Ward) -> None:
     month = MONTHS[2]
     ward.retract(f"{month}:5:1", f"{month}:5:2")
     ward.run()
@@ -610,7 +612,7 @@ def test_a_patient_who_is_retracted_after_all_their_notes_were_is_as_one_retract
     ward.equals_a_build_from_scratch()
 
 
-def test_a_place_in_a_source_that_changed_since_is_refused(ward: Ward) -> None:
+def test_a_position_in_a_changed_source_is_refused(ward: Ward) -> None:
     month = MONTHS[0]
     ward.people[month].insert(0, patient("P-new", note(text(9999))))
     with raises(ConfigError, month, "changed"):
@@ -618,7 +620,7 @@ def test_a_place_in_a_source_that_changed_since_is_refused(ward: Ward) -> None:
     assert not ward.list.exists()
 
 
-def test_a_retracted_note_that_is_still_there_fails_the_proof(ward: Ward) -> None:
+def test_a_retracted_note_that_is_still_present_fails_the_check(ward: Ward) -> None:
     month = MONTHS[1]
     ward.retract(f"{month}:4:2")
     assert "no_retracted_document" in ward.failed(month)

@@ -1,4 +1,6 @@
-"""Every defect of a directory's shards that `test_tfds` lists is found, also under a receipt that was made of it."""
+"""Every defect of a directory's shards in `test_tfds` is found, even if the receipt was written for the defective
+files.
+"""
 
 import json
 import shutil
@@ -100,7 +102,7 @@ def _last(change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
 
 
 def _without_last_record(raw: bytes) -> bytes:
-    """Cut a shard exactly between two records: 16 bytes of frame around each payload."""
+    """Truncate a shard exactly between two records; each payload has 16 bytes of framing."""
     starts = [0]
     while starts[-1] < len(raw):
         starts.append(starts[-1] + 16 + int.from_bytes(raw[starts[-1] : starts[-1] + 8], "little"))
@@ -108,7 +110,7 @@ def _without_last_record(raw: bytes) -> bytes:
 
 
 def _exchange(where: Path) -> None:
-    """The last shard is shorter than the others."""
+    """Exchange two shards; the last shard is shorter than the others."""
     first, last = shards(where)[0], shards(where)[-1]
     first.rename(where / "aside")
     last.rename(first)
@@ -148,12 +150,12 @@ DEFECTS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def test_nothing_fails_before_it_is_damaged(root: Path) -> None:
+def test_nothing_fails_without_damage(root: Path) -> None:
     assert failed(prove(root, NOTES)) == set()
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
-def test_a_defect_is_found_with_its_receipt_and_with_one_that_was_made_of_it(root: Path, defect: str) -> None:
+def test_a_defect_is_found_with_its_old_receipt_and_with_a_matching_one(root: Path, defect: str) -> None:
     where = directory(root)
     DEFECTS[defect](where)
     assert "files_intact" in failed(prove(root, NOTES))
@@ -161,7 +163,7 @@ def test_a_defect_is_found_with_its_receipt_and_with_one_that_was_made_of_it(roo
     assert "matches_cohort_shards" in failed(prove(root, NOTES))
 
 
-def test_a_cohorts_shards_are_full_but_for_the_last(root: Path) -> None:
+def test_all_shards_of_a_cohort_except_the_last_are_full(root: Path) -> None:
     for month in NOTES.months.expected_keys:
         folder = root / NOTES.dataset / "tfrecord_shards" / month
         counts = [tfrecord.count(path).records for path in sorted(folder.rglob("*.tfrecords"))]
@@ -171,7 +173,7 @@ def test_a_cohorts_shards_are_full_but_for_the_last(root: Path) -> None:
         assert counts == rows
 
 
-def test_a_row_behind_the_first_that_is_no_such_row_is_told_by_the_cohorts_proof(root: Path) -> None:
+def test_an_invalid_row_after_the_first_is_reported_by_the_cohorts_check(root: Path) -> None:
     month = NOTES.months.expected_keys[0]
     (cohort,) = plan_sharded_cohorts(NOTES, LocalArtifacts(root), [month], "tfrecord")
     path = min((root / NOTES.dataset / "tfrecord_shards" / month).rglob("*.tfrecords"))

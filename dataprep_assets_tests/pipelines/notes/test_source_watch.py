@@ -1,4 +1,4 @@
-"""Cohort files, and the sources of a combination, are asked for changes; no file's name comes out."""
+"""Cohort files and the sources of a combination are polled for changes without revealing file names."""
 
 import os
 from pathlib import Path
@@ -32,7 +32,7 @@ def replay_watch(*sources: str) -> tuple[MixtureDeclaration, SourceWatch]:
     return declared, watch
 
 
-def test_cohorts_come_and_change(tmp_path: Path) -> None:
+def test_added_and_changed_cohorts_are_reported(tmp_path: Path) -> None:
     source = written(tmp_path / "in", {month: people(month) for month in MONTHS})
     store = LocalArtifacts(tmp_path / "out")
     notes = plain(source, MONTHS)
@@ -54,7 +54,7 @@ def test_an_error_names_no_file(tmp_path: Path) -> None:
     assert "Jane-Doe" not in str(refused.value)
 
 
-def test_a_combination_is_asked_by_its_sources(tmp_path: Path) -> None:
+def test_a_combination_polls_its_sources(tmp_path: Path) -> None:
     def build(name: str, count: int) -> None:
         records = {"2010-01": people(name, count)}
         declared = plain(written(tmp_path / name, records), dataset=name, rows_per_shard=1)

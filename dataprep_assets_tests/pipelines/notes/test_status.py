@@ -1,4 +1,4 @@
-"""What is stale in a dataset of notes, in build order and with its reason; nothing when nothing must be built."""
+"""Stale artifacts of notes with their reasons, in build order; nothing if no build is needed."""
 
 import json
 import shutil
@@ -27,11 +27,11 @@ def examined(notes: NotesDeclaration, store: LocalArtifacts) -> list[Decision]:
 
 
 def names(notes: NotesDeclaration, store: LocalArtifacts) -> list[str]:
-    """What is stale, without the dataset."""
+    """Return the names of stale artifacts, without the dataset."""
     return [one.name.partition("/")[2] for one in examined(notes, store)]
 
 
-def test_stale_follows_the_build_order(tmp_path: Path) -> None:
+def test_stale_artifacts_are_listed_in_build_order(tmp_path: Path) -> None:
     source = written(tmp_path / "in", {m: [patient(m, note(f"tea {m}"))] for m in MONTHS})
     notes, store = plain(source, MONTHS), LocalArtifacts(tmp_path / "out")
     packed, shards = ([f"{name}/{month}" for month in MONTHS] for name in ("packed_cohorts", "tfrecord_shards"))
@@ -46,7 +46,7 @@ def test_stale_follows_the_build_order(tmp_path: Path) -> None:
     assert names(described, store) == ["tfds_directory"]
 
 
-def test_a_changed_cohort_makes_its_month_stale_and_no_other(tmp_path: Path) -> None:
+def test_a_changed_cohort_makes_only_its_month_stale(tmp_path: Path) -> None:
     source = tmp_path / "in"
     shutil.copytree(SAMPLE, source)
     notes = declaration(source)
@@ -62,7 +62,7 @@ def test_a_changed_cohort_makes_its_month_stale_and_no_other(tmp_path: Path) -> 
     ]
 
 
-def test_a_month_that_comes_later_joins_those_whose_tokenizer_had_another_name(tmp_path: Path) -> None:
+def test_a_later_month_joins_months_whose_tokenizer_had_another_name(tmp_path: Path) -> None:
     for name in ("before", "now"):
         shutil.copytree(SAMPLE.parents[1] / "sample_corpus" / "tokenizer", tmp_path / name)
     source = written(tmp_path / "in", {m: [patient(m, note(f"tea {m}"))] for m in MONTHS})
@@ -73,7 +73,7 @@ def test_a_month_that_comes_later_joins_those_whose_tokenizer_had_another_name(t
     assert names(notes, LocalArtifacts(tmp_path / "out")) == []
 
 
-def test_rows_for_another_pipeline_are_packed_again(tmp_path: Path) -> None:
+def test_a_different_pipeline_repacks_the_rows(tmp_path: Path) -> None:
     source = written(tmp_path / "in", {m: [patient(m, note(f"tea {m}"))] for m in MONTHS})
     store = LocalArtifacts(tmp_path / "out")
     for pipeline in ("grain", "hf", "grain", "tfds"):
@@ -97,7 +97,7 @@ def test_a_damaged_file_makes_its_artifact_stale(tmp_path: Path) -> None:
     assert names(notes, store) == []
 
 
-def test_sweeping_removes_what_a_killed_run_left(tmp_path: Path) -> None:
+def test_sweeping_removes_leftovers_of_a_killed_run(tmp_path: Path) -> None:
     notes, store = declaration(), LocalArtifacts(tmp_path)
     run_notes(notes, tmp_path)
     left = store.directory(notes.artifact("packed_cohorts", "2011-01")).parent / ".staging" / f"2011-01-{'0' * 16}"
@@ -108,7 +108,7 @@ def test_sweeping_removes_what_a_killed_run_left(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with cohorts of two months, `in`, and the dataset that was made of them, `out`."""
+    """Return a folder with cohorts of two months, `in`, and the dataset that was built from them, `out`."""
     folder = tmp_path_factory.mktemp("built")
     source = written(folder / "in", {m: [patient(m, note(f"tea {m}"))] for m in MONTHS})
     assert not run_notes(plain(source, MONTHS), folder / "out").failed
@@ -189,19 +189,19 @@ REASONS: dict[Change, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("change", REASONS, ids=lambda change: change.__name__)
-def test_each_stale_artifact_says_why(change: Change, copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_stale_artifact_has_a_reason(change: Change, copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = change(copied, monkeypatch)
     name, kind, reason = REASONS[change]
     found = {one.name: one for one in examined(notes, LocalArtifacts(copied / "out"))}
     first = found[f"notes/{name}"]
     assert (first.kind, first.reason[: len(reason)]) == (kind, reason)
-    if kind == "damaged":  # it comes back as it was, so nothing follows
+    if kind == "damaged":  # it is rebuilt with the same content, so nothing downstream changes
         assert found.keys() == {f"notes/{name}"}
     else:
         assert found["notes/tfds_directory"].kind in (kind, "input changed")
 
 
-def test_of_a_month_without_its_file_its_source_changed_and_the_others_are_current(copied: Path) -> None:
+def test_a_month_without_its_file_has_a_changed_source_and_others_are_up_to_date(copied: Path) -> None:
     notes, store = plain(copied / "in", MONTHS), LocalArtifacts(copied / "out")
     (copied / "in" / "2010-02.json").unlink()
     recipes = list(notes_specs(notes)[1].recipes(store, MONTHS))
@@ -211,8 +211,8 @@ def test_of_a_month_without_its_file_its_source_changed_and_the_others_are_curre
     assert changes[1].reason == "its source changed: cohort"
 
 
-def test_what_is_upstream_of_an_artifact_is_named_in_its_receipt(copied: Path) -> None:
-    """`verify` compares these names with what is there."""
+def test_the_receipt_names_the_upstream_artifacts(copied: Path) -> None:
+    """`verify` compares these names with the existing artifacts."""
     notes, store = plain(copied / "in", MONTHS), LocalArtifacts(copied / "out")
     shards = store.require(notes.artifact("tfrecord_shards", "2010-02"))
     packed = store.require(notes.artifact("packed_cohorts", "2010-02"))
@@ -227,7 +227,7 @@ def test_a_check_with_a_raised_version_is_examined_again(copied: Path) -> None:
     spec = notes_specs(notes)[1]
 
     def unexamined(spec: ArtifactSpec) -> object:
-        """Cohorts without a verdict when a run examines the first month alone."""
+        """Return the cohorts without a verdict when a run examines only the first month."""
         return dict(spec.examine(store, MONTHS[:1]))["rows_valid"].facts["cohorts_not_checked_yet"]
 
     assert unexamined(spec) == 1

@@ -1,4 +1,6 @@
-"""Notes from a bucket, and to one, are those of a folder; and a cohort's size is nothing to the memory of its build."""
+"""Notes read from and written to a bucket equal those of a folder, and memory does not depend on the size of a
+cohort.
+"""
 
 import subprocess
 import sys
@@ -24,10 +26,10 @@ from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, w
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE, SAMPLES, declaration, run_notes
 
 CEILING = 1000 << 20
-"""Bytes that the build of a cohort may hold at its peak."""
+"""The maximum peak memory of a cohort's build, in bytes."""
 
 
-def test_artifacts_in_a_bucket_are_those_of_a_folder(tmp_path: Path) -> None:
+def test_artifacts_in_a_bucket_equal_those_of_a_folder(tmp_path: Path) -> None:
     notes = declaration(splits={"train": 0.7, "val": 0.3})
     run_notes(notes, tmp_path / "folder")
     bucket = tmp_path / "bucket"
@@ -40,7 +42,9 @@ def test_artifacts_in_a_bucket_are_those_of_a_folder(tmp_path: Path) -> None:
     assert list(find_stale(notes_specs(notes), store)) == []
 
 
-def test_cohorts_of_a_bucket_are_fetched_and_packed(moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cohorts_of_a_bucket_are_downloaded_and_packed(
+    moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -71,19 +75,19 @@ print(int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
 
 
 def large(source: Path) -> NotesDeclaration:
-    """Rows of the usual length, encoded by the fast engine."""
+    """Return a declaration with rows of the usual length, encoded by the fast engine."""
     tokenizer = {"path": SAMPLES / "sample_corpus" / "tokenizer", "engine": "fastokens"}
     return plain(source, row_length=8192, rows_per_shard=256, tokenizer=tokenizer, sample_rate=0.0005)
 
 
 @pytest.mark.slow
-def test_the_peak_is_flat_in_the_size_of_a_cohort(tmp_path: Path) -> None:
+def test_peak_memory_does_not_depend_on_the_size_of_a_cohort(tmp_path: Path) -> None:
     text = "The same sentence of ordinary words, again and again. " * 40
     peaks = []
     for patients in (3_000, 12_000):  # 33 and 130 MB: many blocks of text and several of rows in both
         people = [patient(f"p{i}", *(note(f"{i} {text}") for _ in range(5))) for i in range(patients)]
         source = written(tmp_path / f"in{patients}", {"2010-01": people})
-        # Beforehand: the threads of the reference engine take memory that is not the cohort's.
+        # Start the reference engine first, because its threads take memory that does not belong to the cohort.
         ensure_certificate(notes_engine(large(source)), LocalArtifacts(tmp_path / f"out{patients}"))
         done = subprocess.run(
             [sys.executable, "-c", _PACK, source, tmp_path / f"out{patients}"],

@@ -1,4 +1,4 @@
-"""The directory is what TFDS and array_record read, row for row the packed rows, and made of links."""
+"""TFDS and array_record can read the directory, which has exactly the packed rows and consists of links."""
 
 import glob
 import json
@@ -51,7 +51,7 @@ NOTES = declaration(splits={"train": 0.7, "val": 0.3})
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_shards_in_order_hold_the_packed_rows_of_all_months_in_order(split: str, sample: Path) -> None:
+def test_consecutive_shards_contain_the_packed_rows_of_all_months_in_order(split: str, sample: Path) -> None:
     where = directory(NOTES, sample)
     info = read_directory(where)
     (found,) = [s for s in info.splits if s.name == split]
@@ -64,7 +64,7 @@ def test_shards_in_order_hold_the_packed_rows_of_all_months_in_order(split: str,
         assert column.tolist() == [row[name] for row in wanted]
 
 
-def test_a_shard_is_the_same_file_as_the_cohorts_and_provenance_says_which(sample: Path) -> None:
+def test_a_shard_is_a_link_to_the_cohorts_file_and_provenance_names_it(sample: Path) -> None:
     where, store = directory(NOTES, sample), LocalArtifacts(sample)
     provenance = read_provenance(where.parents[1] / PROVENANCE)
     shards = {split.name: len(split.shard_lengths) for split in tfds.read_metadata(where).splits}
@@ -102,7 +102,7 @@ def test_tfds_reads_every_row_in_file_order(sample: Path) -> None:
             assert {values.dtype for values in row.values()} == {np.dtype("int32")}
 
 
-def test_the_seeds_version_directory_is_read_from_the_directory_and_not_found_by_name(tmp_path: Path) -> None:
+def test_the_version_directory_is_read_by_its_path_and_not_found_by_name(tmp_path: Path) -> None:
     notes = plain(written(tmp_path / "in", {"2010-01": [patient("a", note("tea"))]}), tfds_version="1.0")
     assert not run_notes(notes, tmp_path / "out").failed
     where = directory(notes, tmp_path / "out")
@@ -113,7 +113,7 @@ def test_the_seeds_version_directory_is_read_from_the_directory_and_not_found_by
         split_info(ByName("notes", where.parents[1]))
 
 
-def test_array_record_holds_the_same_payloads_beside_tfrecord(tmp_path: Path) -> None:
+def test_array_record_and_tfrecord_contain_equal_payloads(tmp_path: Path) -> None:
     pytest.importorskip("array_record")
     notes = declaration(formats=["tfrecord", "array_record"])
     assert not run_notes(notes, tmp_path).failed
@@ -128,7 +128,7 @@ def test_array_record_holds_the_same_payloads_beside_tfrecord(tmp_path: Path) ->
     ]
 
 
-def test_unpacked_rows_are_one_column_of_the_readers_length(tmp_path: Path) -> None:
+def test_unpacked_rows_are_one_column_of_the_reader_length(tmp_path: Path) -> None:
     notes = declaration(layout="unpacked")
     assert not run_notes(notes, tmp_path).failed
     info = read_directory(directory(notes, tmp_path))
@@ -136,7 +136,7 @@ def test_unpacked_rows_are_one_column_of_the_readers_length(tmp_path: Path) -> N
     settings = build_maxtext_settings(notes, LocalArtifacts(tmp_path))
     assert settings["train_data_columns"] == "['tokens']"
     assert settings["dataset_name"] == "sample_notes:1.0.0"
-    # rows that a stock pipeline would train on from note to note are not shown as if it could have them
+    # rows that a stock pipeline would train across notes are not listed as usable for it
     assert format_maxtext_line(notes, LocalArtifacts(tmp_path)).startswith("MaxText: dataset_type=tfds dataset_path=")
     prepacked = format_maxtext_line(declaration(), LocalArtifacts(tmp_path))
     assert prepacked.startswith("MaxText, after dataprep_assets.serving.sampler.maxtext.install()")
@@ -145,11 +145,11 @@ def test_unpacked_rows_are_one_column_of_the_readers_length(tmp_path: Path) -> N
     by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))
     rows_read = [row["tokens"] for row in read_rows(by_name, settings["train_split"])]
     assert [row.tolist() for row in rows_read] == [row["tokens"] for row in packed(notes, tmp_path)]
-    # the stock pipeline makes `inputs` and `targets` of a row by cutting one token off either end
+    # the stock pipeline makes `inputs` and `targets` of a row by removing one token at either end
     assert 1 <= max(row[:-1].size for row in rows_read) <= int(settings["max_target_length"])
 
 
-def test_missing_months_are_named_and_nothing_is_made(tmp_path: Path) -> None:
+def test_missing_months_are_named_and_nothing_is_built(tmp_path: Path) -> None:
     notes = declaration()
     run_notes(notes, tmp_path / "whole")
     store = LocalArtifacts(tmp_path / "whole")
@@ -160,7 +160,7 @@ def test_missing_months_are_named_and_nothing_is_made(tmp_path: Path) -> None:
     assert store.receipt(notes.artifact("tfds_directory")) is not None
 
 
-def test_shards_older_than_the_rows_and_other_settings_are_refused(tmp_path: Path) -> None:
+def test_shards_older_than_the_rows_or_with_other_settings_are_refused(tmp_path: Path) -> None:
     people = {month: [patient(month, note(f"tea {month}"))] for month in ("2010-01", "2010-02")}
     source, store = written(tmp_path / "in", people), LocalArtifacts(tmp_path / "out")
     notes = plain(source, ("2010-01", "2010-02"))
@@ -195,7 +195,7 @@ def test_a_split_without_rows_and_an_undeclared_format_are_refused(tmp_path: Pat
         ("hf", "tfrecord", {"dataset_type": "hf", "hf_path": "json", "train_split": "train", "packing": "False"}),
     ],
 )
-def test_the_settings_are_those_of_the_declared_pipeline_with_its_tokenizer(
+def test_the_settings_are_for_the_declared_pipeline_and_its_tokenizer(
     pipeline: str, format: FileFormat, wanted: dict[str, str], tmp_path: Path
 ) -> None:
     notes = declaration(layout="unpacked", pipeline=pipeline, formats=["tfrecord", "array_record"])
@@ -239,7 +239,7 @@ def test_the_settings_name_the_second_split_for_evaluation(
     assert count == len(packed(notes, tmp_path, "val")) > 0
     columns = {"eval_data_columns": "['tokens']", "tokenize_eval_data": "False"}
     assert (columns.items() <= settings.items()) is (notes.layout == "unpacked")
-    # what is printed at the end of a run: a line for each declared format, and how evaluation is switched on
+    # the end of a run prints a line per declared format, and how to enable evaluation
     told = PackedCohorts(notes).describe_trainers(store)
     for one in notes.formats:
         before, _, settings_text = format_maxtext_line(notes, store, one).partition(": ")
@@ -251,7 +251,7 @@ def test_the_settings_name_the_second_split_for_evaluation(
 
 
 @pytest.mark.parametrize("pipeline", ["hf", "grain"])
-def test_months_that_are_declared_no_more_are_told_where_the_trainer_reads_them(pipeline: str, tmp_path: Path) -> None:
+def test_undeclared_months_are_reported_where_the_trainer_reads_them(pipeline: str, tmp_path: Path) -> None:
     months = ("2010-01", "2010-02")
     source = written(tmp_path / "in", {month: [patient(month, note(f"tea {month}"))] for month in months})
     store = LocalArtifacts(tmp_path / "out")
@@ -277,7 +277,7 @@ def array_record_rows(path: Path) -> int:
     return len(list(array_record.read_records(path)))
 
 
-def test_one_split_has_no_evaluation(tmp_path: Path) -> None:
+def test_a_single_split_has_no_evaluation(tmp_path: Path) -> None:
     notes = declaration(layout="unpacked", splits={"train": 1.0})
     settings = build_maxtext_settings(notes, LocalArtifacts(tmp_path))
     assert not [name for name in settings if "eval" in name]

@@ -1,4 +1,4 @@
-"""Checks of the directory of one dataset pass on what was made, and find what is planted."""
+"""Checks of the directory of one dataset pass on a good build, and find planted faults."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 pytestmark = pytest.mark.usefixtures("without_tensorflow")
 
 
-def test_every_proof_passes_on_what_was_made(notes_root: Path) -> None:
+def test_every_check_passes_on_a_good_build(notes_root: Path) -> None:
     found = prove(notes_root)
     assert list(found) == [check.name for check in DIRECTORY_CHECKS]
     assert failed(found) == set()
@@ -37,7 +37,7 @@ FAULTS: dict[str, Callable[[list[Any]], Any]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_month_out_of_order_twice_missing_or_without_a_shard_is_found(fault: str, notes_root: Path) -> None:
+def test_misordered_duplicate_missing_and_incomplete_months_are_found(fault: str, notes_root: Path) -> None:
     artifact = directory(notes_root).parents[1]
     edit(artifact / "provenance.json", lambda value: FAULTS[fault](value["splits"]["train"]))
     assert failed(prove(notes_root)) == {"files_intact"}
@@ -45,20 +45,20 @@ def test_a_month_out_of_order_twice_missing_or_without_a_shard_is_found(fault: s
     assert failed(prove(notes_root)) == {"matches_cohort_shards"}
 
 
-def test_rows_that_are_not_there_are_told(notes_root: Path) -> None:
+def test_missing_rows_are_reported(notes_root: Path) -> None:
     receipt = notes_root / "sample_notes" / "packed_cohorts" / "2010-12" / "receipt.json"
     receipt.unlink()
     assert "missing: 2010-12" in prove(notes_root)["matches_cohort_shards"].summary
 
 
 @pytest.mark.parametrize("what", ["rows", "shards"])
-def test_a_receipt_that_counts_otherwise_is_told(what: str, notes_root: Path) -> None:
+def test_a_receipt_with_other_counts_is_reported(what: str, notes_root: Path) -> None:
     path = directory(notes_root).parents[1] / "receipt.json"
     edit_receipt(path, lambda value: value["facts"]["splits"]["val"].update({what: 99}))
     assert_names(prove(notes_root)["matches_cohort_shards"].summary, "facts", "receipt")
 
 
-def test_patients_in_two_cohorts_are_a_fact_where_that_is_declared(tmp_path: Path) -> None:
+def test_patients_in_two_cohorts_are_a_fact_if_that_is_declared(tmp_path: Path) -> None:
     people = {month: [patient("same", note(f"tea {month}"))] for month in ("2010-01", "2010-02")}
     source = written(tmp_path / "in", people)
     notes = plain(source, ("2010-01", "2010-02"), duplicate_patients="allow")

@@ -1,4 +1,4 @@
-"""TFDS reads what passes the checks of a directory, and does not notice all that they do."""
+"""TFDS can read a directory that passes the checks, and misses some defects that the checks find."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from dataprep_assets_tests.readers.families import TENSORFLOW
 
 
 @pytest.mark.skipif(TENSORFLOW.missing is not None, reason=f"{TENSORFLOW.missing}")
-def test_tfds_reads_every_row_and_does_not_notice_a_wrong_length_with_a_right_sum(notes_root: Path) -> None:
+def test_tfds_reads_every_row_and_ignores_a_wrong_length_with_a_right_sum(notes_root: Path) -> None:
     finding = prove(notes_root)["readable_by_tfds"]
     assert finding.passed, finding.summary
     assert finding.facts["rows_read"] == finding.facts["rows"]
@@ -21,7 +21,7 @@ def test_tfds_reads_every_row_and_does_not_notice_a_wrong_length_with_a_right_su
 
     edit(directory(notes_root) / "dataset_info.json", shift)
     sealed(directory(notes_root).parents[1])
-    # with a right sum TFDS reads all rows as if nothing were wrong
+    # with a right sum, TFDS reads all rows without an error
     found = prove(notes_root)
     assert found["files_intact"].passed
     assert found["readable_by_tfds"].passed

@@ -1,4 +1,4 @@
-"""What commands print of a sensitive dataset before and after a retraction does not tell what one patient had."""
+"""The output of commands before and after a retraction in a sensitive dataset does not reveal one patient's counts."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,7 @@ ROW = 64
 
 
 class Ward:
-    """A project of `dataprep init` with a sensitive dataset of three months of twelve patients."""
+    """A `dataprep init` project with a sensitive dataset of three months of twelve patients."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.project = root, root / "ward"
@@ -63,23 +63,23 @@ class Ward:
         return done.stdout + done.stderr
 
     def counts(self) -> tuple[int, int, int]:
-        """Patients, notes and tokens of the rows, by the receipts, which nobody else can read."""
+        """Return the numbers of patients, notes and tokens from the receipts, which only the owner can read."""
         found = [read_receipt(self.root / "artifacts/years/packed_cohorts" / month) for month in MONTHS]
         ledgers = [one.ledger for one in found if one is not None and one.ledger is not None]
         patients = sum(one.facts["patients"] for one in found if one is not None)
         return patients, sum(one.documents for one in ledgers), sum(one.tokens for one in ledgers)
 
     def all(self) -> str:
-        """What every command prints, the run first."""
+        """Return the output of every command, the run first."""
         return "\n".join(self(*line) for line in COMMANDS)
 
 
 def _numbers(text: str) -> set[str]:
-    """The numbers that stand alone in a text."""
+    """Return the standalone numbers in a text."""
     return {found.replace(",", "") for found in re.findall(r"(?<![\w./-])\d[\d,]*(?![\w/-]|\.\d)", text)}
 
 
-def test_what_is_printed_before_and_after_a_retraction_has_no_count_of_what_there_was(tmp_path: Path) -> None:
+def test_output_before_and_after_a_retraction_contains_no_count_of_the_removed_data(tmp_path: Path) -> None:
     ward = Ward(tmp_path)
     written(ward.folder / "cohorts", {m: [*people, patient("same", note("x"))] for m, people in ward.people.items()})
     said = ward("run", "years", code=1)
@@ -94,7 +94,7 @@ def test_what_is_printed_before_and_after_a_retraction_has_no_count_of_what_ther
     (ids := tmp_path / "ids").write_text("2009-10 3\n")
     said = ward("retract", "years", "--ids", str(ids))
     assert "< 11 patients" in said
-    # the singular would tell that it is one
+    # the singular would reveal that the count is one
     assert not re.search(r"\b1 patient\b", said)
     after = ward.all()
     left = ward.counts()

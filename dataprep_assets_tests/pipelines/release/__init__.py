@@ -1,1 +1,1 @@
-"""Release"""
+"""Tests of releases."""

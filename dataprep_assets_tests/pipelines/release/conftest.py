@@ -1,4 +1,4 @@
-"""The sample corpus as token bins, built once a session; releases of it are made by each test."""
+"""The sample corpus as token bins, built once per session, from which each test builds its releases."""
 
 import shutil
 from dataclasses import dataclass
@@ -30,36 +30,36 @@ class Bins:
 
     @property
     def store(self) -> LocalArtifacts:
-        """Where they are."""
+        """The store of the token bins."""
         return LocalArtifacts(self.root)
 
     def copied(self, target: Path) -> "Bins":
-        """A copy of them below `target`, for a test to change."""
+        """Copy them below `target`, for a test to change."""
         return Bins(Path(shutil.copytree(self.root, target / "root")))
 
     def declare(self, **release: Any) -> ReleaseDeclaration:
-        """A release of them."""
+        """Return the declaration of a release of them."""
         corpus = sample_declaration(SAMPLE / "data", views=[]).model_dump()
         options = {"sequence_length": LENGTH, "tokens_per_shard": 256 * LENGTH, "shuffle_seed": 7, "mix": 2} | release
         return ReleaseDeclaration.model_validate(corpus | {"release": options})
 
     def manifest(self, declared: ReleaseDeclaration) -> Manifest:
-        """Its manifest."""
+        """Return the manifest of the release."""
         return load_manifest(declared, self.store)
 
     def layout(self, declared: ReleaseDeclaration) -> ReleaseLayout:
-        """How the release is cut."""
+        """Return the layout of the release."""
         return compute_release_layout(declared, self.store)
 
     def build(self, declared: ReleaseDeclaration) -> ReleaseLayout:
-        """Build all its shards."""
+        """Build all shards of the release."""
         layout = self.layout(declared)
         for partition in layout.partitions:
             build_npy_shard(declared, self.store, layout, partition)
         return layout
 
     def documents(self, declared: ReleaseDeclaration, split: str) -> list[NDArray[Any]]:
-        """Ids of each document of a split, in the order of the source."""
+        """Return the ids of each document of a split, in the order of the source."""
         found = []
         for partition in self.manifest(declared).partitions(split):
             folder = self.store.directory(declared.artifact("token_bins", partition))
@@ -71,7 +71,7 @@ class Bins:
 
 @pytest.fixture(scope="session")
 def bins(tmp_path_factory: pytest.TempPathFactory) -> Bins:
-    """Token bins of the sample; tests must not change them."""
+    """Return token bins of the sample, which tests must not change."""
     root = tmp_path_factory.mktemp("bins")
     outcome = run_pipeline(sample_declaration(SAMPLE / "data", views=[]), root)
     assert not outcome.failed

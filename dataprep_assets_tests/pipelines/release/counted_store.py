@@ -1,4 +1,4 @@
-"""A folder as a store that notes its uploads, for tests."""
+"""A folder store for tests that records its uploads."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from dataprep_assets.stores.store import ObjectInfo, Progress
 
 
 class CountedStore(LocalStore):
-    """A folder store that notes its uploads, and fails or spoils the one it is told to."""
+    """A folder store that records its uploads, and fails or damages the selected one."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)

@@ -1,4 +1,4 @@
-"""Bytes of files changed in place, for tests of what reads them."""
+"""Change bytes of files in place, for tests of their readers."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ def poke(path: Path, byte: int, value: int = 1) -> None:
 
 
 def flip_in_place(path: Path) -> None:
-    """Change one byte in place: neither the size nor the time of the last change says so."""
+    """Change one byte in place without changing the size or the modification time."""
     before = path.stat()
     with open(path, "r+b") as file:
         file.seek(before.st_size // 2)

@@ -1,4 +1,4 @@
-"""A Dagster project over a release of npy shards, and places of each kind for it to be published to."""
+"""A Dagster project with a release of npy shards, and locations of each kind to which it can be published."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ LENGTH = 64
 
 
 def release_attributes(publish: str | None = None, /, **options: Any) -> dict[str, Any]:
-    """A release of the project's own sample data; `options` replace keys of `release`."""
+    """Return the attributes of a release of the project's own sample data; `options` replace keys of `release`."""
     release = {
         "sequence_length": LENGTH,
         "tokens_per_shard": 4096 * LENGTH,
@@ -37,7 +37,7 @@ def release_attributes(publish: str | None = None, /, **options: Any) -> dict[st
     }
     attributes = sample_attributes(
         dataset="shared",
-        source={"kind": "local", "path": str(SAMPLE / "data")},  # enough of it for several shards
+        source={"kind": "local", "path": str(SAMPLE / "data")},  # enough data for several shards
         splits={"train": ["train/**"], "val": ["validation/**"]},
         dtype="uint32",
         release=release,
@@ -47,33 +47,33 @@ def release_attributes(publish: str | None = None, /, **options: Any) -> dict[st
 
 @dataclass
 class ReleaseProject(Project):
-    """A release's definitions, its instance and its storage."""
+    """The definitions of a release with its instance and its storage."""
 
     corpus: ReleaseDeclaration
 
     @property
     def component(self) -> ShardRelease:
-        """The component."""
+        """The component of the release."""
         return ShardRelease(self.corpus)
 
     @property
     def layout(self) -> ReleaseLayout:
-        """How the release is cut."""
+        """The layout of the release."""
         return compute_release_layout(self.corpus, self.store)
 
     @property
     def published(self) -> ReleaseLocation:
-        """Where it is published."""
+        """The location of the published release."""
         assert self.corpus.release.publish
         return locate_release(self.corpus.release.publish)
 
     @property
     def registered(self) -> list[str]:
-        """The partitions of npy_shards as the instance has them."""
+        """The partitions of npy_shards that are registered in the instance."""
         return list(self.instance.get_dynamic_partitions(f"{self.corpus.dataset}_npy_shards"))
 
     def stale(self) -> list[str]:
-        """What is missing, damaged or out of date, but for the data card, which follows from the rest."""
+        """Return everything missing, damaged or out of date, except the data card, which depends on the rest."""
         specs = [spec for spec in self.component.specs if spec.name != DATA_CARD]
         return [one.name for one in find_stale(specs, self.store)]
 
@@ -82,7 +82,7 @@ class ReleaseProject(Project):
         return self.run([self.key("release_plan")])
 
     def cut(self, partitions: Sequence[str] | None = None) -> dg.ExecuteInProcessResult:
-        """Materialize a range of npy shards; by default all."""
+        """Materialize a range of npy shards, by default all."""
         chosen = partitions or self.layout.partitions
         return self.run([self.key("npy_shards")], (chosen[0], chosen[-1]))
 
@@ -91,14 +91,14 @@ class ReleaseProject(Project):
         return self.run([self.key("published_shards")])
 
     def tokenize_all(self) -> None:
-        """All that a release is cut from."""
+        """Build everything from which a release is cut."""
         key = self.key
         assert self.run([key("manifest"), key("engine_certificate")]).success
         for split in self.corpus.splits:
             assert self.tokenize(split).success
 
     def run_all(self) -> None:
-        """Everything, each run succeeding."""
+        """Build everything; each run must succeed."""
         self.tokenize_all()
         assert self.plan().success
         assert self.cut().success
@@ -107,18 +107,18 @@ class ReleaseProject(Project):
         assert self.run([self.key("data_card")]).success
 
     def npy(self, partition: str) -> Path:
-        """The token file of a shard in the storage."""
+        """Return the token file of a shard in the storage."""
         return self.directory("npy_shards", partition) / f"{partition}.npy"
 
     def inodes(self) -> dict[str, int]:
-        """The token files that are there: a rebuilt one is another."""
+        """Return the inodes of the existing token files; a rebuilt file has another."""
         found = {partition: self.npy(partition) for partition in self.layout.partitions}
         return {partition: path.stat().st_ino for partition, path in found.items() if path.exists()}
 
 
 @contextmanager
 def release_project(attributes: Mapping[str, Any], folder: Path) -> Iterator[ReleaseProject]:
-    """A release in a folder, on a `new_instance`; its artifacts are in `artifacts` there."""
+    """Yield a release in a folder, on a `new_instance`, with its artifacts in the folder's `artifacts`."""
     folder.mkdir(parents=True, exist_ok=True)
     release = validate_declaration(ReleaseDeclaration, attributes, folder / "defs.yaml")
     with new_instance() as instance:
@@ -127,7 +127,7 @@ def release_project(attributes: Mapping[str, Any], folder: Path) -> Iterator[Rel
 
 
 def new_target(servers: Places, kind: str, environment: pytest.MonkeyPatch) -> str:
-    """A place to publish to, as users name it: a URL, with what reaches it in the environment."""
+    """Return a location to publish to as users name it: a URL, with its settings in the environment."""
     place = servers.new(kind, "remote/tokenized")
     if isinstance(place, S3Address):
         assert place.endpoint_url

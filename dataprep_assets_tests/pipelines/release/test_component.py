@@ -1,4 +1,4 @@
-"""The YAML of a release: what loads, what a mistake is told, and what ships."""
+"""The YAML of a release: valid declarations, messages about mistakes, and shipped releases."""
 
 import re
 import socket
@@ -22,7 +22,7 @@ from dataprep_assets.orchestration.component import build_dataset_definitions
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration, ReleaseOptions
-from dataprep_assets_tests.dg_command import dg
+from dataprep_assets_tests.dg_command import run_dg
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.release.release_project import release_attributes
 
@@ -63,7 +63,7 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
     assert told in message
 
 
-def test_credentials_in_the_place_are_refused_and_not_repeated(tmp_path: Path) -> None:
+def test_credentials_in_the_location_are_refused_and_not_quoted(tmp_path: Path) -> None:
     with raises(ConfigError, "credentials") as raised:
         validate_declaration(
             ReleaseDeclaration, release_attributes("s3://KEYID:hidden@bucket/x"), tmp_path / "defs.yaml"
@@ -71,7 +71,7 @@ def test_credentials_in_the_place_are_refused_and_not_repeated(tmp_path: Path) -
     assert "hidden" not in str(raised.value)
 
 
-def test_a_folder_to_publish_to_is_relative_to_the_yaml_and_a_url_stays(tmp_path: Path) -> None:
+def test_a_folder_to_publish_to_is_relative_to_the_yaml_and_a_url_is_kept(tmp_path: Path) -> None:
     def target(publish: str) -> str | None:
         return validate_declaration(
             ReleaseDeclaration, release_attributes(publish), tmp_path / "d" / "defs.yaml"
@@ -82,7 +82,7 @@ def test_a_folder_to_publish_to_is_relative_to_the_yaml_and_a_url_stays(tmp_path
     assert target("s3://dataset/tokenized") == "s3://dataset/tokenized"
 
 
-def test_the_shipped_releases_load_and_ask_nothing_of_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shipped_releases_load_without_network_access(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("loading definitions opened a connection")
 
@@ -98,7 +98,7 @@ def test_the_shipped_releases_load_and_ask_nothing_of_a_network(monkeypatch: pyt
         assert {"tokens_accounted", "matches_stream", "remote_matches_local", "no_orphans"} <= checks
 
 
-def test_the_graph_runs_from_token_bins_to_the_publication() -> None:
+def test_the_graph_leads_from_token_bins_to_the_publication() -> None:
     graph = defs().resolve_asset_graph()
 
     def parents(name: str) -> set[str]:
@@ -111,7 +111,7 @@ def test_the_graph_runs_from_token_bins_to_the_publication() -> None:
 
 
 def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
-    """As docs/formats/npy-shards.md#dimensions has them: 2,048 tokens a sample, 100 Gi tokens a shard."""
+    """As documented in docs/formats/npy-shards.md#dimensions: 2,048 tokens per sample, 100 Gi tokens per shard."""
     path = find_dataset_folder("dclm_2t") / "defs.yaml"
     release = validate_declaration(ReleaseDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
     options = release.release
@@ -124,7 +124,7 @@ def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) -> None:
-    made = dg(cloned, "scaffold", "defs", "dataprep_assets.components.ShardRelease", "my_release")
+    made = run_dg(cloned, "scaffold", "defs", "dataprep_assets.components.ShardRelease", "my_release")
     assert made.returncode == 0, made.stderr
     written = cloned / "dataprep_assets" / "defs" / "my_release" / "defs.yaml"
     text = written.read_text()
@@ -137,5 +137,5 @@ def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) ->
         assert f"\n    {key}: " in commented, key
     everything = yaml.safe_load(commented[commented.index("  release:") :])["release"]
     validate_declaration(ReleaseDeclaration, {**yaml.safe_load(text)["attributes"], "release": everything}, written)
-    checked = dg(cloned, "check", "defs")
+    checked = run_dg(cloned, "check", "defs")
     assert checked.returncode == 0, checked.stdout + checked.stderr

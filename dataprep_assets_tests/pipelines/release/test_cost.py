@@ -1,4 +1,4 @@
-"""A release costs what its corpus does, and its shards once more; where they are published decides what is sent."""
+"""The cost of a release is that of its corpus plus writing its shards once more and uploading them to its location."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from dataprep_assets_tests.pipelines.release.conftest import Bins
 @pytest.mark.parametrize(
     ("publish", "copied", "sent"), [(None, 0, 0), ("/mnt/public", 1, 0), ("s3://bucket/tokenized", 0, 1)]
 )
-def test_shards_are_written_once_and_sent_where_they_are_published(
+def test_shards_are_written_once_and_uploaded_to_their_location(
     bins: Bins, local: bool, publish: str | None, copied: int, sent: int
 ) -> None:
     release = bins.declare(publish=publish)

@@ -1,4 +1,4 @@
-"""Every stream is cut without losing a token, and a release that no reader could load is refused with the way out."""
+"""Every stream is cut without losing a token, and a release that no reader could load is refused with the remedy."""
 
 import shutil
 from pathlib import Path
@@ -30,13 +30,13 @@ def test_cuts_account_for_every_token_of_any_stream(tokens: int, length: int, se
     assert held == tokens or (tail == "drop" and tokens < length and not cuts)
 
 
-def test_tokens_per_shard_that_are_not_whole_sequences_are_refused(bins: Bins) -> None:
-    """The original saves shards that its reader cannot load (docs/formats/npy-shards.md#last-shard)."""
+def test_a_shard_size_of_partial_sequences_is_refused(bins: Bins) -> None:
+    """Upstream saves shards that its reader cannot load (docs/formats/npy-shards.md#last-shard)."""
     with raises(ValidationError, 128):
         bins.declare(tokens_per_shard=150)
 
 
-def test_a_split_shorter_than_a_sequence_is_refused_with_the_way_out(bins: Bins) -> None:
+def test_a_split_shorter_than_a_sequence_is_refused_with_the_remedy(bins: Bins) -> None:
     declared = bins.declare(sequence_length=1 << 20, tokens_per_shard=1 << 20)
     with raises(ConfigError, 1048576, "`tail: pad`"):
         bins.layout(declared)

@@ -1,4 +1,4 @@
-"""A release is copied to another store: planned, resumed, by its manifest."""
+"""A release is copied to another store by its manifest, with a plan and with resumption."""
 
 from pathlib import Path
 

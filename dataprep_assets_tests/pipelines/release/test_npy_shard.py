@@ -1,4 +1,4 @@
-"""An npy shard is its stretch of the token stream: nothing lost or twice, whatever seed, size and order of work."""
+"""An npy shard is its part of the token stream, with no token lost or repeated for any seed, size and order of work."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from dataprep_assets_tests.pipelines.release.planted_faults import flip_in_place
 def shards_of(
     bins: Bins, declared: Any, layout: ReleaseLayout, split: str
 ) -> list[tuple[NDArray[Any], dict[str, Any]]]:
-    """Each shard's array, as NumPy itself loads it, and its facts."""
+    """Return each shard's array, loaded by NumPy itself, and its facts."""
     found = []
     for cut in layout.splits[split].cuts:
         artifact = get_shard_artifact(declared, f"{split}_{cut.index:06d}")
@@ -34,7 +34,7 @@ def shards_of(
 
 
 @pytest.mark.parametrize("tail", ["drop", "pad"])
-def test_unshuffled_shards_are_the_stream_of_the_source(bins: Bins, tmp_path: Path, tail: str) -> None:
+def test_unshuffled_shards_equal_the_stream_of_the_source(bins: Bins, tmp_path: Path, tail: str) -> None:
     own = bins.copied(tmp_path)
     declared = own.declare(shuffle_seed=None, tail=tail)
     layout = own.build(declared)
@@ -51,7 +51,7 @@ def test_unshuffled_shards_are_the_stream_of_the_source(bins: Bins, tmp_path: Pa
 
 
 @pytest.mark.parametrize("mix", [1, 8])
-def test_shuffled_shards_hold_every_document_once_and_whole(bins: Bins, tmp_path: Path, mix: int) -> None:
+def test_shuffled_shards_contain_every_document_once_in_one_piece(bins: Bins, tmp_path: Path, mix: int) -> None:
     own = bins.copied(tmp_path)
     declared = own.declare(mix=mix, tail="pad")
     layout = own.build(declared)
@@ -64,7 +64,7 @@ def test_shuffled_shards_hold_every_document_once_and_whole(bins: Bins, tmp_path
     assert documents != source
 
 
-def test_sample_ids_are_those_of_the_original_loop(bins: Bins, tmp_path: Path) -> None:
+def test_sample_ids_equal_those_of_the_upstream_loop(bins: Bins, tmp_path: Path) -> None:
     import hashlib
 
     own = bins.copied(tmp_path)
@@ -79,7 +79,7 @@ def test_sample_ids_are_those_of_the_original_loop(bins: Bins, tmp_path: Path) -
     assert sample_ids.open_sample_ids(folder / "sample_ids_000000.bin", len(loop)).tolist() == loop
 
 
-def test_bytes_do_not_depend_on_the_order_of_work_or_on_the_block(
+def test_bytes_do_not_depend_on_the_order_of_work_or_the_block_size(
     bins: Bins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def digests(own: Bins, partitions: list[str]) -> dict[str, str]:
@@ -96,8 +96,8 @@ def test_bytes_do_not_depend_on_the_order_of_work_or_on_the_block(
     assert digests(second, partitions[::-1]) == usual
 
 
-def test_damage_after_the_first_shard_was_cut_is_noticed_at_the_next(bins: Bins, tmp_path: Path) -> None:
-    """One process reads the same files for many shards, and proves them again when they have changed."""
+def test_damage_after_the_first_shard_is_found_at_the_next(bins: Bins, tmp_path: Path) -> None:
+    """One process reads the same files for many shards, and verifies them again when they have changed."""
     own = bins.copied(tmp_path)
     declared = own.declare(shuffle_seed=None)
     layout = own.layout(declared)
@@ -108,7 +108,7 @@ def test_damage_after_the_first_shard_was_cut_is_noticed_at_the_next(bins: Bins,
 
 
 @pytest.mark.parametrize("size", [None, 7])
-def test_token_bins_that_are_gone_or_cut_are_named(bins: Bins, tmp_path: Path, size: int | None) -> None:
+def test_missing_and_truncated_token_bins_are_named(bins: Bins, tmp_path: Path, size: int | None) -> None:
     own = bins.copied(tmp_path)
     declared = own.declare(shuffle_seed=None)
     layout = own.layout(declared)
@@ -121,11 +121,11 @@ def test_token_bins_that_are_gone_or_cut_are_named(bins: Bins, tmp_path: Path, s
         build_npy_shard(declared, own.store, layout, "train_000000")
 
 
-def test_the_seeded_order_is_the_same_with_every_numpy() -> None:
+def test_the_seeded_order_does_not_depend_on_the_numpy_version() -> None:
     assert order._generate_splitmix(0, 3).tolist() == [16294208416658607535, 7960286522194355700, 487617019471545679]
 
 
-def test_another_seed_is_another_order_and_another_key(bins: Bins) -> None:
+def test_another_seed_gives_another_order_and_another_key(bins: Bins) -> None:
     first, second = bins.declare(shuffle_seed=1), bins.declare(shuffle_seed=2)
     keys = [build_shard_recipe(d, bins.layout(d), "train_000000").key for d in (first, second)]
     assert keys[0] != keys[1]
@@ -136,12 +136,12 @@ def test_another_seed_is_another_order_and_another_key(bins: Bins) -> None:
 
 
 def outdated(own: Bins, declared: Any, layout: ReleaseLayout) -> set[str]:
-    """The shards that are not as this layout asks."""
+    """Return the shards that do not match this layout."""
     recipes = {p: build_shard_recipe(declared, layout, p) for p in layout.partitions}
     return {p for p, recipe in recipes.items() if own.store.find_current(recipe.artifact, recipe.key) is None}
 
 
-def test_a_finished_shard_is_current_and_a_changed_source_shard_makes_it_stale(bins: Bins, tmp_path: Path) -> None:
+def test_a_finished_shard_is_up_to_date_until_its_source_shard_changes(bins: Bins, tmp_path: Path) -> None:
     own = bins.copied(tmp_path)
     declared = own.declare(shuffle_seed=None)
     layout = own.build(declared)
@@ -161,8 +161,8 @@ def test_a_finished_shard_is_current_and_a_changed_source_shard_makes_it_stale(b
     assert layout.partitions[len(split.cuts) - 1] not in behind
 
 
-def test_the_last_partial_shard_is_whole_sequences(bins: Bins, tmp_path: Path) -> None:
-    """The original's last shard has whatever length remains (docs/formats/npy-shards.md#last-shard)."""
+def test_the_last_partial_shard_consists_of_whole_sequences(bins: Bins, tmp_path: Path) -> None:
+    """Upstream's last shard has whatever length remains (docs/formats/npy-shards.md#last-shard)."""
     own = bins.copied(tmp_path)
     declared = own.declare()
     layout = own.build(declared)

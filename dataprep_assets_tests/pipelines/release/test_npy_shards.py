@@ -1,4 +1,4 @@
-"""Npy shards built by several workers are those of one, and a failed or killed worker leaves the others whole."""
+"""Npy shards from several workers equal those from one, and a failed or killed worker does not affect the others."""
 
 import multiprocessing
 import os
@@ -23,7 +23,7 @@ from dataprep_assets_tests.pipelines.release.planted_faults import flip_in_place
 
 
 def contents(own: Bins, declared: Any, layout: ReleaseLayout) -> dict[str, str]:
-    """The content of each shard, by what its files hold now."""
+    """Return the content of each shard, from its current files."""
     found = {}
     for partition in layout.partitions:
         receipt = own.store.intact_receipt(get_shard_artifact(declared, partition))
@@ -65,7 +65,7 @@ def test_finished_shards_need_no_cluster(bins: Bins, tmp_path: Path, monkeypatch
     assert [(outcome.partition, outcome.reused) for outcome in outcomes] == [(p, True) for p in layout.partitions]
 
 
-def test_progress_counts_what_was_read_and_ends_at_all_of_it(bins: Bins, tmp_path: Path) -> None:
+def test_progress_counts_read_tokens_and_ends_at_all_of_them(bins: Bins, tmp_path: Path) -> None:
     own = bins.copied(tmp_path)
     declared = own.declare(tokens_per_shard=512 * LENGTH)
     progress = Progress()
@@ -80,7 +80,7 @@ def test_progress_counts_what_was_read_and_ends_at_all_of_it(bins: Bins, tmp_pat
     assert again.done["tokens"] == 0
 
 
-def test_a_worker_killed_among_several_shards_costs_no_byte_and_no_debris(bins: Bins, tmp_path: Path) -> None:
+def test_a_killed_worker_changes_no_byte_and_leaves_no_leftovers(bins: Bins, tmp_path: Path) -> None:
     own, other = bins.copied(tmp_path / "killed"), bins.copied(tmp_path / "usual")
     declared = own.declare(tokens_per_shard=512 * LENGTH)
     killed: list[int] = []
@@ -108,7 +108,7 @@ def test_a_worker_killed_among_several_shards_costs_no_byte_and_no_debris(bins: 
 
 
 @pytest.mark.parametrize(("seed", "name"), [(None, TOKENS), (7, TOKENS), (7, ENDS)])
-def test_a_shard_is_not_cut_from_token_bins_that_are_not_their_receipts(
+def test_a_shard_is_not_cut_from_token_bins_that_contradict_their_receipts(
     bins: Bins, tmp_path: Path, seed: int | None, name: str
 ) -> None:
     own = bins.copied(tmp_path)

@@ -22,7 +22,7 @@ from dataprep_assets_tests.pipelines.release.planted_faults import poke
 
 @pytest.fixture(scope="module")
 def built(bins: Bins, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bins, ReleaseLayout]:
-    """The sample's npy shards."""
+    """Return the sample's npy shards."""
     own = bins.copied(tmp_path_factory.mktemp("proofs"))
     return own, own.build(own.declare(tail="pad"))
 
@@ -52,7 +52,7 @@ def test_every_check_passes_on_every_kind_of_shard(built: tuple[Bins, ReleaseLay
             assert finding.passed, f"{name}: {finding.summary}"
 
 
-def test_shards_checked_on_workers_have_the_findings_of_each_alone(
+def test_shards_checked_by_workers_have_the_findings_of_each_shard_by_itself(
     built: tuple[Bins, ReleaseLayout], tmp_path: Path
 ) -> None:
     own = built[0].copied(tmp_path)
@@ -96,7 +96,7 @@ def other_dtype(shard: Shard) -> None:
 
 
 def swapped_samples(shard: Shard) -> None:
-    """Ids agree with their samples, but the order is not that of the stream."""
+    """Swap samples with their ids, so that only the order differs from the stream."""
     tokens = np.load(shard.tokens).reshape(-1, LENGTH)
     np.save(shard.tokens, tokens[::-1].reshape(-1))
     np.fromfile(shard.ids, "<u8")[::-1].tofile(shard.ids)
@@ -121,7 +121,7 @@ def beyond_vocabulary(shard: Shard) -> None:
         (beyond_vocabulary, {"files_intact", "matches_stream"}),
     ],
 )
-def test_each_fault_fails_the_checks_that_exist_to_find_it(
+def test_each_fault_fails_the_checks_for_it(
     built: tuple[Bins, ReleaseLayout], tmp_path: Path, damage: Callable[[Shard], None], failing: set[str]
 ) -> None:
     shard = Shard(built, tmp_path)
@@ -131,14 +131,14 @@ def test_each_fault_fails_the_checks_that_exist_to_find_it(
 
 
 def with_ledger(shard: Shard, **counts: int) -> OpenedNpyShard:
-    """The shard under a receipt with a different ledger."""
+    """Return the shard with a receipt that has a different ledger."""
     receipt = shard.opened.receipt
     assert receipt.ledger is not None
     shard.opened.__dict__["receipt"] = replace(receipt, ledger=replace(receipt.ledger, **counts))
     return shard.opened
 
 
-def test_a_ledger_that_does_not_count_the_tokens_is_named(built: tuple[Bins, ReleaseLayout], tmp_path: Path) -> None:
+def test_a_ledger_with_a_wrong_number_of_tokens_is_named(built: tuple[Bins, ReleaseLayout], tmp_path: Path) -> None:
     for number, counts in enumerate(({"max_id": 1}, {"documents": 3}, {"separators": 0})):
         assert not npy_shards.matches_stream(with_ledger(Shard(built, tmp_path / str(number)), **counts)).passed
 
@@ -151,7 +151,7 @@ def opened(built: tuple[Bins, ReleaseLayout], split: str) -> OpenedSplit:
     return OpenedSplit(declared, own.store, layout.splits[split], artifacts, receipts)
 
 
-def test_tokens_are_accounted_for_and_a_lost_shard_is_noticed(built: tuple[Bins, ReleaseLayout]) -> None:
+def test_all_tokens_are_accounted_for_and_a_lost_shard_is_found(built: tuple[Bins, ReleaseLayout]) -> None:
     split = opened(built, "train")
     tokens = built[1].splits["train"].order.tokens
     found = npy_shards.tokens_accounted(split)
@@ -192,7 +192,7 @@ def test_repeated_samples_are_counted_and_shown(
     assert npy_shards.samples_unique(first) == twice
 
 
-def test_a_shuffled_order_leaves_few_documents_beside_their_neighbor(built: tuple[Bins, ReleaseLayout]) -> None:
+def test_a_shuffled_order_separates_nearly_all_neighboring_documents(built: tuple[Bins, ReleaseLayout]) -> None:
     own, layout = built
     split = layout.splits["train"].order
     assert split.seed is not None
@@ -206,11 +206,11 @@ def test_a_shuffled_order_leaves_few_documents_beside_their_neighbor(built: tupl
         kept += int(np.count_nonzero(same & (found.first[1:] == found.first[:-1] + lengths[:-1])))
         documents += len(found.source)
     assert documents > 100
-    # by chance about one in each group
+    # with the expected probability, about one in each group
     assert kept <= 10 * len(split.groups)
 
 
-def test_a_wrong_cut_is_not_the_stream(built: tuple[Bins, ReleaseLayout], tmp_path: Path) -> None:
+def test_a_wrongly_cut_shard_differs_from_the_stream(built: tuple[Bins, ReleaseLayout], tmp_path: Path) -> None:
     shard = Shard(built, tmp_path, "train_000001")
     split, cut = shard.planned.layout.find_shard("train_000001")
     moved = replace(cut, start=cut.start + 1, stop=cut.stop + 1)

@@ -1,4 +1,4 @@
-"""Documents in npy shards beside the shards themselves: where each is told to be, and what a sample is said to hold."""
+"""Traces of documents in npy shards, compared with the shards: reported positions, and contents of samples."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def npy(found: Trace) -> list[Any]:
 @pytest.mark.parametrize(
     "options", [{}, {"shuffle_seed": None, "tail": "pad"}, {"tokens_per_shard": 3 * LENGTH, "mix": 1}]
 )
-def test_every_document_and_every_sample(bins: Bins, tmp_path: Path, options: dict[str, Any]) -> None:
+def test_every_document_and_every_sample_is_traced(bins: Bins, tmp_path: Path, options: dict[str, Any]) -> None:
     mine = bins.copied(tmp_path)
     declared = mine.declare(**options)
     layout, tracer = build(mine, declared), tracer_of(mine, declared)
@@ -76,8 +76,8 @@ def test_every_document_and_every_sample(bins: Bins, tmp_path: Path, options: di
         assert all(ids[-1] == separator for ids in mine.documents(declared, split))
 
 
-def test_a_document_in_several_samples_is_told_in_lines(bins: Bins, tmp_path: Path) -> None:
-    """Sample ids are any numbers of 64 bits: a range from the first to the last takes more memory than there is."""
+def test_a_document_in_several_samples_is_shown_in_lines(bins: Bins, tmp_path: Path) -> None:
+    """Sample ids are arbitrary 64-bit numbers, so a range from first to last would exhaust the memory."""
     mine = bins.copied(tmp_path)
     declared = mine.declare()
     build(mine, declared)
@@ -92,7 +92,7 @@ def test_a_document_in_several_samples_is_told_in_lines(bins: Bins, tmp_path: Pa
     assert told
 
 
-def test_shards_and_samples_that_do_not_exist(bins: Bins, tmp_path: Path) -> None:
+def test_missing_shards_and_samples_are_reported(bins: Bins, tmp_path: Path) -> None:
     mine = bins.copied(tmp_path)
     declared = mine.declare()
     build(mine, declared)
@@ -103,7 +103,7 @@ def test_shards_and_samples_that_do_not_exist(bins: Bins, tmp_path: Path) -> Non
         trace_documents(tracer, npy_shard="val_000000", sample=9999)
 
 
-def test_shards_that_were_cut_otherwise_are_said_and_not_traced(bins: Bins, tmp_path: Path) -> None:
+def test_shards_with_another_layout_are_reported_and_not_traced(bins: Bins, tmp_path: Path) -> None:
     mine = bins.copied(tmp_path)
     build(mine, mine.declare())
     tracer = tracer_of(mine, mine.declare(shuffle_seed=8))
@@ -112,7 +112,7 @@ def test_shards_that_were_cut_otherwise_are_said_and_not_traced(bins: Bins, tmp_
     assert [note for note in tracer.notes if "outdated token bins" in note]
 
 
-def test_shards_that_another_mix_leaves_as_they_are_are_traced(bins: Bins, tmp_path: Path) -> None:
+def test_shards_that_another_mixture_leaves_unchanged_are_traced(bins: Bins, tmp_path: Path) -> None:
     mine = bins.copied(tmp_path)
     build(mine, mine.declare(mix=8))
     declared = mine.declare(mix=16)

@@ -1,4 +1,4 @@
-"""A release at a place: sent and verified, its manifest last; an inventory tells what is there."""
+"""A release is uploaded and verified at its location with the manifest last, and an inventory lists the state there."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from dataprep_assets_tests.pipelines.release.counted_store import CountedStore
 from dataprep_assets_tests.serving.releases import make_release, publish, published
 
 
-def test_bytes_that_arrive_wrong_fail_the_publication(tmp_path: Path) -> None:
+def test_bytes_that_are_damaged_in_transit_fail_the_publication(tmp_path: Path) -> None:
     """Writers report success after a failed upload (docs/known-failures.md#failed-upload)."""
     release = make_release(tmp_path / "built")
     store = CountedStore(tmp_path / "store")
@@ -39,7 +39,7 @@ def test_an_earlier_manifest_is_withdrawn_before_its_files_change(tmp_path: Path
     assert read_release(place).digest == other.digest
 
 
-def test_an_inventory_changes_nothing_and_tells_all(tmp_path: Path) -> None:
+def test_an_inventory_changes_nothing_and_reports_everything(tmp_path: Path) -> None:
     place = published(tmp_path, (8, 8, 8))
     release = read_release(place)
     root = tmp_path / "store"

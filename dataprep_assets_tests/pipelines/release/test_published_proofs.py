@@ -1,4 +1,4 @@
-"""Checks of a published release: all pass on a whole one, and each fails on its own planted faults."""
+"""Checks of a published release: all pass on a complete one, and each fails on its own planted faults."""
 
 from pathlib import Path
 
@@ -15,11 +15,11 @@ def release_findings(place: ReleaseLocation) -> dict[str, Finding]:
     return {check.name: check.run(publication) for check in CHECKS}
 
 
-def test_every_proof_passes_on_a_published_release(tmp_path: Path) -> None:
+def test_every_check_passes_on_a_published_release(tmp_path: Path) -> None:
     assert all(finding.passed for finding in release_findings(published(tmp_path, val=1)).values())
 
 
-def test_each_remote_fault_fails_its_proof(tmp_path: Path) -> None:
+def test_each_remote_fault_fails_its_check(tmp_path: Path) -> None:
     place = published(tmp_path)
     store = tmp_path / "store"
     (store / "train_000008.npy").write_bytes(b"old")
@@ -36,7 +36,7 @@ def test_each_remote_fault_fails_its_proof(tmp_path: Path) -> None:
     assert "missing" in release_findings(place)["remote_matches_local"].summary
 
 
-def test_another_manifest_and_none_fail(tmp_path: Path) -> None:
+def test_a_different_or_missing_manifest_fails(tmp_path: Path) -> None:
     place = published(tmp_path)
     release = read_release(place)
     publish(make_release(tmp_path / "b", (8, 4)), tmp_path / "b", place)

@@ -1,4 +1,4 @@
-"""The publication of a release: its shards as they are here, a receipt of it, nothing sent twice."""
+"""The publication of a release: unchanged shards, a receipt, and no repeated upload."""
 
 import shutil
 from pathlib import Path
@@ -20,7 +20,7 @@ from dataprep_assets_tests.pipelines.release.counted_store import CountedStore
 
 @pytest.fixture
 def own(bins: Bins, tmp_path: Path) -> Bins:
-    """Token bins with their npy shards, to be damaged."""
+    """Return token bins with npy shards that a test may damage."""
     copied = Bins(Path(shutil.copytree(bins.root, tmp_path / "root")))
     copied.build(copied.declare(tokens_per_shard=512 * 64))
     return copied
@@ -45,7 +45,7 @@ def test_a_published_release_is_trained_on_through_the_window(own: Bins, moto: s
                 assert np.array_equal(shard.tokens, np.load(folder / shard.token_path.name))
 
 
-def test_the_manifest_comes_last_and_a_rerun_sends_the_rest(own: Bins, tmp_path: Path) -> None:
+def test_the_manifest_is_uploaded_last_and_a_rerun_uploads_the_rest(own: Bins, tmp_path: Path) -> None:
     declared = own.declare(tokens_per_shard=512 * 64)
     layout = own.layout(declared)
     store = CountedStore(tmp_path / "store")

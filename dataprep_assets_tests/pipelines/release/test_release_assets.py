@@ -1,4 +1,4 @@
-"""A release as Dagster runs it: planned, cut, published, mended, and read by the ranks of a training machine."""
+"""A release in Dagster: planned, cut, published, repaired, and read by the ranks of a training machine."""
 
 import json
 import os
@@ -36,7 +36,7 @@ KINDS = ("folder", "swift")
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseProject]:
-    """A release that is built and published to a folder."""
+    """Return a release that is built and published to a folder."""
     folder = tmp_path_factory.mktemp("release")
     with release_project(release_attributes(str(folder / "public")), folder) as made:
         made.run_all()
@@ -45,7 +45,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseProjec
 
 @pytest.fixture
 def copied(finished: ReleaseProject, tmp_path: Path) -> Iterator[ReleaseProject]:
-    """The finished release in another folder, with partitions registered; its own place to publish to is empty."""
+    """Return the finished release in another folder, with registered partitions and an empty location to publish to."""
     shutil.copytree(finished.root, tmp_path / "artifacts")
     with release_project(release_attributes(str(tmp_path / "public")), tmp_path) as made:
         assert made.run([made.key("manifest")]).success
@@ -60,7 +60,7 @@ def declared_otherwise(made: ReleaseProject, **options: object) -> None:
 # --- the plan
 
 
-def test_the_plan_registers_a_partition_a_shard_and_says_what_they_hold(finished: ReleaseProject) -> None:
+def test_the_plan_registers_a_partition_per_shard_and_shows_its_contents(finished: ReleaseProject) -> None:
     assert finished.registered == finished.layout.partitions == [*(f"train_{i:06d}" for i in range(4)), "val_000000"]
     event = finished.instance.get_latest_materialization_event(finished.key("release_plan"))
     assert event is not None
@@ -73,7 +73,7 @@ def test_the_plan_registers_a_partition_a_shard_and_says_what_they_hold(finished
     assert event.asset_materialization.metadata["bytes"].value == on_disk
 
 
-def test_larger_shards_take_partitions_away_and_their_artifacts_are_current_or_built(copied: ReleaseProject) -> None:
+def test_larger_shards_remove_partitions_and_all_artifacts_are_up_to_date_or_rebuilt(copied: ReleaseProject) -> None:
     declared_otherwise(copied, tokens_per_shard=8192 * LENGTH)
     assert copied.plan().success
     assert copied.registered == ["train_000000", "train_000001", "val_000000"]
@@ -83,7 +83,7 @@ def test_larger_shards_take_partitions_away_and_their_artifacts_are_current_or_b
     assert {p for p in after if after[p] != before.get(p)} == {"train_000000", "train_000001"}
 
 
-def test_a_plan_without_all_token_bins_names_what_is_missing(copied: ReleaseProject) -> None:
+def test_a_plan_without_all_token_bins_names_the_missing_ones(copied: ReleaseProject) -> None:
     shutil.rmtree(copied.directory("token_bins", "train-00001"))
     outcome = copied.plan()
     assert not outcome.success
@@ -94,7 +94,7 @@ def test_a_plan_without_all_token_bins_names_what_is_missing(copied: ReleaseProj
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_plan_shards_and_publication_through_dagster(
+def test_plan_shards_and_publication_run_in_dagster(
     kind: str, servers: Places, finished: ReleaseProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = new_target(servers, kind, monkeypatch)
@@ -128,7 +128,7 @@ def test_plan_shards_and_publication_through_dagster(
             assert "secret-for-tests-only" not in str(event.materialization.metadata)
 
 
-def test_a_second_run_builds_and_sends_nothing(copied: ReleaseProject) -> None:
+def test_a_second_run_builds_and_uploads_nothing(copied: ReleaseProject) -> None:
     assert copied.publish().success
     before = copied.inodes()
     written = {p: p.stat().st_mtime_ns for p in Path(copied.published.store.url.removeprefix("file://")).rglob("*")}
@@ -141,7 +141,7 @@ def test_a_second_run_builds_and_sends_nothing(copied: ReleaseProject) -> None:
     assert copied.stale() == []
 
 
-def test_an_upload_says_in_the_log_how_much_was_sent(
+def test_an_upload_logs_the_number_of_sent_bytes(
     servers: Places, copied: ReleaseProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared_otherwise(copied, publish=new_target(servers, "moto", monkeypatch))
@@ -154,7 +154,7 @@ def test_an_upload_says_in_the_log_how_much_was_sent(
     assert f"{megabytes} of {megabytes} MB" in whole
 
 
-def test_shards_are_cut_on_workers_and_the_log_says_how_far_they_are(copied: ReleaseProject) -> None:
+def test_shards_are_cut_by_workers_and_the_log_shows_their_progress(copied: ReleaseProject) -> None:
     before = {p: copied.npy(p).read_bytes() for p in copied.layout.partitions}
     shutil.rmtree(copied.directory("npy_shards", "train_000001").parent)
     copied.corpus = copied.corpus.model_copy(update={"workers": 3})
@@ -162,16 +162,17 @@ def test_shards_are_cut_on_workers_and_the_log_says_how_far_they_are(copied: Rel
     assert outcome.success
     assert {p: copied.npy(p).read_bytes() for p in copied.layout.partitions} == before
     said = [entry.user_message for entry in copied.instance.all_logs(outcome.run_id)]
-    *_, line = [text for text in said if text.startswith("shared/npy_shards: 100.0%")]  # a slow machine says it twice
+    *_, line = [text for text in said if text.startswith("shared/npy_shards: 100.0%")]  # a slow machine prints it twice
     assert "of 3 workers" in line
 
 
-def test_one_damaged_shard_is_red_and_alone_and_rebuilt_alone(copied: ReleaseProject) -> None:
+def test_only_a_damaged_shard_fails_and_only_it_is_rebuilt(copied: ReleaseProject) -> None:
     assert copied.publish().success
     victim = "train_000002"
     good = copied.npy(victim).read_bytes()
     copied.npy(victim).write_bytes(good[:500] + bytes([good[500] ^ 1]) + good[501:])
-    assert copied.stale() == [f"shared/npy_shards/{victim}"]  # it comes back as it was, and nothing follows
+    # it is rebuilt with the same content, so nothing downstream changes
+    assert copied.stale() == [f"shared/npy_shards/{victim}"]
     (bad,) = [v for v in verify_path(copied.root) if v.defects]
     assert bad.name == f"shared/npy_shards/{victim}"
     before = copied.inodes()
@@ -183,7 +184,7 @@ def test_one_damaged_shard_is_red_and_alone_and_rebuilt_alone(copied: ReleasePro
     assert copied.stale() == []
 
 
-def test_a_shard_that_cannot_be_built_is_red_and_alone(copied: ReleaseProject) -> None:
+def test_only_the_shard_that_cannot_be_built_fails(copied: ReleaseProject) -> None:
     declared_otherwise(copied, shuffle_seed=None)
     assert copied.plan().success
     source = copied.directory("token_bins", "val-00000") / "tokens.bin"
@@ -205,7 +206,7 @@ def test_a_shard_that_cannot_be_built_is_red_and_alone(copied: ReleaseProject) -
     assert copied.publish().success
 
 
-def test_a_partial_backfill_gives_no_verdict_on_a_split_before_it_is_whole(copied: ReleaseProject) -> None:
+def test_a_partial_backfill_gives_no_verdict_on_an_incomplete_split(copied: ReleaseProject) -> None:
     shutil.rmtree(copied.root / "shared" / "npy_shards")
     checks = copied.checks(copied.cut(["train_000000", "train_000001"]))
     assert all(e.passed for e in checks.values())
@@ -244,7 +245,7 @@ def test_publishing_again_after_a_change_withdraws_the_manifest_first(
     assert copied.stale() == []
 
 
-def test_a_lost_or_altered_publication_is_stale_and_published_again(copied: ReleaseProject) -> None:
+def test_a_lost_or_changed_publication_is_stale_and_published_again(copied: ReleaseProject) -> None:
     assert copied.publish().success
     public = Path(copied.published.store.url.removeprefix("file://"))
     for path in (public / MANIFEST, public / "val" / "sample_ids_000000.bin"):
@@ -258,7 +259,7 @@ def test_a_lost_or_altered_publication_is_stale_and_published_again(copied: Rele
     assert copied.stale() == ["shared/published_shards"]
 
 
-# --- what the declaration decides
+# --- effects of the declaration
 
 
 def test_expected_repeats_decides_when_repeated_text_is_reported(copied: ReleaseProject) -> None:
@@ -276,7 +277,7 @@ def test_expected_repeats_decides_when_repeated_text_is_reported(copied: Release
         assert not found.blocking
 
 
-def test_a_release_joins_its_bins_for_views_alone(tmp_path: Path, finished: ReleaseProject) -> None:
+def test_a_release_joins_its_bins_only_for_views(tmp_path: Path, finished: ReleaseProject) -> None:
     def names(made: ReleaseProject) -> set[str]:
         return {key.path[-1] for key in made.definitions.resolve_asset_graph().get_all_asset_keys()}
 
@@ -318,7 +319,7 @@ json.dump(seen, open(log, "w"))
 
 
 @pytest.mark.slow
-def test_two_ranks_read_every_sample_of_the_published_release_once_an_epoch(
+def test_two_ranks_read_every_sample_of_the_published_release_once_per_epoch(
     servers: Places, copied: ReleaseProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = new_target(servers, "moto", monkeypatch)
@@ -341,9 +342,7 @@ def test_two_ranks_read_every_sample_of_the_published_release_once_an_epoch(
     assert 1 <= len(list(cache.glob("train_*.npy"))) <= 2
 
 
-def test_the_line_that_the_demo_prints_opens_the_release_where_it_is_pasted(
-    finished: ReleaseProject, tmp_path: Path
-) -> None:
+def test_the_printed_line_of_the_demo_opens_the_release(finished: ReleaseProject, tmp_path: Path) -> None:
     (line,) = finished.component.describe_trainers(finished.store)
     assert line == format_consumer_code(finished.published)
     done = subprocess.run(
@@ -368,7 +367,7 @@ def test_the_prefixes_of_a_release_do_not_collide(finished: ReleaseProject, tmp_
                 assert np.array_equal(shard.tokens, np.load(finished.npy(f"{prefix}_{index:06d}")))
 
 
-def test_the_consumers_lines_fit_the_place(tmp_path: Path) -> None:
+def test_the_trainer_lines_match_the_location(tmp_path: Path) -> None:
     account = {"R2_DATASET_ACCOUNT_ID": "abc123", "R2_DATASET_WRITE_ACCESS_KEY_ID": "id"}
     account["R2_DATASET_WRITE_SECRET_ACCESS_KEY"] = "hidden"
     assert list_consumer_environment(parse_place("s3://dataset/tokenized", account)) == [
@@ -382,5 +381,5 @@ def test_the_consumers_lines_fit_the_place(tmp_path: Path) -> None:
     assert list_consumer_environment(parse_place("gs://dataset/tokenized", {})) == []
 
 
-def test_the_code_versions_of_its_assets_are_the_versions_that_made_its_artifacts(finished: ReleaseProject) -> None:
+def test_the_code_versions_of_its_assets_are_the_versions_that_built_its_artifacts(finished: ReleaseProject) -> None:
     assert differing_versions(finished.component.specs, finished.store) == {}

@@ -1,4 +1,4 @@
-"""Every check of a release's shards and of its publication, made to fail by a planted fault."""
+"""Every check of a release's shards and of its publication fails on a planted fault."""
 
 import os
 import shutil
@@ -59,12 +59,12 @@ def flip_shard(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
 
 
 def wider_ids(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
-    """A shard of another dtype among those of the run (docs/formats/npy-shards.md#damage)."""
+    """Replace a shard by one with another dtype than the others (docs/formats/npy-shards.md#damage)."""
     np.save(made.npy(SHARD), np.load(made.npy(SHARD)).astype("<u2"))
 
 
 def reversed_samples(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
-    """Ids agree with their samples; only the order is not that of the stream."""
+    """Reverse samples with their ids, so that only the order differs from the stream."""
     tokens = np.load(made.npy(SHARD)).reshape(-1, LENGTH)
     np.save(made.npy(SHARD), tokens[::-1].reshape(-1))
     np.fromfile(ids_of(made), "<u8")[::-1].tofile(ids_of(made))
@@ -84,7 +84,7 @@ def repeated_ids(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
 
 
 def listed_document(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
-    """A document on the retraction list before anything was built again."""
+    """Put a document on the retraction list without a rebuild."""
     (bins,) = (made.root / made.corpus.dataset / "token_bins").glob("val-00000")
     first = int(np.fromfile(bins / "document_ids.bin", "<u8")[0])
     assert made.corpus.retractions is not None
@@ -128,7 +128,7 @@ def checks_of(made: ReleaseProject) -> dict[str, dg.AssetChecksDefinition]:
 
 
 def run_checks(made: ReleaseProject, artifact: str) -> dict[str, dg.AssetCheckEvaluation]:
-    """The checks of one asset, on what there is now."""
+    """Run the checks of one asset on the current artifacts."""
     return {e.check_name: e for e in evaluated([made.component.spec(artifact)], made.storage)}
 
 
@@ -156,7 +156,7 @@ def test_the_check_fails_on_its_fault(
 
 
 @pytest.mark.parametrize("damage", ["gone", "receipt altered"])
-def test_a_missing_shard_fails_its_own_checks_and_leaves_the_others_their_verdict(
+def test_a_missing_shard_fails_its_own_checks_and_others_keep_their_verdicts(
     copied: ReleaseProject, damage: str
 ) -> None:
     receipt = copied.npy("train_000001").with_name("receipt.json")
@@ -172,7 +172,7 @@ def test_a_missing_shard_fails_its_own_checks_and_leaves_the_others_their_verdic
     assert run_checks(copied, "published_shards")["manifest_published"].passed is False
 
 
-def test_a_verdict_on_one_shard_speaks_of_all(copied: ReleaseProject) -> None:
+def test_a_verdict_on_one_shard_covers_all_shards(copied: ReleaseProject) -> None:
     flip_byte(copied.npy("train_000000"))
     assert not run_checks(copied, "npy_shards")["files_intact"].passed
     assert copied.plan().success
@@ -184,7 +184,7 @@ def test_a_verdict_on_one_shard_speaks_of_all(copied: ReleaseProject) -> None:
     assert run_checks(copied, "npy_shards")["files_intact"].passed
 
 
-def test_no_credentials_are_needed_to_name_the_checks(copied: ReleaseProject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_the_checks_needs_no_credentials(copied: ReleaseProject, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("R2_", "AWS_"))]:
         monkeypatch.delenv(name)
     options = copied.corpus.release.model_copy(update={"publish": "s3://dataset/tokenized"})

@@ -1,4 +1,4 @@
-"""Why a shard or a publication is stale, and which proofs of it are examined again."""
+"""Reasons why a shard or a publication is stale, and the checks that are repeated for it."""
 
 import shutil
 from collections.abc import Callable
@@ -26,31 +26,31 @@ SHARD = "train_000000"
 
 @dataclass(frozen=True)
 class Published:
-    """A release of the sample's token bins, built and published to a folder beside them."""
+    """A release of the sample's token bins, built and published to a folder next to them."""
 
     bins: Bins
 
     @property
     def public(self) -> Path:
-        """Where it is published."""
+        """The location of the published release."""
         return self.bins.root.parent / "public"
 
     def declare(self, **options: Any) -> ShardRelease:
-        """The component, with other options than it was built with."""
+        """Return the component with other options than it was built with."""
         wanted = {"tokens_per_shard": 4096 * LENGTH, "publish": str(self.public), **options}
         return ShardRelease(self.bins.declare(**wanted))
 
     def build(self) -> None:
-        """Build and publish it."""
+        """Build and publish the release."""
         release = self.declare().declaration
         publish_release(release, self.bins.store, self.bins.build(release), locate_release(str(self.public)))
 
     def shard(self, name: str) -> Path:
-        """A file of a shard, or the folder of it."""
+        """Return a file of a shard, or its folder."""
         return self.bins.store.directory(get_shard_artifact(self.declare().declaration, SHARD)) / name
 
     def stale(self, **options: Any) -> dict[str, Decision]:
-        """What of its own artifacts is stale, by name without the dataset's."""
+        """Return its own stale artifacts, by name without the dataset."""
         specs = [spec for spec in self.declare(**options).specs if spec.name != DATA_CARD]
         found = {one.name.partition("/")[2]: one for one in find_stale(specs, self.bins.store)}
         assert {name.partition("/")[0] for name in found} <= {NPY_SHARDS, PUBLISHED_SHARDS}
@@ -66,7 +66,7 @@ def built(bins: Bins, tmp_path_factory: pytest.TempPathFactory) -> Published:
 
 @pytest.fixture
 def own(built: Published, tmp_path: Path) -> Published:
-    """A copy to damage. It is published to the folder of its own, which the receipt does not name."""
+    """Return a copy to damage. It is published to its own folder, which the receipt does not name."""
     copied = Published(built.bins.copied(tmp_path))
     publish = locate_release(str(copied.public))
     release = copied.declare().declaration
@@ -84,7 +84,7 @@ def damage_shard(made: Published) -> None:
 
 
 def edit(made: Published, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Let the receipt of the shard say that it was made otherwise."""
+    """Change the receipt of the shard as if it had been built differently."""
 
     def changed(receipt: dict[str, Any]) -> None:
         receipt["key"] = "0" * 64
@@ -115,14 +115,14 @@ def other_place_in_the_stream(made: Published) -> None:
         (other_place_in_the_stream, "settings changed", "stream_start was 64, now 0"),
     ],
 )
-def test_a_stale_shard_says_why_and_holds_up_the_publication_alone(
+def test_a_stale_shard_has_a_reason_and_blocks_only_the_publication(
     own: Published, change: Callable[[Published], None], kind: str, reason: str
 ) -> None:
     change(own)
     found = own.stale()
     assert found[f"{NPY_SHARDS}/{SHARD}"].kind == kind
     assert found[f"{NPY_SHARDS}/{SHARD}"].reason.startswith(reason), found[f"{NPY_SHARDS}/{SHARD}"].reason
-    if kind == "damaged":  # it comes back as it was, so nothing follows
+    if kind == "damaged":  # it is rebuilt with the same content, so nothing downstream changes
         assert list(found) == [f"{NPY_SHARDS}/{SHARD}"]
         return
     assert list(found) == [f"{NPY_SHARDS}/{SHARD}", PUBLISHED_SHARDS]
@@ -140,13 +140,13 @@ def test_a_stale_shard_says_why_and_holds_up_the_publication_alone(
         ({"tokens_per_shard": 2048 * LENGTH}, "release.tokens_per_shard was 262144, now 131072"),
     ],
 )
-def test_a_changed_option_is_the_reason_though_other_token_bins_are_read(
+def test_a_changed_option_is_the_reason_even_if_other_token_bins_are_read(
     built: Published, options: dict[str, Any], reason: str
 ) -> None:
     assert built.stale(**options)[f"{NPY_SHARDS}/{SHARD}"].reason.startswith(reason)
 
 
-def test_the_tail_changes_the_last_shard_of_a_split_alone(built: Published) -> None:
+def test_the_tail_changes_only_the_last_shard_of_a_split(built: Published) -> None:
     found = built.stale(tail="pad")
     partitions = built.bins.layout(built.declare().declaration).partitions
     last = {p for p, following in zip(partitions, [*partitions[1:], ""], strict=True) if following[:3] != p[:3]}
@@ -154,7 +154,7 @@ def test_the_tail_changes_the_last_shard_of_a_split_alone(built: Published) -> N
     assert all(found[f"{NPY_SHARDS}/{p}"].reason.startswith("release.tail was drop, now pad") for p in last)
 
 
-def test_a_publication_says_what_its_place_lacks(own: Published) -> None:
+def test_a_publication_reports_what_its_location_lacks(own: Published) -> None:
     manifest, shard = own.public / MANIFEST, own.public / f"{SHARD}.npy"
     good = manifest.read_bytes()
     manifest.unlink()
@@ -171,7 +171,7 @@ def test_a_publication_says_what_its_place_lacks(own: Published) -> None:
     }
 
 
-def test_where_another_datasets_release_is_nobody_is_told_to_publish_again(own: Published) -> None:
+def test_if_another_datasets_release_is_there_no_message_advises_to_publish_again(own: Published) -> None:
     manifest = own.public / MANIFEST
     other = replace(Release.from_bytes(manifest.read_bytes(), "here"), dataset="other")
     manifest.write_bytes(other.to_bytes())
@@ -180,12 +180,12 @@ def test_where_another_datasets_release_is_nobody_is_told_to_publish_again(own: 
     assert "again" not in reason
 
 
-def test_other_shards_at_the_place_do_not_make_a_publication_stale(own: Published) -> None:
+def test_other_shards_at_the_location_do_not_make_a_publication_stale(own: Published) -> None:
     shutil.copy(own.public / f"{SHARD}.npy", own.public / "train_000099.npy")
     assert own.stale() == {}
 
 
-def test_a_check_of_a_raised_version_is_examined_again(own: Published) -> None:
+def test_a_check_with_a_raised_version_is_examined_again(own: Published) -> None:
     spec: ArtifactSpec = own.declare().spec(NPY_SHARDS)
     store = own.bins.store
     partitions = spec.slots(store)

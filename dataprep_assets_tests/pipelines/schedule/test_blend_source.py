@@ -1,4 +1,6 @@
-"""A blend as a source of a schedule: its datasets in its weights, read once an epoch, told by file and row."""
+"""A blend as a source of a schedule: its datasets keep their weights, are read once per epoch, and are reported by file
+and row.
+"""
 
 import json
 import re
@@ -26,7 +28,7 @@ def declare(project: TrainingProject, name: str, kind: str, attributes: dict[str
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> TrainingProject:
-    """A corpus and a blend of two files, one row of which is blank, and a schedule of both."""
+    """Return a corpus, a blend of two files with one blank row, and a schedule of both."""
     made = TrainingProject(tmp_path_factory.mktemp("blended"))
     dataprep(made.folder, "init", str(made.root)).check_returncode()
     made.write_texts("train_0.jsonl", range(80))
@@ -54,7 +56,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> TrainingProject:
     return made
 
 
-def test_its_datasets_share_its_weight_as_the_blend_says(project: TrainingProject) -> None:
+def test_the_datasets_divide_the_weight_of_their_blend(project: TrainingProject) -> None:
     data = project.data()
     read = {one.source: one for one in simulate_reads(data.sampler, data.steps)}
     assert {name: round(one.share, 3) for name, one in read.items()} == {
@@ -66,13 +68,13 @@ def test_its_datasets_share_its_weight_as_the_blend_says(project: TrainingProjec
     assert project("verify", RUN).returncode == 0
 
 
-def number_of(file: str, row: int) -> int:
-    """Of the document in a row; the fourth row is blank."""
+def find_document(file: str, row: int) -> int:
+    """Return the number of the document in a row; the fourth row is blank."""
     assert row != 4
     return PARTS[file.removesuffix(".jsonl")][row - 1 if row < 4 else row - 2]
 
 
-def test_what_a_step_read_is_told_by_file_and_row(project: TrainingProject) -> None:
+def test_the_reads_of_a_step_are_reported_by_file_and_row(project: TrainingProject) -> None:
     data = project.data(boundaries=True)
     of_blend = 0
     for step in (0, 7, 200):
@@ -87,7 +89,7 @@ def test_what_a_step_read_is_told_by_file_and_row(project: TrainingProject) -> N
                 continue
             of_blend += 1
             assert {one["file"] for one in told} == {f"{part}.jsonl" for part in parts}
-            assert set(hooked[position]) <= {number_of(one["file"], one["row"]) for one in told}
+            assert set(hooked[position]) <= {find_document(one["file"], one["row"]) for one in told}
     assert of_blend >= 9
 
 
@@ -106,14 +108,14 @@ def test_an_epoch_reads_every_document_that_is_not_held_out_once(project: Traini
     assert all((counts == 1).all() for counts in read.values())
 
 
-def test_a_document_of_it_is_found_at_its_steps(project: TrainingProject) -> None:
+def test_a_document_of_a_blend_is_found_at_its_steps(project: TrainingProject) -> None:
     lines = project("seen", RUN, "--step", "0", "--json").stdout.splitlines()
     one = next(one for one in map(json.loads, lines) if one["source"] != "tales")
     told = project("seen", RUN, "--document", f"{one['file']}:{one['row']}").stdout
     assert f"step 0, sample {one['position']}" in told
     step, position = map(int, re.findall(r"step (\d+), sample (\d+)", told)[-1])
     batch = project.data(boundaries=True).sample(step, position)
-    assert number_of(one["file"], one["row"]) in project.told(batch)[position]
+    assert find_document(one["file"], one["row"]) in project.told(batch)[position]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ def test_a_document_of_it_is_found_at_its_steps(project: TrainingProject) -> Non
         ),
     ],
 )
-def test_what_does_not_fit_is_told(
+def test_incompatible_settings_are_reported(
     project: TrainingProject, tmp_path: Path, changes: dict[str, Any], says: str
 ) -> None:
     other = project.defs / "other"

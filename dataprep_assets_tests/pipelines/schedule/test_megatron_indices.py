@@ -1,4 +1,6 @@
-"""A schedule's Megatron indices: megatron-core's own data sets find them, build nothing, and read what it says."""
+"""A schedule's Megatron indices: megatron-core's own datasets find them, build nothing, and read the scheduled
+samples.
+"""
 
 import shutil
 from pathlib import Path
@@ -31,7 +33,7 @@ def folder(project: TrainingProject) -> Path:
 
 
 def read(project: TrainingProject, which: list[int], cache: Path, **more: Any) -> dict[str, Any]:
-    """What Megatron reads, given the options of the run's summary."""
+    """Return the samples that Megatron reads with the options in the run's summary."""
     (line,) = (line for line in project("show", RUN).stdout.splitlines() if "Megatron-LM" in line)
     words = line.partition("--train-data-path ")[2].split()
     paths = words[: words.index("--train-samples")]
@@ -42,7 +44,7 @@ def read(project: TrainingProject, which: list[int], cache: Path, **more: Any) -
 
 
 def assert_same(project: TrainingProject, cache: Path, which: list[int]) -> None:
-    """The samples of these numbers are those of the schedule, as far as they are trained on."""
+    """Assert that the samples with these numbers equal those of the schedule wherever they are trained on."""
     data = project.data()
     found = read(project, which, cache)
     for row, number in enumerate(which):
@@ -64,8 +66,8 @@ def test_megatron_builds_nothing_and_reads_the_schedules_samples(made: TrainingP
     assert sorted(path.name for path in cache.iterdir()) == before
 
 
-def test_the_files_are_as_megatron_itself_writes_them(made: TrainingProject, tmp_path: Path) -> None:
-    """Under the same names, with the same descriptions, dtypes and headers."""
+def test_the_files_equal_those_of_megatron_itself(made: TrainingProject, tmp_path: Path) -> None:
+    """The files have the same names, descriptions, dtypes and headers."""
     found = read(made, [0], tmp_path, may_build=True)
     assert found["type"] == "BlendedDataset"
     built = {path.name: path for path in tmp_path.iterdir()}
@@ -92,7 +94,7 @@ def test_one_source_is_read_without_a_blend(made: TrainingProject, tmp_path: Pat
     assert_same(project, folder(project), list(range(data.sampler.samples)))
 
 
-def test_after_changes_the_steps_that_follow_are_the_schedules(made: TrainingProject, tmp_path: Path) -> None:
+def test_after_changes_the_later_steps_are_those_of_the_schedule(made: TrainingProject, tmp_path: Path) -> None:
     project = copy(made, tmp_path / "changed")
     project.write_texts("train_2.jsonl", range(300, 340))
     (project.folder / "ids").write_text("train_0.jsonl:7\ntrain_1.jsonl:30\n")
@@ -105,7 +107,7 @@ def test_after_changes_the_steps_that_follow_are_the_schedules(made: TrainingPro
     data = project.data()
     first = data.sampler.find_first_sample(30)
     assert_same(project, folder(project), [*range(first, first + 400), data.sampler.samples - 1])
-    # what was retracted is padding in the steps that read it: nothing of it is trained on
+    # retracted samples are padding in the steps that read them, so nothing of them is trained on
     earlier = read(project, list(range(first)), folder(project))
     empty = np.flatnonzero((earlier["loss_mask"] == 0).all(axis=1))
     old = TrainingData(made.artifacts, RUN)
@@ -115,7 +117,7 @@ def test_after_changes_the_steps_that_follow_are_the_schedules(made: TrainingPro
     assert 0 < len(empty) < first
 
 
-def test_what_has_no_indices_is_refused_with_the_reason(made: TrainingProject, tmp_path: Path) -> None:
+def test_a_schedule_that_cannot_have_indices_is_refused_with_the_reason(made: TrainingProject, tmp_path: Path) -> None:
     project = copy(made, tmp_path / "refused")
     project.declare(megatron=MEGATRON, samples="documents")
     assert_names(project("run", RUN, code=2).stderr, "megatron", "`samples: documents`")

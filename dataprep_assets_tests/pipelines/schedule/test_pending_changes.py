@@ -1,4 +1,4 @@
-"""A schedule stays when its sources or its declaration change, and tells so; a damaged one replaces nothing."""
+"""A schedule stays when its sources or its declaration change, and reports it; a damaged schedule replaces nothing."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ from dataprep_assets_tests.serving.training_runs import RUN, TrainingRun
 
 @pytest.fixture
 def run(tmp_path: Path) -> TrainingRun:
-    """A run of windows over two corpora of two shards, with its schedule built."""
+    """Return a run of windows over two corpora of two shards, with its schedule built."""
     made = TrainingRun(tmp_path, 1)
     made.corpora.shards = {}
     for name in ("books", "web"):
@@ -49,7 +49,7 @@ def revise(run: TrainingRun, step: int) -> None:
     build_schedule(declaration, run.store)
 
 
-def test_what_a_schedule_does_not_read_yet_is_told_until_a_revision(run: TrainingRun) -> None:
+def test_changes_that_a_schedule_does_not_read_yet_are_reported_until_a_revision(run: TrainingRun) -> None:
     assert pending(run) == []
     assert ScheduleDataset(run.declaration).describe_state(run.store) == []
     run.corpora.shards["books"]["train-00002"] = run.corpora.new_documents(5)
@@ -69,7 +69,7 @@ def test_what_a_schedule_does_not_read_yet_is_told_until_a_revision(run: Trainin
     standing = ScheduleDataset(run.declaration).describe_state(run.store)
     assert f"dataprep schedule {RUN} --from-step N" in standing[-1]
     assert build_schedule(run.declaration, run.store)[1], "a run takes nothing of it up"
-    # all of it is right: the schedule stays when its shards change
+    # this is correct: the schedule stays when its shards change
     assert not any(one.defects or one.changed_inputs for one in verify_path(run.store.root) if one.name.startswith(RUN))
     revise(run, 10)
     assert pending(run) == []
@@ -93,7 +93,7 @@ def test_packed_documents_are_read_after_a_revision(run: TrainingRun, change: st
     assert all(len(data.batch(step).tokens) for step in (9, 10, 60))
 
 
-def test_one_megatron_data_set_that_is_left_of_several_has_padding_where_the_others_were(run: TrainingRun) -> None:
+def test_the_only_remaining_megatron_dataset_has_padding_in_place_of_the_others(run: TrainingRun) -> None:
     run.declared["megatron"] = {"tokenizer": {"class": "t"}}
     run.meet()
     step = run.train(0, 20)
@@ -106,7 +106,7 @@ def test_one_megatron_data_set_that_is_left_of_several_has_padding_where_the_oth
 
 
 @pytest.mark.parametrize(("step", "said"), [(-5, (-5,)), (401, (401,)), (400, None)])
-def test_a_state_is_of_a_step_of_the_run(run: TrainingRun, step: int, said: tuple[int, ...] | None) -> None:
+def test_a_state_must_belong_to_a_step_of_the_run(run: TrainingRun, step: int, said: tuple[int, ...] | None) -> None:
     data = TrainingData(run.store, RUN)
     state: dict[str, Any] = data.state(step)
     if said is None:
@@ -130,12 +130,13 @@ def test_an_edited_file_of_revisions_replaces_nothing(run: TrainingRun, key: str
     assert TrainingData(store, RUN).handle.receipt == before
 
 
-def test_spans_that_follow_one_another_are_one_document(run: TrainingRun) -> None:
+def test_consecutive_spans_are_joined_as_one_document(run: TrainingRun) -> None:
     run.corpora.shards = {"books": {"train-00000": [range(1, 25)]}}
     run.read_now = ["books"]
     run.write()
     joined = 0
-    # six samples of four tokens, of which five are left: by some seeds two that follow one another come together
+    # six samples of four tokens, of which five remain; with some seeds two consecutive ones are read one after the
+    # other
     for seed in range(8):
         run.declared |= {"batch": 1, "sequence_length": 4, "seed": seed}
         revise(run, 0)

@@ -1,4 +1,4 @@
-"""Every check of a schedule, made to fail by a planted fault."""
+"""Every check of a schedule fails on a planted fault."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.schedule_artifact import build_schedule_spec
 from dataprep_assets.pipelines.schedule.schedule_checks import SCHEDULE_CHECKS
 from dataprep_assets.serving.sampler import sampler as sampler_module
-from dataprep_assets_tests.engine.found import findings_of
+from dataprep_assets_tests.engine.found import run_checks
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.schedule.training_project import CORPUS, RUN, TrainingProject, copy, make
@@ -36,7 +36,7 @@ def declaration_of(project: TrainingProject) -> ScheduleDeclaration:
 
 
 def revise(project: TrainingProject, monkeypatch: pytest.MonkeyPatch, edit: Callable[[dict[str, Any]], None]) -> None:
-    """Make the schedule of a file that somebody edited, as a bug of the build would, which refuses such a file."""
+    """Build the schedule from an edited file, as a bug would, because the build itself refuses such a file."""
     value = json.loads((project.artifacts / RUN / "schedule" / "schedule.json").read_bytes())
     edit(value)
     (project.defs / RUN / "revisions.json").write_text(json.dumps(value))
@@ -110,11 +110,11 @@ def test_a_finished_schedule_passes(finished: TrainingProject) -> None:
 
 
 def findings(project: TrainingProject) -> dict[str, tuple[bool, str]]:
-    found = findings_of(build_schedule_spec(declaration_of(project)), LocalArtifacts(project.artifacts))
+    found = run_checks(build_schedule_spec(declaration_of(project)), LocalArtifacts(project.artifacts))
     return {name: (one.passed, one.summary) for name, one in found.items()}
 
 
-def test_shards_made_again_of_other_files_with_the_same_documents_are_the_schedule_s(
+def test_shards_rebuilt_from_other_files_with_the_same_documents_match_the_schedule(
     finished: TrainingProject, tmp_path: Path
 ) -> None:
     project = copy(finished, tmp_path / "copy")
@@ -141,7 +141,7 @@ def test_shards_made_again_of_other_files_with_the_same_documents_are_the_schedu
     ],
     ids=["dataset", "id field", "no sources", "no files", "size of a file", "a document more", "a token more"],
 )
-def test_a_description_that_its_shard_contradicts_is_told(
+def test_a_description_that_its_shard_contradicts_is_reported(
     finished: TrainingProject, tmp_path: Path, edit: Callable[[dict[str, Any]], None]
 ) -> None:
     project = copy(finished, tmp_path / "copy")
@@ -156,7 +156,7 @@ def test_a_description_that_its_shard_contradicts_is_told(
     assert path.relative_to(folder).as_posix() in summary
 
 
-def test_a_shard_of_other_documents_under_its_old_name_is_told(
+def test_a_shard_with_other_documents_under_its_old_name_is_reported(
     finished: TrainingProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = copy(finished, tmp_path / "copy")

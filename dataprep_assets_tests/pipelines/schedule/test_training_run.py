@@ -1,6 +1,6 @@
-"""A training run that is stopped, changed and resumed: `dataprep seen` tells what its steps read, to the document.
+"""A training run is stopped, changed and resumed, and `dataprep seen` reports the documents that its steps read.
 
-The loop writes down what it decodes from its batches; nothing of that comes from the ledger.
+The loop records the documents that it decodes from its batches, without using the ledger.
 """
 
 import json
@@ -26,7 +26,7 @@ from dataprep_assets.serving.sampler.training_data import IGNORED, Batch, Traini
 from dataprep_assets.stores.connect import AWS_PAIR, READ_PAIR, WRITE_PAIR
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import Store
-from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.docs.run_blocks import find_blocks
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -53,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> TrainingProject:
 def train(
     project: TrainingProject, state: dict[str, Any] | None, steps: int, ranks: int
 ) -> tuple[dict[str, Any], dict[tuple[int, int], Counter[int]]]:
-    """A training loop of several ranks: the state for its checkpoint, and what its hook wrote down."""
+    """Train with several ranks; return the state for a checkpoint, and the records of its hook."""
     data, wrote = project.data(boundaries=True), {}
     first = data.restore(state)
     for step in range(first, first + steps):
@@ -78,11 +78,13 @@ def row_number(project: TrainingProject, file: str, row: int) -> int:
     return int(json.loads(line)["text"].split()[1])
 
 
-def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingProject, tmp_path: Path) -> None:
+def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
+    made: TrainingProject, tmp_path: Path
+) -> None:
     project = copy(made, tmp_path / "run")
     state, wrote = train(project, None, 30, ranks=2)
 
-    # another batch and mixture, on three ranks
+    # a different batch size and mixture, on three ranks
     sources = [{"dataset": CORPUS, "split": "train", "name": "long", "weight": 1}]
     sources += [{"dataset": CORPUS, "split": "val", "name": "short", "weight": 1}]
     project.declare(batch=9, sources=sources)
@@ -91,7 +93,7 @@ def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingPr
     state, more = train(project, state, 10, ranks=3)
     wrote |= more
 
-    # documents appended, and one retracted that was read
+    # documents were appended, and one that had been read was retracted
     project.write_texts("train_2.jsonl", range(300, 340))
     gone = next(document for told in wrote.values() for document in told if document < 200)
     file, row = ("train_0.jsonl", gone + 1) if gone < 120 else ("train_1.jsonl", gone - 119)
@@ -111,7 +113,7 @@ def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingPr
     assert any(300 <= document < 340 for told in more.values() for document in told)
     wrote |= more
 
-    # back to step 80, and on with longer samples
+    # return to step 80, and continue with longer samples
     project.declare(batch=9, sources=sources, sequence_length=128)
     project("schedule", RUN, "--from-step", "80", "--trained", "100")
     project("run", RUN)
@@ -131,12 +133,12 @@ def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingPr
         for one in seen:
             if (one.source, one.epoch) == ("short", 0):
                 first_epoch[f"{one.file}:{one.row}"] += one.tokens
-    # through all of it an epoch read every document once, and all of it
+    # across all revisions, an epoch read every document exactly once
     val_shard = next(shard for _, shard in ledger.shards.values() if shard.name == "val-00000")
     ends = ledger.data.open_document_ends(val_shard)
     assert sorted(first_epoch.values()) == sorted(np.diff(ends, prepend=np.uint64(0)).tolist())
 
-    # the command tells the same, and the steps of the document that is gone
+    # the command reports the same, and the steps that read the deleted document
     lines = project("seen", RUN, "--step", "35", "--rank", "1", "--world", "3", "--json").stdout.splitlines()
     assert [json.loads(line)["position"] for line in lines] == sorted(json.loads(line)["position"] for line in lines)
     assert {json.loads(line)["position"] for line in lines} == {1, 4, 7}
@@ -153,11 +155,9 @@ def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingPr
     assert "sequence_length 64 → 128" in revisions[3]["changes"]
 
 
-def test_a_revision_that_was_never_made_is_replaced_when_its_shards_are_gone(
-    made: TrainingProject, tmp_path: Path
-) -> None:
+def test_an_unfinished_revision_is_replaced_when_its_shards_are_missing(made: TrainingProject, tmp_path: Path) -> None:
     project = copy(made, tmp_path / "replaced")
-    for row in (3, 4):  # the shard of the first revision is gone when the second one is made
+    for row in (3, 4):  # the shard of the first revision no longer exists when the second one is built
         (project.folder / "ids").write_text(f"train_0.jsonl:{row}\n")
         project("retract", CORPUS, "--ids", str(project.folder / "ids"))
         project("run", CORPUS)
@@ -168,7 +168,7 @@ def test_a_revision_that_was_never_made_is_replaced_when_its_shards_are_gone(
     assert "revision 2 from step 40" in project("schedule", RUN, "--from-step", "40").stdout
 
 
-def test_a_run_is_asked_by_what_is_known_of_documents(made: TrainingProject, tmp_path: Path) -> None:
+def test_a_run_is_queried_by_fields_of_documents(made: TrainingProject, tmp_path: Path) -> None:
     ledger = SeenLedger(made.data())
     by_host, steps = Counter[str](), set[int]()
     for step in range(250):  # more than an epoch of the short source
@@ -188,7 +188,7 @@ def test_a_run_is_asked_by_what_is_known_of_documents(made: TrainingProject, tmp
     first = made("seen", RUN, "--where", where, "--until", "40").stdout.splitlines()[0]
     assert first.startswith(f"{len(values):,} documents, read at steps {min(steps)}, ")
 
-    # trace tells it of one document, retract of all that an expression is true of
+    # trace reports it for one document, retract for all documents that match an expression
     one = next(one for one in values if one["read"])
     traced = json.loads(made("trace", CORPUS, "--file", one["file"], "--row", str(one["row"]), "--json").stdout)
     kept = find_documents(ledger, rows={one["file"]: [one["row"]]})
@@ -199,7 +199,7 @@ def test_a_run_is_asked_by_what_is_known_of_documents(made: TrainingProject, tmp
     assert f"{len(values)} of {len(values)} lines" in retracted
 
 
-def test_a_batch_is_the_tokens_of_its_spans_and_the_labels_those_after(made: TrainingProject) -> None:
+def test_a_batch_has_the_tokens_of_its_spans_and_the_following_tokens_as_labels(made: TrainingProject) -> None:
     data = made.data()
     bins = {
         shard.content: np.asarray(data.open_tokens(source, shard))
@@ -221,7 +221,7 @@ def test_a_batch_is_the_tokens_of_its_spans_and_the_labels_those_after(made: Tra
 
 
 @pytest.mark.parametrize("samples", ["windows", "documents"])
-def test_boundaries_are_those_of_the_documents(made: TrainingProject, tmp_path: Path, samples: str) -> None:
+def test_boundaries_are_at_the_ends_of_documents(made: TrainingProject, tmp_path: Path, samples: str) -> None:
     project = made
     if samples == "documents":
         project = copy(made, tmp_path / "packed")
@@ -255,7 +255,7 @@ def test_boundaries_are_those_of_the_documents(made: TrainingProject, tmp_path: 
 
 
 def test_the_loop_of_the_page_reads_every_step(made: TrainingProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    block = blocks(PAGE)[0].replace(".dataprep/artifacts", str(made.artifacts)).replace("my_run", RUN)
+    block = find_blocks(PAGE)[0].replace(".dataprep/artifacts", str(made.artifacts)).replace("my_run", RUN)
     data = made.data(boundaries=True)
     steps: list[int] = []
 
@@ -269,7 +269,7 @@ def test_the_loop_of_the_page_reads_every_step(made: TrainingProject, monkeypatc
     ledger: dict[str, Any] = {}
     exec(
         compile(
-            blocks(PAGE)[1].replace(".dataprep/artifacts", str(made.artifacts)).replace("my_run", RUN), "b", "exec"
+            find_blocks(PAGE)[1].replace(".dataprep/artifacts", str(made.artifacts)).replace("my_run", RUN), "b", "exec"
         ),
         ledger,
     )
@@ -277,7 +277,7 @@ def test_the_loop_of_the_page_reads_every_step(made: TrainingProject, monkeypatc
     assert scope["state"] == data.state(400)
 
 
-def test_the_state_is_small_and_of_one_schedule(made: TrainingProject) -> None:
+def test_the_state_is_small_and_valid_for_one_schedule(made: TrainingProject) -> None:
     data = made.data()
     state = data.state(17)
     assert len(json.dumps(state)) < 1024
@@ -293,7 +293,7 @@ def test_the_state_is_small_and_of_one_schedule(made: TrainingProject) -> None:
     assert np.array_equal(again.batch(5).tokens, data.batch(5).tokens)
 
 
-def test_what_cannot_be_answered_is_one_sentence(made: TrainingProject) -> None:
+def test_a_query_without_an_answer_gives_one_sentence(made: TrainingProject) -> None:
     for arguments, code, said in (
         (("schedule", CORPUS), 2, "tales is a TokenizedCorpus, which has no training steps"),
         (("schedule", RUN, "--dry-run"), 2, "--trained and --dry-run need --from-step N"),
@@ -318,7 +318,7 @@ def test_what_cannot_be_answered_is_one_sentence(made: TrainingProject) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_bucket_is_read_by_ranges_retried_and_a_failure_names_the_step(
+def test_a_bucket_is_read_by_ranges_with_retries_and_a_failure_names_the_step(
     made: TrainingProject, moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = f"s3://{new_bucket(moto)}/artifacts"
@@ -351,7 +351,7 @@ def test_a_bucket_is_read_by_ranges_retried_and_a_failure_names_the_step(
 
 
 class Bucket:
-    """The place of a bucket whose objects are files of this machine."""
+    """A bucket location whose objects are files on this machine."""
 
     url = "s3://bucket/artifacts"
 
@@ -363,7 +363,7 @@ class Bucket:
 
 
 @pytest.mark.parametrize("sensitive", [False, True])
-def test_copies_of_a_sensitive_schedule_are_closed_to_others(
+def test_copies_of_a_sensitive_schedule_are_private(
     made: TrainingProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sensitive: bool
 ) -> None:
     project = copy(made, tmp_path / "copied")
@@ -382,7 +382,7 @@ def test_copies_of_a_sensitive_schedule_are_closed_to_others(
     assert bool(folder.stat().st_mode & 0o077) is not sensitive
 
 
-def test_the_url_of_a_folder_is_a_folder_and_a_bucket_is_asked_for_with_keys_to_read(
+def test_a_folder_url_is_a_folder_and_a_bucket_needs_keys_for_reading(
     made: TrainingProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert TrainingData(made.artifacts.resolve().as_uri(), RUN).steps == 400
@@ -396,7 +396,7 @@ def test_the_url_of_a_folder_is_a_folder_and_a_bucket_is_asked_for_with_keys_to_
         TrainingData("s3://bucket/artifacts", RUN, cache_dir=tmp_path / "cache")
 
 
-def test_a_shard_that_is_gone_is_named_with_what_to_do(made: TrainingProject, tmp_path: Path) -> None:
+def test_a_missing_shard_is_named_with_the_remedy(made: TrainingProject, tmp_path: Path) -> None:
     project = copy(made, tmp_path / "lost")
     (project.artifacts / CORPUS / "token_bins" / "train-00001" / "receipt.json").unlink()
     with raises(ConfigError, "long", "tales/token_bins/train-00001", "--from-step N"):

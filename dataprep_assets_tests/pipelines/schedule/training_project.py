@@ -1,6 +1,7 @@
-"""A project of `dataprep init` with a corpus whose every document says its number in each line, and a schedule of it.
+"""A `dataprep init` project with a schedule of a corpus in which each line of a document contains the document's
+number.
 
-What a step read can so be told from its tokens alone, without the ledger.
+So the documents that a step read can be identified from its tokens, without the ledger.
 """
 
 import json
@@ -34,7 +35,7 @@ SCHEDULE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class TrainingProject:
-    """The project, in a folder of its own."""
+    """The project in its own folder."""
 
     folder: Path
 
@@ -54,13 +55,13 @@ class TrainingProject:
         return self.folder / "artifacts"
 
     def __call__(self, *arguments: str, code: int = 0) -> CompletedProcess[str]:
-        """A command of the project, which has to end with this code."""
+        """Run a command of the project, and assert its exit code."""
         done = dataprep(self.folder, *arguments, **{"DATAPREP_PROJECT": str(self.root)})
         assert done.returncode == code, done.stdout + done.stderr
         return done
 
     def write_texts(self, name: str, numbers: Sequence[int]) -> None:
-        """A source file of these documents, of 10 to 90 lines."""
+        """Write a source file of these documents, of 10 to 90 lines."""
         lines = [
             json.dumps(
                 {
@@ -79,20 +80,20 @@ class TrainingProject:
         folder = self.defs / RUN
         folder.mkdir(exist_ok=True)
         value = {"type": "dataprep_assets.components.TrainingSchedule", "attributes": SCHEDULE | changes}
-        (folder / "defs.yaml").write_text(json.dumps(value))  # JSON is YAML
+        (folder / "defs.yaml").write_text(json.dumps(value))  # JSON is valid YAML
 
     def data(self, **options: Any) -> TrainingData:
-        """What a trainer opens."""
+        """Return the dataset that a trainer opens."""
         return TrainingData(self.artifacts, RUN, **options)
 
     def tokenizer(self) -> Tokenizer:
-        """The corpus's."""
+        """Return the tokenizer of the corpus."""
         return Tokenizer.from_file(str(self.defs / "sample_corpus" / "tokenizer" / "tokenizer.json"))
 
     def told(self, batch: Batch) -> dict[int, Counter[int]]:
-        """What a hook in the loop writes down: position → number of each document in its text → how often.
+        """Return the records of a hook in the loop: position → number of each document in its text → how often.
 
-        Each document's part of a sample is decoded apart, because a number could be cut at its end.
+        Each document's part of a sample is decoded separately, because a number could be truncated at its end.
         """
         decode, found = self.tokenizer().decode, {}
         assert batch.document_ids is not None
@@ -103,7 +104,7 @@ class TrainingProject:
 
 
 def make(folder: Path) -> TrainingProject:
-    """The project with its corpus and schedule, made."""
+    """Return the project with its built corpus and schedule."""
     made = TrainingProject(folder)
     dataprep(folder, "init", str(made.root)).check_returncode()
     made.write_texts("train_0.jsonl", range(120))
@@ -128,6 +129,6 @@ def make(folder: Path) -> TrainingProject:
 
 
 def copy(of: TrainingProject, folder: Path) -> TrainingProject:
-    """A copy of the project that a test may change."""
+    """Return a copy of the project that a test may change."""
     shutil.copytree(of.folder, folder, dirs_exist_ok=True)
     return TrainingProject(folder)

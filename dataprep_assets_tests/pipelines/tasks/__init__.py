@@ -1,1 +1,1 @@
-"""Tasks"""
+"""Tests of task folders."""

@@ -1,4 +1,4 @@
-"""An old project for each test of migrations."""
+"""A fixture with an old project for each test of migrations."""
 
 from pathlib import Path
 
@@ -9,5 +9,5 @@ from dataprep_assets_tests.pipelines.tasks.trees import Project, project
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Project:
-    """An old project with all six tasks."""
+    """Return an old project with all six tasks."""
     return project(tmp_path)

@@ -1,7 +1,7 @@
-"""Migrations to be killed, each in a child of this process: one interpreter start for all of them.
+"""Run migrations to be killed, each in a child of this process, so that the interpreter starts only once.
 
-`python -m … MODE` reads `[home, log, at]` as JSON lines, and for each migrates Copa of the project in `home` in a fork
-that is killed at write point `at` (0: never); it answers each with the child's exit code.
+`python -m … MODE` reads `[home, log, at]` as JSON lines. For each line it migrates Copa of the project in `home` in a
+fork that is killed at write point `at` (0: never), and prints the child's exit code.
 """
 
 import json
@@ -16,7 +16,7 @@ from dataprep_assets_tests.pipelines.tasks.trees import Project
 
 
 def declaration(project: Project, mode: str) -> TaskMigrationDeclaration:
-    """Copa's latest version, over what an earlier migration made."""
+    """Return Copa's latest version, on top of an earlier migration."""
     return project.declared({"Copa": {"version": "latest", "mode": mode}})
 
 

@@ -1,4 +1,4 @@
-"""A declared migration as Dagster runs it, for tests: its definitions, its runs and what the UI shows of them."""
+"""A declared migration in Dagster for tests: its definitions, its runs and its metadata."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 @dataclass
 class Migration:
-    """One declared migration below a folder, its definitions and its Dagster instance."""
+    """A declared migration below a folder, with its definitions and its Dagster instance."""
 
     home: Path
     declaration: TaskMigrationDeclaration
@@ -34,7 +34,7 @@ class Migration:
 
     @cached_property
     def storage(self) -> StorageResource:
-        """Where its artifacts are, as a resource."""
+        """The store of its artifacts, as a resource."""
         return StorageResource(root=str(self.home / "artifacts"))
 
     @property
@@ -58,7 +58,7 @@ class Migration:
         return list_partitions(self.declaration)
 
     def stale(self) -> dict[str, str]:
-        """Why each stale task folder is stale, by its name."""
+        """Return the reason why each stale task folder is stale, by its name."""
         return {one.name: one.reason for one in find_stale([self.component.spec(TASK_FOLDER)], self.store)}
 
     @property
@@ -78,16 +78,16 @@ class Migration:
         )
 
     def check(self) -> dict[str, dg.AssetCheckEvaluation]:
-        """The checks, on what there is now."""
+        """Run the checks on the current artifacts."""
         found = evaluated([self.component.spec(TASK_FOLDER)], self.storage)
         return {e.check_name: e for e in found}
 
     def materialized(self) -> set[str]:
-        """Partitions that Dagster knows as materialized."""
+        """Return the partitions that Dagster knows as materialized."""
         return self.instance.get_materialized_partitions(self.key)
 
     def metadata(self, partition: str) -> Mapping[str, Any]:
-        """What the UI shows of the last materialization of a partition."""
+        """Return the metadata of the last materialization of a partition."""
         (record,) = self.instance.fetch_materializations(
             dg.AssetRecordsFilter(asset_key=self.key, asset_partitions=[partition]), limit=1
         ).records
@@ -96,23 +96,23 @@ class Migration:
 
 
 def evaluations(outcome: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
-    """The evaluations of a run, by check."""
+    """Return the evaluations of a run, by check."""
     return {e.check_name: e for e in outcome.get_asset_check_evaluations()}
 
 
 def failed(found: Mapping[str, dg.AssetCheckEvaluation]) -> set[str]:
-    """The checks that did not pass."""
+    """Return the checks that did not pass."""
     return {name for name, evaluation in found.items() if not evaluation.passed}
 
 
 def rows(value: Any) -> list[dict[str, Any]]:
-    """The rows of a table of the UI."""
+    """Return the rows of a metadata table."""
     return [dict(record.data) for record in value.records]
 
 
 @contextmanager
 def migration(home: Path, tasks: Mapping[str, Mapping[str, Any]], **more: Any) -> Iterator[Migration]:
-    """A migration of the trees below `home`, on an instance of its own in memory."""
+    """Yield a migration of the trees below `home`, with its own instance in memory."""
     attributes = {
         "dataset": "tasks",
         "old_root": "old",
@@ -128,4 +128,4 @@ def migration(home: Path, tasks: Mapping[str, Mapping[str, Any]], **more: Any) -
 
 
 ALL: dict[str, dict[str, str]] = {task: {} for task in TASKS}
-"""Every task at its base."""
+"""The base version of every task."""

@@ -1,4 +1,4 @@
-"""The three checks of task folders: each fault fails its check, names its task, file and line, and no other task."""
+"""The three checks of task folders: each fault fails its check, which names only its own task, with file and line."""
 
 import codecs
 import gzip
@@ -22,7 +22,7 @@ from dataprep_assets_tests.tools.sample.make_sample_tasks import LAYOUT
 COPA, ARC = "copa_train.jsonl", "ARC-Challenge_train.jsonl"
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12\n"
 Change = Callable[[Path], object]
-"""What is done to a file."""
+"""A change of a file."""
 
 
 def raw(change: Callable[[bytes], bytes]) -> Change:
@@ -38,7 +38,7 @@ def choices(**values: Any) -> Change:
 
 
 SCHEMA_FAULTS: dict[str, tuple[str, str, Change, str]] = {
-    # task, file, what is done to it in the old project, what the fault says
+    # task, file, the change to it in the old project, the expected message
     "empty": ("Copa", COPA, raw(lambda b: b""), "has no row"),
     "pointer": ("Copa", COPA, raw(lambda b: POINTER), "has no rows: the file is a Git LFS pointer"),
     "gzip": ("Copa", COPA, raw(gzip.compress), "has no rows: the file is gzip data"),
@@ -88,7 +88,7 @@ WARNINGS: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("name", SCHEMA_FAULTS)
-def test_a_row_that_does_not_fit_the_schema_fails_with_file_and_line(tree: Project, name: str) -> None:
+def test_a_row_that_violates_the_schema_fails_with_file_and_line(tree: Project, name: str) -> None:
     task, file, change, text = SCHEMA_FAULTS[name]
     change(tree.old / task / file)
     declaration = tree.declared({task: {}, "RTE": {}} if task != "RTE" else {"RTE": {}})
@@ -101,7 +101,7 @@ def test_a_row_that_does_not_fit_the_schema_fails_with_file_and_line(tree: Proje
 
 
 @pytest.mark.parametrize("name", WARNINGS)
-def test_what_leaves_the_data_usable_only_warns(tree: Project, name: str) -> None:
+def test_defects_that_leave_the_data_usable_only_warn(tree: Project, name: str) -> None:
     change, text = WARNINGS[name]
     change(tree.old / "Copa" / COPA)
     declaration = tree.declared({"Copa": {}})
@@ -113,7 +113,7 @@ def test_what_leaves_the_data_usable_only_warns(tree: Project, name: str) -> Non
 
 
 @pytest.mark.parametrize(("extra_keys", "warns"), [("allowed", None), ("warned", True), ("refused", False)])
-def test_other_keys_are_what_the_contract_says(tree: Project, extra_keys: str, warns: bool | None) -> None:
+def test_other_keys_are_allowed_as_the_contract_declares(tree: Project, extra_keys: str, warns: bool | None) -> None:
     edit(tree.old / "Copa" / COPA, put(3, note="extra", _other=1))
     contract = {"like": "Copa", "extra_keys": extra_keys, "files": {s: {"rows": ()} for s in ("train", "validation")}}
     declaration = tree.declared({"Copa": {}}, contracts={"Copa": {**contract}})
@@ -139,7 +139,7 @@ FILE_FAULTS: dict[str, tuple[Change, str, bool]] = {
 
 
 @pytest.mark.parametrize("name", FILE_FAULTS)
-def test_a_file_that_is_not_as_its_receipt_says_fails(tree: Project, name: str) -> None:
+def test_a_file_that_contradicts_its_receipt_fails(tree: Project, name: str) -> None:
     change, text, warns = FILE_FAULTS[name]
     declaration = tree.declared({"Copa": {}})
     tree.migrate(declaration)
@@ -152,7 +152,7 @@ def test_a_file_that_is_not_as_its_receipt_says_fails(tree: Project, name: str) 
     assert bool(tree.faults(declaration, "Copa").get(CONFLICT)) == (name in ("edited", "folder"))
 
 
-def test_a_source_behind_a_link_that_changed_is_found(tree: Project) -> None:
+def test_a_changed_source_of_a_link_is_found(tree: Project) -> None:
     declaration = tree.declared({"Copa": {"mode": "symlink", "version": "latest"}})
     tree.migrate(declaration)
     edit(tree.old / "Copa/mezo_gpt/version_10-1" / COPA, put(1, premise="Another premise."))
@@ -164,12 +164,12 @@ def test_a_conflict_fails_its_check(tree: Project) -> None:
     assert CONFLICT in tree.faults(tree.declared({"Copa": {}}), "Copa")
 
 
-# --- as Dagster runs them
+# --- checks run by Dagster
 
 
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both projects, every task migrated."""
+    """Return both projects with every task migrated."""
     home = tmp_path_factory.mktemp("pristine")
     project(home)
     with migration(home, ALL) as made:
@@ -182,7 +182,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def made(pristine: Path, tmp_path: Path) -> Iterator[Migration]:
-    """A copy of both projects and the artifacts, which a test may break."""
+    """Return a copy of both projects and the artifacts, which a test may break."""
     for name in ("old", "original", "new", "artifacts"):
         shutil.copytree(pristine / name, tmp_path / name, symlinks=True)
     with migration(tmp_path, ALL) as copied:
@@ -216,7 +216,7 @@ def test_a_blocking_fault_stops_the_run_and_a_warning_does_not(made: Migration) 
     assert ROWS in failure_of(outcome)
 
 
-def test_a_migration_that_was_never_made_is_reported_once(pristine: Path, tmp_path: Path) -> None:
+def test_a_missing_migration_is_reported_once(pristine: Path, tmp_path: Path) -> None:
     for name in ("old", "original"):
         shutil.copytree(pristine / name, tmp_path / name)
     with migration(tmp_path, {"Copa": {}, "CB": {}}) as made:
@@ -230,7 +230,7 @@ def test_a_migration_that_was_never_made_is_reported_once(pristine: Path, tmp_pa
         assert verdicts(found[ROWS]) == {"Copa": "passes", "CB": "not migrated yet"}
 
 
-def test_a_folder_that_a_person_copied_has_its_rows_checked_and_no_receipt(made: Migration) -> None:
+def test_a_manually_copied_folder_has_its_rows_checked_without_a_receipt(made: Migration) -> None:
     shutil.rmtree(made.declaration.artifact(TASK_FOLDER, "RTE").directory(made.home / "artifacts"))
     edit(made.new / "RTE/rte_train.jsonl", put(1, label=5))
     found = made.check()
@@ -261,7 +261,7 @@ def test_a_damaged_receipt_fails_for_its_task_only(made: Migration, change: Chan
     assert {task for task, verdict in verdicts(found[FILES]).items() if verdict != "passes"} == {"CB"}
 
 
-def test_a_sensitive_migration_shows_no_value_no_key_and_keeps_its_copies_private(
+def test_a_sensitive_migration_shows_no_value_and_no_key_and_keeps_its_copies_private(
     pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_KEY", "k" * 32)

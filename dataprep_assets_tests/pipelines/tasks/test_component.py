@@ -1,4 +1,4 @@
-"""The YAML of a migration: what loads, what a mistake is told, and a task that a person adds without any Python."""
+"""The YAML of a migration: valid declarations, messages about mistakes, and a task that a user adds without Python."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
     assert told in message
 
 
-def test_a_wrong_version_is_told_when_the_task_is_migrated_with_those_that_there_are(tmp_path: Path) -> None:
+def test_a_wrong_version_is_reported_at_migration_with_the_available_ones(tmp_path: Path) -> None:
     project(tmp_path, ["Copa"])
     made = validate_declaration(
         TaskMigrationDeclaration, attributes(tasks={"Copa": {"version": "version_2"}}), tmp_path / "d.yaml"
@@ -91,7 +91,7 @@ def test_a_wrong_version_is_told_when_the_task_is_migrated_with_those_that_there
         find_route(made, "Copa")
 
 
-# --- what ships
+# --- shipped tasks
 
 
 def shipped(name: str) -> TaskMigrationDeclaration:
@@ -136,7 +136,7 @@ def test_the_sample_has_every_version_in_its_order() -> None:
     ]
 
 
-# --- a task that nobody wrote Python for
+# --- a task without Python code
 
 SENTIMENT = """
 dataset: tasks
@@ -173,7 +173,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def old_project(home: Path) -> None:
-    """The folders of the two tasks."""
+    """Write the folders of the two tasks."""
     project(home, ["Copa"])
     for root in (home / "old" / LAYOUT, home / "original"):
         (root / "Copa").rename(root / "CopaEasy")
@@ -184,7 +184,7 @@ def old_project(home: Path) -> None:
         write(folder / "sentiment_train.jsonl", sentences(0, 4, f"{version}: "))
 
 
-def test_a_task_added_by_yaml_alone_gets_its_migration_and_its_checks(tmp_path: Path) -> None:
+def test_a_task_added_only_by_yaml_gets_its_migration_and_its_checks(tmp_path: Path) -> None:
     old_project(tmp_path)
     written = yaml.safe_load(SENTIMENT)
     with migration(tmp_path, written.pop("tasks"), **written) as made:
@@ -201,11 +201,11 @@ def test_a_task_added_by_yaml_alone_gets_its_migration_and_its_checks(tmp_path: 
             assert ROWS in failed(made.check())
 
 
-# --- the commands, on a project as a person has it
+# --- the commands in a user's project
 
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A program of the environment on a project folder, importing that folder's code."""
+    """Return a function that runs a program of the environment in a project folder and imports that folder's code."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(folder),
@@ -220,7 +220,7 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -> None:
+def test_a_scaffolded_task_is_declared_and_run_from_the_command_line(cloned: Path) -> None:
     (cloned / "home").mkdir()
     shutil.copy(TEMPLATE / "dagster.yaml", cloned / "home")
     made = command(cloned, "dg", "scaffold", "defs", "dataprep_assets.components.TaskMigration", "my_tasks")

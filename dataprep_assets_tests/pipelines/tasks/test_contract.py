@@ -1,4 +1,4 @@
-"""Contracts are data: what ships is complete, a new task is a few lines, and a wrong line is named."""
+"""Contracts are data: the shipped ones are complete, a new task needs a few lines, and an invalid line is named."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from dataprep_assets.pipelines.tasks.contract import load_shipped_contracts, par
 from dataprep_assets_tests.messages import raises
 
 
-def test_the_guides_six_tasks_ship_with_its_file_names() -> None:
+def test_the_six_tasks_of_the_guide_ship_with_its_file_names() -> None:
     assert {name: c.folder for name, c in load_shipped_contracts().items()} == {
         name: name for name in load_shipped_contracts()
     }
@@ -26,12 +26,12 @@ def test_the_guides_six_tasks_ship_with_its_file_names() -> None:
     assert all(spec.required == (s != "test") for c in load_shipped_contracts().values() for s, spec in c.files.items())
 
 
-def test_hidden_labels_are_allowed_in_test_alone() -> None:
+def test_hidden_labels_are_allowed_only_in_test() -> None:
     for contract in load_shipped_contracts().values():
         assert {s for s, labels in contract.labels.items() if -1 in labels} <= {"test"}
 
 
-def test_like_changes_what_it_names_and_nothing_else() -> None:
+def test_like_changes_only_the_named_keys() -> None:
     changed = parse_contract({"like": "Copa", "folder": "Copa2", "files": {"train": {"rows": 12}}}, "here")
     copa = load_shipped_contracts()["Copa"]
     assert changed.files["train"].rows == (12,)
@@ -59,7 +59,7 @@ def test_like_changes_what_it_names_and_nothing_else() -> None:
         ({"labels": {"test": None}}, ("labels.test",)),
     ],
 )
-def test_a_wrong_line_is_named_with_what_is_allowed(change: dict[str, Any], values: tuple[object, ...]) -> None:
+def test_an_invalid_line_is_named_with_the_allowed_values(change: dict[str, Any], values: tuple[object, ...]) -> None:
     with raises(ConfigError, "here", *values):
         parse_contract({"like": "Copa", **change}, "here")
 
@@ -73,7 +73,7 @@ def test_a_contract_without_validation_or_with_labels_of_some_splits_is_refused(
         parse_contract({**copa, "labels": {"train": [0, 1]}}, "here")
 
 
-def test_contracts_do_not_change() -> None:
+def test_contracts_are_immutable() -> None:
     with raises(ValidationError, "frozen"):
         load_shipped_contracts()["Copa"].folder = "CB"  # type: ignore[misc]
 

@@ -1,4 +1,4 @@
-"""The declaration is checked once, and says which key is wrong."""
+"""The declaration is validated once, and errors name the wrong key."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def test_paths_are_relative_to_the_yaml_and_the_layout_is_the_trainers() -> None
     assert declared(layout=".").resolve_paths(Path("/a")).new_tasks == Path("/new")
 
 
-def test_each_project_may_keep_its_folders_in_a_place_of_its_own() -> None:
+def test_each_project_may_have_its_folders_at_its_own_path() -> None:
     made = declared(old_layout="Data/original", layout="Data/synthetic").resolve_paths(Path("/somewhere/defs"))
     assert made.old_tasks == Path("/somewhere/defs/old/Data/original")
     assert made.new_tasks == Path("/somewhere/new/Data/synthetic")
@@ -34,7 +34,7 @@ def test_each_project_may_keep_its_folders_in_a_place_of_its_own() -> None:
         declared(new_layout="../up")
 
 
-def test_defaults_are_the_safe_ones() -> None:
+def test_the_defaults_are_safe() -> None:
     made = declared()
     task = made.tasks["Copa"]
     assert (task.version, task.mode, task.inherit, task.versions_in) == (
@@ -79,7 +79,7 @@ def test_the_declaration_survives_a_round_trip_through_json() -> None:
     assert again.find_contract("Mine").files["train"].rows == (5,)
 
 
-def test_a_declared_contract_overrides_the_shipped_one_of_its_name() -> None:
+def test_a_declared_contract_overrides_the_shipped_one_with_its_name() -> None:
     made = declared(contracts={"Copa": {"like": "Copa", "files": {"test": {"required": True}}}})
     assert made.find_contract("Copa").files["test"].required
     assert not declared().find_contract("Copa").files["test"].required

@@ -1,4 +1,4 @@
-"""Files and links in the new project: what is replaced, what is mended, what is refused."""
+"""Files and links in the new project: cases of replacement, repair and refusal."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project, snapshot
 
 
-def test_modes_change_because_nothing_is_lost(tree: Project) -> None:
+def test_the_mode_can_change_because_no_data_is_lost(tree: Project) -> None:
     copied = tree.declared({"Copa": {}})
     linked = tree.declared({"Copa": {"mode": "symlink"}})
     for declaration, is_link in ((copied, False), (linked, True), (copied, False)):
@@ -23,7 +23,7 @@ def test_modes_change_because_nothing_is_lost(tree: Project) -> None:
         assert tree.faults(declaration, "Copa") == {}
 
 
-def test_permissions_of_a_copy_are_mended(tree: Project) -> None:
+def test_permissions_of_a_copy_are_repaired(tree: Project) -> None:
     declaration = tree.declared({"Copa": {}})
     tree.migrate(declaration)
     (tree.new / "Copa" / TRAIN).chmod(0o600)
@@ -34,7 +34,7 @@ def test_permissions_of_a_copy_are_mended(tree: Project) -> None:
 
 
 @pytest.mark.parametrize("mode", ["copy", "symlink"])
-def test_a_link_to_something_else_is_refused_and_one_to_nothing_replaced(tree: Project, mode: str) -> None:
+def test_a_link_to_another_file_is_refused_and_a_dangling_one_replaced(tree: Project, mode: str) -> None:
     path = tree.new / "Copa" / TRAIN
     path.parent.mkdir(parents=True)
     (path.parent / "copa_other.jsonl").write_bytes(b"{}\n")
@@ -49,7 +49,7 @@ def test_a_link_to_something_else_is_refused_and_one_to_nothing_replaced(tree: P
 
 @pytest.mark.parametrize("before", ["copy", "symlink"])
 @pytest.mark.parametrize("now", ["copy", "symlink"])
-def test_another_version_replaces_what_a_migration_made(tree: Project, before: str, now: str) -> None:
+def test_another_version_replaces_migrated_files(tree: Project, before: str, now: str) -> None:
     tree.migrate(tree.declared({"Copa": {"mode": before}}))
     done = tree.migrate(tree.declared({"Copa": {"mode": now, "version": "latest"}}))["Copa"]
     assert TRAIN in done.placed
@@ -58,7 +58,7 @@ def test_another_version_replaces_what_a_migration_made(tree: Project, before: s
     assert path.is_symlink() == (now == "symlink")
 
 
-def test_without_its_record_a_file_that_differs_is_somebody_elses(tree: Project) -> None:
+def test_without_its_record_a_different_file_is_treated_as_the_users(tree: Project) -> None:
     tree.migrate(tree.declared({"Copa": {}}))
     (tree.store.root / "tasks/task_folder/Copa" / NAME).write_text("{}")
     with raises(ConfigError, "different content"):
@@ -67,7 +67,7 @@ def test_without_its_record_a_file_that_differs_is_somebody_elses(tree: Project)
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_a_folder_or_pipe_in_a_files_place_is_refused(tree: Project, make: Callable[[Path], None]) -> None:
+def test_a_folder_or_pipe_in_place_of_a_file_is_refused(tree: Project, make: Callable[[Path], None]) -> None:
     path = tree.new / "Copa" / TRAIN
     path.parent.mkdir(parents=True)
     make(path)
@@ -76,7 +76,7 @@ def test_a_folder_or_pipe_in_a_files_place_is_refused(tree: Project, make: Calla
     assert [p.name for p in path.parent.iterdir()] == [TRAIN]
 
 
-def test_a_file_in_the_folders_place_is_refused(tree: Project) -> None:
+def test_a_file_in_place_of_the_folder_is_refused(tree: Project) -> None:
     tree.new.mkdir(parents=True)
     (tree.new / "Copa").write_text("mine")
     with raises(ConfigError, "Copa"):
@@ -100,7 +100,7 @@ def test_the_old_project_is_never_written_to(tree: Project, mode: str) -> None:
     assert snapshot(tree.home / "old") == before
 
 
-def test_a_killed_runs_leftover_is_taken_away(tree: Project) -> None:
+def test_leftovers_of_a_killed_run_are_removed(tree: Project) -> None:
     declaration = tree.declared({"Copa": {}})
     tree.migrate(declaration)
     staged = tree.new / "Copa" / f".{TRAIN}.staged"

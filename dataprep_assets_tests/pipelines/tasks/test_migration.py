@@ -1,4 +1,4 @@
-"""Task folders arrive where the trainer looks, nothing of a person's is lost on the way, and a rerun does nothing."""
+"""Task folders are written to the trainer's path, no file of a user is lost, and a rerun does nothing."""
 
 import json
 import re
@@ -33,7 +33,7 @@ from dataprep_assets_tests.tools.sample.make_sample_tasks import DISCARDED, LAYO
 
 
 @pytest.mark.parametrize("mode", ["copy", "symlink"])
-def test_all_six_tasks_arrive_load_and_pass_every_proof(tree: Project, mode: str) -> None:
+def test_all_six_tasks_are_migrated_load_and_pass_every_check(tree: Project, mode: str) -> None:
     before = snapshot(tree.home)
     declaration = tree.declared({task: {"mode": mode} for task in TASKS})
     done = tree.migrate(declaration)
@@ -72,7 +72,7 @@ def test_a_second_run_does_nothing(tree: Project, mode: str, version: str) -> No
     assert [r.record for r in second.values()] == [r.record for r in first.values()]
 
 
-def test_the_same_old_project_gives_the_same_artifact_anywhere(tree: Project, tmp_path_factory: Any) -> None:
+def test_equal_old_projects_give_equal_artifacts_anywhere(tree: Project, tmp_path_factory: Any) -> None:
     other = project(tmp_path_factory.mktemp("elsewhere"))
     one, two = (t.migrate(t.declared({"Copa": {"version": "latest"}}))["Copa"] for t in (tree, other))
     assert one.receipt.key == two.receipt.key
@@ -81,7 +81,7 @@ def test_the_same_old_project_gives_the_same_artifact_anywhere(tree: Project, tm
     assert str(tree.home) not in text
 
 
-def test_a_differing_file_is_refused_before_anything_changes(tree: Project) -> None:
+def test_a_different_file_is_refused_before_anything_changes(tree: Project) -> None:
     foreign(tree)
     before = snapshot(tree.home)
     with raises(ConfigError, "copa_train.jsonl", "content"):
@@ -90,7 +90,7 @@ def test_a_differing_file_is_refused_before_anything_changes(tree: Project) -> N
     tree.migrate(tree.declared({"CB": {}}))
 
 
-def test_a_change_in_the_old_project_is_seen(tree: Project) -> None:
+def test_a_change_in_the_old_project_is_found(tree: Project) -> None:
     copied, linked = tree.declared({"Copa": {}}), tree.declared({"CB": {"mode": "symlink"}})
     tree.migrate(copied)
     first = tree.migrate(linked)["CB"]
@@ -107,7 +107,7 @@ def test_a_change_in_the_old_project_is_seen(tree: Project) -> None:
     assert (tree.new / "Copa" / TRAIN).read_bytes() == (tree.old / "Copa" / TRAIN).read_bytes() != before
 
 
-def test_a_copy_that_somebody_changed_is_not_replaced(tree: Project) -> None:
+def test_a_manually_changed_copy_is_not_replaced(tree: Project) -> None:
     copied = tree.declared({"Copa": {}})
     tree.migrate(copied)
     edit(tree.old / "Copa" / TRAIN, put(1, premise="Changed."))
@@ -118,7 +118,7 @@ def test_a_copy_that_somebody_changed_is_not_replaced(tree: Project) -> None:
     assert (tree.new / "Copa" / TRAIN).read_bytes() == by_hand
 
 
-def test_a_file_deleted_from_the_new_project_comes_back(tree: Project) -> None:
+def test_a_file_deleted_from_the_new_project_is_restored(tree: Project) -> None:
     declaration = tree.declared({"Copa": {}})
     tree.migrate(declaration)
     (tree.new / "Copa" / TRAIN).unlink()
@@ -126,7 +126,7 @@ def test_a_file_deleted_from_the_new_project_comes_back(tree: Project) -> None:
     assert (done.placed, done.reused) == ((TRAIN,), True)
 
 
-def test_a_file_of_an_earlier_migration_is_left_and_told(tree: Project) -> None:
+def test_a_file_of_an_earlier_migration_is_kept_and_reported(tree: Project) -> None:
     tree.migrate(tree.declared({"Copa": {}}))
     declaration = tree.declared({"Copa": {"version": "latest", "inherit": ["validation"]}})
     tree.migrate(declaration)
@@ -135,7 +135,7 @@ def test_a_file_of_an_earlier_migration_is_left_and_told(tree: Project) -> None:
     assert re.match(r"copa_test\.jsonl: exists in .*, but no migration of this version wrote it", found[CONFLICT][0])
 
 
-def test_a_tree_moves_to_another_place_of_its_own_repository(tree: Project) -> None:
+def test_a_tree_can_move_within_its_repository(tree: Project) -> None:
     declaration = tree.declared({"Copa": {"version": "latest"}}, new_root="old", new_layout="Data/synthetic")
     (done,) = tree.migrate(declaration).values()
     assert done.record.place == "Data/synthetic/Copa"
@@ -159,7 +159,7 @@ def test_stores_keep_artifacts_apart(tree: Project) -> None:
     assert sum(f.rows for f in first.record.files) == sum(COUNTS.values())
 
 
-# --- why a task folder is stale
+# --- reasons for a stale task folder
 
 
 def lose_artifact(tree: Project) -> None:
@@ -217,7 +217,7 @@ def make_it_of_an_older_version(tree: Project) -> None:
         (make_it_of_an_older_version, "older version", "built by version 0 of this step; the current version is 3"),
     ],
 )
-def test_a_stale_task_folder_says_why_and_the_other_is_fresh(
+def test_a_stale_task_folder_has_a_reason_and_others_are_up_to_date(
     tree: Project, change: Callable[[Project], None], kind: str, reason: str
 ) -> None:
     declaration = tree.declared({"Copa": {}, "CB": {}})
@@ -238,7 +238,7 @@ def test_a_stale_task_folder_says_why_and_the_other_is_fresh(
         ({}, {"version": "version_77"}, "tasks.Copa.version: version_77: unknown version. Available: "),
     ],
 )
-def test_a_changed_declaration_says_what_changed(
+def test_a_changed_declaration_names_the_change(
     tree: Project, before: dict[str, str], now: dict[str, str], reason: str
 ) -> None:
     tree.migrate(tree.declared({"Copa": before, "CB": {}}))
@@ -260,7 +260,7 @@ text: [sentence]
 """
 
 
-def test_a_task_added_by_yaml_alone_is_migrated_and_checked(tree: Project) -> None:
+def test_a_task_added_only_by_yaml_is_migrated_and_checked(tree: Project) -> None:
     import yaml
 
     rows = [{"sentence": f"sentence {n}", "label": n % 2, "idx": n} for n in range(6)]
@@ -276,7 +276,7 @@ def test_a_task_added_by_yaml_alone_is_migrated_and_checked(tree: Project) -> No
     assert set(tree.faults(declaration, "SST2")) == {FILES}
 
 
-def test_a_task_like_another_is_a_few_lines(tree: Project) -> None:
+def test_a_task_like_another_needs_a_few_lines(tree: Project) -> None:
     for where in ("original", "old/Data/rejection_sampling/0_data"):
         shutil.copytree(tree.home / where / "CB", tree.home / where / "CB_long")
     declaration = tree.declared({"CB_long": {}}, contracts={"CB_long": small("CB")})

@@ -1,5 +1,6 @@
-"""A migration killed at any write point leaves the old file or the new one, and its rerun ends as if nothing had
-happened: the same folder, the same record."""
+"""A migration killed at any write point leaves the old file or the new one, and its rerun gives the same folder and
+record.
+"""
 
 import json
 import signal
@@ -21,7 +22,7 @@ TRAIN, VALIDATION = "copa_train.jsonl", "copa_validation.jsonl"
 
 
 def prepared(home: Path, mode: str) -> Project:
-    """A project whose new tree holds Copa's base, copied where links are wanted and linked where copies are."""
+    """Return a project whose new tree contains Copa's base, copied in link mode and linked in copy mode."""
     made = project(home, ["Copa"])
     made.migrate(made.declared({"Copa": {"mode": "copy" if mode == "symlink" else "symlink"}}))
     return made
@@ -35,7 +36,7 @@ class Runner:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, home: Project, at: int = 0) -> tuple[int, list[str]]:
-        """Migrate, killed at a point (0: never): the exit code, and the points that were passed."""
+        """Migrate and kill at a point (0: never); return the exit code and the passed points."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         log = home.home.with_suffix(".log")
@@ -43,13 +44,13 @@ class Runner:
         return int(self._process.stdout.readline()), log.read_text().splitlines()
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.communicate(timeout=GUARD_SECONDS)
 
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """What a migration leaves that nobody kills, and the write points that it passes."""
+    """The files of a migration that is not killed, and its write points."""
 
     tree: dict[str, tuple[str, bytes | str, int]]
     record: bytes
@@ -57,12 +58,12 @@ class Undisturbed:
 
 
 def left(home: Project) -> tuple[dict[str, tuple[str, bytes | str, int]], bytes]:
-    """The new tree and the record."""
+    """Return the new tree and the record."""
     return snapshot(home.new), (home.store.root / "tasks/task_folder/Copa/migration.json").read_bytes()
 
 
 def debris(home: Project) -> list[str]:
-    """What should not lie about."""
+    """Return the leftover files."""
     names = [p.relative_to(home.home).as_posix() for p in home.home.rglob("*") if p.is_file() or p.is_symlink()]
     return [n for n in names if ".staged" in n or (".staging" in n and not n.endswith(".lock"))]
 
@@ -79,7 +80,7 @@ def runner(mode: str) -> Iterator[Runner]:
     made.close()
 
 
-def test_killed_at_every_point_nothing_is_lost(tmp_path: Path, runner: Runner, mode: str) -> None:
+def test_a_kill_at_any_point_loses_nothing(tmp_path: Path, runner: Runner, mode: str) -> None:
     home = prepared(tmp_path / "undisturbed", mode)
     old = {name: snapshot(home.new)[f"Copa/{name}"] for name in (TRAIN, VALIDATION)}
     code, points = runner.run(home)

@@ -1,4 +1,4 @@
-"""Optional tasks: what is missing is skipped and listed with its reason, and what does not fit only warns."""
+"""Optional tasks: a missing task is skipped and listed with its reason, and an invalid one only warns."""
 
 import shutil
 from pathlib import Path
@@ -20,7 +20,7 @@ TASKS = {"CB": {}, "Copa": OPTIONAL}
 
 
 def skipped(one: Migration) -> dict[str, str]:
-    """The losses of optional tasks, as the end of a run lists them."""
+    """Return the losses of optional tasks, as the end of a run lists them."""
     spec = one.component.specs[0]
     receipts = [one.store.receipt(one.declaration.artifact(spec.name, p)) for p in one.partitions]
     whole: list[Receipt] = [receipt for receipt in receipts if receipt is not None]
@@ -36,7 +36,7 @@ def skipped(one: Migration) -> dict[str, str]:
         ({**OPTIONAL, "version": "latest", "versions_in": "nowhere"}, None, "no such version"),
     ],
 )
-def test_a_task_that_is_missing_is_skipped_with_its_reason(
+def test_a_missing_task_is_skipped_with_its_reason(
     declared: dict[str, object], missing: str | None, reason: str, tmp_path: Path
 ) -> None:
     tree = project(tmp_path)
@@ -54,7 +54,7 @@ def test_a_task_that_is_missing_is_skipped_with_its_reason(
     assert not (tree.new / "Copa").exists()
 
 
-def test_a_task_that_is_there_later_is_built(tmp_path: Path) -> None:
+def test_a_task_that_is_added_later_is_built(tmp_path: Path) -> None:
     tree = project(tmp_path)
     away = tree.old.parent / "away"
     (tree.old / "Copa").rename(away)
@@ -66,7 +66,7 @@ def test_a_task_that_is_there_later_is_built(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("optional", [True, False])
-def test_rows_that_do_not_fit_only_warn(optional: bool, tmp_path: Path) -> None:
+def test_invalid_rows_only_warn(optional: bool, tmp_path: Path) -> None:
     tree = project(tmp_path)
     edit(tree.old / "Copa" / TRAIN, put(3, label="wrong"))
     with migration(tmp_path, {"CB": {}, "Copa": {"optional": optional}}) as one:
@@ -76,7 +76,7 @@ def test_rows_that_do_not_fit_only_warn(optional: bool, tmp_path: Path) -> None:
         assert found[FILES].passed
 
 
-def test_a_task_that_is_not_optional_fails_as_before(tmp_path: Path) -> None:
+def test_a_required_task_fails_as_before(tmp_path: Path) -> None:
     tree = project(tmp_path)
     shutil.rmtree(tree.old / "Copa")
     with migration(tmp_path, {"CB": {}, "Copa": {}}) as one:
@@ -84,7 +84,7 @@ def test_a_task_that_is_not_optional_fails_as_before(tmp_path: Path) -> None:
         assert skipped(one) == {}
 
 
-def test_one_task_is_not_optional(tmp_path: Path) -> None:
+def test_a_single_task_is_not_optional(tmp_path: Path) -> None:
     attributes = {"dataset": "tasks", "old_root": "old", "new_root": "new", "tasks": {"Copa": OPTIONAL}}
     with raises(ConfigError, "optional"):
         validate_declaration(TaskMigrationDeclaration, attributes, tmp_path / "defs.yaml")

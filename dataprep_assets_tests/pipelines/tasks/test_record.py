@@ -14,7 +14,7 @@ def rows(values: list[dict[str, Any]]) -> tuple[TaskRow, ...]:
     return parse_rows(jsonl(values)).rows
 
 
-def test_a_rewrite_changes_texts_and_no_label() -> None:
+def test_a_rewrite_changes_only_texts_and_no_label() -> None:
     original = task_rows("Copa", "train", 24)
     found = compare_rows(rows(original), rows(rewritten("Copa", "version_1", original)), COPA)
     assert found.changed > 0
@@ -39,13 +39,13 @@ def test_missing_added_repeated_and_relabeled_rows_are_counted() -> None:
     }
 
 
-def test_the_order_of_rows_and_of_keys_does_not_count() -> None:
+def test_the_order_of_rows_and_of_keys_does_not_matter() -> None:
     original = task_rows("Copa", "train", 5)
     made = [dict(reversed(row.items())) for row in reversed(original)]
     assert compare_rows(rows(original), rows(made), COPA).unchanged == 5
 
 
-def test_rows_without_ids_are_paired_by_place() -> None:
+def test_rows_without_ids_are_paired_by_position() -> None:
     original = task_rows("BOOLQ", "train", 5)
     found = compare_rows(rows(original), rows([*original[1:], original[0]]), BOOLQ)
     assert (found.missing, found.added, found.unchanged) == (0, 0, 0)

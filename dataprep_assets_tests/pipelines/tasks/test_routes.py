@@ -1,4 +1,4 @@
-"""Where the files of each partition come from and where they go, for every way to choose a version."""
+"""The source and destination of each partition's files, for every way to select a version."""
 
 import shlex
 import shutil
@@ -24,7 +24,7 @@ def test_all_puts_every_version_where_the_loader_accepts_it(tree: Project) -> No
         assert (folder / TRAIN).read_bytes() == train.read_bytes()
 
 
-def test_the_task_line_is_what_a_shell_reads(tree: Project) -> None:
+def test_the_task_line_can_be_parsed_by_a_shell(tree: Project) -> None:
     plain = find_route(tree.declared(), "CB")
     assert format_task_line(plain.target) == f"TASK={tree.new}/CB"
     spaced = find_route(tree.declared(new_root="new one's"), "CB")
@@ -36,7 +36,7 @@ def test_the_task_line_is_what_a_shell_reads(tree: Project) -> None:
     assert shlex.split(format_task_line(spaced.target)) == [f"TASK={spaced.target!s}"]
 
 
-def test_an_old_folder_of_another_name_and_versions_beside_it(tree: Project) -> None:
+def test_an_old_folder_may_have_another_name_with_versions_next_to_it(tree: Project) -> None:
     (tree.old / "Copa").rename(tree.old / "COPA_old")
     (tree.old / "COPA_old/main_exp").mkdir()
     shutil.copy(tree.old / "COPA_old" / TRAIN, tree.old / "COPA_old/main_exp")
@@ -46,7 +46,7 @@ def test_an_old_folder_of_another_name_and_versions_beside_it(tree: Project) -> 
     assert (tree.new / "Copa" / TRAIN).is_file()
 
 
-def test_a_version_that_is_not_there_is_told_with_those_that_are(tree: Project) -> None:
+def test_a_missing_version_is_reported_with_the_available_ones(tree: Project) -> None:
     with raises(ConfigError, "tasks.Copa.version", "version_3", "version_1, version_9-2"):
         tree.migrate(tree.declared({"Copa": {"version": "version_3"}}))
     with raises(SourceError, "tasks.CB.version", "latest", "mezo_gpt"):
@@ -55,7 +55,7 @@ def test_a_version_that_is_not_there_is_told_with_those_that_are(tree: Project) 
         find_route(tree.declared({"CB": {}}), "Copa")
 
 
-def test_a_task_without_versions_holds_up_no_other(tree: Project) -> None:
+def test_a_task_without_versions_does_not_block_others(tree: Project) -> None:
     declaration = tree.declared({"CB": {"version": "all"}, "Copa": {"version": "all"}})
     assert list_partitions(declaration) == ["CB", *(f"Copa.{v}" for v in VERSIONS)]
     with raises(SourceError, "tasks.CB.version", "all"):

@@ -1,4 +1,4 @@
-"""Which files of the old project are migrated, and what is said of those that are not."""
+"""The migrated files of the old project, and the messages about files that are not migrated."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ def test_latest_takes_train_from_the_version_and_the_rest_from_the_base(tree: Pr
     assert [row["version"] for row in record.build_origin_table()] == ["version_10-1", "base", "base"]
 
 
-def test_what_is_not_inherited_is_absent(tree: Project) -> None:
+def test_a_file_that_is_not_inherited_is_absent(tree: Project) -> None:
     declaration = tree.declared({"Copa": {"version": "latest", "inherit": ["validation"]}})
     done = tree.migrate(declaration)["Copa"]
     assert [f.split for f in done.record.files] == ["train", "validation"]
@@ -44,7 +44,7 @@ def test_what_is_not_inherited_is_absent(tree: Project) -> None:
     assert tree.faults(declaration, "Copa") == {}
 
 
-def test_a_version_with_its_own_validation_brings_it(tree: Project) -> None:
+def test_a_version_with_its_own_validation_uses_it(tree: Project) -> None:
     folder = tree.old / "Copa/mezo_gpt/version_1"
     shutil.copy(tree.old / "Copa/copa_validation.jsonl", folder)
     (folder / "copa_train_all.jsonl").write_text("{}\n")
@@ -93,7 +93,7 @@ def to_link(target: str) -> Callable[[Path], None]:
         (to_pipe, "not_regular", "is not a regular file"),
     ],
 )
-def test_a_file_that_cannot_be_taken_is_absent_and_other_tasks_are_migrated(
+def test_an_unusable_file_is_absent_and_other_tasks_are_migrated(
     tree: Project, change: Callable[[Path], object], cause: str, message: str
 ) -> None:
     damage(tree, "Copa", change)
@@ -108,7 +108,7 @@ def test_a_file_that_cannot_be_taken_is_absent_and_other_tasks_are_migrated(
     assert not any(found.values())
 
 
-def test_a_version_that_this_user_may_not_list_stops_no_other_task(
+def test_a_version_that_the_user_cannot_list_stops_no_other_task(
     tree: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = tree.old / "Copa/mezo_gpt/version_1"
@@ -137,7 +137,7 @@ def test_an_unreadable_file_is_absent_with_its_permissions(tree: Project) -> Non
     assert "cannot be read" in tree.faults(declaration, "Copa")[FILES][0]
 
 
-def test_a_link_to_a_closed_file_fails_its_check(tree: Project) -> None:
+def test_a_link_to_an_unreadable_file_fails_its_check(tree: Project) -> None:
     damage(tree, "Copa", lambda p: p.chmod(0o600))
     declaration = tree.declared({"Copa": {"mode": "symlink"}})
     tree.migrate(declaration)

@@ -1,4 +1,4 @@
-"""An old project is asked for changes: new versions, edited files."""
+"""An old project is polled for changes: new versions and edited files."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ def watch_of(declared: TaskMigrationDeclaration) -> SourceWatch:
     return watch
 
 
-def test_versions_come_and_files_change(tree: Project) -> None:
+def test_new_versions_and_changed_files_are_reported(tree: Project) -> None:
     declared = tree.declared({"Copa": {"version": "latest"}, "BOOLQ": {}})
     watch = watch_of(declared)
     assert poll_source(watch, tree.store, None).change == "2 tasks new"
@@ -35,7 +35,7 @@ def test_versions_come_and_files_change(tree: Project) -> None:
     assert poll_source(watch, tree.store, built.identity).change == "1 task changed"
 
 
-def test_an_original_that_rewrites_are_compared_with_counts(tree: Project) -> None:
+def test_the_original_data_of_a_comparison_also_counts(tree: Project) -> None:
     declared = tree.declared({"Copa": {}})
     watch = watch_of(declared)
     tree.migrate(declared)

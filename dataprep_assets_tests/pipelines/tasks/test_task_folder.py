@@ -1,4 +1,4 @@
-"""Task folders as Dagster migrates them: partitions, what the UI shows, what is done again, what breaks alone."""
+"""Task folders migrated by Dagster: partitions, metadata, repeated migrations, and failures that stay local."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ from dataprep_assets_tests.tools.sample.make_sample_tasks import DISCARDED, LAYO
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Migration]:
-    """All six tasks, laid out as the seed shows; of Copa every version, CB by symlink."""
+    """Return all six tasks, in the layout of the seed, with every version of Copa, and CB by symlink."""
     home = tmp_path_factory.mktemp("tasks")
     project(home)
     (home / "old" / LAYOUT / "Copa" / "copa_train_all.jsonl").write_text("{}\n")
@@ -50,7 +50,7 @@ def test_every_folder_is_where_its_task_value_points(finished: Migration) -> Non
         assert {p.name for p in Path(shown["TASK"]).iterdir()} == names
 
 
-def test_the_materialization_tells_what_came_from_where(finished: Migration) -> None:
+def test_the_materialization_shows_the_origin_of_each_file(finished: Migration) -> None:
     shown = finished.metadata("Copa.version_10-1")
     train, validation, _ = rows(shown["file_origins"])
     assert train["source"] == f"{LAYOUT}/Copa/mezo_gpt/version_10-1/copa_train.jsonl"
@@ -64,7 +64,7 @@ def test_the_materialization_tells_what_came_from_where(finished: Migration) -> 
     assert rows(shown["ignored_versions"]) == [{"name": DISCARDED, "reason": "has 'discard' instead of a minor number"}]
 
 
-def test_the_materialization_tells_the_difference_from_the_original(finished: Migration) -> None:
+def test_the_materialization_shows_the_difference_from_the_original(finished: Migration) -> None:
     shown = finished.metadata("Copa.version_1")
     by_split = {row["split"]: row for row in rows(shown["difference_from_original"])}
     train = by_split["train"]
@@ -74,7 +74,7 @@ def test_the_materialization_tells_the_difference_from_the_original(finished: Mi
     assert shown["rows_changed_validation"] == 0
 
 
-def test_the_page_of_the_asset_says_what_is_wanted(finished: Migration) -> None:
+def test_the_page_of_the_asset_shows_the_expected_files(finished: Migration) -> None:
     (spec,) = (s for s in finished.definitions.resolve_all_asset_specs() if s.key.path[-1] == TASK_FOLDER)
     assert "| Copa | all | copy | copa_train.jsonl, copa_validation.jsonl, copa_test.jsonl |" in (
         spec.description or ""
@@ -96,7 +96,7 @@ def test_files_that_the_trainer_never_reads_are_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def copied(finished: Migration, tmp_path: Path) -> Iterator[Migration]:
-    """Another project with the same trees and artifacts, which a test may change."""
+    """Return another project with the same trees and artifacts, which a test may change."""
     for name in ("old", "original", "new", "artifacts"):
         shutil.copytree(finished.home / name, tmp_path / name, symlinks=True)
     with migration(tmp_path, {**ALL, "Copa": {"version": "all"}, "CB": {"mode": "symlink"}}) as made:
@@ -122,10 +122,11 @@ def test_a_second_run_does_nothing(copied: Migration) -> None:
     assert all(event.materialization.metadata["reused"].value is True for event in events)
 
 
-def test_what_changed_in_the_old_project_is_migrated_again_and_that_alone(copied: Migration) -> None:
+def test_only_changes_in_the_old_project_are_migrated_again(copied: Migration) -> None:
     edit(copied.declaration.old_tasks / "RTE" / "rte_train.jsonl", put(1, premise="Another premise."))
     assert copied.stale() == {"tasks/task_folder/RTE": f"its source changed: {LAYOUT}/RTE/rte_train.jsonl"}
-    (copied.new / "RTE" / "rte_train.jsonl").unlink()  # else it is a file that differs, which is never overwritten
+    # otherwise the file differs, and a different file is never overwritten
+    (copied.new / "RTE" / "rte_train.jsonl").unlink()
     before = inodes(copied.home / "new")
     assert copied.run().success
     after = inodes(copied.home / "new")
@@ -133,7 +134,7 @@ def test_what_changed_in_the_old_project_is_migrated_again_and_that_alone(copied
     assert [p for p in copied.partitions if not copied.metadata(p)["reused"]] == ["RTE"]
 
 
-def test_a_version_that_appears_is_a_partition_once_the_definitions_are_loaded_again(copied: Migration) -> None:
+def test_a_new_version_becomes_a_partition_when_the_definitions_are_reloaded(copied: Migration) -> None:
     versions = copied.declaration.old_tasks / "Copa" / "mezo_gpt"
     shutil.copytree(versions / "version_1", versions / "version_11")
     assert "Copa.version_11" in copied.partitions
@@ -142,7 +143,7 @@ def test_a_version_that_appears_is_a_partition_once_the_definitions_are_loaded_a
     assert "Copa.version_11" in copied.materialized()
 
 
-def test_all_verifies_offline_and_a_flipped_byte_is_named(copied: Migration) -> None:
+def test_everything_verifies_offline_and_a_flipped_byte_is_named(copied: Migration) -> None:
     verdicts = list(verify_path(copied.home / "artifacts"))
     assert len(verdicts) == len(copied.partitions)
     assert [v for v in verdicts if v.defects] == []
@@ -165,7 +166,7 @@ def test_the_summary_has_the_line_for_every_training_script(finished: Migration)
     assert copa.split()[1:4] == ["version_10-1", "3", "23"]
 
 
-def test_a_task_that_is_not_there_any_more_has_no_line_for_a_training_script(tmp_path: Path) -> None:
+def test_a_removed_task_has_no_line_for_a_training_script(tmp_path: Path) -> None:
     project(tmp_path, ["Copa", "RTE"])
     with migration(tmp_path, {"Copa": {}, "RTE": {}}) as made:
         assert made.run().success
@@ -179,7 +180,7 @@ def test_a_task_that_is_not_there_any_more_has_no_line_for_a_training_script(tmp
 # --- one broken task
 
 
-def test_one_broken_task_is_red_and_named_and_the_others_are_materialized(tmp_path: Path) -> None:
+def test_only_a_broken_task_fails_and_is_named_and_the_others_are_materialized(tmp_path: Path) -> None:
     project(tmp_path, ["Copa", "CB", "RTE"])
     theirs = tmp_path / "new" / LAYOUT / "CB" / "cb_train.jsonl"
     theirs.parent.mkdir(parents=True)
@@ -192,7 +193,7 @@ def test_one_broken_task_is_red_and_named_and_the_others_are_materialized(tmp_pa
         assert (
             "tasks.Copa.version: version_77: unknown version. Available: version_1, version_9-2, version_10-1" in told
         )
-        assert "kept. CB: cb_train.jsonl in" in told  # the partition once: the reporter names it
+        assert "kept. CB: cb_train.jsonl in" in told  # the partition appears once, because the reporter names it
         assert made.materialized() == {"RTE"}
         assert theirs.read_text() == "somebody's own file\n"
         assert list(made.stale()) == ["tasks/task_folder/Copa", "tasks/task_folder/CB"]
@@ -202,7 +203,7 @@ def test_one_broken_task_is_red_and_named_and_the_others_are_materialized(tmp_pa
         assert made.metadata("RTE")["reused"]
 
 
-def test_a_task_whose_versions_are_not_there_is_one_red_partition(tmp_path: Path) -> None:
+def test_a_task_without_its_versions_is_one_failed_partition(tmp_path: Path) -> None:
     project(tmp_path, ["Copa", "CB"])
     with migration(tmp_path, {"CB": {"version": "all"}, "Copa": {"version": "latest"}}) as made:
         assert made.partitions == ["CB", "Copa"]
@@ -212,7 +213,7 @@ def test_a_task_whose_versions_are_not_there_is_one_red_partition(tmp_path: Path
         assert made.metadata("Copa")["version"] == "version_10-1"
 
 
-def test_a_machine_without_the_projects_loads_and_each_task_says_what_is_missing(tmp_path: Path) -> None:
+def test_a_machine_without_the_projects_loads_and_each_task_names_what_is_missing(tmp_path: Path) -> None:
     with migration(tmp_path, ALL) as made:
         assert set(made.partitions) == set(TASKS)
         assert len(made.stale()) == 6
@@ -238,7 +239,7 @@ REAL: dict[str, dict[str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("mode", ["copy", "symlink"])
-def test_the_real_tree_migrates_twice_and_fails_exactly_the_checks_that_it_should(
+def test_the_real_tree_migrates_twice_and_fails_exactly_the_expected_checks(
     shared: Path, tmp_path: Path, mode: str
 ) -> None:
     real = shared / "data" / "tasks"
@@ -251,7 +252,7 @@ def test_the_real_tree_migrates_twice_and_fails_exactly_the_checks_that_it_shoul
             outcome = made.run()
             assert outcome.success, failure_of(outcome)
             found = evaluations(outcome)
-            # 700 rows, 300 of whose ids occur twice: they only warn
+            # 700 rows with 300 duplicate ids, which cause only a warning
             expected = {ROWS} if name == "all" else set()
             assert failed(found) == expected
             verdicts = {r["task"]: r["verdict"] for r in rows(found[ROWS].metadata["table"].value)}
@@ -272,5 +273,5 @@ def test_the_real_tree_migrates_twice_and_fails_exactly_the_checks_that_it_shoul
             assert failed(evaluations(again)) == expected
 
 
-def test_the_code_versions_of_its_assets_are_the_versions_that_made_its_artifacts(finished: Migration) -> None:
+def test_the_code_versions_of_its_assets_are_the_versions_that_built_its_artifacts(finished: Migration) -> None:
     assert differing_versions(finished.component.specs, finished.store) == {}

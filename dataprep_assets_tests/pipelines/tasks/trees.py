@@ -1,4 +1,4 @@
-"""An old project with all six tasks, its declaration, and ways to read and damage what comes of it."""
+"""An old project with all six tasks, its declaration, and functions that read and damage migrated files."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +19,12 @@ from dataprep_assets_tests.tools.sample.make_sample_tasks import DISCARDED, LAYO
 
 TASKS = tuple(load_shipped_contracts())
 TRAIN = "copa_train.jsonl"
-"""Copa's train file, which most tests of a migration look at."""
+"""Copa's train file, which most tests of a migration use."""
 COUNTS: Mapping[Split, int] = {"train": 12, "validation": 6, "test": 5}
 
 
 def small(task: str, **changes: Any) -> dict[str, Any]:
-    """The contract of a task, with the row counts of these trees."""
+    """Return the contract of a task, with the row counts of these trees."""
     splits = load_shipped_contracts()[task].splits
     return {"like": task, "files": {s: {"rows": COUNTS[s]} for s in splits}, **changes}
 
@@ -48,7 +48,7 @@ class Project:
         return LocalArtifacts(self.home / "artifacts")
 
     def declared(self, tasks: Mapping[str, Mapping[str, Any]] | None = None, **more: Any) -> TaskMigrationDeclaration:
-        """The migration of these tasks (all of them at their base by default)."""
+        """Return the migration of these tasks (by default all of them, at their base)."""
         wanted = {task: {} for task in TASKS} if tasks is None else tasks
         return TaskMigrationDeclaration.model_validate(
             {
@@ -63,33 +63,33 @@ class Project:
         ).resolve_paths(self.home)
 
     def migrate(self, declaration: TaskMigrationDeclaration) -> dict[str, MigrationResult]:
-        """Every partition of a declaration."""
+        """Migrate every partition of a declaration."""
         return {p: migrate_task(declaration, self.store, p) for p in list_partitions(declaration)}
 
     def stale(self, declaration: TaskMigrationDeclaration) -> dict[str, Decision]:
-        """What of a migration is to be done again, by partition."""
+        """Return the pending parts of a migration, by partition."""
         found = find_stale([build_task_folder_spec(declaration)], self.store)
         return {one.name.removeprefix(f"{declaration.dataset}/task_folder/"): one for one in found}
 
     def is_current(self, declaration: TaskMigrationDeclaration, partition: str) -> bool:
-        """Whether a run would leave a partition as it is."""
+        """Return whether a run would leave a partition unchanged."""
         return partition not in self.stale(declaration)
 
     def faults(self, declaration: TaskMigrationDeclaration, partition: str) -> dict[str, list[str]]:
-        """The faults of a partition's folder by check, without checks that pass."""
+        """Return the faults of a partition's folder by check, without checks that pass."""
         found = check_task(declaration, self.store, partition)
         return {check: [fault.text for fault in faults] for check, faults in found.items() if faults}
 
 
 def project(home: Path, tasks: Sequence[str] = TASKS) -> Project:
-    """Write an old project with these tasks; of Copa three versions, and one that was discarded."""
+    """Write an old project with these tasks, with three versions of Copa and a discarded one."""
     counts = {task: {split: COUNTS[split] for split in load_shipped_contracts()[task].splits} for task in tasks}
     write_tree(home, counts, {"Copa": (*VERSIONS, DISCARDED)})
     return Project(home)
 
 
 def foreign(tree: Project, data: bytes = b'{"mine": 1}\n') -> Path:
-    """A file of a person's in the new project, in the place of Copa's train file."""
+    """Write a user's file in the new project, in place of Copa's train file."""
     path = tree.new / "Copa" / TRAIN
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -97,7 +97,7 @@ def foreign(tree: Project, data: bytes = b'{"mine": 1}\n') -> Path:
 
 
 def snapshot(folder: Path) -> dict[str, tuple[str, bytes | str, int]]:
-    """What a folder holds: kind, content or link text, and permissions of every entry but folders."""
+    """Return the kind, content or link text, and permissions of every entry of a folder except folders."""
     found: dict[str, tuple[str, bytes | str, int]] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -121,7 +121,7 @@ def put(line: int, **values: Any) -> Callable[[list[dict[str, Any]]], None]:
 
 
 def drop(line: int, key: str) -> Callable[[list[dict[str, Any]]], None]:
-    """Take a key out of a row."""
+    """Remove a key from a row."""
 
     def change(rows: list[dict[str, Any]]) -> None:
         del rows[line - 1][key]

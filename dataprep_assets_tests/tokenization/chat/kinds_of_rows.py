@@ -1,4 +1,4 @@
-"""A row of each kind that chat data has: turns, rules, reasoning under each of its names, tools, calls and results."""
+"""A row of each kind of chat data: turns, rules, reasoning under each of its names, tools, calls and results."""
 
 from typing import Any
 
@@ -72,4 +72,4 @@ SENTINELS = (
     *("QQone", "QQtwo", "AAone", "AAtwo", "SSrule", "DDrule", "RRwhy", "RRtwo", "CCtext", "TTres", "TTsec"),
     *("get_tide", "SENTINELDESC", "portkey", "portval", "secval"),
 )
-"""The texts; each row has some of them."""
+"""The texts, some of which each row contains."""

@@ -1,4 +1,4 @@
-"""Random conversations, and what must be true of each that is rendered."""
+"""Random conversations, and the properties of each rendering."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ TEXTS = st.text(st.sampled_from("ab é\n.\"'<>{}\\日"), max_size=6)
 
 @st.composite
 def conversations(draw: st.DrawFn) -> dict[str, Any]:
-    """A row in which each text is unique: `Q3` and what was drawn, in message 3."""
+    """Draw a row in which each text is unique: `Q3` and a random text, in message 3."""
     messages: list[dict[str, Any]] = []
     kinds = draw(st.lists(st.sampled_from(["user", "answer", "thought", "inline", "call", "system"]), max_size=7))
     for kind in ["user", *kinds, "answer"]:
@@ -39,7 +39,7 @@ def conversations(draw: st.DrawFn) -> dict[str, Any]:
 def assert_answers_once(
     row: dict[str, Any], found: RenderedConversation | Refusal, stops: tuple[str, ...] = STOPS
 ) -> None:
-    """Fail unless what is used of a row trains each of its answers once, with a stop, and no question."""
+    """Assert that the used sequences train each answer of a row once, with a stop, and no question."""
     rendered = keep_used_part(found)
     if not isinstance(rendered, RenderedConversation):
         return

@@ -1,4 +1,4 @@
-"""Rows with messages that are refused in any form of row, by what is wrong with them."""
+"""Rows with invalid messages, by mistake, that are refused in every form of row."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Chat templates made for these tests, each in the style of a family of models."""
+"""Chat templates for these tests, each in the style of a family of models."""
 
 import atexit
 import json
@@ -19,7 +19,7 @@ NEXT_ROLE = (
     "{% else %}<|{{ m.role }}|>\n{{ m.content }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 )
-"""No end of a turn: the header of the next role ends it, as in GLM."""
+"""A turn has no end mark: the header of the next role ends it, as in GLM."""
 CHANNELS = (
     "{% for m in messages %}{% if m.role == 'assistant' %}"
     "{% if m.thinking %}<|s|>assistant<|c|>analysis<|m|>{{ m.thinking }}<|e|>{% endif %}"
@@ -29,32 +29,32 @@ CHANNELS = (
     "{% else %}<|s|>{{ m.role }}<|m|>{{ m.content }}<|e|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|s|>assistant{% endif %}"
 )
-"""A thought in a channel of its own; three ends: of the last answer, an earlier one, a call; as in gpt-oss."""
+"""A thought in its own channel, and three ends: of the last answer, of an earlier one, of a call; as in gpt-oss."""
 FORGETFUL = CHANNELS.replace("{% if m.thinking %}", "{% if m.thinking and loop.last %}").replace(
     "{{ m.content }}<|e|>{% endif %}{% endfor %}",
     "{{ m.content | tojson if m.role == 'tool' else m.content }}<|e|>{% endif %}{% endfor %}",
 )
-"""The same, which forgets the thought of a call once its result follows, and writes results as JSON."""
+"""The same template, which drops the thought of a call once its result follows, and writes results as JSON."""
 MERGED = (
     "{% for m in messages %}{% set follows = not loop.first and loop.previtem.role == m.role %}"
     "{% if not follows %}<|im_start|>{{ m.role }}\n{% endif %}{{ m.content }}"
     "{% if loop.last or loop.nextitem.role != m.role %}<|im_end|>\n{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""Messages of one role in a row are one turn, as in Gemma 4."""
+"""Consecutive messages of one role are one turn, as in Gemma 4."""
 CUT_THOUGHTS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{{ m.content.split('</think>')[-1] if m.role == 'assistant' else m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
 )
-"""Thoughts are cut out of the history, and the prompt opens one, as in the distills of DeepSeek R1."""
+"""Thoughts are removed from the history, and the prompt opens one, as in the distills of DeepSeek R1."""
 ALTERNATING = (
     "{% for m in messages %}{% if m.role not in ['user', 'assistant'] %}"
     "{{ raise_exception('only user and assistant') }}{% endif %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
     "{{ raise_exception('roles must alternate') }}{% endif %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>"
     "\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""Questions and answers in turn, and no other role, as in Gemma."""
+"""Only alternating questions and answers, as in Gemma."""
 MARKED = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}<think>\n"
     "{{ m.reasoning_content }}\n</think>\n\n{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}"
@@ -62,19 +62,19 @@ MARKED = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n"
     "{{ '<think>\n\n</think>\n\n' if enable_thinking is false }}{% endif %}"
 )
-"""Marks that begin before the thought, which the prompt has already written, as in TRL's copies for training."""
+"""Marks that start before the thought, which the prompt has already written, as in TRL's copies for training."""
 PARTS = CHATML.replace(
     "{{ m.content }}", "{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}"
 )
-"""Content as parts, as in templates for pictures."""
+"""Content as parts, as in templates for images."""
 _ROLE_TOKENS = ("<|user|>", "<|assistant|>", "<|system|>", "<|observation|>")
 TOKENS = ("<|s|>", "<|m|>", "<|c|>", "<|e|>", "<|call|>", "<|return|>", *_ROLE_TOKENS)
-"""The special tokens that these templates write besides those of ChatML."""
+"""The special tokens of these templates in addition to those of ChatML."""
 
 
 @lru_cache
 def chat_bundle_of(tokens: tuple[str, ...]) -> TokenizerBundle:
-    """The small tokenizer of chats with further special tokens."""
+    """Return the small chat tokenizer with further special tokens."""
     folder = Path(tempfile.mkdtemp(prefix="chat-templates-"))
     atexit.register(shutil.rmtree, folder)
     write_chat_tokenizer(folder)

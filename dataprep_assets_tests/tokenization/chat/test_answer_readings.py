@@ -1,4 +1,4 @@
-"""The first trained token is proved for each template: what can be read in two ways is refused, with both readings."""
+"""The first trained token is determined for each template; an ambiguous template is refused with both readings."""
 
 import pytest
 
@@ -23,12 +23,12 @@ def openings(text: str, choices: ChatChoices = OURS) -> tuple[str, ...]:
     return readings(text, choices).openings
 
 
-def test_an_answer_begins_behind_its_prompt_with_nothing_of_the_template() -> None:
+def test_an_answer_starts_after_its_prompt_with_no_text_of_the_template() -> None:
     for text in (CHATML, TRAP, MARKED, ChatTemplate.load("chatml_reasoning").text):
         assert openings(text) == ("",)
 
 
-def test_what_a_template_writes_before_an_answer_behind_its_prompt_is_known() -> None:
+def test_text_of_a_template_between_prompt_and_answer_is_known() -> None:
     thoughtful = CHATML.replace(
         "{{ m.content }}", "{{ '<think>\n\n</think>\n\n' if m.role == 'assistant' }}{{ m.content }}"
     )
@@ -47,14 +47,14 @@ def test_a_prompt_that_loses_more_than_white_space_is_refused_with_both_readings
     assert "'</think>Yes, one.<|im_end|>\\n' or 'Yes, one.<|im_end|>\\n'" in said
 
 
-def test_a_row_is_not_packed_by_the_wrong_reading_either() -> None:
-    """Where a template is proved by other rows, such as those with reasoning."""
+def test_a_row_is_never_packed_by_the_wrong_reading() -> None:
+    """This also holds if other rows, such as those with reasoning, determine the reading of a template."""
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     found = conversation_renderer(NO_KWARGS).render(Conversation(messages))
     assert found == Refusal("template_mismatch", 1)
 
 
-def test_marks_decide_and_a_difference_from_the_prompt_is_reported_once() -> None:
+def test_marks_have_priority_and_a_difference_from_the_prompt_is_reported_once() -> None:
     early = MARKED.replace("<|im_start|>{{ m.role }}\n{% generation %}", "{% generation %}<|im_start|>{{ m.role }}\n")
     found = readings(early)
     assert found.openings == ("<|im_start|>assistant\n",)
@@ -64,16 +64,16 @@ def test_marks_decide_and_a_difference_from_the_prompt_is_reported_once() -> Non
     assert readings(MARKED).differences == ()
 
 
-def test_a_conversation_that_a_template_refuses_proves_nothing() -> None:
+def test_a_conversation_that_a_template_refuses_determines_nothing() -> None:
     no_tools = CHATML + "{% if tools %}{{ raise_exception('no tools') }}{% endif %}"
     assert openings(no_tools) == ("",)
 
 
 @pytest.mark.parametrize("rewritten", ["m.content | upper", "m.content | replace('\n', ' ')"])
-def test_of_a_template_that_rewrites_answers_no_opening_is_known(rewritten: str) -> None:
+def test_a_template_that_rewrites_answers_has_no_known_opening(rewritten: str) -> None:
     assert openings(CHATML.replace("m.content", rewritten)) == ()
 
 
-def test_a_template_may_leave_out_what_stands_beside_a_call() -> None:
+def test_a_template_may_omit_text_next_to_a_call() -> None:
     calls_alone = CHATML.replace("{{ m.content }}", "{{ m.tool_calls | tojson if m.tool_calls else m.content }}")
     assert openings(calls_alone) == ("",)

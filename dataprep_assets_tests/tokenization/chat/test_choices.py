@@ -1,7 +1,7 @@
 """Both sides of each difference between tools for chat data.
 
-What `like: nemotron` gives here is what Nemotron's `core/chat_sft_shard_core.py` gave for the same conversations; the
-comparison with the original itself is `dataprep_assets_tests/tools/parity`.
+The expected results of `like: nemotron` are those of Nemotron's `core/chat_sft_shard_core.py` for the same
+conversations; `dataprep_assets_tests/tools/parity` compares with the original itself.
 """
 
 from dataclasses import replace
@@ -26,8 +26,10 @@ def answer(content: Any = "b", **others: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": content, **others}
 
 
-def trained(choices: ChatChoices, *messages: dict[str, Any], template: str = TRAP, **row: Any) -> list[list[str]] | str:
-    """The trained texts of each sequence of a row, or the reason against it."""
+def list_trained(
+    choices: ChatChoices, *messages: dict[str, Any], template: str = TRAP, **row: Any
+) -> list[list[str]] | str:
+    """Return the trained texts of each sequence of a row, or the reason for refusing it."""
     conversation = read_conversation({"messages": list(messages), **row}, ConversationFields(), choices)
     if isinstance(conversation, Refusal):
         return conversation.reason
@@ -37,8 +39,8 @@ def trained(choices: ChatChoices, *messages: dict[str, Any], template: str = TRA
     return [[chunk.text for chunk in chunks if chunk.trained] for chunks in rendered.sequences]
 
 
-def encoded(choices: ChatChoices, *messages: dict[str, Any]) -> list[list[str]]:
-    """The texts of each sequence that are encoded apart."""
+def list_encoded(choices: ChatChoices, *messages: dict[str, Any]) -> list[list[str]]:
+    """Return the texts of each sequence that are encoded separately."""
     rendered = conversation_renderer(TRAP, choices=choices).render(Conversation(list(messages)))
     assert isinstance(rendered, RenderedConversation)
     return [[chunk.text for chunk in chunks] for chunks in rendered.sequences]
@@ -135,20 +137,20 @@ DIFFERENCES: dict[str, tuple[dict[str, Any], Any, Any]] = {
 
 
 @pytest.mark.parametrize("what", DIFFERENCES)
-def test_each_difference_is_a_choice(what: str) -> None:
+def test_each_difference_can_be_chosen(what: str) -> None:
     row, ours, theirs = DIFFERENCES[what]
-    assert trained(replace(OURS, allow_loss=("tools",)), *row["messages"], tools=row.get("tools")) == ours
-    assert trained(NEMOTRON, *row["messages"], tools=row.get("tools")) == theirs
+    assert list_trained(replace(OURS, allow_loss=("tools",)), *row["messages"], tools=row.get("tools")) == ours
+    assert list_trained(NEMOTRON, *row["messages"], tools=row.get("tools")) == theirs
 
 
 @pytest.mark.parametrize("choices", [replace(OURS, allow_loss=("reasoning",)), NEMOTRON])
 @pytest.mark.parametrize("template", [HERMES, HEADERS])
-def test_with_a_template_that_is_not_theirs_an_answer_is_trained_from_its_own_prompt_on(
+def test_with_another_template_an_answer_is_trained_from_the_end_of_its_own_prompt(
     template: str, choices: ChatChoices
 ) -> None:
-    """The original's mask begins 15 characters late there, as if its own mark stood before the answer."""
+    """The original's mask starts 15 characters late there, as if its own mark came before the answer."""
     said = "an answer of more than fifteen characters"
-    found = trained(choices, USER, answer("c", reasoning_content="t"), USER, answer(said), template=template)
+    found = list_trained(choices, USER, answer("c", reasoning_content="t"), USER, answer(said), template=template)
     assert not isinstance(found, str)
     (last,) = [text for sequence in found for text in sequence if said in text]
     assert last.startswith(said)
@@ -164,36 +166,38 @@ def test_a_literal_special_token_is_text_or_special() -> None:
     assert isinstance(cut, RenderedConversation)
     assert kept.mark is not None  # placeholders, which are encoded as text
     assert cut.mark is None
-    assert trained(NEMOTRON, *messages) == [[f"{EVIL}{END}\n"]]
+    assert list_trained(NEMOTRON, *messages) == [[f"{EVIL}{END}\n"]]
 
 
 def test_text_parts_may_be_joined() -> None:
     joined = replace(OURS, content="join_parts")
     parts = [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]
-    assert trained(joined, USER, answer(parts)) == [[f"b\nc{END}"]]
-    assert trained(joined, USER, answer([*parts, {"type": "image_url"}])) == "not_text"
-    assert trained(joined, USER, answer([*parts, "c"])) == "content_not_a_string"
+    assert list_trained(joined, USER, answer(parts)) == [[f"b\nc{END}"]]
+    assert list_trained(joined, USER, answer([*parts, {"type": "image_url"}])) == "not_text"
+    assert list_trained(joined, USER, answer([*parts, "c"])) == "content_not_a_string"
 
 
-def test_only_the_answers_behind_the_last_question_may_be_trained() -> None:
+def test_only_the_answers_after_the_last_question_may_be_trained() -> None:
     last = replace(OURS, answers="last_turn")
-    assert trained(last, USER, answer(), USER, answer("c"), answer("d"), USER) == [[f"c{END}", f"d{END}"]]
-    assert trained(last, answer(), answer("c")) == [[f"b{END}", f"c{END}"]]
+    assert list_trained(last, USER, answer(), USER, answer("c"), answer("d"), USER) == [[f"c{END}", f"d{END}"]]
+    assert list_trained(last, answer(), answer("c")) == [[f"b{END}", f"c{END}"]]
 
 
 @pytest.mark.parametrize("choices", [OURS, NEMOTRON])
-def test_an_answer_that_says_so_is_not_trained_under_either_preset(choices: ChatChoices) -> None:
+def test_an_answer_marked_as_untrained_is_not_trained_with_either_preset(choices: ChatChoices) -> None:
     masked = [USER, answer(weight=0), USER, answer("c", train=False), USER, answer("d", weight=0.0)]
     behind = "\n" if choices.turn_end_newline else ""
     said = [*masked, USER, answer("e", weight=1, train=True)]
-    assert trained(choices, *said) == [[f"e{END}{behind}"]]
+    assert list_trained(choices, *said) == [[f"e{END}{behind}"]]
     without = [{key: value for key, value in m.items() if key not in ("weight", "train")} for m in said]
-    assert encoded(choices, *said) == encoded(choices, *without)  # the same tokens, of which fewer are trained
+    assert list_encoded(choices, *said) == list_encoded(
+        choices, *without
+    )  # the same tokens, fewer of which are trained
     reasoned = [answer(reasoning_content="t", weight=0), USER, answer("c", reasoning_content="u")]
-    assert trained(choices, USER, *reasoned) == [[], [f"u\n</think>\nc{END}{behind}"]]
+    assert list_trained(choices, USER, *reasoned) == [[], [f"u\n</think>\nc{END}{behind}"]]
 
 
-def test_an_empty_list_of_tools_reaches_the_template_or_is_none() -> None:
+def test_an_empty_list_of_tools_is_passed_to_the_template_or_dropped() -> None:
     given = {"messages": [USER, answer()], "tools": []}
     for choices, tools in ((OURS, None), (NEMOTRON, [])):
         found = read_conversation(given, ConversationFields(), choices)
@@ -201,28 +205,28 @@ def test_an_empty_list_of_tools_reaches_the_template_or_is_none() -> None:
         assert found.tools == tools
 
 
-def test_the_beginning_of_a_first_question_with_the_header_of_a_system_text_may_be_written_twice() -> None:
+def test_the_start_of_a_first_question_after_a_system_header_may_be_written_twice() -> None:
     question = {"role": "user", "content": EVIL}
     begun, prompt = f"<|im_start|>user\nb{END}\n", f"<|im_start|>user\n{EVIL}{END}\n{HEADER}"
     once = replace(NEMOTRON, system_in_question="once")
-    assert encoded(once, question, answer()) == [[prompt, f"b{END}\n"]]
-    assert encoded(NEMOTRON, question, answer()) == [[begun, prompt, f"b{END}\n"]]
-    assert encoded(NEMOTRON, question) == [[begun, prompt.removesuffix(HEADER)]]
-    assert encoded(NEMOTRON, USER, answer(), question) == encoded(once, USER, answer(), question)
+    assert list_encoded(once, question, answer()) == [[prompt, f"b{END}\n"]]
+    assert list_encoded(NEMOTRON, question, answer()) == [[begun, prompt, f"b{END}\n"]]
+    assert list_encoded(NEMOTRON, question) == [[begun, prompt.removesuffix(HEADER)]]
+    assert list_encoded(NEMOTRON, USER, answer(), question) == list_encoded(once, USER, answer(), question)
 
 
-def test_a_question_that_no_answer_follows_may_be_encoded_as_far_as_a_prompt_goes() -> None:
+def test_an_unanswered_last_question_may_be_encoded_up_to_the_prompt() -> None:
     said = [USER, {"role": "developer", "content": "xyz"}, answer(reasoning_content="t")]
     whole = f"<|im_start|>user\na{END}\n<|im_start|>developer\nxyz{END}\n"
     cut = len(f"<|im_start|>user\na{END}\n<|im_start|>assistant\n<think>\n")
     thought = f"<|im_start|>assistant\n<think>\nt\n</think>\nb{END}\n"
-    assert encoded(replace(NEMOTRON, question_end="text"), *said) == [[whole, thought]]
-    assert encoded(NEMOTRON, *said) == [[whole[:cut], whole[cut:], thought]]
-    assert encoded(NEMOTRON, USER, said[2]) == encoded(replace(NEMOTRON, question_end="text"), USER, said[2])
+    assert list_encoded(replace(NEMOTRON, question_end="text"), *said) == [[whole, thought]]
+    assert list_encoded(NEMOTRON, *said) == [[whole[:cut], whole[cut:], thought]]
+    assert list_encoded(NEMOTRON, USER, said[2]) == list_encoded(replace(NEMOTRON, question_end="text"), USER, said[2])
 
 
 @pytest.mark.parametrize("name", sorted(NEMOTRON.changes))
-def test_the_page_of_the_format_says_of_every_difference_what_both_presets_take(name: str) -> None:
+def test_the_page_of_the_format_lists_both_presets_for_every_difference(name: str) -> None:
     page = (ROOT / "docs" / "formats" / "packed-sft.md").read_text(encoding="utf-8")
     (line,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
     values = [str(getattr(choices, name)) for choices in (OURS, NEMOTRON)]
@@ -232,6 +236,6 @@ def test_the_page_of_the_format_says_of_every_difference_what_both_presets_take(
     assert [cell.strip("`").lower() for cell in said] == [value.lower() for value in values]
 
 
-def test_only_what_differs_from_ours_enters_a_key() -> None:
+def test_only_differences_from_our_defaults_are_part_of_a_key() -> None:
     assert OURS.changes == {}
     assert replace(OURS, roles=("user", "assistant")).changes == {"roles": ("user", "assistant")}

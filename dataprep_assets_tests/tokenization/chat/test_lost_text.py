@@ -1,4 +1,4 @@
-"""A row with a text that its template drops is refused by feature and message, unless that loss is allowed by name."""
+"""A row with a text that its template drops is refused by feature and message, unless the loss is allowed by name."""
 
 from typing import Any
 
@@ -75,7 +75,7 @@ def test_a_dropped_text_is_refused_by_feature_and_message(
     assert render(template, *messages, tools=tools) == Refusal(f"lost_in_template: {feature}", message)
 
 
-def test_a_loss_that_is_allowed_by_name_is_counted() -> None:
+def test_a_loss_allowed_by_name_is_counted() -> None:
     messages = USER, answer(reasoning_content="Because.")
     rendered = render(CHATML, *messages, allow_loss=("reasoning",))
     assert trained(rendered) == [["So.<|im_end|>"]]
@@ -83,7 +83,7 @@ def test_a_loss_that_is_allowed_by_name_is_counted() -> None:
     assert render(CHATML, *messages, allow_loss=("tools",)) == Refusal("lost_in_template: reasoning", 1)
 
 
-def test_an_answer_of_which_nothing_is_left_is_never_trained() -> None:
+def test_an_answer_without_remaining_text_is_never_trained() -> None:
     messages = USER, answer("", tool_calls=[CALL]), RESULT, answer()
     rendered = render(CHATML, *messages, tools=[TOOL], allow_loss=("calls", "tools"))
     assert trained(rendered) == [["So.<|im_end|>"]]
@@ -101,7 +101,7 @@ def test_calls_without_the_declared_tools_are_used_and_counted() -> None:
 
 
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking"])
-def test_reasoning_of_any_name_is_given_under_the_name_that_the_template_reads(key: str) -> None:
+def test_reasoning_under_any_name_is_passed_under_the_name_that_the_template_reads(key: str) -> None:
     message = answer(**{key: "Because."})
     said = "<|c|>analysis<|m|>Because.<|e|><|s|>assistant<|c|>final<|m|>So.<|return|>"
     assert trained(render(CHANNELS, USER, message)) == [[said]]
@@ -109,19 +109,19 @@ def test_reasoning_of_any_name_is_given_under_the_name_that_the_template_reads(k
     assert trained(render(CUT_THOUGHTS, USER, message)) == [["Because.\n</think>\n\nSo.<|im_end|>"]]
 
 
-def test_names_of_reasoning_that_differ_are_refused() -> None:
+def test_contradictory_reasoning_under_two_names_is_refused() -> None:
     message = answer(reasoning="a", thinking="b")
     assert read_conversation({"messages": [USER, message]}, ConversationFields()) == Refusal("unclear_reasoning", 1)
 
 
-def test_the_next_role_ends_an_answer_and_is_added_after_the_last_one() -> None:
+def test_an_answer_ended_by_the_next_role_gets_that_role_after_the_last_turn() -> None:
     rendered = render(NEXT_ROLE, USER, answer(), USER, answer("No."))
     assert trained(rendered) == [["So.<|user|>", "No.<|user|>"]]
     called = render(NEXT_ROLE, USER, answer("", tool_calls=[CALL]), tools=[TOOL], allow_loss=("tools",))
     assert trained(called)[0][0].endswith("</tool_call><|observation|>")
 
 
-def test_content_is_given_as_parts_to_a_template_that_reads_parts() -> None:
+def test_content_is_passed_as_parts_to_a_template_that_reads_parts() -> None:
     assert trained(render(PARTS, USER, answer())) == [["So.<|im_end|>"]]
 
 

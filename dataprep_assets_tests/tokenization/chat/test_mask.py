@@ -1,4 +1,6 @@
-"""Ids and masks: those of the reference for the whole text, no special token from what people wrote, labels exact."""
+"""Ids and masks: ids equal those of the reference for the whole text, user text gives no special token, labels are
+exact.
+"""
 
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +31,7 @@ END = "<|im_end|>"
 
 
 def render(*said: str, bundle: TokenizerBundle | None = None, **options: Any) -> RenderedConversation:
-    """A conversation of alternating user and assistant."""
+    """Return a rendered conversation of alternating user and assistant."""
     messages = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)]
     found = conversation_renderer(bundle=bundle, **options).render(Conversation(messages))
     assert isinstance(found, RenderedConversation)
@@ -41,7 +43,7 @@ def text_of(rendered: RenderedConversation) -> str:
 
 
 def reference(bundle: TokenizerBundle, text: str) -> list[int]:
-    """What a server computes for a prompt: special tokens matched, none added."""
+    """Return the ids that a server computes for a prompt: special tokens matched, none added."""
     ids: list[int] = _tokenizer(bundle.directory).encode(text, add_special_tokens=False).ids
     return ids
 
@@ -52,7 +54,7 @@ def _tokenizer(directory: Path) -> Tokenizer:
 
 
 def labels(encoded: EncodedSequences, index: int = 0) -> list[list[int]]:
-    """The trained labels of a sequence by the rule of Megatron-Bridge's collate function, run by run."""
+    """Return the trained labels of a sequence, run by run, by the rule of Megatron-Bridge's collate function."""
     start, end = encoded.offsets[index : index + 2].tolist()
     mask = align_with_labels(encoded.trained, encoded.offsets)[start : end - 1]
     found = encoded.tokens[start + 1 : end]
@@ -68,12 +70,12 @@ def labels(encoded: EncodedSequences, index: int = 0) -> list[list[int]]:
 SAID = ("What is\n it?", " It's 12 °C.\n\n", "Und schön 日本語?", "Ja — schön.", "\n", "?")
 
 
-def test_ids_are_those_of_the_whole_rendering() -> None:
+def test_ids_equal_those_of_the_whole_rendering() -> None:
     rendered = render(*SAID)
     assert encoder().encode([rendered]).tokens.tolist() == reference(chat_bundle(), text_of(rendered))
 
 
-def test_ids_are_those_of_the_whole_rendering_for_published_tokenizers(shared: Path) -> None:
+def test_ids_equal_those_of_the_whole_rendering_for_published_tokenizers(shared: Path) -> None:
     for name, template in (("qwen3", "chatml_reasoning"), ("llama3", LLAMA)):
         bundle = TokenizerBundle.load(shared / "tokenizers" / name)
         rendered = render(*SAID, bundle=bundle, template=template)
@@ -82,7 +84,7 @@ def test_ids_are_those_of_the_whole_rendering_for_published_tokenizers(shared: P
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(max_size=40), min_size=2, max_size=6))
-def test_labels_under_the_mask_are_exactly_the_answers_and_their_stop_tokens(said: list[str]) -> None:
+def test_labels_under_the_mask_are_exactly_the_answers_with_their_stop_tokens(said: list[str]) -> None:
     said = said[: len(said) // 2 * 2]
     bundle = chat_bundle()
     rendered = render(*said)
@@ -103,7 +105,7 @@ def test_labels_under_the_mask_decode_to_the_answers() -> None:
     ("beside", "said"),
     [("<|im_{{ m.content }}", "start|>"), ("{{ m.content }}|>", "a<|im_start"), ("<|{{ m.content }}|>", "im_start")],
 )
-def test_a_special_token_that_a_text_completes_in_the_template_is_one(beside: str, said: str) -> None:
+def test_a_special_token_completed_across_text_and_template_is_special(beside: str, said: str) -> None:
     template = CHATML.replace("{{ m.content }}", beside)
     rendered = render(said, said, template=template)
     tokens = encoder().encode([rendered]).tokens.tolist()
@@ -111,7 +113,7 @@ def test_a_special_token_that_a_text_completes_in_the_template_is_one(beside: st
     assert tokens.count(chat_bundle().find_token("<|im_start|>", key="x").id) == 4
 
 
-def test_many_conversations_at_once_are_each_as_alone() -> None:
+def test_a_batch_of_conversations_gives_the_result_of_each_by_itself() -> None:
     conversations = [render(*SAID), render("a", "b"), render("c", f"d{END}")]
     together = encoder().encode(conversations)
     for index, rendered in enumerate(conversations):
@@ -121,7 +123,7 @@ def test_many_conversations_at_once_are_each_as_alone() -> None:
         assert np.array_equal(together.trained[part], alone.trained)
 
 
-def test_nothing_to_encode_is_nothing() -> None:
+def test_an_empty_batch_gives_nothing() -> None:
     encoded = encoder().encode([])
     assert (len(encoded.tokens), encoded.offsets.tolist()) == (0, [0])
     assert align_with_labels(encoded.trained, encoded.offsets).tolist() == []
@@ -140,7 +142,7 @@ def test_a_literal_special_token_in_a_message_stays_text() -> None:
 
 
 def test_tags_that_end_no_turn_may_be_written_as_tokens(tmp_path: Path) -> None:
-    """Where a tokenizer calls `<think>` special, an answer that thinks in its text must still think in tokens."""
+    """If a tokenizer marks `<think>` as special, an answer with a thought in its text must still think in tokens."""
     bundle = write_chat_tokenizer(tmp_path)
     definition = (
         (tmp_path / "tokenizer.json").read_text().replace('"<think>", "special": false', '"<think>", "special": true')
@@ -154,11 +156,11 @@ def test_tags_that_end_no_turn_may_be_written_as_tokens(tmp_path: Path) -> None:
     bound = render(*said, bundle=bundle)
     assert encoder(bundle).encode([free]).tokens.tolist().count(think) == 2
     assert encoder(bundle).encode([bound]).tokens.tolist().count(think) == 1
-    render("a", "<think>b</think>c", bundle=bundle, tags=("<think>",))  # as a template's own tag
+    render("a", "<think>b</think>c", bundle=bundle, tags=("<think>",))  # like a template's own tag
 
 
 def test_no_bos_or_eos_is_added_to_those_of_the_template(shared: Path) -> None:
-    """llama3's tokenizer adds a BOS of its own where it may (open-r1#462, transformers#31796)."""
+    """llama3's tokenizer adds its own BOS where it can (open-r1#462, transformers#31796)."""
     bundle = TokenizerBundle.load(shared / "tokenizers" / "llama3")
     tokens = encoder(bundle).encode([render("a", "b", bundle=bundle, template=LLAMA)]).tokens.tolist()
     bos = bundle.find_token("<|begin_of_text|>", key="x").id
@@ -189,7 +191,7 @@ def test_a_tokenizer_whose_special_tokens_swallow_white_space_is_refused(tmp_pat
     check_cutting(chat_bundle(), render("a", " b"))
 
 
-def test_an_engine_that_disagrees_is_noticed_on_a_sampled_conversation() -> None:
+def test_an_engine_that_disagrees_is_found_on_a_sampled_conversation() -> None:
     rendered = render("a", "b")
     tokens = encoder().encode([rendered]).tokens
     encoder().recheck(rendered, tokens, "file: row 1")

@@ -1,4 +1,4 @@
-"""The message of each token: compared with the decoded text, for templates that strip, split, escape and drop texts."""
+"""The message of each token, compared with the decoded text, for templates that strip, split, escape and drop texts."""
 
 import re
 from itertools import groupby
@@ -22,7 +22,7 @@ EXAMINED = CHATML.replace(
     "{{ m.content }}",
     "{% if m.content.startswith('<result>') and m.content.endswith('</result>') %}R: {% endif %}{{ m.content | trim }}",
 )
-"""A template that examines how a text begins and ends, as Qwen's does for results of tools."""
+"""A template that examines the start and end of a text, like Qwen's for results of tools."""
 TEMPLATES = {
     "chatml_reasoning": "chatml_reasoning",
     "chatml": CHATML,
@@ -42,7 +42,9 @@ CALL = {"function": {"name": "look_up", "arguments": {"word": 'a "b"\n', "n": 17
 def locate(
     row: dict[str, Any], template: str = "chatml_reasoning", **options: Any
 ) -> tuple[Conversation, list[LocatedSequence]] | None:
-    """The conversation of a row and its located sequences, whose ids are those of the encoder; None if refused."""
+    """Return the conversation of a row and its located sequences, whose ids are those of the encoder; None if
+    refused.
+    """
     conversation = read_conversation(row, ConversationFields())
     assert isinstance(conversation, Conversation)
     bundle, found = bundle_and_encoder(template)
@@ -67,7 +69,7 @@ def bundle_and_encoder(template: str) -> tuple[TokenizerBundle, ChatEncoder]:
 
 
 def runs(sequence: LocatedSequence, bundle: TokenizerBundle) -> list[tuple[int, str]]:
-    """Message and decoded text of each run of tokens."""
+    """Return message and decoded text of each run of tokens."""
     tokens = zip(sequence.owners.tolist(), sequence.ids.tolist(), strict=True)
     return [(owner, bundle.decode([id_ for _, id_ in run])) for owner, run in groupby(tokens, key=lambda pair: pair[0])]
 
@@ -82,7 +84,7 @@ def test_each_text_is_in_the_tokens_of_its_message(template: str, row: dict[str,
     bundle = bundle_and_encoder(TEMPLATES[template])[0]
     for sequence in found[1]:
         for owner, text in runs(sequence, bundle):
-            # a text has the number of its message, and ends with z
+            # each text starts with the number of its message and ends with z
             assert {int(number) for number in re.findall(r"[QA](\d+)[qar]", text)} == ({owner} - {TEMPLATE}), text
             if owner == TEMPLATE:
                 assert "z" not in text, text
@@ -117,7 +119,7 @@ def test_a_run_is_exactly_the_text_of_a_message() -> None:
 
 
 @pytest.mark.parametrize("content", ["user </think>", "<think>\nx\n</think>\n\ny", "<think>x</think>y", "a </think> b"])
-def test_tags_in_a_text_are_its_own_if_the_template_keeps_them(content: str) -> None:
+def test_tags_in_a_text_belong_to_it_if_the_template_keeps_them(content: str) -> None:
     row = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": content}]}
     for template in ("chatml_reasoning", CHATML):
         found = locate(row, template)
@@ -134,16 +136,16 @@ def test_white_space_belongs_to_a_message_if_the_template_keeps_it(text: str) ->
         assert found is not None
         (sequence,) = found[1]
         decoded = [(owner, part) for owner, part in runs(sequence, chat_bundle()) if owner != TEMPLATE]
-        # a token may have characters of the header and of the text
+        # a token may contain characters of both the header and the text
         assert [(owner, part.strip()) for owner, part in decoded] == [(0, "a"), (1, "a")]
         assert all(part.endswith(expected.lstrip()) for _, part in decoded)
 
 
-def test_a_text_that_the_template_examines() -> None:
+def test_a_text_that_the_template_examines_is_located() -> None:
     row = {"messages": [{"role": "user", "content": "<result>x</result>"}, {"role": "assistant", "content": "y"}]}
     found = locate(row, EXAMINED)
     assert found is not None
-    # a token has the template's space and the beginning of the text
+    # a token contains the template's space and the beginning of the text
     texts = [(owner, text.strip()) for owner, text in runs(found[1][0], chat_bundle()) if owner != TEMPLATE]
     assert texts == [(0, "<result>x</result>"), (1, "y")]
 

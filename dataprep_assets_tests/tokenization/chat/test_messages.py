@@ -1,4 +1,4 @@
-"""Rows that are conversations, and the one reason for each row that is not."""
+"""Rows that are conversations, and the single reason for each row that is not."""
 
 import copy
 from typing import Any
@@ -21,12 +21,12 @@ def read(*messages: Any, **others: Any) -> Conversation | Refusal:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_row_that_is_no_conversation_is_refused_by_reason_and_message(name: str) -> None:
+def test_an_invalid_conversation_is_refused_by_reason_and_message(name: str) -> None:
     row, refusal = REFUSED[name]
     assert read_conversation(row, ConversationFields()) == refusal
 
 
-def test_arguments_given_as_json_become_objects_and_the_row_stays_as_it_was() -> None:
+def test_arguments_given_as_json_become_objects_without_changing_the_row() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"city": "Bonn", "n": 2}'}}
     row = {"messages": [USER, {**CALL, "tool_calls": [call]}], "tools": TOOLS}
     before = copy.deepcopy(row)
@@ -37,7 +37,7 @@ def test_arguments_given_as_json_become_objects_and_the_row_stays_as_it_was() ->
     assert row == before
 
 
-def test_integers_in_json_text_are_exact_and_what_no_json_is_is_refused() -> None:
+def test_integers_in_json_text_are_exact_and_invalid_json_is_refused() -> None:
     called = {"function": {"name": "send", "arguments": '{"wei": 1000000000000000000001}'}}
     tools = '[{"type": "function", "function": {"name": "send", "maximum": -10000000000000000000001}}]'
     found = read(USER, {"role": "assistant", "tool_calls": [called]}, tools=tools)
@@ -50,15 +50,15 @@ def test_integers_in_json_text_are_exact_and_what_no_json_is_is_refused() -> Non
         assert read(USER, {"role": "assistant", "tool_calls": [called]}, tools=TOOLS) == Refusal("bad_tool_call", 1)
 
 
-def test_nulls_that_parquet_fills_in_are_no_fields() -> None:
+def test_nulls_that_parquet_adds_do_not_count_as_fields() -> None:
     found = read({**USER, "tool_calls": None, "reasoning_content": None}, {**ANSWER, "tool_calls": []}, tools=None)
     assert found == Conversation([USER, ANSWER])
-    # transformers 4.57, which Nemotron pins, gives a template the nulls; `like: nemotron` does not
+    # transformers 4.57, which Nemotron pins, passes the nulls to a template; `like: nemotron` does not
     row = {"messages": [{**USER, "reasoning_content": None}, {**ANSWER, "tool_calls": None}], "tools": None}
     assert read_conversation(row, ConversationFields(), NEMOTRON) == Conversation([USER, ANSWER])
 
 
-def test_marks_that_train_nothing_else_are_taken_under_both_presets() -> None:
+def test_marks_that_only_disable_training_are_accepted_under_both_presets() -> None:
     said = [{**USER, "train": False, "weight": 1}, {**ANSWER, "weight": 1.0}, {**ANSWER, "train": True, "loss": None}]
     for choices in (OURS, NEMOTRON):
         found = read_conversation({"messages": said}, ConversationFields(), choices)
@@ -70,7 +70,7 @@ def test_marks_that_train_nothing_else_are_taken_under_both_presets() -> None:
 
 
 @pytest.mark.parametrize(("tools", "ours", "theirs"), [("", None, []), ({}, None, []), (" ", None, None)])
-def test_tools_that_are_none_are_none_or_as_transformers_takes_them(tools: Any, ours: Any, theirs: Any) -> None:
+def test_invalid_tools_are_dropped_or_passed_as_in_transformers(tools: Any, ours: Any, theirs: Any) -> None:
     row = {"messages": [USER, ANSWER], "tools": tools}
     assert read_conversation(row, ConversationFields()) == Conversation([USER, ANSWER], ours)
     found = read_conversation(row, ConversationFields(), NEMOTRON)
@@ -92,13 +92,13 @@ def test_a_system_text_may_declare_the_tools() -> None:
     ("value", "kept"),
     [("nano", True), ("a, nano ,b", True), (["nano"], True), ("nano2", False), (None, False), ([], False)],
 )
-def test_rows_are_chosen_by_where_they_are_used(value: Any, kept: bool) -> None:
+def test_rows_are_selected_by_used_in(value: Any, kept: bool) -> None:
     fields = ConversationFields(used_in_filter=("nano", "super"))
     found = read_conversation({"messages": [USER, ANSWER], "used_in": value}, fields)
     assert found == (Conversation([USER, ANSWER]) if kept else Refusal("not_used_in"))
 
 
-def test_the_fields_have_the_names_that_were_declared() -> None:
+def test_fields_have_the_declared_names() -> None:
     fields = ConversationFields(messages="conversation", tools="functions")
     found = read_conversation({"conversation": [USER, ANSWER], "functions": TOOLS, "messages": 3}, fields)
     assert found == Conversation([USER, ANSWER], TOOLS)

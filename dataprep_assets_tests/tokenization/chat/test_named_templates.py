@@ -1,5 +1,4 @@
-"""Several templates of one tokenizer, the variables of rows, and the settings of older tokenizers, as transformers has
-them."""
+"""Several templates of one tokenizer, row variables, and settings of older tokenizers, as in transformers."""
 
 import json
 import os
@@ -44,7 +43,7 @@ def in_files(folder: Path, templates: Pairs) -> None:
 
 
 @pytest.mark.parametrize("write", [in_configuration, in_files])
-def test_rows_with_tools_take_the_template_named_tool_use(tmp_path: Path, write: Callable[[Path, Pairs], None]) -> None:
+def test_rows_with_tools_use_the_template_named_tool_use(tmp_path: Path, write: Callable[[Path, Pairs], None]) -> None:
     bundle = write_chat_tokenizer(tmp_path)
     write(tmp_path, {"default": CHATML, "tool_use": WITH_TOOLS, "rag": "{{ 1 }}"})
     template = ChatTemplate.load_from_tokenizer(bundle)
@@ -59,7 +58,7 @@ def test_rows_with_tools_take_the_template_named_tool_use(tmp_path: Path, write:
     assert len({template.digest, only_default.digest, ChatTemplate("", WITH_TOOLS).digest}) == 3
 
 
-def test_files_replace_the_templates_of_the_configuration(tmp_path: Path) -> None:
+def test_template_files_replace_the_templates_of_the_configuration(tmp_path: Path) -> None:
     bundle = write_chat_tokenizer(tmp_path)
     in_configuration(tmp_path, {"default": "{{ 1 }}", "tool_use": "{{ 2 }}"})
     in_files(tmp_path, {"tool_use": "{{ 3 }}"})
@@ -69,7 +68,7 @@ def test_files_replace_the_templates_of_the_configuration(tmp_path: Path) -> Non
     assert ChatTemplate.load_from_tokenizer(bundle).texts == ("{{ 4 }}", "{{ 3 }}")
 
 
-def test_a_name_that_the_tokenizer_has_not_is_refused_with_those_that_it_has(tmp_path: Path) -> None:
+def test_an_unknown_template_name_is_refused_with_the_available_ones(tmp_path: Path) -> None:
     bundle = write_chat_tokenizer(tmp_path)
     in_configuration(tmp_path, {"default": "{{ 1 }}", "tool_use": "{{ 2 }}"})
     with raises(ConfigError, "rag", "default, tool_use"):
@@ -82,7 +81,7 @@ def test_answers_are_marked_only_if_both_templates_mark_them() -> None:
     assert not ChatTemplate("", marked, "{{ 1 }}").marks_answers
 
 
-def test_each_text_that_asks_for_the_date_needs_a_declared_date() -> None:
+def test_every_template_that_writes_the_date_needs_a_declared_date() -> None:
     dated = ChatTemplate("t", "{{ 1 }}", "{{ strftime_now(format='%d %b %Y %H:%M') }}")
     with raises(ConfigError, "template_date"):
         compile_template(dated)
@@ -100,7 +99,7 @@ def test_each_text_that_asks_for_the_date_needs_a_declared_date() -> None:
         "{% set date_string = date_string | default(strftime_now('%Y')) %}{{ date_string }}",
     ],
 )
-def test_a_date_is_the_declared_one_however_a_template_asks_for_it(text: str) -> None:
+def test_the_date_is_the_declared_one_for_every_way_of_reading_it(text: str) -> None:
     with raises(ConfigError, "template_date"):
         compile_template(ChatTemplate("t", text))
     renderer = compile_template(ChatTemplate("t", text), today=date(1999, 1, 31))
@@ -126,7 +125,7 @@ def text_of(conversation: Conversation | Refusal, template: str = READS, **optio
 @pytest.mark.parametrize(
     "given", [{"persona": "A pilot. ", "empty": None}, '{"persona": "A pilot. ", "documents": [{"text": "Tide."}]}']
 )
-def test_the_variables_of_a_row_reach_its_template(given: Any) -> None:
+def test_the_variables_of_a_row_are_passed_to_its_template(given: Any) -> None:
     expected = "A pilot. Tide." if isinstance(given, str) else "A pilot. "
     assert text_of(read(chat_template_kwargs=given)) == text_of(read()).replace(
         "<|im_start|>", f"{expected}<|im_start|>", 1
@@ -169,7 +168,7 @@ def test_variables_that_a_row_cannot_set_are_refused(given: Any) -> None:
     assert read(chat_template_kwargs=given) == Refusal("bad_template_kwargs")
 
 
-def test_a_text_that_the_template_does_not_read_is_lost_and_a_switch_is_not() -> None:
+def test_an_unread_text_variable_is_a_loss_but_an_unread_switch_is_not() -> None:
     conversation = read(chat_template_kwargs={"persona": "A pilot.", "thinking": False})
     assert isinstance(conversation, Conversation)
     assert conversation_renderer(CHATML).render(conversation) == Refusal("lost_in_template: template_kwargs")
@@ -177,7 +176,7 @@ def test_a_text_that_the_template_does_not_read_is_lost_and_a_switch_is_not() ->
     assert text_of(switch, CHATML) == text_of(read(), CHATML)
 
 
-def test_the_original_does_not_look_at_variables_of_rows() -> None:
+def test_upstream_ignores_variables_of_rows() -> None:
     row = {"messages": [USER, ANSWER], "chat_template_kwargs": {"add_generation_prompt": True}}
     conversation = read_conversation(row, ConversationFields(), NEMOTRON)
     assert isinstance(conversation, Conversation)
@@ -188,7 +187,7 @@ def test_the_original_does_not_look_at_variables_of_rows() -> None:
 
 
 def older(folder: Path, tokens_map: Any = None, added: Any = None, config: Any = None) -> TokenizerBundle:
-    """A tokenizer without `added_tokens_decoder`, and these files next to it."""
+    """Return a tokenizer without `added_tokens_decoder`, with these files next to it."""
     write_chat_tokenizer(folder)
     (folder / "tokenizer_config.json").write_text(json.dumps(config or {"eos_token": "<|im_end|>"}))
     for name, value in (("special_tokens_map.json", tokens_map), ("added_tokens.json", added)):
@@ -197,7 +196,7 @@ def older(folder: Path, tokens_map: Any = None, added: Any = None, config: Any =
     return TokenizerBundle.load(folder)
 
 
-def test_tokens_of_the_special_tokens_map_are_those_of_transformers(tmp_path: Path) -> None:
+def test_tokens_of_the_special_tokens_map_equal_those_of_transformers(tmp_path: Path) -> None:
     plain = older(tmp_path / "plain")
     tokens_map = {"bos_token": {"content": "<|im_start|>", "lstrip": False}, "pad_token": "<|endoftext|>"}
     bundle = older(tmp_path / "mapped", tokens_map, config={"eos_token": "<|im_end|>", "image_token": "<|image|>"})
@@ -208,7 +207,7 @@ def test_tokens_of_the_special_tokens_map_are_those_of_transformers(tmp_path: Pa
     assert {"bos_token", "eos_token", "pad_token", "image_token"} <= variables.keys()
 
 
-def test_older_files_are_not_read_beside_an_added_tokens_decoder(tmp_path: Path) -> None:
+def test_older_files_are_ignored_next_to_an_added_tokens_decoder(tmp_path: Path) -> None:
     bundle = older(tmp_path / "a", {"bos_token": "<|im_start|>"}, config={"added_tokens_decoder": {}})
     assert bundle.find_configured("bos_token") is None
     same = older(tmp_path / "b", config={"added_tokens_decoder": {}})
@@ -220,7 +219,7 @@ def test_a_special_tokens_map_that_repeats_the_configuration_changes_no_digest(t
     assert mapped.digest == older(tmp_path / "b").digest
 
 
-def test_tokens_of_added_tokens_json_are_part_of_the_tokenizer_with_the_ids_of_transformers(tmp_path: Path) -> None:
+def test_tokens_of_added_tokens_json_have_the_ids_of_transformers(tmp_path: Path) -> None:
     size = write_chat_tokenizer(tmp_path / "plain").vocab_size
     added = {"<|pear|>": size, "<|plum|>": size + 1, "<|im_end|>": 3}
     bundle = older(tmp_path / "t", {"extra_special_tokens": ["<|plum|>", "<|fig|>"]}, added)
@@ -233,13 +232,13 @@ def test_tokens_of_added_tokens_json_are_part_of_the_tokenizer_with_the_ids_of_t
 
 
 @pytest.mark.parametrize("added", [["<|a|>"], {"<|a|>": "7"}, {"<|a|>": -1}])
-def test_an_added_tokens_json_of_another_form_is_refused(tmp_path: Path, added: Any) -> None:
+def test_an_added_tokens_json_with_another_structure_is_refused(tmp_path: Path, added: Any) -> None:
     with raises(TokenizerError, "added_tokens.json"):
         older(tmp_path / "t", None, added)
 
 
 def test_the_files_of_a_tokenizer_may_be_links(tmp_path: Path) -> None:
-    """As in the Hub's cache, whose names are links to blobs."""
+    """As in the Hub's cache, in which names are links to blobs."""
     write_chat_tokenizer(tmp_path / "blobs")
     in_files(tmp_path / "blobs", {"default": CHATML, "tool_use": WITH_TOOLS})
     shutil.copytree(tmp_path / "blobs", tmp_path / "t", copy_function=os.symlink)

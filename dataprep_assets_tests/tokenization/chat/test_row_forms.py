@@ -1,4 +1,4 @@
-"""Rows of every form that public datasets have: the conversation that each one is, or the reason why it is none."""
+"""Rows in every form of public datasets: the conversation in each, or the reason for refusing it."""
 
 import json
 from collections import Counter
@@ -152,7 +152,7 @@ def read(row: dict[str, Any], format: Format = "auto", **fields: Any) -> Convers
 
 
 @pytest.mark.parametrize("name", READ)
-def test_a_row_of_each_form_is_a_conversation_in_the_normalized_form(name: str) -> None:
+def test_a_row_of_each_form_gives_a_conversation_in_the_normalized_form(name: str) -> None:
     row, form, messages, tools = READ[name]
     before = json.dumps(row)
     assert read(row) == Conversation(messages, tools, form)  # type: ignore[arg-type]
@@ -169,15 +169,15 @@ def test_a_row_of_each_form_is_a_conversation_in_the_normalized_form(name: str) 
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_messages_that_are_refused_for_what_they_are_do_not_fit_the_schema(name: str) -> None:
+def test_refused_messages_violate_the_schema(name: str) -> None:
     row, refusal = REFUSED[name]
     if refusal.reason in ("tool_calls_without_tools", "tool_call_text_without_tools", "unclear_weight", "bad_tools"):
-        return  # a matter of more than one field, or of marks that other tools use
+        return  # distinguished by several fields, or by marks that other tools use
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"messages": row.get("messages")}, SCHEMA)
 
 
-def test_the_schema_has_the_roles_and_keys_that_are_read_and_is_the_one_in_the_docs() -> None:
+def test_the_schema_has_the_roles_and_keys_that_are_read_and_equals_the_one_in_the_docs() -> None:
     message = SCHEMA["$defs"]["message"]["properties"]
     assert tuple(message["role"]["enum"]) == OURS.roles
     row = {"messages": [], "tools": []}
@@ -254,7 +254,7 @@ REFUSED_FORMS: dict[str, tuple[dict[str, Any], Format, Refusal]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED_FORMS)
-def test_a_row_that_means_something_else_is_refused_by_its_reason(name: str) -> None:
+def test_a_row_with_another_meaning_is_refused_by_its_reason(name: str) -> None:
     row, format, refusal = REFUSED_FORMS[name]
     assert read(row, format) == refusal
 
@@ -270,9 +270,7 @@ def test_a_row_that_means_something_else_is_refused_by_its_reason(name: str) -> 
         ("continue_final_message", True),
     ],
 )
-def test_a_key_that_changes_what_a_row_means_is_refused_and_without_a_value_it_changes_nothing(
-    key: str, value: Any
-) -> None:
+def test_a_key_that_changes_the_meaning_of_a_row_is_refused_unless_it_has_no_value(key: str, value: Any) -> None:
     row = {"messages": [HI, YES]}
     assert read({**row, key: value}) == Refusal(f"unsupported_key: {key}")
     for nothing in (None, [], {}, "", False):
@@ -280,7 +278,7 @@ def test_a_key_that_changes_what_a_row_means_is_refused_and_without_a_value_it_c
     assert read_conversation({**row, key: value}, ConversationFields(), NEMOTRON) == Conversation([HI, YES])
 
 
-def test_only_chosen_answers_and_good_answers_are_trained_where_the_format_says_so() -> None:
+def test_only_chosen_answers_and_good_answers_are_trained_if_the_format_has_them() -> None:
     shared = [user("A?"), answer("B."), HI]
     sides = {"chosen": [*shared, answer("C.")], "rejected": [*shared, answer("D.")]}
     expected = [user("A?"), answer("B.", train=False), HI, answer("C.")]
@@ -290,13 +288,13 @@ def test_only_chosen_answers_and_good_answers_are_trained_where_the_format_says_
     assert read({"messages": [HI, YES], "label": False}, "messages") == Conversation([HI, YES])
 
 
-def test_a_declared_field_is_the_only_one_that_is_read() -> None:
+def test_only_a_declared_field_is_read() -> None:
     row = {"turns": [said("human", "Hi"), said("gpt", "Yes.")], "instruction": "A", "output": "B"}
     assert read(row, messages="turns") == Conversation([HI, YES], None, "sharegpt")
     assert read({"instruction": "A", "output": "B"}, messages="turns") == Refusal("no_messages")
 
 
-def test_the_original_reads_messages_only() -> None:
+def test_upstream_reads_only_messages() -> None:
     for name in ("ShareGPT", "Alpaca", "prompt and completion", "messages as JSON text"):
         row, form, messages, _ = READ[name]
         assert read_conversation(row, ConversationFields(), NEMOTRON) == Refusal("no_messages")
@@ -305,7 +303,7 @@ def test_the_original_reads_messages_only() -> None:
             assert read_conversation(row, declared, NEMOTRON) == Conversation(messages, None, form)  # type: ignore[arg-type]
 
 
-def test_keys_that_are_not_read_are_named_and_counted_up_to_a_limit() -> None:
+def test_unread_keys_are_named_and_counted_up_to_a_limit() -> None:
     fields = ConversationFields()
     row = {"messages": [HI, YES], "tools": None, "id": 3, "images": [], "used_in": "a", "meta": None}
     assert find_unread_keys(row, row["messages"], "messages", fields) == {"id", "used_in"}

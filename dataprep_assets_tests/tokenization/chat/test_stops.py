@@ -33,13 +33,13 @@ def test_a_turn_of_chatml_has_one_stop() -> None:
     assert (found.headers, found.after_answer, found.after_call) == ((), None, None)
 
 
-def test_last_answers_earlier_answers_and_calls_may_end_in_three_tokens() -> None:
+def test_last_answers_earlier_answers_and_calls_may_have_three_different_ends() -> None:
     found = stops(CHANNELS)
     assert found.plain_stop.content == "<|return|>"
     assert sorted(contents(found.tokens)) == ["<|call|>", "<|e|>", "<|return|>"]
 
 
-def test_without_an_end_of_turn_the_header_of_the_next_role_ends_a_turn() -> None:
+def test_without_an_end_token_the_header_of_the_next_role_ends_a_turn() -> None:
     found = stops(NEXT_ROLE)
     assert contents(found.tokens) == ["<|user|>", "<|observation|>", "<|assistant|>"]
     assert found.tokens == found.headers
@@ -48,7 +48,7 @@ def test_without_an_end_of_turn_the_header_of_the_next_role_ends_a_turn() -> Non
     assert (found.after_answer.content, found.after_call.content) == ("<|user|>", "<|observation|>")
 
 
-def test_a_declared_stop_must_be_one_that_the_template_writes() -> None:
+def test_the_template_must_write_a_declared_stop() -> None:
     assert stops(NEXT_ROLE, "<|user|>") == stops(NEXT_ROLE)
     with raises(ConfigError, "'<|endoftext|>'", "<|im_end|>"):
         stops(CHATML, "<|endoftext|>")

@@ -1,4 +1,4 @@
-"""Templates: found or refused by name, digested by text, rendered exactly as transformers renders them."""
+"""Templates are found or refused by name, digested by text, and rendered exactly as in transformers."""
 
 import json
 from datetime import date
@@ -39,7 +39,7 @@ CONVERSATIONS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("prompt", [False, True])
 @pytest.mark.parametrize("thinking", [False, True])
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
-def test_the_shipped_template_renders_as_transformers_renders_it(
+def test_the_shipped_template_renders_as_in_transformers(
     conversation: dict[str, Any], thinking: bool, prompt: bool
 ) -> None:
     template = ChatTemplate.load("chatml_reasoning")
@@ -51,7 +51,7 @@ def test_the_shipped_template_renders_as_transformers_renders_it(
 
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
-def test_the_template_of_a_published_tokenizer_renders_as_transformers_renders_it(
+def test_the_template_of_a_published_tokenizer_renders_as_in_transformers(
     conversation: dict[str, Any], shared: Path
 ) -> None:
     config = json.loads((shared / "tokenizers" / "qwen3" / "tokenizer_config.json").read_bytes())
@@ -68,7 +68,7 @@ FEATURES = (
 )
 
 
-def test_loop_controls_the_generation_tag_and_variables_are_those_of_transformers() -> None:
+def test_loop_controls_the_generation_tag_and_variables_work_as_in_transformers() -> None:
     messages = [
         USER,
         {"role": "tool", "content": "left out"},
@@ -82,7 +82,7 @@ def test_loop_controls_the_generation_tag_and_variables_are_those_of_transformer
     assert "left out" not in ours
 
 
-def test_the_shipped_template_forgets_the_reasoning_of_earlier_turns_and_keeps_that_of_the_last() -> None:
+def test_the_shipped_template_drops_the_reasoning_of_earlier_turns_and_keeps_the_last() -> None:
     renderer = compile_template(ChatTemplate.load("chatml_reasoning"))
     answer = {"role": "assistant", "content": "So.", "reasoning_content": "FIRST"}
     messages = [USER, answer, USER, {**answer, "reasoning_content": "SECOND"}]
@@ -92,20 +92,20 @@ def test_the_shipped_template_forgets_the_reasoning_of_earlier_turns_and_keeps_t
     assert "FIRST" in renderer.render(messages[:2], None, prompt=False, thinking=True)
 
 
-def test_a_template_is_a_name_a_path_or_jinja(tmp_path: Path) -> None:
+def test_a_template_is_given_by_name_by_path_or_as_jinja(tmp_path: Path) -> None:
     (tmp_path / "mine.jinja").write_text("{{ messages }}")
     assert ChatTemplate.load("chatml_reasoning").name == "chatml_reasoning"
     assert ChatTemplate.load(str(tmp_path / "mine.jinja")).name == "mine.jinja"
     assert ChatTemplate.load("{{ messages }}") == ChatTemplate("inline", "{{ messages }}")
 
 
-def test_a_mistyped_name_is_no_template(tmp_path: Path) -> None:
-    """The original takes any text that is no file for a template, which renders every conversation alike."""
+def test_a_mistyped_name_is_not_a_template(tmp_path: Path) -> None:
+    """Upstream treats any text that is not a file as a template, which renders every conversation equally."""
     with raises(ConfigError, "'nano33'", "`tokenizer`", "chatml_reasoning, nano3, super3, ultra3, lightning35"):
         ChatTemplate.load("nano33")
 
 
-def test_the_digest_is_of_the_text_not_of_the_name(tmp_path: Path) -> None:
+def test_the_digest_depends_on_the_text_and_not_on_the_name(tmp_path: Path) -> None:
     path = tmp_path / "mine.jinja"
     path.write_text("{{ messages }}")
     before = ChatTemplate.load(str(path))
@@ -156,13 +156,13 @@ def test_a_template_that_writes_the_date_needs_one() -> None:
         "{{ '{a:{b}}'.format_map({'a': 'x', 'b': 4294967296}) }}",
     ],
 )
-def test_a_template_that_refuses_fails_or_reaches_out_is_a_render_error(text: str) -> None:
+def test_a_template_that_refuses_fails_or_escapes_the_sandbox_is_a_render_error(text: str) -> None:
     renderer = compile_template(ChatTemplate.load(text))
     with pytest.raises(TemplateRenderError):
         renderer.render([USER], None, prompt=False, thinking=True)
 
 
-def test_a_format_of_ordinary_width_is_made() -> None:
+def test_a_format_of_normal_width_is_allowed() -> None:
     renderer = compile_template(ChatTemplate.load("{{ '{:>6}|{:{}}'.format('x', 'y', 3) }}"))
     assert renderer.render([USER], None, prompt=False, thinking=True) == "     x|y  "
 
@@ -177,7 +177,7 @@ def test_a_format_of_ordinary_width_is_made() -> None:
         "{{ 'a-b'.title().startswith('A') }}{{ 'ab'.__len__ is defined }}{{ '{a.__class__}'.format(a=1) }}",
     ],
 )
-def test_attributes_give_what_transformers_gives(text: str) -> None:
+def test_attributes_have_the_values_of_transformers(text: str) -> None:
     renderer = compile_template(ChatTemplate.load(text))
     assert renderer.render([USER], None, prompt=False, thinking=True) == rendered(text, {"messages": [USER]})
 
@@ -188,7 +188,7 @@ def test_a_format_in_a_namespace_is_limited() -> None:
         renderer.render([USER], None, prompt=False, thinking=True)
 
 
-# --- whose template
+# --- the origin of the template
 
 
 def tokenizer_with(folder: Path, beside: str | None = None, configured: Any = None) -> TokenizerBundle:
@@ -200,7 +200,7 @@ def tokenizer_with(folder: Path, beside: str | None = None, configured: Any = No
     return TokenizerBundle.load(folder)
 
 
-def test_the_template_of_a_tokenizer_is_the_file_beside_it_else_that_of_its_configuration(tmp_path: Path) -> None:
+def test_a_tokenizers_template_is_the_file_next_to_it_or_else_in_its_configuration(tmp_path: Path) -> None:
     several = [{"name": "rag", "template": "{{ 3 }}"}, {"name": "default", "template": "{{ 2 }}"}]
     found = [
         ChatTemplate.load_from_tokenizer(tokenizer_with(tmp_path / "a", "{{ 1 }}", "{{ 2 }}")),
@@ -208,7 +208,8 @@ def test_the_template_of_a_tokenizer_is_the_file_beside_it_else_that_of_its_conf
         ChatTemplate.load_from_tokenizer(tokenizer_with(tmp_path / "c", None, several)),
     ]
     assert [template.text for template in found] == ["{{ 1 }}", "{{ 2 }}", "{{ 2 }}"]
-    assert found[0] == ChatTemplate.load(str(tmp_path / "a"))  # a folder by its path: a clone of a model's repository
+    # a folder given by its path: a clone of a model's repository
+    assert found[0] == ChatTemplate.load(str(tmp_path / "a"))
     assert found[1] == ChatTemplate.load(str(tmp_path / "b"))
 
 
@@ -221,18 +222,18 @@ def test_the_template_of_a_tokenizer_is_the_file_beside_it_else_that_of_its_conf
         ("tokenizer_config.json", b"[" * 100_000),
     ],
 )
-def test_a_file_of_a_tokenizer_that_cannot_be_read_is_named(tmp_path: Path, file: str, content: bytes) -> None:
+def test_an_unreadable_file_of_a_tokenizer_is_named(tmp_path: Path, file: str, content: bytes) -> None:
     (tmp_path / file).write_bytes(content)
     with raises(ConfigError, file):
         ChatTemplate.load(str(tmp_path))
 
 
-def test_a_tokenizer_without_a_template_is_refused_with_what_there_is_instead(tmp_path: Path) -> None:
+def test_a_tokenizer_without_a_template_is_refused_with_alternatives(tmp_path: Path) -> None:
     with raises(ConfigError, "t", "chatml_reasoning"):
         ChatTemplate.load_from_tokenizer(tokenizer_with(tmp_path / "t"))
 
 
-def test_a_template_that_others_publish_is_that_of_their_package_or_refused_with_where_it_is(
+def test_a_template_from_a_package_is_loaded_or_refused_with_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with raises(ConfigError, "src/nemotron/data_prep/templates/nano3.jinja"):
@@ -241,7 +242,7 @@ def test_a_template_that_others_publish_is_that_of_their_package_or_refused_with
         ChatTemplate.load("super3")
     folder = tmp_path / "nemotron" / "data_prep" / "templates"
     folder.mkdir(parents=True)
-    (tmp_path / "nemotron" / "__init__.py").write_text("raise SystemExit('imported')")  # it is not
+    (tmp_path / "nemotron" / "__init__.py").write_text("raise SystemExit('imported')")  # it is not installed
     (folder / "nano3.jinja").write_text("{{ messages }}")
     monkeypatch.syspath_prepend(tmp_path)
     assert ChatTemplate.load("super3") == ChatTemplate("super3", "{{ messages }}")
@@ -249,11 +250,11 @@ def test_a_template_that_others_publish_is_that_of_their_package_or_refused_with
         ChatTemplate.load("lightning35")
 
 
-# --- what a template is given
+# --- the variables of a template
 
 
 @pytest.mark.parametrize("thinking", [False, True])
-def test_a_template_finds_whether_to_think_where_either_kind_looks_for_it(thinking: bool) -> None:
+def test_a_template_finds_the_thinking_switch_under_either_variable(thinking: bool) -> None:
     kwargs = "{{ chat_template_kwargs.enable_thinking }} {{ chat_template_kwargs.effort }}"
     text = "{{ enable_thinking }} " + kwargs + " {{ effort }}"
     ours = compile_template(ChatTemplate.load(text), kwargs={"effort": "low"})
@@ -262,12 +263,12 @@ def test_a_template_finds_whether_to_think_where_either_kind_looks_for_it(thinki
     assert ours.render([USER], None, prompt=False, thinking=thinking) == theirs == f"{thinking} {thinking} low low"
 
 
-def test_a_further_variable_may_not_be_one_that_each_rendering_decides() -> None:
+def test_an_extra_variable_must_not_be_one_that_each_rendering_sets() -> None:
     with raises(ConfigError, "template_kwargs", "enable_thinking, tools"):
         compile_template(ChatTemplate.load("{{ messages }}"), kwargs={"tools": [], "enable_thinking": True})
 
 
-def test_a_tool_nested_beyond_the_stack_is_a_refusal_and_no_crash() -> None:
+def test_a_tool_nested_beyond_the_stack_is_refused_without_a_crash() -> None:
     schema: dict[str, Any] = {}
     for _ in range(990):
         schema = {"properties": schema}

@@ -1,4 +1,4 @@
-"""Every template at hand, rendered by us and by transformers: equal texts, or a difference with a name."""
+"""Every available template, rendered by us and by transformers: equal texts, or a named difference."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,27 +19,27 @@ from dataprep_assets_tests.tokenization.chat.kinds_of_rows import ROWS, SENTINEL
 
 TOKENS = {"bos_token": "<bos>", "eos_token": "<eos>"}
 NAMED = frozenset({"equal", "both refuse", "transformers refuses", "transformers loses text", "null is a text"})
-"""Outcomes in which no text of ours is missing. Of the third and fourth kind are messages in a form that the template
+"""Outcomes in which no text of ours is missing. The third and fourth occur for messages in a form that the template
 does not read, such as reasoning under another name, which `MessageForm` translates."""
 
 
-def own_templates() -> Iterator[tuple[str, str]]:
-    """The templates that tests make."""
+def list_own_templates() -> Iterator[tuple[str, str]]:
+    """Return the templates of the tests."""
     for module in (templates, trap):
         for name, value in vars(module).items():
             if name.isupper() and not name.startswith("_") and isinstance(value, str) and "{%" in value:
                 yield f"{module.__name__.rpartition('.')[2]}.{name}", value
 
 
-def published_templates() -> Iterator[tuple[str, str]]:
-    """The templates in trl's wheel, which is not imported."""
+def list_published_templates() -> Iterator[tuple[str, str]]:
+    """Return the templates in trl's wheel, without importing it."""
     package = find_spec("trl")
     for folder in (package.submodule_search_locations or ()) if package else ():
         for path in sorted(Path(folder, "chat_templates").glob("*.jinja")):
             yield path.stem, path.read_text(encoding="utf-8")
 
 
-TEMPLATES = {**dict(own_templates()), **dict(published_templates())}
+TEMPLATES = {**dict(list_own_templates()), **dict(list_published_templates())}
 
 
 def outcome(ours: str | None, theirs: str | None) -> str:
@@ -50,7 +50,7 @@ def outcome(ours: str | None, theirs: str | None) -> str:
         return "we refuse"
     if theirs is None:
         return "transformers refuses"
-    # a row's text that the other has not
+    # a text of the row that the other template omits
     missing, lost = ({s for s in SENTINELS if s in a and s not in b} for a, b in ((theirs, ours), (ours, theirs)))
     if missing:
         return f"we lose {', '.join(sorted(missing))}"
@@ -80,7 +80,7 @@ def test_a_template_renders_each_kind_of_row_as_in_transformers(name: str) -> No
     assert {cell: difference for cell, difference in found.items() if difference not in NAMED} == {}
 
 
-def test_the_published_templates_are_there() -> None:
+def test_the_published_templates_are_found() -> None:
     if find_spec("trl") is None:
         pytest.skip("trl is not installed")
-    assert len(dict(published_templates())) >= 72
+    assert len(dict(list_published_templates())) >= 72

@@ -1,4 +1,4 @@
-"""A small tokenizer with the tokens of a chat: the sample's, and six more."""
+"""A small tokenizer with chat tokens: the sample's tokenizer with six more."""
 
 import atexit
 import json
@@ -24,7 +24,7 @@ PLAIN = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 
 
 def write_chat_tokenizer(folder: Path, **flags: Any) -> TokenizerBundle:
-    """The sample's tokenizer with chat tokens; `flags` are set on the special ones of them."""
+    """Write the sample's tokenizer with chat tokens; `flags` are set on the special ones."""
     folder.mkdir(parents=True, exist_ok=True)
     definition = json.loads((SAMPLE / "tokenizer.json").read_bytes())
     first = max(token["id"] for token in definition["added_tokens"]) + 1
@@ -41,7 +41,7 @@ def write_chat_tokenizer(folder: Path, **flags: Any) -> TokenizerBundle:
 
 @lru_cache
 def chat_bundle() -> TokenizerBundle:
-    """The tokenizer, made once a process and removed at its end."""
+    """Return the tokenizer, created once per process and removed at its end."""
     folder = Path(tempfile.mkdtemp(prefix="chat-tokenizer-"))
     atexit.register(shutil.rmtree, folder)
     return write_chat_tokenizer(folder)
@@ -49,7 +49,7 @@ def chat_bundle() -> TokenizerBundle:
 
 @lru_cache
 def chat_certificate() -> Certificate:
-    """What the fast engine earns on the adversarial set alone."""
+    """Return the certificate that the fast engine gets on the adversarial set only."""
     return certify(chat_bundle(), "text", FastokensEngine(chat_bundle(), "text"), [])
 
 
@@ -59,7 +59,7 @@ def conversation_renderer(
     is_marked: bool = True,
     **options: Any,
 ) -> ConversationRenderer:
-    """A renderer of a template by name or text."""
+    """Return a renderer of a template given by name or text."""
     bundle = bundle or chat_bundle()
     loaded, variables = ChatTemplate.load(template), get_template_variables(bundle)
     renderer = compile_template(loaded, variables)
@@ -72,7 +72,7 @@ def conversation_renderer(
 
 @lru_cache
 def encoder(bundle: TokenizerBundle | None = None) -> ChatEncoder:
-    """The certified engine for the small tokenizer; the reference for another."""
+    """Return the certified engine for the small tokenizer, or the reference for another."""
     if bundle is None:
         return ChatEncoder(chat_bundle(), CertifiedEncoder(chat_bundle(), "text", chat_certificate()))
     refused = refuse_engine(bundle, "text", "tokenizers", "a test")

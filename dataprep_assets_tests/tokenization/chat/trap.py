@@ -1,10 +1,10 @@
-"""Chat templates made for these tests: a plain one, and one with the traps of published ones."""
+"""Chat templates for these tests: a plain one, and one with the difficulties of published ones."""
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""Turns between two tokens, with a newline behind the second one."""
+"""Turns between two tokens, with a newline after the second one."""
 TRAP = """\
 {%- set given = chat_template_kwargs if chat_template_kwargs is defined else {} %}
 {%- set thinking = given.enable_thinking if given.enable_thinking is defined else true %}
@@ -27,14 +27,14 @@ TRAP = """\
     {{- '<|im_start|>assistant\\n' ~ ('<think>\\n' if thinking else '<think></think>') }}
 {%- endif %}
 """
-"""Its prompt ends in `<think>` and a newline unless `chat_template_kwargs` says otherwise; a newline ends each turn."""
+"""The prompt ends in `<think>` and a newline unless `chat_template_kwargs` disables it; a newline ends each turn."""
 NO_KWARGS = TRAP.replace("chat_template_kwargs", "never_given")
-"""The same where nobody can say otherwise: an answer without reasoning never follows its prompt."""
+"""The same template without that switch: an answer without reasoning never follows its prompt."""
 BROKEN_THOUGHTS = TRAP.replace(
     "elif '<think>' not in m.content | default('')",
     "elif m.content is string and '<think>' not in m.content and '</think>' not in m.content",
 )
-"""The same, which leaves a text with half of a thought, and what is no text, as they are: in the style of nano3."""
+"""The same template, which keeps a text with half a thought, and content that is not text, unchanged, like nano3."""
 LLAMA = (
     "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
     "{{ m.content }}<|eot_id|>{% endfor %}"
@@ -60,7 +60,7 @@ HERMES = """\
     {{- '<|im_start|>assistant\\n' }}
 {%- endif %}
 """
-"""Turns between two tokens, calls as JSON between tags, no reasoning: in the style of Hermes."""
+"""Turns between two tokens, calls as JSON between tags, no reasoning, like Hermes."""
 HEADERS = """\
 {%- for m in messages %}
     {{- '[' ~ m.role ~ ']\\n\\n' ~ m.content | default('') | string | trim }}
@@ -73,7 +73,7 @@ HEADERS = """\
     {{- '[assistant]\\n\\n' }}
 {%- endif %}
 """
-"""Headers of plain text, a blank line, trimmed text behind which the turn ends at once: in the style of Llama 3."""
+"""Plain text headers, a blank line, and trimmed text directly followed by the end of the turn, like Llama 3."""
 QWEN = """\
 {%- set ns = namespace(question=-1) %}
 {%- for m in messages %}
@@ -96,4 +96,4 @@ QWEN = """\
     {{- '<|im_start|>assistant\\n' ~ ('<think>\\n\\n</think>\\n\\n' if enable_thinking is false else '') }}
 {%- endif %}
 """
-"""Writes thoughts behind the last question alone, and empty ones in the last answer alone: in the style of Qwen3."""
+"""Thoughts only after the last question, and empty ones only in the last answer, like Qwen3."""

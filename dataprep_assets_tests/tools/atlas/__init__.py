@@ -1,1 +1,1 @@
-"""The atlas: what each chat template makes of each kind of conversation, and which of its tokens are in the loss."""
+"""The atlas: the rendering of each kind of conversation by each chat template, and the tokens in the loss."""

@@ -1,4 +1,4 @@
-"""Judges a cell of the atlas: what a template made of a kind of conversation.
+"""Judge a cell of the atlas: the result of a template for a kind of conversation.
 
 Entry points: `judge`, `written_by`; `forms`, `with_first_key`, the ways of giving a message to a bare template.
 """
@@ -21,11 +21,11 @@ Piece = tuple[str, bool]
 
 @dataclass(frozen=True)
 class Cell:
-    """What became of a kind of conversation.
+    """The result for a kind of conversation.
 
     Attributes:
         verdict: `full`, `part`, `refused` or `wrong`.
-        reason: Why it is refused or used in part, or what is wrong.
+        reason: The reason for a refusal or a partial use, or the mistake.
         sequences: The pieces of each sequence.
     """
 
@@ -53,7 +53,7 @@ def judge(kind: Kind, sequences: Sequence[Sequence[Piece]], reasons: Sequence[st
 
 
 def _faults(kind: Kind, sequences: tuple[tuple[Piece, ...], ...], has_reason: bool) -> Iterator[str]:
-    """Yield what is wrong with the sequences of a kind, whatever the template."""
+    """Yield the mistakes in the sequences of a kind that are wrong for any template."""
     spans = [text for sequence in sequences for text, in_loss in sequence if in_loss]
     joined = "\n".join("".join(text for text, _ in sequence) for sequence in sequences)
     if not sequences:
@@ -62,7 +62,7 @@ def _faults(kind: Kind, sequences: tuple[tuple[Piece, ...], ...], has_reason: bo
         if (count := sum(span.count(own) for span in spans)) > 1 or (count == 0 and not has_reason):
             yield f"{own} is in the loss {count} times"
     for own in kind.untrained:
-        # a call may repeat what the declaration of its tool says
+        # a call may repeat text of its tool's declaration
         if any(own in span for span in spans):
             yield f"{own} is in the loss"
         if own not in joined and not has_reason:
@@ -82,11 +82,11 @@ def written_by(renderer: Renderer, kind: Kind) -> bool:
     """Return whether the bare template writes all texts of a kind, in one of the forms in which it may read them."""
     messages = [with_first_key(message) for message in kind.row["messages"]]
     texts = (*kind.trained, *kind.untrained)
-    # earlier reasoning is dropped by design, so each answer is looked for where it is the last one
+    # earlier reasoning is dropped by design, so each answer is searched in the rendering in which it is the last
     ends = [i + 1 for i, message in enumerate(messages) if message["role"] == "assistant"]
     tools = kind.row.get("tools")
     for form, thinking in product(forms(), (True, False)):
-        # a thought that somebody else writes into the content is not written by the template
+        # the template does not write a thought that the content already contains
         if form.reasoning == "content":
             continue
         with suppress(TemplateRenderError):

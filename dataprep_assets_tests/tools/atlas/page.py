@@ -1,4 +1,5 @@
-"""The page of the atlas: a row per template with what it makes of each kind of turn, and whether its readings agree.
+"""Write the page of the atlas: a row per template with its result for each kind of turn, and whether its readings
+agree.
 
 Entry points: `page_of`, `table_of`.
 """
@@ -26,9 +27,9 @@ _GROUPS = {
     "call, reasoning": ("call with reasoning",),
     "two calls": ("two calls",),
 }
-"""Column → kinds; the worst outcome of these is shown."""
+"""Column → kinds; the page shows the worst outcome of these."""
 _EXAMPLE_KINDS = ("two turns", "call with reasoning")
-"""Kinds whose trained text is shown."""
+"""Kinds whose trained text the page shows."""
 _RANKS = (FULL, PART, REFUSED, WRONG)
 _LONGEST = 160
 
@@ -57,11 +58,11 @@ def page_of(
     """Return the page.
 
     Args:
-        readings: What each template makes of each kind of turn.
-        own_readings: The same for this project's own templates.
+        readings: The results of each template for each kind of turn.
+        own_readings: The results of this project's own templates.
         renderers: Template → kind → trained text by the package `renderers`.
-        source: Where the templates are from.
-        examples: The templates whose trained texts are shown.
+        source: The origin of the templates.
+        examples: The templates whose trained texts the page shows.
     """
     texts = ["## Trained text", "", "The tokens in the loss are in ⟦brackets⟧.", ""]
     texts += ["| template | turn | end of the rendering |", "|---|---|---|"]

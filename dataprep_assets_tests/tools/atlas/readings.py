@@ -1,4 +1,4 @@
-"""Reads a template in this process: as the product does, and only by its generation prompt.
+"""Read a template in this process: as the product does, and by only its generation prompt.
 
 Entry points: `read_template`, `TemplateReadings`.
 """
@@ -25,14 +25,14 @@ _CHOICES = replace(OURS, roles=ROLES)
 
 @dataclass(frozen=True)
 class TemplateReadings:
-    """What a template makes of each kind of conversation.
+    """The results of a template for each kind of conversation.
 
     Attributes:
         name: The name of the template.
         cells: Kind → its cell, as the product reads the template.
-        prompted: The same only by the generation prompt, for a template with `{% generation %}`.
+        prompted: Kind → its cell by only the generation prompt, for a template with `{% generation %}`.
         writable: The kinds that the bare template writes.
-        refusal: Why the template is refused as a whole.
+        refusal: The reason for refusing the template as a whole.
         plan: The plan; None if it is refused.
     """
 
@@ -45,7 +45,7 @@ class TemplateReadings:
 
 
 def read_template(bundle: TokenizerBundle) -> TemplateReadings:
-    """Return what the template of a tokenizer makes of each kind of conversation."""
+    """Return the results of a tokenizer's template for each kind of conversation."""
     certificate = refuse_engine(bundle, "text", "tokenizers", "the atlas")
     template = ChatTemplate.load_from_tokenizer(bundle)
     writes = partial(written_by, compile_template(template, get_template_variables(bundle), DATE))

@@ -1,7 +1,7 @@
-"""Runs in an environment with the package `renderers`: reads what it trains of each conversation.
+"""Read the trained text of each conversation, in an environment with the package `renderers`.
 
 Standard input has a list of JSON objects: `tokenizer` (a folder), `family` (a name of a renderer), `rows`. Standard
-output gets, for each, a list with the trained text of each row, or null. It imports nothing of this project.
+output gets, for each, a list with the trained text of each row, or null. This module imports nothing of this project.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class _Tokenizer:
-    """A tokenizer as the package wants it, without transformers."""
+    """A tokenizer with the interface that the package needs, without transformers."""
 
     def __init__(self, folder: Path) -> None:
         from tokenizers import Tokenizer
@@ -34,7 +34,7 @@ class _Tokenizer:
         return self._id_of(tokens) if isinstance(tokens, str) else [self._id_of(token) for token in tokens]
 
     def _id_of(self, token: str) -> int:
-        # a renderer also wants tokens of its family that the template does not write; only texts are compared
+        # a renderer also requires tokens of its family that the template does not write; only texts are compared
         if self._tokenizer.token_to_id(token) is None:
             self._tokenizer.add_special_tokens([token])
         return int(self._tokenizer.token_to_id(token))
@@ -47,13 +47,13 @@ def _read(given: dict[str, Any]) -> list[str | None]:
     outcomes: list[str | None] = []
     try:
         renderer = renderers.create_renderer(tokenizer, renderers.config_from_name(given["family"]))
-    except Exception as error:  # it may want tokens that the template does not write
+    except Exception as error:  # it may require tokens that the template does not write
         print(f"{given['family']}: {type(error).__name__}: {error}", file=sys.stderr)
         return [None] * len(given["rows"])
     for row in given["rows"]:
         try:
             sample = renderers.build_training_sample(renderer, row["messages"], tools=row.get("tools"))
-        except Exception as error:  # whatever it refuses with is its answer
+        except Exception as error:  # any refusal is recorded as its answer
             print(f"{given['family']}: {type(error).__name__}: {error}", file=sys.stderr)
             outcomes.append(None)
             continue

@@ -58,12 +58,12 @@ _DATE = date(2026, 1, 31)
 _PACK_SIZE = 8192
 _TIMEOUT = 1800
 _TOGETHER = 12
-"""Datasets of one run."""
+"""The number of datasets in one run."""
 
 
 @dataclass(frozen=True)
 class SweptTemplate:
-    """The cells of a template, by kind, and which kinds the bare template writes; or why it is refused as a whole."""
+    """The cells of a template by kind, and the kinds that the bare template writes; or the reason for a refusal."""
 
     name: str
     cells: Mapping[str, Cell]
@@ -127,7 +127,7 @@ def run_datasets(project: Path, names: Sequence[str]) -> dict[str, str]:
     for start in range(0, len(names), _TOGETHER):
         group = names[start : start + _TOGETHER]
         if run(*group):
-            # one by one, because a refused dataset may end the run of all
+            # one by one, because a refused dataset may end a run of all datasets
             outputs.update({name: output for name in group if (output := run(name))})
         print(f"{start + len(group)} of {len(names)} datasets run", file=sys.stderr, flush=True)
     return outputs
@@ -154,7 +154,7 @@ def packed_sequences(folder: Path) -> dict[int, list[Sequence[tuple[int, int]]]]
 
 
 class _SweepDay(datetime):
-    """The day of the sweep."""
+    """A `datetime` class whose current day is that of the sweep."""
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> "_SweepDay":
@@ -162,13 +162,13 @@ class _SweepDay(datetime):
 
 
 class Reference:
-    """What transformers makes of a kind of conversation with the tokenizer of a folder."""
+    """The results of transformers for a kind of conversation with the tokenizer of a folder."""
 
     def __init__(self, folder: Path) -> None:
         from transformers import AutoTokenizer
         from transformers.utils import chat_template_utils
 
-        # its `strftime_now` has no other way to another day
+        # its `strftime_now` cannot be set to another day in any other way
         chat_template_utils.datetime = _SweepDay  # type: ignore[attr-defined]
         self._tokenizer = AutoTokenizer.from_pretrained(str(folder))
         self._text = (folder / "chat_template.jinja").read_text(encoding="utf-8")
@@ -190,7 +190,7 @@ class Reference:
         for given, end, prompt in product(inputs, range(len(messages), 0, -1), (False, True)):
             for thinking in ({}, {"enable_thinking": True}, {"enable_thinking": False}):
                 with suppress(Exception):
-                    # not `apply_chat_template`, which makes a text of a null content, and objects of arguments
+                    # not `apply_chat_template`, which converts null content to text, and arguments to objects
                     (text,), _ = chat_template_utils.render_jinja_template(
                         [given[:end]],
                         tools=kind.row.get("tools"),
@@ -202,12 +202,12 @@ class Reference:
                     yield str(text), prompt
 
     def differences(self, kind: Kind, sequences: Sequence[Sequence[tuple[int, int]]]) -> Iterator[str]:
-        """Yield how packed sequences differ from all renderings of a kind."""
+        """Yield the differences between packed sequences and all renderings of a kind."""
         unknown = {}
         for sequence in sequences:
             ids = [token for token, _ in sequence]
             text = self.decode(ids)
-            # a model reads its prompt before it answers, so no token spans the beginning of an answer
+            # a model reads its prompt before it answers, so no token spans the start of an answer
             if ids not in (
                 self.encode(text),
                 [token for piece, _ in _pieces(self, sequence) for token in self.encode(piece)],
@@ -219,7 +219,7 @@ class Reference:
                 return
             for text in [*unknown]:
                 ending = text[len(rendering) :] if text.startswith(rendering) else None
-                # the end of an answer that has none is added; an answer may follow a prompt that the history lacks
+                # the end of an answer is added if missing; an answer may follow a prompt that the history lacks
                 if ending is not None and (kind.trained[-1] in ending if prompt else len(self.encode(ending)) <= 1):
                     del unknown[text]
         yield from (f"{text!r} is no rendering of transformers" for text in unknown)
@@ -227,7 +227,7 @@ class Reference:
     def marked_ids(self, kind: Kind) -> set[tuple[int, ...]]:
         """Return the ids that transformers puts in the loss for a template with `{% generation %}`.
 
-        Renderings that lose a text of the answers are left out: what a prompt opens, a history may not have.
+        Renderings that lose a text of the answers are excluded, because a history may lack text that a prompt opens.
         """
         messages = [with_first_key(message) for message in kind.row["messages"]]
         sequences = set()
@@ -394,7 +394,7 @@ def _print(template: SweptTemplate) -> None:
 
 
 def _report(cells: Sequence[SweptTemplate]) -> int:
-    """Print the sums, and return the exit code."""
+    """Print the totals, and return the exit code."""
     verdicts = Counter(cell.verdict for one in cells for cell in one.cells.values())
     stock = [one for one in cells if not one.name.endswith("_training")]
     complete = [one for one in stock if not one.refusal and not one.lacking]

@@ -1,4 +1,4 @@
-"""The atlas judges cells rightly, and its page has what this project's own templates do now."""
+"""The atlas judges cells correctly, and its page shows the current results of this project's own templates."""
 
 import pytest
 
@@ -46,5 +46,5 @@ def test_the_page_has_the_rows_of_this_projects_templates(readings: list[Templat
     assert "\n".join(table_of(readings, {})) in page
 
 
-def test_the_page_is_short() -> None:
+def test_the_page_has_a_limited_length() -> None:
     assert len(PAGE.read_text(encoding="utf-8").splitlines()) < 100

@@ -1,5 +1,5 @@
-"""The benchmark: this project's token pipeline beside the ways in which it is usually done, and beside the floor.
+"""The benchmark: this project's token pipeline compared with the usual ways of tokenizing, and with the floor.
 
-`python -m dataprep_assets_tests.tools.bench` runs it.
-`contenders` holds what is compared, `runner` measures from outside.
+`python -m dataprep_assets_tests.tools.bench` runs it. `contenders` contains the compared programs, `runner` measures
+from outside.
 """

@@ -1,4 +1,6 @@
-"""`python -m dataprep_assets_tests.tools.bench`: compare, print a table and the targets, write JSON if asked."""
+"""Run `python -m dataprep_assets_tests.tools.bench`: compare, print a table and the targets, write JSON if
+requested.
+"""
 
 import argparse
 import json
@@ -14,7 +16,7 @@ from dataprep_assets_tests.tools.bench.languages import write_languages
 
 _CONTENDERS = "a,s,b,c,d,r,n,k,floor,bare"
 _OF_LANGUAGES = "d,n,k,floor,bare"
-"""On forty languages: what the other contenders do there, they do on the shared corpus too, and they take minutes."""
+"""Contenders on forty languages; all others behave as on the shared corpus, and take minutes."""
 _SHARED = REPOSITORY.parent / "shared"
 _SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "samples" / "sample_corpus"
 
@@ -22,7 +24,7 @@ _SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "samples" / "sample_corpus"
 _HAS_SHARED = (_SHARED / "data" / "corpus" / "train").exists() and (_SHARED / "tokenizers" / "qwen3").exists()
 CORPUS = _SHARED / "data" / "corpus" / "train" if _HAS_SHARED else _SAMPLE / "data" / "train"
 TOKENIZER = _SHARED / "tokenizers" / "qwen3" if _HAS_SHARED else _SAMPLE / "tokenizer"
-"""What is tokenized and with what, unless something else is asked for: the sample, where the shared data are not."""
+"""The default corpus and tokenizer: the shared data, or the sample without them."""
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -31,7 +33,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--languages", action="store_true", help="on a corpus of forty languages that is built here")
     parser.add_argument("--orchestration", action="store_true", help="measure what Dagster costs, instead")
     languages = "--languages" in (sys.argv[1:] if argv is None else argv)
-    # words of many scripts are seldom the engine's cache's: its own share is larger
+    # words of many scripts are rarely in the engine's cache, so its own share is larger
     parser.set_defaults(of_floor=0.33 if languages else 0.45, only=_OF_LANGUAGES if languages else _CONTENDERS)
     found = parser.parse_args(argv)
     found.data, found.tokenizer = found.data or CORPUS, found.tokenizer or TOKENIZER
@@ -39,7 +41,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the bench; 1 when a contender's ids are wrong."""
+    """Run the benchmark; return 1 if a contender's ids are wrong."""
     arguments = _arguments(argv)
     if arguments.orchestration:
         from dataprep_assets_tests.tools.bench.orchestration import orchestration_report

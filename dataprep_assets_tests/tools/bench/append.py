@@ -1,9 +1,9 @@
-"""What appending costs: `python -m dataprep_assets_tests.tools.bench.append`.
+"""Measure the cost of appending: `python -m dataprep_assets_tests.tools.bench.append`.
 
-In a project that `dataprep init` made, a corpus of 1,000 shards of invented text is built with all checks, then run
-again with nothing new, with one file more, and with ten more, as often as asked. Each is `dataprep run` in a process of
-its own; CPU seconds and bytes read are those of all its processes. One file may cost half as much again as nothing new;
-what ten cost beside that is compared with their share of the first build.
+In a `dataprep init` project, a corpus of 1,000 shards of invented text is built with all checks, then run again without
+changes, with one more file, and with ten more, as often as requested. Each is a `dataprep run` in its own process; CPU
+seconds and bytes read are totals of all its processes. One file may cost 1.5 times as much as a run without changes;
+the extra cost of ten is compared with their share of the first build.
 """
 
 import argparse
@@ -30,13 +30,15 @@ _COMMAND = (sys.executable, "-m", "dataprep_assets.cli")
 
 @cache
 def _lines() -> list[str]:
-    """Documents, a line each, of which files are drawn."""
+    """Return documents, one per line, from which files are drawn."""
     rng, words = random.Random(0), vocabulary()
     return [json.dumps({"text": sentence(rng, words, rng.randint(50, 400))}) + "\n" for _ in range(5_000)]
 
 
 def write_files(folder: Path, first: int, count: int, size: int) -> int:
-    """So many files of documents below `folder/data/train`, each of `size` bytes or a little more; their bytes."""
+    """Write this many files of documents below `folder/data/train`, each of at least `size` bytes; return their total
+    bytes.
+    """
     (folder / "data" / "train").mkdir(parents=True, exist_ok=True)
     written = 0
     for number in range(first, first + count):
@@ -50,7 +52,9 @@ def write_files(folder: Path, first: int, count: int, size: int) -> int:
 
 
 def write_project(folder: Path, shards: int, size: int) -> tuple[Path, int]:
-    """A project with a corpus of two files a shard; its folder of definitions, and the bytes of the files."""
+    """Create a project with a corpus of two files per shard; return its folder of definitions, and the bytes of the
+    files.
+    """
     subprocess.run([*_COMMAND, "init", str(folder)], check=True, capture_output=True)
     defs = folder / folder.name.replace("-", "_") / "defs" / DATASET
     defs.mkdir(parents=True)
@@ -72,18 +76,18 @@ def write_project(folder: Path, shards: int, size: int) -> tuple[Path, int]:
 
 
 def _written(root: Path) -> dict[str, int]:
-    """Artifact → when its receipt was written."""
+    """Return artifact → the time at which its receipt was written."""
     return {path.parent.relative_to(root).as_posix(): path.stat().st_mtime_ns for path in root.rglob("receipt.json")}
 
 
 class _Bench:
-    """A project, and runs of it."""
+    """A project with its runs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._root = folder, folder / "place" / "artifacts" / DATASET
 
     def run(self, name: str) -> Measurement:
-        """`dataprep run`, and a line of the table."""
+        """Execute `dataprep run`, and print a line of the table."""
         before = _written(self._root)
         command = [*_COMMAND, "--project", str(self._folder / "their-data"), "run", DATASET]
         found = measure(command, environment(self._folder, "place"))
@@ -94,7 +98,7 @@ class _Bench:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; 1 when appending a file costs more than the target."""
+    """Run the benchmark; return 1 if appending a file costs more than the target."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.append", description=__doc__)
     parser.add_argument("--shards", type=int, default=1000)
     parser.add_argument("--size", type=int, default=30_000, help="bytes of a file; a shard has two")

@@ -1,7 +1,7 @@
-"""What a hundred datasets that look for new files cost one daemon, and whether their ticks are late.
+"""Measure the load of a hundred datasets that poll for new files on one daemon, and the delay of their ticks.
 
 `python -m dataprep_assets_tests.tools.bench.automation --datasets 100 --files 200` prints the CPU-seconds of the daemon
-and of its code server for a round of looks, and how late ticks began. Every dataset has its own folder, and a plan.
+and its code server per round of polls, and the delay of the ticks. Every dataset has its own folder, and a plan.
 """
 
 import argparse
@@ -21,14 +21,14 @@ from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact
-from dataprep_assets_tests.deploy.daemon import daemon
-from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.deploy.daemon import run_daemon
+from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 
 _TICK_SECONDS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a process and all that are its children now."""
+    """Return the CPU-seconds of a process and all its current children."""
     own = sum(int(field) for field in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     threads = [task for task in Path(f"/proc/{pid}/task").iterdir() if task.name != str(pid)]
@@ -38,7 +38,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def prepared(folder: Path, datasets: int, files: int, interval: int) -> Path:
-    """The declarations of so many planned corpora; their file."""
+    """Write the declarations of this many planned corpora, and return their file."""
     source = write_corpus(folder / "source", files, documents=1)
     found = []
     for number in range(datasets):
@@ -48,7 +48,7 @@ def prepared(folder: Path, datasets: int, files: int, interval: int) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             os.link(path, target)
         automation = {"on_new_files": f"{interval}s"}
-        found.append(attributes(own, shards=4, dataset=f"corpus{number}", automation=automation))
+        found.append(make_attributes(own, shards=4, dataset=f"corpus{number}", automation=automation))
         corpus = validate_declaration(CorpusDeclaration, found[-1], folder / "corpora.json")
         build_manifest_artifact(corpus, LocalArtifacts(folder / "artifacts"))
     (folder / "corpora.json").write_text(json.dumps(found))
@@ -56,7 +56,7 @@ def prepared(folder: Path, datasets: int, files: int, interval: int) -> Path:
 
 
 def looks(home: Path) -> dict[str, list[tuple[float, float]]]:
-    """Start and end of each tick of each sensor, in seconds since 1970."""
+    """Return start and end of each tick of each sensor, in seconds since 1970."""
     with mock.patch.dict(os.environ, {"DAGSTER_HOME": str(home)}), dg.DagsterInstance.from_config(str(home)) as found:
         states = found.all_instigator_state(instigator_type=InstigatorType.SENSOR)
         return {
@@ -70,7 +70,7 @@ def looks(home: Path) -> dict[str, list[tuple[float, float]]]:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the benchmark; see the module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--datasets", type=int, default=100)
     parser.add_argument("--files", type=int, default=200)
@@ -80,7 +80,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as temporary:
         folder = Path(temporary)
         declarations = prepared(folder, chosen.datasets, chosen.files, chosen.interval)
-        with daemon(folder, declarations, folder / "artifacts") as log:
+        with run_daemon(folder, declarations, folder / "artifacts") as log:
             while log.read_text().count("skipped: the source matches the plan") < chosen.datasets:
                 time.sleep(1)
             pid = int((folder / "daemon.pid").read_text())

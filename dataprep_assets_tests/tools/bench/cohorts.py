@@ -1,8 +1,9 @@
-"""`python -m dataprep_assets_tests.tools.bench.cohorts`: what the proofs of a packed cohort cost beside making it.
+"""Measure the cost of a packed cohort's checks compared with its build: `python -m
+dataprep_assets_tests.tools.bench.cohorts`.
 
-One month of invented patients, with log-normal lengths of notes and a header for each, becomes packed rows, and these
-TFRecord and ArrayRecord shards; then every proof of each is run. CPU-seconds in one process, medians of runs in which
-making and proving alternate.
+One month of invented patients, with log-normal note lengths and a header per note, becomes packed rows and TFRecord and
+ArrayRecord shards; then every check of each runs. CPU-seconds in one process, medians of runs in which builds and
+checks alternate.
 """
 
 import argparse
@@ -37,11 +38,11 @@ from dataprep_assets_tests.tools.bench.sft import SHARED_TOKENIZER, WORDS
 _MONTH = "1961-03"
 _NOTES_A_PATIENT = 12
 _TOKENS_A_WORD = 2.2
-"""About, of the words of our pages: to make as many notes as fill the rows."""
+"""Approximate tokens per word of our pages, to write enough notes to fill the rows."""
 
 
 def write_month(path: Path, tokens: int, seed: int = 0) -> None:
-    """A file of patients whose notes come to about so many tokens: 250 words a note in median."""
+    """Write a file of patients whose notes have about this many tokens, with a median of 250 words per note."""
     draw, lengths = random.Random(seed), np.random.default_rng(seed)
     patients: list[dict[str, Any]] = []
     words = 0
@@ -59,7 +60,7 @@ def write_month(path: Path, tokens: int, seed: int = 0) -> None:
 
 
 def declared(source: Path, row_length: int, tokenizer: Path) -> NotesDeclaration:
-    """The month as a dataset with two splits and both formats."""
+    """Return the month as a dataset with two splits and both formats."""
     return NotesDeclaration.model_validate(
         {
             "dataset": "wards",
@@ -80,7 +81,7 @@ def declared(source: Path, row_length: int, tokenizer: Path) -> NotesDeclaration
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the bench and print its figures; 1 when a target is missed."""
+    """Run the benchmark and print its figures; return 1 if a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.cohorts", description=__doc__)
     parser.add_argument("--rows", type=int, default=512, help="of the month, about")
     parser.add_argument("--row-length", type=int, default=8192)
@@ -102,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ensure_certificate(notes_engine(notes), certified)
         for run in range(given.runs + 1):
             root = folder / str(run)
-            (folder / "certificate").rename(root)  # a run makes everything else anew
+            (folder / "certificate").rename(root)  # a run rebuilds everything else
             store = LocalArtifacts(root)
             (cohort,) = packed_cohorts(notes, store, [_MONTH])
             receipt, _ = packed.build(lambda cohort=cohort: ensure_packed_cohort(cohort))

@@ -1,9 +1,9 @@
-"""Runs the contenders in turn on the same files and cores, several times, and keeps the medians.
+"""Run the contenders in turn on the same files and cores, several times, and keep the medians.
 
-Every run is a fresh process into a fresh folder, and is checked. Each contender is also run on one tiny document a
-worker: that is its start-up, reported, and taken off the rates. Contenders that take minutes run once over the files;
-ours and the floor run over them several times, so that their start-up does not decide. Repeated files are kinder to an
-engine that caches words than new ones, so ours is also measured over the files once, as `d1`.
+Every run is a new process with a new folder, and its output is verified. Each contender also runs on one tiny document
+per worker: that is its start-up, which is reported and subtracted from the rates. Contenders that take minutes process
+the files once; ours and the floor process them several times, so that their start-up matters less. Repeated files favor
+an engine that caches words, so ours is also measured over the files once, as `d1`.
 """
 
 import argparse
@@ -44,15 +44,15 @@ NAMES = {
 }
 FLOORS = frozenset({"floor", "bare"})
 BLENDS = frozenset({"e", "f"})
-"""Contenders that `pretrain` prepares, and only it runs."""
+"""Contenders that `pretrain` prepares, and that only it runs."""
 REPEATED = frozenset({"d", "e", "f", "k"}) | FLOORS
 _REPEATED_BYTES = 150_000_000
-"""Stored bytes that the repeated contenders get by default."""
+"""The stored bytes that the repeated contenders process by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """The input: files, their sizes as stored and as text, and the tokens of each."""
+    """The input: files, their stored and text sizes, and the tokens of each."""
 
     paths: tuple[str, ...]
     sha256: tuple[str, ...]
@@ -63,7 +63,7 @@ class Corpus:
 
 @dataclass
 class Result:
-    """All measurements of a contender, and what was wrong with its output."""
+    """All measurements of a contender, and the mistakes in its output."""
 
     name: str
     passes: int
@@ -74,28 +74,28 @@ class Result:
     faults: list[str] = field(default_factory=list)
 
     def seconds(self, kind: str, *, startup: bool = False) -> float | None:
-        """Median `wall` or `cpu` seconds, start-up taken off unless asked for; None when nothing is left of it."""
+        """Return the median `wall` or `cpu` seconds, minus start-up unless requested; None if nothing is left."""
         spent = statistics.median(getattr(m, kind) for m in self.full)
         spent -= 0.0 if startup else self.startup(kind)
         return spent if spent > 0 else None
 
     def startup(self, kind: str) -> float:
-        """Median `wall` or `cpu` seconds on the tiny input."""
+        """Return the median `wall` or `cpu` seconds on the tiny input."""
         return statistics.median(getattr(m, kind) for m in self.tiny)
 
     def rate(self, kind: str, *, startup: bool = False) -> float | None:
-        """Tokens a second of `wall` or `cpu`."""
+        """Return tokens per second of `wall` or `cpu`."""
         spent = self.seconds(kind, startup=startup)
         return self.tokens / spent if spent else None
 
     @property
     def peak_rss(self) -> int:
-        """Bytes of the largest process in any run."""
+        """The memory of the largest process in any run, in bytes."""
         return max(m.peak_rss for m in [*self.full, *self.tiny])
 
 
 def find_corpus(folder: Path, below: Sequence[str] = ("",)) -> Corpus:
-    """The `.jsonl.zst` files below a folder (or only `below` these in it), by path."""
+    """Return the `.jsonl.zst` files below a folder (or only `below` these in it), by path."""
     import zstandard
 
     from dataprep_assets.stores.files import sha256_file
@@ -118,12 +118,12 @@ def find_corpus(folder: Path, below: Sequence[str] = ("",)) -> Corpus:
 
 
 def default_repeat(corpus: Corpus) -> int:
-    """How often ours and the floor go over the files, so that start-up is a small part."""
+    """Return how often ours and the floor process the files, so that start-up is a small part."""
     return max(1, -(-_REPEATED_BYTES // corpus.stored_bytes))
 
 
 class Comparison:
-    """The runs. `results` is by contender, in the order of `NAMES`; `spec` is what ours is run on."""
+    """The runs. `results` is by contender, in the order of `NAMES`; `spec` is the input of ours."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class Comparison:
         )
 
     def _count(self) -> tuple[int, ...]:
-        """A pass that is not timed: tokens of each file, and a warm page cache for all."""
+        """Count the tokens of each file in an untimed pass, which also warms the page cache."""
         counted: list[int] = []
         self._run("d", self.spec, lambda out: counted.extend(json.loads((out / "tokens.json").read_text())))
         return tuple(counted)
@@ -216,7 +216,7 @@ class Comparison:
         return measured
 
     def run(self, names: Sequence[str], runs: int) -> None:
-        """Interleave: every contender once, `runs` times over."""
+        """Run interleaved: every contender once, `runs` times."""
         for name in names:
             passes = self.repeat if name in REPEATED else 1
             self.results[name] = Result(
@@ -234,7 +234,7 @@ class Comparison:
                 result.full.append(self._run(name, self.spec_of(name, spec), judge))
 
     def spec_of(self, name: str, spec: Spec) -> Spec:
-        """What a contender is run on; a comparison with contenders of its own prepares it here."""
+        """Return the input of a contender; a comparison with its own contenders prepares it here."""
         return spec
 
     def _judgment(self, name: str, result: Result) -> Callable[[Path], None]:
@@ -244,7 +244,7 @@ class Comparison:
         return judge
 
     def facts(self) -> dict[str, Any]:
-        """What was run on what, for the table's head and the JSON."""
+        """Return the programs and inputs, for the table's header and the JSON."""
         return {
             "files": len(self.corpus.paths),
             "stored_bytes": self.corpus.stored_bytes,
@@ -263,7 +263,7 @@ class Comparison:
 
 
 def baselines() -> dict[str, str]:
-    """Contender → the versions of what it compares with, of those that are installed."""
+    """Return contender → the installed versions of the packages that it uses."""
     of = {
         "a": ("transformers", "tokenizers"),
         "b": ("datatrove", "tokenizers"),
@@ -281,7 +281,7 @@ def baselines() -> dict[str, str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser, only: str) -> None:
-    """What every comparison is asked; ``only`` names its contenders."""
+    """Add the options of every comparison; ``only`` names its contenders."""
     parser.add_argument("--data", type=Path, help="folder with .jsonl.zst files")
     parser.add_argument("--tokenizer", type=Path, help="folder with tokenizer.json and its configuration")
     parser.add_argument("--runs", type=int, default=3)
@@ -295,7 +295,7 @@ def add_arguments(parser: argparse.ArgumentParser, only: str) -> None:
 
 
 def compare(arguments: argparse.Namespace, only: str, kind: type[Comparison] = Comparison) -> Comparison:
-    """Run the contenders that were asked for; those that cannot run here are named and left out."""
+    """Run the requested contenders; name and skip those that cannot run here."""
     asked = [name.strip() for name in arguments.only.split(",") if name.strip()]
     if unknown := sorted({*asked} - {*only.split(",")}):
         raise SystemExit(f"--only {arguments.only}: unknown {unknown}; choose of {only}")
@@ -336,7 +336,7 @@ def _is_document_end(bundle: Any) -> bool:
 
 
 def available(name: str) -> str | None:
-    """Why a contender cannot run here; None when it can."""
+    """Return the reason why a contender cannot run here; None if it can."""
     if name == "b" and importlib.util.find_spec("datatrove") is None:
         return "datatrove is not installed: (b) is skipped (pip install datatrove==0.10.1)"
     if name in ("n", "s") and not (NEXT / "tokenizers").exists():

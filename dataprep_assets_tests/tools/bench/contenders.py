@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 NEXT = Path(__file__).resolve().parents[3] / "build" / "tokenizers-next"
-"""Where `make candidate` installs the next `tokenizers`."""
+"""The folder in which `make candidate` installs the next `tokenizers`."""
 _BLOCK = 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """One run of one contender. `files` are indexes into `paths`, repeats included; `tokens[i]` of `paths[i]`.
+    """One run of one contender. `files` are indexes into `paths`, including repeats; `tokens[i]` belongs to `paths[i]`.
 
-    `prepared` is for blends alone: the folder of a blend that is planned, and whose sources are verified.
+    `prepared` is only for blends: the folder of a planned blend with verified sources.
     """
 
     contender: str
@@ -48,17 +48,17 @@ class Spec:
     prepared: str = ""
 
     def write(self, path: Path) -> None:
-        """As JSON, for the contender's process."""
+        """Write the spec as JSON, for the contender's process."""
         path.write_text(json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: Path) -> "Spec":
-        """The inverse of `write`."""
+        """Read a written spec."""
         value = json.loads(path.read_text())
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in value.items()})
 
     def report(self, streams: list[tuple[str, list[int]]]) -> None:
-        """Leave the list of `(stream, indexes of its files in order)` for the verdict."""
+        """Write the list of `(stream, indexes of its files in order)` for the verdict."""
         Path(self.out, "streams.json").write_text(json.dumps(streams))
 
 
@@ -78,7 +78,7 @@ def _transformers_tokenizer(directory: str) -> Any:
 
 
 def _processes(spec: Spec, work: Callable[[Spec, int], None]) -> None:
-    """`work(spec, k)` in one process a core, as a shell loop over `--shard k` would start them."""
+    """Run `work(spec, k)` in one process per core, like a shell loop over `--shard k`."""
     started = [multiprocessing.Process(target=work, args=(spec, k)) for k in range(spec.workers)]
     for process in started:
         process.start()
@@ -89,12 +89,12 @@ def _processes(spec: Spec, work: Callable[[Spec, int], None]) -> None:
 
 
 def script(spec: Spec) -> None:
-    """(a) The research script: line by line, `json.loads`, `tokenizer(text)`, `tofile`; one process a core."""
+    """(a) Run the research script: line by line, `json.loads`, `tokenizer(text)`, `tofile`; one process per core."""
     _script(spec, _script_part)
 
 
 def next_script(spec: Spec) -> None:
-    """(s) The same script with the candidate of the next `tokenizers` by itself: transformers bars it."""
+    """(s) Run the same script with the candidate of the next `tokenizers`, without transformers, which refuses it."""
     _script(spec, _next_script_part)
 
 
@@ -128,9 +128,10 @@ def _write_lines(spec: Spec, part: int, ids_of: Callable[[str], list[int]]) -> N
 
 
 def datatrove(spec: Spec) -> None:
-    """(b) datatrove: `JsonlReader` and `DocumentTokenizer` under `LocalPipelineExecutor`, a task and a worker a core.
+    """(b) Run datatrove: `JsonlReader` and `DocumentTokenizer` with `LocalPipelineExecutor`, a task and a worker per
+    core.
 
-    Documents are not shuffled, so that the streams can be compared. Task k takes every `workers`-th file from k.
+    Documents are not shuffled, so that the streams can be compared. Task k processes every `workers`-th file from k.
     """
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.readers import JsonlReader
@@ -178,7 +179,9 @@ def _megatron_encode(line: str) -> tuple[list[int], int]:
 
 
 def megatron(spec: Spec) -> None:
-    """(c) Megatron's classic pattern (`tools/preprocess_data.py`): a pool over lines, 32 a chunk; the parent writes."""
+    """(c) Run Megatron's classic pattern (`tools/preprocess_data.py`): a pool over lines, 32 per chunk; the parent
+    writes.
+    """
     import numpy as np
 
     lengths: list[int] = []
@@ -197,7 +200,7 @@ def megatron(spec: Spec) -> None:
 
 
 def next_reference(spec: Spec) -> None:
-    """(n) The candidate of the next `tokenizers`: blocks of documents, arrays of ids; a process a core."""
+    """(n) Run the candidate of the next `tokenizers`: blocks of documents, arrays of ids; a process per core."""
     _processes(spec, _next_part)
     spec.report([(str(Path(spec.out, f"{at}.bin")), [file]) for at, file in enumerate(spec.files)])
 
@@ -220,7 +223,9 @@ def _next_part(spec: Spec, part: int) -> None:
 
 
 def bare_fastokens(spec: Spec) -> None:
-    """(k) `fastokens` alone: blocks of documents, orjson, flat ids; no digest, ledger, proof; a process a core."""
+    """(k) Run only `fastokens`: blocks of documents, orjson, flat ids; no digest, ledger or check; a process
+    per core.
+    """
     _processes(spec, _bare_fastokens_part)
     spec.report([(str(Path(spec.out, f"{at}.bin")), [file]) for at, file in enumerate(spec.files)])
 
@@ -261,12 +266,14 @@ def _blocks_of_lines(path: str) -> Iterator[list[bytes]]:
 
 
 def floor(spec: Spec) -> None:
-    """The floor: decompress, parse, write as many bytes as the tokens would be, tokenize nothing; a process a core."""
+    """Run the floor: decompress, parse, write as many bytes as the tokens would need, without tokenizing; a process per
+    core.
+    """
     _floor(spec, _floor_part)
 
 
 def bare_floor(spec: Spec) -> None:
-    """The same with simdjson, which makes no object of a record but its text."""
+    """Run the floor with simdjson, which creates only the text of a record."""
     _floor(spec, _bare_floor_part)
 
 
@@ -303,7 +310,7 @@ def _write_nothing(spec: Spec, part: int, parse: Callable[[bytes], Any]) -> None
 
 
 def ours(spec: Spec) -> None:
-    """(d) This project: `build_token_bins` into a fresh root; digests, ledger, receipts, sampling and syncs are on."""
+    """(d) Run this project: `build_token_bins` into a new root, with digests, ledger, receipts, sampling and syncs."""
     from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
     from dataprep_assets.stream.shard_job import build_token_bins
     from dataprep_assets.stream.token_shard import TokenShard
@@ -357,7 +364,9 @@ def ours(spec: Spec) -> None:
 
 
 def reference(spec: Spec) -> None:
-    """(r) The same with the installed `tokenizers` as the engine: when it is as fast, no other one is needed."""
+    """(r) Run this project with the installed `tokenizers` as the engine; if it is as fast, no other engine is
+    needed.
+    """
     from dataprep_assets.tokenization.bundle import TokenizerBundle
     from dataprep_assets.tokenization.certificate import refuse_engine
 
@@ -366,7 +375,7 @@ def reference(spec: Spec) -> None:
 
 
 def blend(spec: Spec) -> None:
-    """A pretraining blend's shards: what (d) does, and Megatron's index of every shard."""
+    """Build the shards of a pretraining blend: the work of (d), and Megatron's index of every shard."""
     import shutil
 
     from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -413,7 +422,7 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    # through the importable name, so that pickles of these functions mean the same in every process
+    # by the importable name, so that pickles of these functions work in every process
     from dataprep_assets_tests.tools.bench import contenders
 
     contenders.main(Path(sys.argv[1]))

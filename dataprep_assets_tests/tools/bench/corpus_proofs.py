@@ -1,7 +1,8 @@
-"""`python -m dataprep_assets_tests.tools.bench.corpus_proofs`: what the proofs of a corpus cost beside making it.
+"""Measure the cost of a corpus's checks compared with its build: `python -m
+dataprep_assets_tests.tools.bench.corpus_proofs`.
 
-Every artifact of a corpus of three splits, four shards a split at most and all views is made and proven as a run
-does it, but in this process: CPU-seconds of both, medians of runs into fresh folders, the first of which is left out.
+Every artifact of a corpus of three splits, at most four shards per split and all views is built and checked like in a
+run, but in this process: CPU-seconds of both, medians of runs with new folders, without the first run.
 """
 
 import argparse
@@ -31,7 +32,7 @@ _SPLITS = {"train": ["train/**"], "val": ["validation/**"], "test": ["test/**"]}
 
 
 def declared(data: Path, tokenizer: Path) -> CorpusDeclaration:
-    """The corpus of the three folders of some data."""
+    """Return the corpus of the three folders of some data."""
     return CorpusDeclaration.model_validate(
         {
             "dataset": "proven",
@@ -47,7 +48,7 @@ def declared(data: Path, tokenizer: Path) -> CorpusDeclaration:
 
 
 def measured(work: Callable[[], None]) -> float:
-    """CPU-seconds of some work, those of processes that it started and waited for included."""
+    """Return the CPU-seconds of some work, including processes that it started and waited for."""
 
     def seconds() -> float:
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -59,7 +60,7 @@ def measured(work: Callable[[], None]) -> float:
 
 
 def made_and_proven(corpus: CorpusDeclaration, root: Path) -> dict[str, tuple[float, float]]:
-    """CPU-seconds of making and of proving each artifact, by name without its split."""
+    """Return the CPU-seconds of building and of checking each artifact, by name without its split."""
     store = LocalArtifacts(root)
     found: dict[str, tuple[float, float]] = {}
     for spec, partitions in iterate_builds(corpus_specs(corpus), store):
@@ -85,7 +86,7 @@ def _prove(spec: ArtifactSpec, store: LocalArtifacts, partitions: Sequence[str])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the bench and print its figures; 1 when the target is missed."""
+    """Run the benchmark and print its figures; return 1 if the target is missed."""
     parser = argparse.ArgumentParser(
         prog="python -m dataprep_assets_tests.tools.bench.corpus_proofs", description=__doc__
     )
@@ -103,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 runs.append(costs)
     print(f"{'CPU-seconds':24}{'made':>10}{'proven':>10}")
     rows = [(name, *(statistics.median(run[name][at] for run in runs) for at in (0, 1))) for name in runs[0]]
-    # the certificate is made once for many shards, and most of it is a comparison itself
+    # one certificate is made for many shards, and most of its time is itself a comparison
     total = "all but certificate", *(sum(row[at] for row in rows if row[0] != _CERTIFICATE) for at in (1, 2))
     for name, made, proven in (*rows, total):
         print(f"{name:24}{made:>10.3f}{proven:>10.3f}")

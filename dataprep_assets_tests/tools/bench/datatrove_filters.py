@@ -27,7 +27,7 @@ def _model(path: str) -> Any:
 
 
 def main(data: Path, out: Path, model: str) -> None:
-    """Run it."""
+    """Run the filters."""
     lid.FastTextLID.model = property(lambda _: _model(model))
     pipeline = [
         JsonlReader(str(data), glob_pattern="**/*.jsonl", compression=None),
@@ -37,7 +37,7 @@ def main(data: Path, out: Path, model: str) -> None:
         C4QualityFilter(),
         JsonlWriter(str(out / "kept"), compression="zstd"),
     ]
-    # forked, so that the tasks know the model
+    # forked, so that the tasks share the loaded model
     LocalPipelineExecutor(pipeline, tasks=2, workers=2, logging_dir=str(out / "logs"), start_method="fork").run()
 
 

@@ -1,4 +1,6 @@
-"""datatrove's tokenizer step with literal special tokens as ordinary text: the one setting it has no argument for."""
+"""Run datatrove's tokenizer step with literal special tokens as ordinary text, a setting for which it has no
+argument.
+"""
 
 from functools import cached_property
 from typing import Any
@@ -7,7 +9,7 @@ from datatrove.pipeline.tokens import DocumentTokenizer
 
 
 class LiteralDocumentTokenizer(DocumentTokenizer):
-    """`DocumentTokenizer`; only the tokenizer's `encode_special_tokens` is set, which costs nothing."""
+    """A `DocumentTokenizer` that only sets the tokenizer's `encode_special_tokens`, which costs nothing."""
 
     @cached_property
     def tokenizer(self) -> Any:

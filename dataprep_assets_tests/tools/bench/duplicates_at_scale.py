@@ -30,11 +30,11 @@ from dataprep_assets_tests.tools.bench.runner import measure
 
 SHINGLES_EACH, VERSIONS, A_SHARD = 16, 0.22, 250_000
 TRILLION, WORDS = 1e9, 750
-"""Documents of a trillion tokens, and words of each."""
+"""The number of documents in a trillion tokens, and of words in each."""
 
 
 def invent(folder: Path, documents: int, seed: int) -> None:
-    """Write the signatures of so many documents."""
+    """Write the signatures of this many documents."""
     for number, start in enumerate(range(0, documents, A_SHARD)):
         rows = min(A_SHARD, documents - start)
         _write(folder / f"{number}", rows, np.random.default_rng([seed, number]))
@@ -64,7 +64,7 @@ def _store(path: Path, values: NDArray[np.uint64]) -> None:
 
 
 def join(folder: Path) -> int:
-    """How many documents go."""
+    """Return the number of dropped documents."""
     shards = [
         SignedShard(one, rows, rows, BANDING.bands)
         for one in sorted(folder.iterdir(), key=lambda one: int(one.name))

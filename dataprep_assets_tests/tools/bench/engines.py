@@ -1,8 +1,8 @@
-"""`python -m dataprep_assets_tests.tools.bench.engines`: what an engine costs beside the work, for `cli.plan`.
+"""Measure the overhead of an engine, for `cli.plan`: `python -m dataprep_assets_tests.tools.bench.engines`.
 
-Real tiny shards by each engine on this machine, in a process of its own. The time until the first is there tells what
-it takes to begin, the time from there to the last what a shard costs beside its data: handing over, receipts, syncs,
-and where each task is a process of its own, its start, imports and tokenizer.
+Each engine builds real tiny shards on this machine, in its own process. The time until the first shard is the start-up.
+The time from there to the last is the overhead per shard: handing over, receipts, syncs, and if each task is a process,
+its start, imports and tokenizer.
 """
 
 import argparse
@@ -36,7 +36,7 @@ _ENDING_SECONDS = 20.0
 
 
 def shards(folder: Path, count: int) -> list[TokenShard]:
-    """Shards of one file of three documents."""
+    """Return shards of one file with three documents each."""
     found = []
     for number in range(count):
         path = write_lines(folder / f"{number}.jsonl.zst", [f"document {number} {row}" for row in range(3)])
@@ -46,9 +46,9 @@ def shards(folder: Path, count: int) -> list[TokenShard]:
 
 
 def seconds_here(engine: str, count: int) -> tuple[float, float, float]:
-    """`(seconds to the first shard, seconds from there to the last, CPU-seconds of all processes)` of so many shards.
+    """Return `(seconds to the first shard, seconds from there to the last, CPU-seconds of all processes)`.
 
-    Processes whose parents end become this one's children, so that their time is counted.
+    Orphaned processes become children of this one, so that their time is counted.
     """
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     with tempfile.TemporaryDirectory(prefix="dataprep-engines-") as folder:
@@ -74,7 +74,7 @@ def _cpu() -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print the table of deploy/README.md."""
+    """Measure, and print the table of deploy/README.md."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.engines", description=__doc__)
     parser.add_argument("engines", nargs="*", default=ENGINES)
     parser.add_argument("--here", metavar="ENGINE", help="measure one in this process, and print JSON")

@@ -31,17 +31,17 @@ from dataprep_assets_tests.samples import SAMPLE
 
 TARGET = 0.02
 SAMPLE_RATE = float(CorpusDeclaration.model_fields["sample_rate"].default)
-"""Share of documents that the reference encodes again, as in a corpus that does not say otherwise."""
+"""The share of documents that the reference encodes again, the default of a corpus."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockedIds(DocumentIds):
-    """The ids of documents, and the CPU seconds that hashing took."""
+    """Document ids, with the CPU seconds that hashing took."""
 
     seconds: list[float] = field(default_factory=list, compare=False)
 
     def hash_texts(self, texts: Sequence[str], declared: Sequence[str] | None) -> NDArray[np.uint64]:
-        """The ids of some documents."""
+        """Return the ids of some documents."""
         started = time.process_time()
         ids = super().hash_texts(texts, declared)
         self.seconds.append(time.process_time() - started)
@@ -49,7 +49,7 @@ class ClockedIds(DocumentIds):
 
 
 def written(folder: Path, shard: Shard) -> float:
-    """CPU seconds of what a shard does with the ids: they are written by source file, joined, measured and digested."""
+    """Return the CPU seconds of a shard's work on ids: writing by source file, joining, measuring and digesting."""
     ends = np.cumsum([0, *(line["documents"] for line in shard.receipt.sources)])
     ids = np.asarray(open_ids(shard.directory / IDS, int(ends[-1])))
     parts = [(folder / f"{at}.ids", ids[first:stop].tobytes()) for at, (first, stop) in enumerate(pairwise(ends))]
@@ -67,7 +67,7 @@ def written(folder: Path, shard: Shard) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; 1 when the index costs more than the target."""
+    """Run the benchmark; return 1 if the index costs more than the target."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.index", description=__doc__)
     parser.add_argument(
         "--data", type=Path, help="JSON lines of your own, *.jsonl.zst; default: the sample, four times"

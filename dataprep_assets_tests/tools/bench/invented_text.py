@@ -1,4 +1,4 @@
-"""Text that a bench makes for itself, and small tokenizers trained on it: nothing is downloaded."""
+"""Invent text for a benchmark and train small tokenizers on it, without downloads."""
 
 import random
 from collections.abc import Iterable
@@ -10,18 +10,18 @@ _WORDS = 3_000
 
 
 def vocabulary(seed: int = 0) -> list[str]:
-    """Invented words; the first ones are to be the frequent ones."""
+    """Return invented words, of which the first are used most often."""
     rng = random.Random(seed)
     return ["".join(rng.choices(_SYLLABLES, k=rng.randint(1, 4))) for _ in range(_WORDS)]
 
 
 def sentence(rng: random.Random, words: list[str], length: int) -> str:
-    """So many words, the frequent ones more often."""
+    """Return this many words, frequent ones more often."""
     return " ".join(words[int(_WORDS * rng.random() ** 3)] for _ in range(length)) + "."
 
 
 def train_tokenizer(folder: Path, texts: Iterable[str], size: int = 600) -> Path:
-    """A byte-level BPE tokenizer of exactly `size` ids, the `SEPARATORS` first among them."""
+    """Train a byte-level BPE tokenizer with exactly `size` ids, the first of which are the `SEPARATORS`."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())

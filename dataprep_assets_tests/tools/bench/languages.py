@@ -1,8 +1,8 @@
-"""A corpus of forty languages that a bench builds itself: words of Unicode's locale data, in sentences that it draws.
+"""Generate a corpus of forty languages: words of Unicode's locale data in random sentences.
 
-The words are real ones (names of places, languages, currencies, scripts, units of time), the frequent ones drawn far
-more often; some are spliced of two halves, so that new words keep coming as they do in real text. Scripts without
-spaces are written without. Needs `babel`. Equal arguments give equal bytes.
+The words are real ones (names of places, languages, currencies, scripts, units of time), and frequent ones are drawn
+far more often; some are joined from two halves, so that new words keep appearing as in real text. Scripts without
+spaces are written without spaces. Needs `babel`. Equal arguments give equal bytes.
 """
 
 import json
@@ -32,12 +32,12 @@ def _words(name: str) -> list[str]:
         *locale.scripts.values(),
         *locale.currencies.values(),
     ]
-    # in the order of first appearance: what comes first will be frequent
+    # in the order of first appearance, because earlier words will be more frequent
     return list(dict.fromkeys(word for phrase in phrases for word in str(phrase).split()))
 
 
 def documents(count: int, seed: int = 0) -> Iterator[str]:
-    """So many documents of 80 to 600 words, each in one language; the languages take turns."""
+    """Return this many documents of 80 to 600 words, each in one language; the languages take turns."""
     rng = random.Random(seed)
     known = {name: _words(name) for name in LOCALES}
     for number in range(count):
@@ -69,7 +69,9 @@ def _word(rng: random.Random, words: list[str]) -> str:
 
 
 def write_languages(folder: Path, *, files: int, documents_a_file: int) -> None:
-    """Write `train/` (so many files), `validation/` and `test/` (one each): JSON lines in zstd, named as SlimPajama."""
+    """Write `train/` (this many files), `validation/` and `test/` (one each): JSON lines in zstd, with SlimPajama's
+    names.
+    """
     import zstandard
 
     names = [*(f"train/chunk1/example_train_{number}" for number in range(files))]

@@ -1,8 +1,10 @@
-"""A schedule's cost per sample and other loaders': `python -m dataprep_assets_tests.tools.bench.loaders [--tokens N]`.
+"""Compare the cost per sample of a schedule and of other loaders: `python -m dataprep_assets_tests.tools.bench.loaders
+[--tokens N]`.
 
-A corpus of invented text is made once, with the views of Megatron and MosaicML. Then, each in a process of its own and
-shuffled: `TrainingData` step by step and sample by sample, megatron-core's `BlendedDataset` over `GPTDataset`s with the
-index files of the schedule, and MosaicML's `StreamingDataset`. CPU seconds of that process, the best of three rounds.
+A corpus of invented text is built once, with the views of Megatron and MosaicML. Then each loader runs shuffled in its
+own process: `TrainingData` by step and by sample, megatron-core's `BlendedDataset` over `GPTDataset`s with the index
+files of the schedule, and MosaicML's `StreamingDataset`. Printed are CPU seconds of that process, the best of three
+rounds.
 """
 
 import argparse
@@ -30,11 +32,11 @@ from dataprep_assets_tests.tools.bench.invented_text import sentence, vocabulary
 LENGTH, BATCH, RUN, CORPUS = 2048, 32, "run", "words"
 TOKENIZER = {"class": "bench"}
 Cost = tuple[float, int]
-"""CPU seconds of a sample, and the growth of the process's largest memory while reading, in bytes."""
+"""The CPU seconds per sample, and the growth of the process's peak memory while reading, in bytes."""
 
 
 def make(folder: Path, tokens: int) -> Path:
-    """A project with the corpus, its views and a schedule of it; returns the folder of its artifacts."""
+    """Build a project with the corpus, its views and a schedule; return the folder of its artifacts."""
     project, rng, words = folder / "bench", random.Random(0), vocabulary()
     dataprep(folder, "init", str(project)).check_returncode()
     defs = project / "bench" / "defs"
@@ -82,7 +84,7 @@ def make(folder: Path, tokens: int) -> Path:
 
 
 def _timed(read: Callable[[], int]) -> Cost:
-    """The cost of a sample in the best of three rounds, of which each reads so many."""
+    """Return the cost of a sample in the best of three rounds of reads."""
     read()
     before, best = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, float("inf")
     for _ in range(3):
@@ -94,7 +96,7 @@ def _timed(read: Callable[[], int]) -> Cost:
 
 @in_process_of(PYTORCH)
 def by_steps(root: Path, samples: int) -> Cost:
-    """`TrainingData`, a batch at a time."""
+    """Read with `TrainingData`, a batch at a time."""
     data = TrainingData(root, RUN)
 
     def read() -> int:
@@ -105,7 +107,7 @@ def by_steps(root: Path, samples: int) -> Cost:
 
 @in_process_of(PYTORCH)
 def by_samples(root: Path, samples: int) -> Cost:
-    """`SampleSource`, a sample at a time, as tensors."""
+    """Read with `SampleSource`, a sample at a time, as tensors."""
     import torch
 
     source = SampleSource(TrainingData(root, RUN))
@@ -120,7 +122,7 @@ def by_samples(root: Path, samples: int) -> Cost:
 
 @in_process_of(MEGATRON)
 def megatron(weights: list[int], prefixes: list[str], run: int, cache: Path, samples: int) -> Cost:
-    """megatron-core, a sample at a time."""
+    """Read with megatron-core, a sample at a time."""
     with opened_schedule(weights, prefixes, run, cache, length=LENGTH, tokenizer=TOKENIZER) as train:
 
         def read() -> int:
@@ -133,7 +135,7 @@ def megatron(weights: list[int], prefixes: list[str], run: int, cache: Path, sam
 
 @in_process_of(MOSAICML)
 def mosaicml(directory: Path, samples: int) -> Cost:
-    """MosaicML's `StreamingDataset`, shuffled, a sample at a time, as tensors; without its labels."""
+    """Read with MosaicML's `StreamingDataset`, shuffled, a sample at a time, as tensors, without labels."""
     import torch
 
     dataset: Any = opened_stream(directory, "train", batch_size=BATCH, shuffle=True)
@@ -149,7 +151,7 @@ def mosaicml(directory: Path, samples: int) -> Cost:
 
 
 def main() -> None:
-    """Make the data, and print a line for each loader."""
+    """Build the data, and print a line per loader."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=20_000_000)
     tokens = parser.parse_args().tokens

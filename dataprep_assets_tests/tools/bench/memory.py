@@ -1,8 +1,8 @@
-"""Memory and CPU of all workers of a run together: `python -m dataprep_assets_tests.tools.bench.memory`.
+"""Measure the memory and CPU of all workers of a run together: `python -m dataprep_assets_tests.tools.bench.memory`.
 
-The files are tokenized by eight workers: once by forks of one process that has loaded the tokenizer, as the project
-does it, and once by workers that each load it. Printed are the largest sum of their memory at any time (proportional
-set sizes: of a page that n processes share, each counts an n-th) and the CPU seconds of all processes.
+Eight workers tokenize the files: once as forks of one process that has loaded the tokenizer, like in the project, and
+once as workers that each load it. Printed are the peak sum of their memory (proportional set sizes: of a page that n
+processes share, each counts an n-th) and the CPU seconds of all processes.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from dataprep_assets_tests.tools.bench.contenders import Spec, ours
 from dataprep_assets_tests.tools.bench.runner import Measurement, measure
 
 TARGET = 2.5e9
-"""Bytes of eight workers."""
+"""The bytes of eight workers."""
 _SAMPLE_SECONDS = 0.1
 
 
 def descendants(pid: int) -> list[int]:
-    """A process and all below it that are alive."""
+    """Return a process and all its living descendants."""
     found, parents = [pid], [pid]
     while parents:
         below: list[int] = []
@@ -43,7 +43,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Proportional set size of a process; 0 if it has ended."""
+    """Return the proportional set size of a process; 0 if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -52,7 +52,7 @@ def proportional_bytes(pid: int) -> int:
 
 
 class Watch:
-    """The largest sum of the memory of this process's descendants while the block runs."""
+    """The peak sum of the memory of this process's descendants during the block."""
 
     def __init__(self) -> None:
         self.peak = 0
@@ -73,7 +73,7 @@ class Watch:
 
 
 def measured(spec: Spec, scratch: Path, *, forked: bool) -> tuple[int, Measurement]:
-    """Largest sum of memory, and what the runner measures, of a run in processes of its own."""
+    """Return the peak sum of memory, and the runner's measurements, of a run in its own processes."""
     with tempfile.TemporaryDirectory(dir=scratch) as out:
         path = Path(out, "spec.json")
         replace(spec, contender="d", out=out).write(path)
@@ -84,7 +84,7 @@ def measured(spec: Spec, scratch: Path, *, forked: bool) -> tuple[int, Measureme
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; 1 if the target is missed."""
+    """Measure and print; return 1 if the target is missed."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.memory", description=__doc__)
     parser.add_argument("--data", type=Path, default=CORPUS, help="folder with .jsonl.zst files")
     parser.add_argument("--tokenizer", type=Path, default=TOKENIZER)

@@ -37,11 +37,11 @@ MENDED_SECONDS, PROOFS_SECONDS = 30, 60
 _COMMAND = (sys.executable, "-m", "dataprep_assets.cli")
 _DATASET = "wards"
 _FAILS = ("sh", "-c", '"$@"; test $? -eq 1', "sh")
-"""Before a command whose exit code must be 1."""
+"""Prefix of a command whose exit code must be 1."""
 
 
 def write_months(folder: Path, months: Sequence[str], notes: int) -> None:
-    """A file for each month: one patient in four for its notes, of invented text."""
+    """Write a file for each month: one patient per four notes, with invented text."""
     folder.mkdir(parents=True)
     words = vocabulary()
     for month in months:
@@ -60,7 +60,7 @@ def write_months(folder: Path, months: Sequence[str], notes: int) -> None:
 
 
 def attributes(source: Path, months: Sequence[str], workers: int) -> dict[str, object]:
-    """Those of the dataset in its YAML."""
+    """Return the YAML attributes of the dataset."""
     return {
         "dataset": _DATASET,
         "sensitive": False,
@@ -76,7 +76,7 @@ def attributes(source: Path, months: Sequence[str], workers: int) -> dict[str, o
 
 
 def project(folder: Path, declaration: dict[str, object]) -> dict[str, str]:
-    """A new project in a folder, with the dataset; the environment of its commands."""
+    """Create a project with the dataset in a folder, and return the environment of its commands."""
     measure([*_COMMAND, "init", str(folder)])
     package = next(path.parent for path in folder.glob("*/defs"))
     yaml = package / "defs" / _DATASET / "defs.yaml"
@@ -87,12 +87,12 @@ def project(folder: Path, declaration: dict[str, object]) -> dict[str, str]:
 
 
 def artifacts_of(folder: Path) -> Path:
-    """Where a project's artifacts are."""
+    """Return the folder of a project's artifacts."""
     return next(path.parent.parent for path in folder.rglob("packed_cohorts") if path.parent.name == _DATASET)
 
 
 def prove_anew(folder: Path, declaration: dict[str, object]) -> int:
-    """All proofs of all months, in this process and its workers, without the verdicts that are remembered."""
+    """Run all checks of all months in this process and its workers, without the stored verdicts."""
     notes = validate_declaration(NotesDeclaration, declaration, folder / "defs.yaml")
     store = LocalArtifacts(artifacts_of(folder))
     shutil.rmtree(store.root / _DATASET / ".findings")
@@ -110,7 +110,7 @@ def _line(name: str, found: Measurement) -> None:
 
 
 def measured(folder: Path, declaration: dict[str, object], source: Path) -> int:
-    """The table; 1 where a target is missed."""
+    """Print the table; return 1 if a target is missed."""
     environment = project(folder / "project", declaration)
     run = [*_COMMAND, "run", _DATASET]
     victim = sorted(source.glob("*.json"))[150 % len(list(source.glob("*.json")))]
@@ -139,7 +139,7 @@ def measured(folder: Path, declaration: dict[str, object], source: Path) -> int:
 
 
 def killed(folder: Path, declaration: dict[str, object], seconds: float) -> int:
-    """Make the dataset undisturbed and with kills; 1 where the bytes differ."""
+    """Build the dataset undisturbed and with kills; return 1 if the bytes differ."""
     run = [*_COMMAND, "run", _DATASET]
     measure(run, project(folder / "undisturbed", declaration))
     environment = os.environ | project(folder / "disturbed", declaration)
@@ -155,7 +155,7 @@ def killed(folder: Path, declaration: dict[str, object], seconds: float) -> int:
             if process.returncode:
                 print(f"exit code {process.returncode} after {kills} kills")
                 return 1
-            # finished: from the start again, for as long as there is time
+            # once finished, start again as long as time remains
             shutil.rmtree(artifacts_of(folder / "disturbed"))
             continue
         os.killpg(process.pid, signal.SIGKILL)
@@ -173,7 +173,7 @@ def killed(folder: Path, declaration: dict[str, object], seconds: float) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; 1 when a target is missed, or the bytes differ."""
+    """Run the benchmark; return 1 if a target is missed, or if the bytes differ."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.months", description=__doc__)
     parser.add_argument("--first", default=FIRST, help="month")
     parser.add_argument("--last", default=LAST, help="month")

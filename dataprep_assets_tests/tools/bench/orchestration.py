@@ -1,4 +1,6 @@
-"""What Dagster itself costs: a backfill of empty work over the pure loop, and the load time of the code location."""
+"""Measure the cost of Dagster itself: a backfill of empty work compared with a plain loop, and loading the code
+location.
+"""
 
 import statistics
 import subprocess
@@ -26,9 +28,9 @@ print(middle - begin, end - middle)
 
 
 def backfill_seconds(shards: int = SHARDS, a_run: int = A_RUN) -> tuple[float, float]:
-    """`(seconds of the backfill, seconds of the pure loop)` over a no-op body, on SQLite in a temporary folder.
+    """Return `(seconds of the backfill, seconds of the plain loop)` for a no-op body, on SQLite in a temporary folder.
 
-    The backfill is what a `BackfillPolicy.multi_run(a_run)` launches: a run for each range of partitions.
+    The backfill is the one of a `BackfillPolicy.multi_run(a_run)`: a run for each range of partitions.
     """
     import dagster as dg
     from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
@@ -72,7 +74,9 @@ def backfill_seconds(shards: int = SHARDS, a_run: int = A_RUN) -> tuple[float, f
 
 
 def load_seconds(runs: int) -> tuple[float, float]:
-    """`(seconds to import Dagster, seconds from there to the loaded code location)`, medians over fresh processes."""
+    """Return `(seconds to import Dagster, seconds from there to the loaded code location)`, medians over new
+    processes.
+    """
     found = []
     for _ in range(runs):
         out = subprocess.run([sys.executable, "-c", _LOAD], check=True, capture_output=True, text=True).stdout

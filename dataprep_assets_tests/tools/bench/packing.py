@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from dataprep_assets.packing.algorithms import ALGORITHMS, pack_items
 from dataprep_assets.packing.bins import Bins, measure_fill
 from dataprep_assets.packing.next_fit import concat_then_split
-from dataprep_assets_tests.packing.excerpt import as_lists
-from dataprep_assets_tests.packing.lengths import realistic
+from dataprep_assets_tests.packing.excerpt import to_lists
+from dataprep_assets_tests.packing.lengths import make_realistic
 
 BASELINE = "naive first_fit_decreasing"
 CUT = "concat_then_split"
@@ -34,7 +34,9 @@ _FULLEST = ("first_fit_decreasing", "best_fit_decreasing")
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One algorithm on one set of lengths: sequences per second (median), fill, and its rate over the baseline's."""
+    """The result of an algorithm on one set of lengths: median sequences per second, fill, and the ratio to the
+    baseline's rate.
+    """
 
     algorithm: str
     count: int
@@ -45,7 +47,7 @@ class Result:
 
 
 def naive_first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """The bins, by a scan over all of them for each sequence: quadratic."""
+    """Return the bins of a scan over all of them for each sequence, which takes quadratic time."""
     bins: list[list[int]] = []
     rooms: list[int] = []
     for item in sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True):
@@ -62,7 +64,7 @@ def naive_first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[li
 
 
 def timed(work: Callable[[], Any], runs: int) -> tuple[float, Any]:
-    """Median seconds of some runs, and what the last one made."""
+    """Return the median seconds of some runs, and the result of the last one."""
     seconds = []
     for _ in range(runs):
         started = time.perf_counter()
@@ -74,7 +76,7 @@ def timed(work: Callable[[], Any], runs: int) -> tuple[float, Any]:
 def compare(
     lengths: NDArray[np.int64], capacity: int, *, runs: int, naive_runs: int, say: Callable[[str], None]
 ) -> list[Result]:
-    """All algorithms on the same lengths; the baseline first, unless ``naive_runs`` is 0."""
+    """Run all algorithms on the same lengths; the baseline first, unless ``naive_runs`` is 0."""
     found: list[Result] = []
     naive_bins: list[list[int]] | None = None
 
@@ -102,14 +104,14 @@ def compare(
             lambda algorithm=algorithm: pack_items(lengths, capacity, algorithm),
             lambda made: measure_fill(made, lengths, capacity),
         )
-        if algorithm == "first_fit_decreasing" and naive_bins is not None and as_lists(bins) != naive_bins:
+        if algorithm == "first_fit_decreasing" and naive_bins is not None and to_lists(bins) != naive_bins:
             raise SystemExit(f"{lengths.size:,} sequences: first_fit_decreasing has other bins than the scan")
     add(CUT, runs, lambda: concat_then_split(lengths, capacity), lambda made: filled(len(made)))
     return found
 
 
 def table(results: Sequence[Result]) -> str:
-    """The results as text, a row each."""
+    """Return the results as text, one row each."""
     head = ("algorithm", "sequences", "runs", "sequences/s", "fill", "over naive")
     cells = [
         (
@@ -133,7 +135,9 @@ def table(results: Sequence[Result]) -> str:
 
 
 def targets(results: Sequence[Result]) -> list[tuple[str, float, bool]]:
-    """`(target, measured, met)`, for those results that have one: the fullest algorithms at `TARGET_COUNT`."""
+    """Return `(target, measured, met)` for results that have a target: the algorithms with the best fill at
+    `TARGET_COUNT`.
+    """
     found = []
     for r in results:
         if r.count != TARGET_COUNT or r.algorithm not in _FULLEST:
@@ -159,11 +163,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the bench and print its table; 1 when a target is missed."""
+    """Run the benchmark and print its table; return 1 if a target is missed."""
     arguments = _arguments(argv)
     results: list[Result] = []
     for count in (int(part) for part in arguments.counts.split(",")):
-        lengths = realistic(count, capacity=arguments.capacity, mean=arguments.mean, seed=arguments.seed)
+        lengths = make_realistic(count, capacity=arguments.capacity, mean=arguments.mean, seed=arguments.seed)
         results += compare(
             lengths,
             arguments.capacity,

@@ -33,7 +33,7 @@ _SPLITS = {"train": ["train/**"], "val": ["validation/**"]}
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """CPU-seconds by step, MB at most, SHA-256 (hex) of the digest of the listing and of the written files."""
+    """CPU-seconds by step, peak MB, and the SHA-256 (hex) of the listing's digest and of the written files."""
 
     files: int
     steps: dict[str, float]
@@ -42,12 +42,12 @@ class Planned:
 
     @property
     def cpu(self) -> float:
-        """CPU-seconds of all steps."""
+        """The CPU-seconds of all steps."""
         return sum(self.steps.values())
 
 
 def listed(files: int) -> list[SourceFile]:
-    """A hub's listing in SlimPajama's layout, in the order of no one: each file with a size and a SHA-256."""
+    """Return a hub's listing in SlimPajama's layout, unordered: each file with a size and a SHA-256."""
     found = []
     for number in range(files):
         split, name = ("validation", "holdout") if number % 50 == 0 else ("train", "train")
@@ -58,7 +58,7 @@ def listed(files: int) -> list[SourceFile]:
 
 
 def planned_here(files: int) -> Planned:
-    """Plan them in this process, into a temporary folder."""
+    """Plan the files in this process, into a temporary folder."""
     listing, steps = listed(files), dict[str, float]()
 
     @contextmanager
@@ -81,13 +81,13 @@ def planned_here(files: int) -> Planned:
             write_plan(Path(folder), plan)
         for path in sorted(Path(folder).iterdir()):
             digest.update(sha256_file(path).encode())
-    # not getrusage's maximum, which a process inherits from the one that started it
+    # not getrusage's maximum, which a process inherits from its parent
     peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
     return Planned(files=files, steps=steps, megabytes=round(peak), digest=digest.hexdigest())
 
 
 def planned(files: int) -> Planned:
-    """The same in a process of its own, whose memory is that of planning alone."""
+    """Plan the files in a separate process, whose memory is that of only the planning."""
     command = [sys.executable, "-m", "dataprep_assets_tests.tools.bench.planned_files", str(files)]
     return Planned(**json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
 

@@ -25,11 +25,11 @@ from dataprep_assets_tests.tools.bench.contenders import Spec
 _CONTENDERS = "a,b,c,d,e,f,floor"
 _FILES_A_SHARD = 6
 OF_FLOOR = {"e": 0.45, "f": 0.6}
-"""What is wanted of the floor's rate, per CPU-second and by wall time: from JSON lines, and from Parquet."""
+"""The targets relative to the floor's rate, per CPU-second and by wall time: for JSON lines, and for Parquet."""
 
 
 class PretrainComparison(Comparison):
-    """The comparison with the blends prepared: once for each contender and input."""
+    """A comparison with prepared blends, one per contender and input."""
 
     @cached_property
     def _done(self) -> dict[tuple[Any, ...], Path]:
@@ -45,7 +45,7 @@ class PretrainComparison(Comparison):
 
 
 def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
-    """A blend of the files of a spec, planned, with its snapshots and certificate: `blend.json` and `artifacts`."""
+    """Return a planned blend of a spec's files with snapshots and certificate: `blend.json` and `artifacts`."""
     from dataprep_assets.integrity.artifacts import LocalArtifacts
     from dataprep_assets.pipelines.blend.blend_sample import build_blend_engine
     from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -61,7 +61,7 @@ def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
         source = Path(spec.paths[file])
         if name == "f":
             source = _as_parquet(source, scratch / "parquet")
-        # a copy: a source does not follow links that lead out of it
+        # a copy, because a source does not follow links out of its folder
         shutil.copyfile(source, data / f"{at:06d}-{file:06d}-{source.name}")
     blend = BlendDeclaration.model_validate(
         {
@@ -80,7 +80,7 @@ def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
     for partition in plan.partitions:
         build_blend_snapshot(blend, store, plan, partition)
     kept, certificate = scratch / "engine_certificate", store.directory(blend.artifact("engine_certificate"))
-    if kept.exists():  # of the same tokenizer: it would take as long again
+    if kept.exists():  # it has the same tokenizer, and would take equally long
         shutil.copytree(kept, certificate)
     else:
         ensure_certificate(build_blend_engine(blend), store)
@@ -89,7 +89,7 @@ def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
 
 
 def _as_parquet(source: Path, folder: Path) -> Path:
-    """The texts of a file of JSON lines as Parquet; made once."""
+    """Convert a file of JSON lines to Parquet, once."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -104,7 +104,7 @@ def _as_parquet(source: Path, folder: Path) -> Path:
 
 
 def targets(results: Any) -> list[tuple[str, float | None, bool | None]]:
-    """The corpus pipeline's targets for both blends, and each one's rate over that of the corpus pipeline."""
+    """Return the corpus pipeline's targets for both blends, and the ratio of each rate to the corpus pipeline's."""
     found = []
     for name in sorted(BLENDS):
         if name in results:
@@ -118,7 +118,7 @@ def targets(results: Any) -> list[tuple[str, float | None, bool | None]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the bench and print its figures; 1 when a contender's ids are wrong."""
+    """Run the benchmark and print its figures; return 1 if a contender's ids are wrong."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.pretrain", description=__doc__)
     add_arguments(parser, _CONTENDERS)
     parser.set_defaults(data=CORPUS, tokenizer=TOKENIZER, only="a,c,d,e,f,floor")

@@ -1,7 +1,8 @@
-"""CPU-seconds of a build and of every one of its checks: all checks together may cost as much as the build, no more.
+"""Measure the CPU-seconds of a build and of each of its checks: all checks together may cost at most as much as the
+build.
 
-Builds and checks alternate, in one process and on the threads that it would have as a worker; medians are reported.
-What several checks share (a file that is read once for all of them) is counted for the first of them.
+Builds and checks alternate in one process, with the number of threads of a worker; medians are reported. Work that
+several checks share (a file that is read once for all of them) is counted for the first of them.
 """
 
 import statistics
@@ -14,11 +15,11 @@ from dataprep_assets.engine.checks.check import Check
 S = TypeVar("S")
 
 TARGET = 1.0
-"""Most CPU-seconds of all proofs for one of the build."""
+"""The maximum CPU-seconds of all checks per CPU-second of the build."""
 
 
 class CheckCosts(Generic[S]):
-    """What one artifact costs.
+    """The costs of one artifact.
 
     Args:
         artifact: Its name.
@@ -32,14 +33,14 @@ class CheckCosts(Generic[S]):
         self._each: dict[str, list[float]] = {check.name: [] for check in checks}
 
     def build(self, run: Callable[[], Any]) -> Any:
-        """Make the artifact; the result of `run`."""
+        """Build the artifact, and return the result of `run`."""
         started = time.process_time()
         made = run()
         self.built(time.process_time() - started)
         return made
 
     def built(self, seconds: float) -> None:
-        """Note the CPU-seconds of a build that somebody else measured."""
+        """Record the CPU-seconds of a build that was measured elsewhere."""
         self._builds.append(seconds)
 
     def check(self, open: Callable[[], S]) -> None:
@@ -55,12 +56,12 @@ class CheckCosts(Generic[S]):
         self._all.append(time.process_time() - begun)
 
     def forget(self) -> None:
-        """Leave out what was measured until now: it loaded libraries and tokenizers."""
+        """Discard earlier measurements, which loaded libraries and tokenizers."""
         for seconds in (self._builds, self._all, *self._each.values()):
             seconds.clear()
 
     def report(self) -> bool:
-        """Print the medians; whether the target is met."""
+        """Print the medians; return whether the target is met."""
         build, proofs = self.medians
         print(f"{self._artifact}: build {build:.3f} CPU-s, all {len(self._checks)} proofs {proofs:.3f}")
         for name, seconds in self._each.items():
@@ -69,22 +70,22 @@ class CheckCosts(Generic[S]):
 
     @property
     def medians(self) -> tuple[float, float]:
-        """CPU-seconds of the build, and of all proofs."""
+        """The CPU-seconds of the build, and of all checks."""
         return statistics.median(self._builds), statistics.median(self._all)
 
     def as_json(self) -> dict[str, Any]:
-        """All measurements."""
+        """Return all measurements."""
         return {"build": self._builds, "proofs": self._all, "each": self._each}
 
 
 def report_together(name: str, costs: Sequence[CheckCosts[Any]]) -> bool:
-    """Print what several artifacts cost together, under a name; whether the target is met."""
+    """Print the total cost of several artifacts under a name; return whether the target is met."""
     build, proofs = (sum(each) for each in zip(*(one.medians for one in costs), strict=True))
     return judged(f"proofs of {name}", proofs, build)
 
 
 def judged(what: str, proofs: float, build: float) -> bool:
-    """Print whether proofs meet the target, given the CPU-seconds of both; whether they do."""
+    """Print whether checks meet the target, given the CPU-seconds of both; return whether they do."""
     met = proofs <= TARGET * build
     print(f"  {'met' if met else 'MISSED'}  {what} at most {TARGET:g} of the build: {proofs / build:.2f}")
     return met

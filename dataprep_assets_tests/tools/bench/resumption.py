@@ -33,12 +33,12 @@ from dataprep_assets_tests.readers.process import in_process_of
 
 FIRST, SECOND, MORE, LENGTH, STOP = 1200, 800, 400, 16, 400
 LONG = 4800
-"""Samples after which the first pass of either source is over, whatever changed."""
+"""The number of samples after which the first pass of either source is over, whatever changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A part of a run between two states: how many samples it reads, and how."""
+    """A part of a run between two states: the number of samples that it reads, and its settings."""
 
     samples: int
     weights: tuple[int, int] = (3, 1)
@@ -48,7 +48,7 @@ class Phase:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The samples of the sources."""
+        """The numbers of samples of the sources."""
         return FIRST, SECOND + MORE * self.grown
 
 
@@ -57,7 +57,7 @@ Read = tuple[list[int], int]
 
 
 def ours(_: Path, phases: list[Phase]) -> Read:
-    """The sampler of a schedule."""
+    """Read with the sampler of a schedule."""
     schedule: ScheduleHistory | None = None
     found: list[int] = []
     step = state = 0
@@ -81,7 +81,7 @@ def ours(_: Path, phases: list[Phase]) -> Read:
             schedule = add_revision(schedule, wanted, sources, documents=nothing, packs=nothing, from_step=step)
         assert schedule is not None
         sampler = Sampler(schedule)
-        # rank after rank in each step
+        # rank by rank within each step
         positions = np.concatenate([sampler.find_positions(step, rank, phase.ranks) for rank in range(phase.ranks)])
         rule, steps = sampler.find_rule(step), np.arange(step, step + phase.samples // phase.batch)
         spans = sampler.find_spans(rule, ((steps - rule.first)[:, None] * phase.batch + positions).ravel())
@@ -93,14 +93,14 @@ def ours(_: Path, phases: list[Phase]) -> Read:
 
 @in_process_of(MOSAICML)
 def mosaicml(folder: Path, phases: list[Phase]) -> Read:
-    """MosaicML's `StreamingDataset`: the samples that its own partition gives every rank."""
+    """Read with MosaicML's `StreamingDataset`: the samples that its own partition gives every rank."""
     found: list[int] = []
     state = {"epoch": 0, "sample_in_epoch": 0}
     size = 0
     for number, phase in enumerate(phases):
         streams = []
         for name, weight, count in zip("ab", phase.weights, phase.sizes, strict=True):
-            local = Path(tempfile.mkdtemp(dir=folder)) / f"{name}-{number}"  # a folder is a stream's alone
+            local = Path(tempfile.mkdtemp(dir=folder)) / f"{name}-{number}"  # each stream has its own folder
             shutil.copytree(folder / f"mds-{name}-{count}", local)
             streams.append((local, weight / sum(phase.weights)))
         order, state, size = work_of_steps(streams, state, phase.samples, phase.batch, phase.ranks)
@@ -110,7 +110,7 @@ def mosaicml(folder: Path, phases: list[Phase]) -> Read:
 
 @in_process_of(GRAIN)
 def grain(_: Path, phases: list[Phase]) -> Read:
-    """grain's `MapDataset`, shuffled and mixed; each rank has its slice."""
+    """Read with grain's `MapDataset`, shuffled and mixed; each rank has its slice."""
     import grain.python as library
 
     found: list[int] = []
@@ -137,7 +137,7 @@ def grain(_: Path, phases: list[Phase]) -> Read:
 
 @in_process_of(MEGATRON)
 def megatron(folder: Path, phases: list[Phase]) -> Read:
-    """megatron-core's `BlendedDataset`, read in order from the number of consumed samples on."""
+    """Read with megatron-core's `BlendedDataset`, in order, from the number of consumed samples on."""
     found: list[int] = []
     run = STOP + LONG
     for phase in phases:
@@ -146,14 +146,16 @@ def megatron(folder: Path, phases: list[Phase]) -> Read:
         with opened_schedule(
             list(phase.weights), prefixes, run, cache, length=LENGTH, tokenizer={"class": "bench"}
         ) as train:
-            # documents are samples here, but for the token after each
+            # here each document is a sample, except for the token after it
             samples = (int(train[at]["tokens"][LENGTH // 2]) for at in range(len(found), len(found) + phase.samples))
             found += [*samples]
     return found, len(str(len(found)))
 
 
 def energon(python: str, folder: Path, phases: list[Phase]) -> Read:
-    """Megatron-Energon's savable loader, a blend of two sources of tar files, shuffled as its documentation does."""
+    """Read with Megatron-Energon's savable loader: a blend of two sources of tar files, shuffled as in its
+    documentation.
+    """
     asked = {
         "folder": str(folder),
         "sources": [("a", 0, FIRST), ("b", FIRST, SECOND), ("b", FIRST, SECOND + MORE)],
@@ -168,7 +170,7 @@ def energon(python: str, folder: Path, phases: list[Phase]) -> Read:
 
 
 class RefusedError(Exception):
-    """What a loader says against a state."""
+    """A loader refused a state."""
 
 
 LOADERS: dict[str, Callable[[Path, list[Phase]], Read]] = {
@@ -180,7 +182,7 @@ LOADERS: dict[str, Callable[[Path, list[Phase]], Read]] = {
 
 
 def write(folder: Path) -> None:
-    """The sources as MDS and as pairs: every token of a sample is its number."""
+    """Write the sources as MDS and as pairs; every token of a sample is the sample's number."""
     for name, first, counts in (("a", 0, (FIRST,)), ("b", FIRST, (SECOND, SECOND + MORE))):
         for count in counts:
             rows = np.repeat(np.arange(first, first + count, dtype=np.int32)[:, None], LENGTH, axis=1)
@@ -189,7 +191,7 @@ def write(folder: Path) -> None:
 
 
 def twice(read: list[int], sizes: tuple[int, int]) -> int:
-    """How many samples came again in the first pass of their source; as many were left out of it."""
+    """Return the number of samples repeated in the first pass of their source, which equals the number omitted."""
     numbers, total = np.array(read), 0
     for source, size in enumerate(sizes):
         first = numbers[(numbers >= FIRST) == source][:size]
@@ -202,13 +204,13 @@ def _steps(read: list[int], batch: int) -> list[list[int]]:
 
 
 def tried(loader: Callable[[Path, list[Phase]], Read], folder: Path) -> dict[str, str]:
-    """What one loader does with the sources of a folder, by the change."""
+    """Return the results of one loader on the sources of a folder, by change."""
 
     def run(*phases: Phase) -> Read:
         return loader(folder, list(phases))
 
     def again_of(*phases: Phase) -> str:
-        """How many samples come twice in a run of these phases, or what was raised."""
+        """Return the number of repeated samples in a run of these phases, or the error."""
         try:
             return f"{twice(run(*phases)[0], phases[-1].sizes)} twice"
         except RefusedError as refused:
@@ -257,7 +259,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # its phases go to processes of the loaders, which know them by the module's own name
+    # its phases are sent to loader processes, which import them by the module's real name
     from dataprep_assets_tests.tools.bench.resumption import main as command
 
     command()

@@ -34,12 +34,14 @@ _COMMAND = (sys.executable, "-m", "dataprep_assets.cli")
 
 
 def text(number: int, words: list[str], length: int) -> str:
-    """A document of so many words that no other equals."""
+    """Return a unique document of this many words."""
     return f"{number} {sentence(random.Random(number), words, length)}"
 
 
 def write_project(folder: Path, documents: int, length: int) -> int:
-    """A project with a corpus of a file a shard, of equal numbers of documents; returns how many there are."""
+    """Create a project with a corpus of one file per shard with equal numbers of documents; return the number of
+    documents.
+    """
     subprocess.run([*_COMMAND, "init", str(folder)], check=True, capture_output=True)
     words, each = vocabulary(), documents // SHARDS
     defs = folder / folder.name.replace("-", "_") / "defs" / DATASET
@@ -66,20 +68,22 @@ def write_project(folder: Path, documents: int, length: int) -> int:
 
 
 def environment(folder: Path, place: str) -> dict[str, str]:
-    """The environment of a command whose artifacts and instance are in a place of their own."""
+    """Return the environment of a command whose artifacts and instance are in their own folder."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     here = {"DATAPREP_ROOT": str(folder / place / "artifacts"), "DAGSTER_HOME": str(folder / place / "home")}
     return kept | here | {"PYTHONUNBUFFERED": "1"}
 
 
 def receipts(root: Path) -> dict[str, bytes]:
-    """Artifact → its receipt, which is another one after each build."""
+    """Return artifact → its receipt, which changes with each build."""
     found = sorted((root / DATASET).rglob("receipt.json"))
     return {path.parent.relative_to(root / DATASET).as_posix(): path.read_bytes() for path in found}
 
 
 def found_by_scan(root: Path, tokenizer: Path, numbers: Sequence[int], length: int) -> dict[str, int]:
-    """Token file → how many of these documents are in it; by separators alone, without index or document ends."""
+    """Return token file → the number of these documents in it, found by separators only, without index or document
+    ends.
+    """
     words, bundle = vocabulary(), TokenizerBundle.load(tokenizer)
     separator = bundle.find_token(SEPARATORS[0], key="separator").id
     ids, ends = ReferenceEngine(bundle, "text").encode([text(n, words, length) for n in numbers])
@@ -102,10 +106,11 @@ def _documents(stream: Any, separator: int) -> Iterator[bytes]:
 
 
 def retract(project: Path, ids: Path, variables: dict[str, str]) -> tuple[dict[str, float], str]:
-    """`dataprep retract`: its CPU seconds (`cpu`), the seconds until the documents and shards are named (`named`) and
-    until it ends (`all`), and what it printed."""
+    """Run `dataprep retract`; return its CPU seconds (`cpu`), the seconds until the documents and shards are named
+    (`named`) and until it ends (`all`), and its output.
+    """
     line = [*_COMMAND, "--project", str(project), "retract", DATASET, "--ids", str(ids)]
-    # twice before, of a document that is not there: byte code is compiled for a new project
+    # first run twice with a document that does not exist, because a new project compiles byte code
     nobody = ids.with_name("nobody")
     nobody.write_text("nobody\n")
     for _ in range(2):
@@ -126,7 +131,7 @@ def _children_cpu() -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; 1 when a target is missed or a trace is found."""
+    """Run the benchmark; return 1 if a target is missed or a trace is found."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.retract", description=__doc__)
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--retracted", type=int, default=1_000)

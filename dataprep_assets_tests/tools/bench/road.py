@@ -1,8 +1,8 @@
-"""How much of the house a command passes: `python -m dataprep_assets_tests.tools.bench.road`.
+"""Measure how much code a command uses: `python -m dataprep_assets_tests.tools.bench.road`.
 
-In a project that `dataprep init` made, with two files of text and the sample of conversations: for each command, how
-many modules of `dataprep_assets` had a function called, by `sys.setprofile` in all threads of its process, and how many
-functions. Workers are not followed: at this size the work is done in the run's own process, or by the same code.
+In a `dataprep init` project with two text files and the conversation sample, it counts for each command the modules of
+`dataprep_assets` in which a function was called, by `sys.setprofile` in all threads of its process, and these
+functions. Workers are not counted: at this size the run's own process does the work, or workers use the same code.
 """
 
 import argparse
@@ -29,7 +29,7 @@ TARGETS = {"first run": 120, "status": 70}
 
 
 def _followed(out: Path, arguments: Sequence[str]) -> int:
-    """The command in this process; which modules and functions of the project it called goes to a file."""
+    """Run the command in this process, and write the called modules and functions of the project to a file."""
     called: set[CodeType] = set()
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
@@ -42,15 +42,15 @@ def _followed(out: Path, arguments: Sequence[str]) -> int:
         from dataprep_assets.cli import main as command
 
         try:
-            # given its words it works in this process, not in one that it watches
+            # with arguments it works in this process, not in a watched child
             return int(command(list(arguments)) or 0)
         except SystemExit as end:
             return int(end.code or 0)
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
-        # the bodies of modules and classes are run by every import, and have no local variables of their own
-        # a page's template is compiled to functions, too, but is no module
+        # every import runs the bodies of modules and classes, which have no local variables / a page template is also
+        # compiled to functions, but is not a module
         ours = [
             c
             for c in called
@@ -62,7 +62,7 @@ def _followed(out: Path, arguments: Sequence[str]) -> int:
 
 
 def write_project(folder: Path) -> None:
-    """Declarations of a corpus of two files with two views, and the sample of chat data."""
+    """Write declarations of a corpus of two files with two views, and of the chat data sample."""
     subprocess.run([sys.executable, "-m", "dataprep_assets.cli", "init", str(folder)], check=True, capture_output=True)
     defs = folder / folder.name.replace("-", "_") / "defs"
     texts = [f"document {number} of the road, and {number * number} more words" for number in range(200)]
@@ -86,7 +86,7 @@ def write_project(folder: Path) -> None:
 
 
 def measured(folder: Path) -> dict[str, tuple[int, int]]:
-    """Case → modules and functions called."""
+    """Return case → called modules and functions."""
     project = folder / "their-data"
     write_project(project)
     ids = folder / "ids"
@@ -116,7 +116,7 @@ def measured(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; 1 when more modules than the targets are passed."""
+    """Run the benchmark; return 1 if more modules than the targets are used."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--follow"]:
         return _followed(Path(words[1]), words[2:])

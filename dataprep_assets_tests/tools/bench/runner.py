@@ -1,8 +1,8 @@
-"""Measures one command from outside: wall time, CPU time of its whole process tree, peak memory of its largest process.
+"""Measure a command from outside: wall time, CPU time of its whole process tree, peak memory of its largest process.
 
-Run as a process of its own, so that RUSAGE_CHILDREN belongs to the measured command alone. It adopts orphans
-(PR_SET_CHILD_SUBREAPER): a fork server or a manager that outlives its parent by a moment would otherwise take its CPU
-time with it. Entry point: `measure`.
+It is its own process, so that RUSAGE_CHILDREN covers only the measured command. It adopts orphans
+(PR_SET_CHILD_SUBREAPER), because the CPU time of a fork server or manager that outlives its parent would otherwise be
+lost. Entry point: `measure`.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ _ORPHANS_SECONDS = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Wall and CPU seconds (user + system, all processes), peak resident bytes of the largest process.
+    """Wall and CPU seconds (user + system, all processes), and the peak resident bytes of the largest process.
 
-    `read` counts the bytes of all `read` calls of all processes, from the cache too, interpreters and libraries
-    included; pages of mapped files are not in it. 0 where the system does not count them.
+    `read` counts the bytes of all `read` calls of all processes, including reads from the cache, interpreters and
+    libraries, but not pages of mapped files. It is 0 if the system does not count them.
     """
 
     wall: float
@@ -39,11 +39,11 @@ class Measurement:
 
 
 class CommandFailedError(RuntimeError):
-    """The measured command ended with an error; the message holds the end of its output."""
+    """The measured command failed; the message contains the end of its output."""
 
 
 def measure(command: Sequence[str], environment: dict[str, str] | None = None) -> Measurement:
-    """Run a command to its end. Raises CommandFailedError when it fails."""
+    """Run a command until it ends. Raises CommandFailedError if it fails."""
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as folder:
         books, output = Path(folder, "books.json"), Path(folder, "output")
         with output.open("wb") as sink:
@@ -65,7 +65,7 @@ def _too_long(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _bytes_read() -> int:
-    """Of this process and of the children that it has waited for."""
+    """Return the bytes read by this process and by the children that it has waited for."""
     try:
         return int(Path("/proc/self/io").read_text().partition("rchar:")[2].split()[0])
     except OSError:

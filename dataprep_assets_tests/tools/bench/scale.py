@@ -25,10 +25,10 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.planning.manifest import ManifestEntry, ShardSizing, SourceFile, build_manifest, plan_shards
-from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS, serves
+from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS, is_serving
 from dataprep_assets_tests.deploy.location import DECLARATION
-from dataprep_assets_tests.deploy.postgres import binaries, postgres
-from dataprep_assets_tests.deploy.tiny_corpus import FILES_A_CHUNK, attributes
+from dataprep_assets_tests.deploy.postgres import find_binaries, run_postgres
+from dataprep_assets_tests.deploy.tiny_corpus import FILES_A_CHUNK, make_attributes
 from dataprep_assets_tests.servers import end, free_port
 from dataprep_assets_tests.tools.bench.planned_files import CPU_TARGET, MEGABYTES_TARGET, Planned, planned
 
@@ -71,7 +71,7 @@ query($key: AssetKeyInput!) {
 
 @dataclass(frozen=True, kw_only=True)
 class Books:
-    """What Dagster's records of all shards of one asset cost: `added` and `view` in seconds."""
+    """The cost of Dagster's records of all shards of one asset: `added` and `view` in seconds."""
 
     added: float
     ms_a_partition: float
@@ -81,7 +81,7 @@ class Books:
 
 @dataclass(frozen=True, kw_only=True)
 class Sized:
-    """One size of corpus. Times in seconds, memory in MB, sizes in bytes; `None` where there is no Postgres."""
+    """The results for one corpus size. Times in seconds, memory in MB, sizes in bytes; `None` without Postgres."""
 
     files: int
     shards: int
@@ -93,11 +93,11 @@ class Sized:
     load_cpu: float
     load_megabytes: float
     sqlite: Books
-    postgres: Books | None
+    run_postgres: Books | None
 
 
 def write_files(folder: Path, files: int) -> None:
-    """Empty stand-ins in SlimPajama's layout: a listing reads names and sizes alone."""
+    """Write empty files in SlimPajama's layout, because a listing reads only names and sizes."""
     for number in range(files):
         path = folder / "train" / f"chunk{number // FILES_A_CHUNK + 1}" / f"example_train_{number}.jsonl.zst"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def write_files(folder: Path, files: int) -> None:
 
 
 def default_plan(files: int) -> int:
-    """Shards of the default plan, were the files SlimPajama's."""
+    """Return the number of shards of the default plan if the files were SlimPajama's."""
     listed = [
         SourceFile(relpath=f"train/chunk1/f_{number}.jsonl.zst", size_bytes=SLIMPAJAMA_FILE) for number in range(files)
     ]
@@ -115,20 +115,23 @@ def default_plan(files: int) -> int:
 
 
 def timed(work: Callable[[], Any]) -> float:
-    """Seconds of a call."""
+    """Return the seconds of a call."""
     return timed_cpu(work)[0]
 
 
 def timed_cpu(work: Callable[[], Any]) -> tuple[float, float]:
-    """`(seconds, CPU-seconds)` of a call."""
+    """Return `(seconds, CPU-seconds)` of a call."""
     started, cpu = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - started, time.process_time() - cpu
 
 
 def load_cost(declaration: Path, root: Path, runs: int) -> tuple[float, float, float, float]:
-    """`(seconds to import Dagster, seconds from there to the loaded code location, the same in CPU-seconds, MB)`: the
-    best of some processes. On a quiet machine the two times are equal; on a busy one only the CPU's says something."""
+    """Return `(seconds to import Dagster, seconds from there to the loaded code location, both in CPU-seconds, MB)`,
+    the best of some processes.
+
+    On an idle machine the two times are equal; on a busy one only the CPU time is meaningful.
+    """
     environment = {**os.environ, DECLARATION: str(declaration), "DATAPREP_ROOT": str(root)}
     found = []
     for _ in range(runs):
@@ -142,7 +145,7 @@ def load_cost(declaration: Path, root: Path, runs: int) -> tuple[float, float, f
 
 @contextmanager
 def instance(home: Path, database: dict[str, str] | None) -> Iterator[Any]:
-    """A Dagster instance on SQLite in `home`, or on a Postgres."""
+    """Yield a Dagster instance on SQLite in `home`, or on Postgres."""
     import dagster as dg
 
     home.mkdir(parents=True)
@@ -217,12 +220,14 @@ def bookkeeping(found: Any, home: Path, corpus: CorpusDeclaration, shards: int) 
 
 
 def partition_view(home: Path, declaration: Path, key: Sequence[str], shards: int) -> float:
-    """Seconds of the second answer to what the UI's partition tab asks, from a webserver over this instance."""
+    """Return the seconds of the second answer to the query of the UI's partition tab, from a webserver on this
+    instance.
+    """
     environment = {
         **os.environ,
         "DAGSTER_HOME": str(home),
         DECLARATION: str(declaration),
-        # the tests are not installed, and the server stands in another folder
+        # the tests are not installed, and the server runs in another folder
         "PYTHONPATH": str(DEPLOY.parent),
     }
     port = free_port()
@@ -233,7 +238,7 @@ def partition_view(home: Path, declaration: Path, key: Sequence[str], shards: in
         )
     try:
         deadline = time.monotonic() + 180
-        while not serves(port):
+        while not is_serving(port):
             if server.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError((home / "webserver.log").read_text()[-2000:])
             time.sleep(0.2)
@@ -255,7 +260,7 @@ def partition_view(home: Path, declaration: Path, key: Sequence[str], shards: in
 
 
 def log_bytes(found: Any, home: Path) -> int:
-    """Bytes of everything that holds events: SQLite's files, or Postgres' tables with their indexes."""
+    """Return the bytes of everything that contains events: SQLite's files, or Postgres' tables with their indexes."""
     if type(found.event_log_storage).__name__ == "PostgresEventLogStorage":
         from sqlalchemy import text
 
@@ -273,7 +278,7 @@ def books(folder: Path, declaration: Path, corpus: CorpusDeclaration, shards: in
             added, ms, size = bookkeeping(found, home, corpus, shards)
         view = partition_view(home, declaration, key, shards)
     else:
-        with postgres() as database:
+        with run_postgres() as database:
             home = folder / "postgres"
             with instance(home, database) as found:
                 added, ms, size = bookkeeping(found, home, corpus, shards)
@@ -285,7 +290,7 @@ def measure(folder: Path, files: int, shards: int | None, runs: int) -> Sized:
     """Measure one size in an empty folder."""
     write_files(folder / "source", files)
     count = shards or default_plan(files)
-    declared = attributes(folder / "source", count)
+    declared = make_attributes(folder / "source", count)
     declaration, root = folder / "corpus.json", folder / "artifacts"
     declaration.write_text(json.dumps(declared))
     corpus = CorpusDeclaration.model_validate(declared)
@@ -294,7 +299,7 @@ def measure(folder: Path, files: int, shards: int | None, runs: int) -> Sized:
     again = timed(lambda: build_manifest_artifact(corpus, store))
     imports, load, load_cpu, memory = load_cost(declaration, root, runs)
     planned = len(load_manifest(corpus, store).plan)
-    there = binaries() is not None
+    there = find_binaries() is not None
     return Sized(
         files=files,
         shards=planned,
@@ -340,7 +345,7 @@ def render(found: Sequence[Sized]) -> str:
 
 
 def told(found: Planned) -> str:
-    """What planning names and sizes took, against the targets."""
+    """Return the costs of planning names and sizes, compared with the targets."""
     cpu, memory = (
         "met" if met else "not met" for met in (found.cpu <= CPU_TARGET, found.megabytes <= MEGABYTES_TARGET)
     )
@@ -353,7 +358,7 @@ def told(found: Planned) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table, leave a JSON file if asked; 1 when a target is not met."""
+    """Measure, print the table, and write a JSON file if requested; return 1 if a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.scale", description=__doc__)
     parser.add_argument("--files", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--shards", type=int, help="instead of the default plan's number")

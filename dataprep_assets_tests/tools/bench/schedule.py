@@ -21,7 +21,7 @@ SAMPLES, LENGTH, SHARDS, SOURCES = 10**9, 4096, 1000, 10
 
 
 def histories(count: int) -> list[str]:
-    """What was found in so many seeded histories."""
+    """Return the findings in this many seeded histories."""
     changes, total = Counter[str](), Counter[str]()
     off = 0.0
     for seed in range(count):
@@ -51,7 +51,7 @@ def _no_packs(shard: SourceShard, length: int) -> PackTable:
 
 
 def large(revisions: int) -> ScheduleHistory:
-    """A schedule of 10⁹ samples in ten sources of a hundred shards, appended to in mid-epoch several times."""
+    """Return a schedule of 10⁹ samples in ten sources of a hundred shards, with several appends during epochs."""
     tokens = SAMPLES * LENGTH // SHARDS
     wanted = RevisionRequest(
         name="large", batch=1024, sequence_length=LENGTH, seed=0, samples="windows", steps=SAMPLES // 512
@@ -76,7 +76,7 @@ def large(revisions: int) -> ScheduleHistory:
 
 
 def costs() -> list[str]:
-    """CPU seconds and bytes of a permutation, of a start, of a step and of a look-up."""
+    """Return CPU seconds and bytes of a permutation, a start, a step and a look-up."""
     lines = []
     numbers = np.random.default_rng(0).integers(0, SAMPLES, 1 << 16)
     permutation = Permutation(SAMPLES, "bench")

@@ -46,7 +46,9 @@ WORDS = [w for page in _PAGES for w in page.read_text(encoding="utf-8").split() 
 
 
 def conversations(count: int, seed: int) -> list[dict[str, Any]]:
-    """Rows with `messages`: a third with reasoning, the others plain; 1 to 6 turns; answers of 150 words in median."""
+    """Return rows with `messages`: a third with reasoning, the others plain; 1 to 6 turns; a median of 150 words per
+    answer.
+    """
     draw, lengths = random.Random(seed), np.random.default_rng(seed)
 
     def text(median: float) -> str:
@@ -64,7 +66,7 @@ def conversations(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 class Baseline:
-    """The straightforward loop over a transformers tokenizer."""
+    """The plain loop over a transformers tokenizer."""
 
     def __init__(self, tokenizer: Path, template: ChatTemplate, pack_size: int) -> None:
         from transformers import AutoTokenizer
@@ -74,7 +76,7 @@ class Baseline:
         self._pack_size = pack_size
 
     def run(self, source: Path, target: Path) -> None:
-        """From JSON lines to packed Parquet."""
+        """Convert JSON lines to packed Parquet."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -82,7 +84,7 @@ class Baseline:
         with source.open(encoding="utf-8") as lines:
             for line in lines:
                 found = self._sequences(json.loads(line)["messages"])
-                sequences += [(ids, mask) for ids, mask in found if any(mask[1:])]  # an answer beyond the cut
+                sequences += [(ids, mask) for ids, mask in found if any(mask[1:])]  # an answer beyond the truncation
         rows = []
         for items in self._packed([len(ids) for ids, _ in sequences]):
             row: dict[str, list[int]] = {"input_ids": [], "loss_mask": [], "seq_start_id": []}
@@ -150,7 +152,7 @@ class Ours:
         self._plan = chat_plan(bundle, certificate, template, pack_size=pack_size)
 
     def run(self, source: Path, target: Path) -> SftShard:
-        """From JSON lines to a committed artifact, which is returned; its digest is taken in the run."""
+        """Build an artifact from JSON lines and return it; its digest is computed in the run."""
         described = ChatSource(
             label=source.name,
             path=source,
@@ -175,7 +177,7 @@ class Ours:
 
 
 def sequences_of(path: Path) -> Counter[bytes]:
-    """The sequences of ids of a packed file."""
+    """Return the sequences of ids in a packed file."""
     import pyarrow.parquet as pq
 
     found: Counter[bytes] = Counter()
@@ -197,7 +199,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the bench and print its figures; 1 when the target is missed."""
+    """Run the benchmark and print its figures; return 1 if the target is missed."""
     arguments = _arguments(argv)
     os.environ.update(ONE_THREAD)
     template = ChatTemplate.load("chatml_reasoning")
@@ -227,7 +229,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         shard = ours.run(warm, Path(folder, "warm-packed.parquet"))
         proofs.check(lambda: packed_sft_checks.open_shard(shard))
         proofs.forget()
-        gc.freeze()  # neither is to pay for collections among the objects of the other one's libraries
+        gc.freeze()  # neither may pay for garbage collection of the other's library objects
         for number in range(arguments.runs):
             timed(loop, base, Path(folder, f"{number}-loop.parquet"))
             target = Path(folder, f"{number}-packed.parquet")

@@ -1,8 +1,8 @@
-"""What commands cost before they do anything: `python -m dataprep_assets_tests.tools.bench.start`.
+"""Measure the start-up cost of commands: `python -m dataprep_assets_tests.tools.bench.start`.
 
-In a project that `dataprep init` made, with its sample built: the CPU time (user and system, all processes) of each
-command that only looks, as a multiple of `python -c "import dagster"` in the same run, because machines differ. All are
-measured in turn, and the figures are medians. With `--project DIR` in a project of your own, for its dataset `--name`.
+In a `dataprep init` project with its sample built, it measures the CPU time (user and system, all processes) of each
+read-only command as a multiple of `python -c "import dagster"` in the same run, because machines differ. All are
+measured in turn, and the figures are medians. Use `--project DIR` for your own project, and `--name` for its dataset.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from dataprep_assets_tests.tools.bench.runner import measure
 COMMAND = [sys.executable, "-c", "import sys; from dataprep_assets.entry import main; sys.exit(main())"]
 DAGSTER = "import dagster"
 TARGETS = {"--help": 0.63, "completion": 0.63, "list": 0.63, "status": 1.5, "show": 1.5, "check": 1.5}
-"""Most multiples: 0.63 is 0.4 CPU-s where `import dagster` takes 0.63."""
+"""Maximum multiples: 0.63 is 0.4 CPU-s if `import dagster` takes 0.63."""
 
 
 def measured(project: Path, dataset: str, variables: Mapping[str, str], rounds: int) -> dict[str, float]:
-    """Case → median of its CPU seconds."""
+    """Return case → median of its CPU seconds."""
     # modules are compiled once, as in an installation
     variables = {**variables, "DATAPREP_PROJECT": str(project), "PYTHONDONTWRITEBYTECODE": ""}
     completion = {"_DATAPREP_COMPLETE": "complete_bash", "COMP_WORDS": "dataprep status ", "COMP_CWORD": "2"}
@@ -53,7 +53,7 @@ def build_sample(folder: Path, variables: Mapping[str, str]) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; 1 when a multiple is above its target."""
+    """Run the benchmark; return 1 if a multiple is above its target."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.start", description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--project", type=Path, help="a project, instead of a new one with a sample")

@@ -1,4 +1,4 @@
-"""The bench's results as a table, targets and JSON."""
+"""Write the benchmark's results as a table, targets and JSON."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -49,7 +49,7 @@ def ratios(results: Mapping[str, Result], ours: str = "d") -> dict[str, dict[str
 
 
 def rows(results: Mapping[str, Result]) -> list[tuple[str, ...]]:
-    """The table's cells, a row a contender."""
+    """Return the table's cells, one row per contender."""
     compared = ratios(results)
     found = []
     for name, result in results.items():
@@ -79,7 +79,7 @@ def rows(results: Mapping[str, Result]) -> list[tuple[str, ...]]:
 def targets(
     results: Mapping[str, Result], ours: str = "d", *, of_floor: float = 0.35
 ) -> list[tuple[str, float | None, bool | None]]:
-    """`(target, measured, met)`; None where it was not measured. `of_floor` is wanted of the floor's rate."""
+    """Return `(target, measured, met)`; None if not measured. `of_floor` is the target relative to the floor's rate."""
     compared = ratios(results, ours)
 
     def at_least(name: str, kind: str, least: float, text: str) -> tuple[str, float | None, bool | None]:
@@ -96,7 +96,7 @@ def targets(
     if ours == "d":
         once = _ratio(results["d1"].rate("cpu"), results["d"].rate("cpu")) if {"d1", "d"} <= {*results} else None
         newest = compared.get("n", {}).get("cpu")
-        # the reference has a cache of words from 1.0 on: as fast as the engine, it would need no certificate
+        # from 1.0 on, the reference has a cache of words: as fast as the engine, it would need no certificate
         text = "more than 1.5 x (n) per CPU-second, so that the fast engine is worth its certificate"
         found.append((text, newest, None if newest is None else newest > 1.5))
         found.append(("files once at least 0.80 of repeated files, CPU", once, None if once is None else once >= 0.8))
@@ -106,7 +106,7 @@ def targets(
 
 
 def render(facts: Mapping[str, Any], results: Mapping[str, Result], runs: int) -> str:
-    """The whole report as text."""
+    """Return the whole report as text."""
     cells = [_HEAD, *rows(results)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
@@ -147,12 +147,14 @@ def render(facts: Mapping[str, Any], results: Mapping[str, Result], runs: int) -
 
 
 def _cost(results: Mapping[str, Result]) -> list[str]:
-    """What a trillion tokens cost of ours, in core-hours by part; the parts are differences of contenders."""
+    """Return the cost of a trillion tokens with ours, in core-hours by part; the parts are differences of
+    contenders.
+    """
     if not {"d", "k", "floor"} <= results.keys():
         return []
     ours, bare, floor = (_core_hours(results[name]) for name in ("d", "k", "floor"))
     if ours is None or bare is None or floor is None or not floor < bare < ours:
-        return []  # too little data to tell the parts from noise
+        return []  # too little data to distinguish the parts from noise
     parts = f"read, parse and write {floor:.1f}, tokenize {bare - floor:.1f}, prove {ours - bare:.1f}"
     once = _core_hours(results["d1"]) if "d1" in results else None
     new = "" if once is None else f"; {once:.1f} where all text is new to the engine"
@@ -168,7 +170,7 @@ def _core_hours(result: Result) -> float | None:
 
 
 def as_json(facts: Mapping[str, Any], results: Mapping[str, Result], runs: int) -> dict[str, Any]:
-    """All that was measured."""
+    """Return all measurements."""
     compared = ratios(results)
     return {
         "facts": dict(facts) | {"runs": runs},

@@ -1,4 +1,4 @@
-"""The bench itself: it runs, its contenders make the same stream, its judge is not blind. Nothing about time."""
+"""The benchmark runs, its contenders give the same stream, and its judge finds mistakes. Timing is not tested."""
 
 import json
 import sys
@@ -15,10 +15,10 @@ from dataprep_assets_tests.tools.bench.verdict import Judge
 
 
 @pytest.mark.slow
-def test_contenders_make_the_same_stream_and_the_table_has_a_row_each(
+def test_contenders_give_the_same_stream_and_the_table_has_a_row_for_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The usual script, the corpus pipeline, and a blend of the same texts as JSON lines and as Parquet."""
+    """Runs the usual script, the corpus pipeline, and a blend of the same texts as JSON lines and as Parquet."""
     arguments = [
         "--data",
         str(SAMPLE / "data" / "train"),

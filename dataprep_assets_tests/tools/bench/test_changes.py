@@ -1,4 +1,4 @@
-"""The benches of a corpus that changes: seeded changes are judged, and the judge is not blind."""
+"""The benchmarks of a changing corpus run with seeded changes, and their judge finds mistakes."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from dataprep_assets_tests.tools.bench.changes.project import Project
 pytestmark = pytest.mark.slow
 
 
-def test_changes_are_followed_by_runs_that_end_well_and_make_what_they_must(capsys: pytest.CaptureFixture[str]) -> None:
+def test_changes_are_followed_by_successful_runs_with_the_necessary_builds(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["--rounds", "2", "--seed", "7"])
     printed = capsys.readouterr()
     assert code == 0, printed.err
@@ -22,7 +22,7 @@ def test_changes_are_followed_by_runs_that_end_well_and_make_what_they_must(caps
     assert (of_all[1], of_all[-1]) == ("2", "0")
 
 
-def test_every_key_of_a_declaration_is_turned_or_left_alone_for_a_reason(tmp_path: Path) -> None:
+def test_every_key_of_a_declaration_is_changed_or_excluded_with_a_reason(tmp_path: Path) -> None:
     project = Project.made(tmp_path)
     with HubServer({"README.md": b""}, repo_id="org/imports") as hub:
         corpora = [project.corpus("harvest", tmp_path / "h", 1), project.corpus("imports", tmp_path / "i", 1, hub)]
@@ -30,10 +30,10 @@ def test_every_key_of_a_declaration_is_turned_or_left_alone_for_a_reason(tmp_pat
     assert turned | LEFT_ALONE.keys() == set(leaves(CorpusDeclaration))
 
 
-def test_retracting_of_a_few_thousand_documents_leaves_no_trace(
+def test_retracting_a_few_thousand_documents_leaves_no_trace(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retract, "TARGET_SECONDS", 600.0)  # nothing about time here
+    monkeypatch.setattr(retract, "TARGET_SECONDS", 600.0)  # timing is ignored here
     assert retract.main(["--documents", "1600", "--retracted", "100"]) == 0
     printed = capsys.readouterr().out
     assert "only the 8 shards that held them rebuilt: True" in printed

@@ -1,4 +1,4 @@
-"""The benches of duplicates, with few documents: they end well, and nothing depends on the order of files."""
+"""The deduplication benchmarks succeed with few documents, and do not depend on the order of files."""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ pytest.importorskip("rensa", reason="the extra `duplicates`")
 pytestmark = pytest.mark.slow
 
 
-def test_a_few_seeded_changes_give_what_a_build_from_nothing_gives(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_few_seeded_changes_equal_a_build_from_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     code = duplicate_changes.main(["--rounds", "3", "--seed", "3", "--kills", "0.2"])
     printed = capsys.readouterr().out
     assert code == 0, printed
     assert "all 3 rounds, 0 differ" in printed
 
 
-def test_ours_keeps_the_same_texts_in_another_order_and_none_goes_wrongly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ours_keeps_the_same_texts_in_another_order_and_drops_none_wrongly(capsys: pytest.CaptureFixture[str]) -> None:
     assert duplicates.main(["--documents", "400", "--only", "ours"]) == 0
     printed = capsys.readouterr().out
     assert "0 went wrongly; in another order the same" in printed

@@ -1,4 +1,4 @@
-"""The scale bench measures what it says, and the default plan keeps partitions in the low thousands."""
+"""The scale benchmark measures correctly, and the default plan keeps the number of partitions in the low thousands."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +10,12 @@ from dataprep_assets_tests.tools.bench.planned_files import planned, planned_her
 from dataprep_assets_tests.tools.bench.scale import default_plan, measure, render, told
 
 
-def test_the_default_plan_of_sixty_thousand_files_is_a_thousand_shards() -> None:
+def test_the_default_plan_of_sixty_thousand_files_has_a_thousand_shards() -> None:
     assert 500 < default_plan(60_000) < 1_500 < MAX_SHARDS
     assert default_plan(1_000) < 20
 
 
-def test_names_and_sizes_are_planned_in_a_process_of_their_own_and_told_against_the_targets() -> None:
+def test_names_and_sizes_are_planned_in_a_separate_process_and_compared_with_the_targets() -> None:
     found = planned(2_000)
     assert found.digest == planned_here(2_000).digest != planned_here(2_001).digest
     assert set(found.steps) == {"entries", "plan", "digest", "files"}

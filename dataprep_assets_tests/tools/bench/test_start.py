@@ -1,4 +1,4 @@
-"""The bench of start-up runs every command that it names, and prints a line for each. Nothing about time."""
+"""The start-up benchmark runs every command that it names, and prints a line for each. Timing is not tested."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from dataprep_assets_tests.tools.bench import start
 
 
 @pytest.mark.slow
-def test_each_command_is_measured_beside_an_import_of_dagster(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_command_is_compared_with_an_import_of_dagster(capsys: pytest.CaptureFixture[str]) -> None:
     assert start.main(["--rounds", "1"]) in (0, 1)
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.startswith("dagster ")

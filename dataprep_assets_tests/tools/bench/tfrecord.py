@@ -1,8 +1,8 @@
-"""Packed rows to TFRecord files, and the files validated: this project beside TensorFlow, in one process.
+"""Write packed rows to TFRecord files and validate them: this project compared with TensorFlow, in one process.
 
-`python -m dataprep_assets_tests.tools.bench.tfrecord` prints medians of interleaved runs, and how much faster each is
-than the way it is usually done: `json.loads`, `tf.train.Example`, `tf.io.TFRecordWriter`; a `TFRecordDataset` of parsed
-rows. All writers must leave the same bytes, all readers must see every row. Needs TensorFlow and pysimdjson.
+`python -m dataprep_assets_tests.tools.bench.tfrecord` prints medians of interleaved runs, and the speed-up over the
+usual way: `json.loads`, `tf.train.Example`, `tf.io.TFRecordWriter`; a `TFRecordDataset` of parsed rows. All writers
+must write the same bytes, and all readers must read every row. Needs TensorFlow and pysimdjson.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dataprep_assets.formats.tensorflow import example, tfrecord
-from dataprep_assets_tests.formats.packed import columns_of, packed_rows
+from dataprep_assets_tests.formats.packed import declare_columns, make_packed_rows
 from dataprep_assets_tests.formats.shard_reader import read_batches
 
 _USUAL = "json.loads + tf.train.Example"
@@ -35,7 +35,7 @@ Lists = list[dict[str, list[int]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """One way to do the work. ``run`` gets an empty folder to write to; ``target`` is the least ratio to ``beside``."""
+    """A way to do the work. ``run`` gets an empty folder to write to; ``target`` is the minimum ratio to ``beside``."""
 
     name: str
     run: Callable[[Path], None]
@@ -52,7 +52,7 @@ def _shard_paths(out: Path, rows: int) -> Iterator[tuple[slice, Path]]:
 
 def _tensorflow_payload(tf: Any, row: dict[str, Any]) -> bytes:
     features = {name: tf.train.Feature(int64_list=tf.train.Int64List(value=values)) for name, values in row.items()}
-    # Deterministic, so that the bytes can be compared; it costs nothing that could be measured.
+    # Deterministic, so that the bytes can be compared; this has no measurable cost.
     payload: bytes = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(
         deterministic=True
     )
@@ -67,7 +67,7 @@ def _with_tensorflow(tf: Any, rows: Sequence[Any], parse: Callable[[Any], dict[s
 
 
 def _parse_blocks(lines: Sequence[bytes]) -> Iterator[Rows]:
-    """Columns of some lines at a time: simdjson gives each list as one buffer of int64."""
+    """Yield columns of some lines at a time: simdjson returns each list as one buffer of int64."""
     import simdjson
 
     parser = simdjson.Parser()
@@ -81,7 +81,7 @@ def _parse_blocks(lines: Sequence[bytes]) -> Iterator[Rows]:
                 if name not in rows:
                     rows[name] = np.empty((len(block), values.size), np.int32)
                 rows[name][at] = values
-            # The parser refuses the next line as long as anything of this one lives.
+            # The parser refuses the next line while any object of this one exists.
             del document
         yield rows
 
@@ -129,7 +129,7 @@ def _writers(tf: Any, rows: Rows, jsonl: Path) -> list[Contender]:
 def _readers(tf: Any, rows: Rows, files: Sequence[Path]) -> list[Contender]:
     count, length = rows["inputs"].shape
     features = {name: tf.io.FixedLenFeature([length], tf.int64) for name in rows}
-    columns = columns_of(rows)
+    columns = declare_columns(rows)
 
     def theirs(_: Path) -> None:
         records = tf.data.TFRecordDataset([str(path) for path in files])
@@ -148,7 +148,9 @@ def _readers(tf: Any, rows: Rows, files: Sequence[Path]) -> list[Contender]:
 
 
 def _seconds(contenders: Sequence[Contender], runs: int, scratch: Path) -> dict[str, float]:
-    """Median seconds of each, one run of all after another, each into a folder of its own that the last run leaves."""
+    """Return the median seconds of each; the contenders run in turn, each with a new folder, of which the last
+    is kept.
+    """
     found: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     for run in range(runs + 1):
         for contender in contenders:
@@ -156,7 +158,7 @@ def _seconds(contenders: Sequence[Contender], runs: int, scratch: Path) -> dict[
             out.mkdir(parents=True)
             started = time.perf_counter()
             contender.run(out)
-            # The first run pays for caches, allocators and traced functions of all.
+            # The first run includes the cost of filling caches, allocators and tracing functions.
             if run:
                 found[contender.name].append(time.perf_counter() - started)
             if run < runs:
@@ -177,7 +179,7 @@ def _report(contenders: Sequence[Contender], seconds: dict[str, float], rows: in
 
 
 def _assert_equal_bytes(contenders: Sequence[Contender], scratch: Path, runs: int) -> list[Path]:
-    """Hold the files of all writers against each other; those of the first."""
+    """Assert that the files of all writers are equal, and return those of the first."""
     first, *others = [sorted((scratch / contender.name / str(runs)).iterdir()) for contender in contenders]
     for files in others:
         assert [path.name for path in files] == [path.name for path in first]
@@ -186,7 +188,7 @@ def _assert_equal_bytes(contenders: Sequence[Contender], scratch: Path, runs: in
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--length", type=int, default=8192)
@@ -195,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow as tf
 
-    rows = packed_rows(chosen.rows, chosen.length)
+    rows = make_packed_rows(chosen.rows, chosen.length)
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as folder:
         jsonl = Path(folder, f"{_COHORT}.jsonl")
         with open(jsonl, "w") as handle:

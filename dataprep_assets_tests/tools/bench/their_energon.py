@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 SHARD = 200
-"""Samples of a tar file."""
+"""The number of samples in a tar file."""
 
 
 def write(folder: Path, first: int, count: int) -> None:
-    """A source of tar files, each sample a text that is its number, and Energon's index of it."""
+    """Write a source of tar files, each sample a text with its number, and Energon's index of it."""
     folder.mkdir(parents=True)
     for shard in range(0, count, SHARD):
         with tarfile.open(folder / f"{shard // SHARD:04}.tar", "w") as tar:
@@ -34,7 +34,7 @@ def write(folder: Path, first: int, count: int) -> None:
 
 
 def loader(folder: Path, phase: dict[str, Any], rank: int) -> Any:
-    """The loader of a rank over both sources in the weights of a phase."""
+    """Return the loader of a rank over both sources with the weights of a phase."""
     from megatron.energon import WorkerConfig, get_savable_loader, get_train_dataset
 
     sources = []
@@ -55,7 +55,7 @@ def loader(folder: Path, phase: dict[str, Any], rank: int) -> Any:
 
 
 def read(folder: Path, phases: list[dict[str, Any]]) -> tuple[list[int], int]:
-    """The samples of all phases, and the bytes of the first rank's state."""
+    """Return the samples of all phases, and the bytes of the first rank's state."""
     import pickle
 
     found: list[int] = []
@@ -63,7 +63,7 @@ def read(folder: Path, phases: list[dict[str, Any]]) -> tuple[list[int], int]:
     for phase in phases:
         ranks = [loader(folder, phase, rank) for rank in range(phase["ranks"])]
         for one in ranks if states else ():
-            one.restore_state_global(states)  # each takes its own, as where a training run's are loaded
+            one.restore_state_global(states)  # each loads its own state, as a training run does
         batches = [iter(one) for one in ranks]
         for _ in range(phase["samples"] // phase["batch"]):
             for one in batches:
@@ -73,7 +73,7 @@ def read(folder: Path, phases: list[dict[str, Any]]) -> tuple[list[int], int]:
 
 
 def main() -> None:
-    """Read what is asked, and answer it."""
+    """Read a request from standard input, and write the answer."""
     asked = json.load(sys.stdin)
     folder = Path(asked["folder"])
     with contextlib.redirect_stdout(sys.stderr):
@@ -82,7 +82,7 @@ def main() -> None:
                 write(place, first, count)
         try:
             answer: dict[str, Any] = dict(zip(("read", "state"), read(folder, asked["phases"]), strict=True))
-        except Exception as error:  # whatever a state is refused with
+        except Exception as error:  # any error by which a state is refused
             answer = {"refused": f"{type(error).__name__}: {error}"}
     json.dump(answer, sys.stdout)
 

@@ -1,7 +1,8 @@
-"""How long a question to `dataprep trace` takes: `python -m dataprep_assets_tests.tools.bench.trace [DOCUMENTS]`.
+"""Measure the time of a `dataprep trace` query: `python -m dataprep_assets_tests.tools.bench.trace [DOCUMENTS]`.
 
-A synthetic corpus of a million documents in 64 shards with all views but the copying ones, its files written in their
-formats without tokenizing; then seeded questions of every way, in milliseconds each: median and the 99th of a hundred.
+It uses a synthetic corpus of a million documents in 64 shards with all views except the copying ones, whose files are
+written in their formats without tokenizing. For seeded queries of every kind it prints milliseconds: the median and the
+99th of a hundred.
 """
 
 import json
@@ -29,7 +30,7 @@ SHARDS, FILES, ASKED = 64, 8, 300
 
 
 def write_shard(root: Path, number: int, documents: int) -> None:
-    """One shard of documents of 8 tokens on average, every hundredth row left out."""
+    """Write one shard of documents with 8 tokens on average, in which every hundredth row is left out."""
     artifact = Artifact(dataset="sample_corpus", name="token_bins", partition=f"train-{number:05d}")
     folder = artifact.directory(root)
     folder.mkdir(parents=True)
@@ -71,7 +72,7 @@ def write_shard(root: Path, number: int, documents: int) -> None:
 
 
 def opened(root: Path) -> StreamTracer:
-    """The tracer of the synthetic corpus."""
+    """Return the tracer of the synthetic corpus."""
     corpus, store = sample_declaration(views=[]), LocalArtifacts(root)
     artifacts = [corpus.artifact("token_bins", f"train-{number:05d}") for number in range(SHARDS)]
     shards = [IndexedShard(store, artifact, store.require(artifact)) for artifact in artifacts]
@@ -80,7 +81,7 @@ def opened(root: Path) -> StreamTracer:
 
 
 def main(arguments: list[str]) -> int:
-    """The command."""
+    """Run the benchmark."""
     documents = int(arguments[0]) if arguments else 1_000_000
     each = documents // SHARDS // FILES * FILES
     with tempfile.TemporaryDirectory() as folder:

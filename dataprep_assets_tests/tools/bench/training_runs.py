@@ -1,7 +1,9 @@
-"""Random training runs and an independent loop: `python -m dataprep_assets_tests.tools.bench.training_runs --runs 200`.
+"""Compare random training runs with an independent loop: `python -m dataprep_assets_tests.tools.bench.training_runs
+--runs 200`.
 
-Packs, boundaries, Megatron indices, appends, removals, edits in place, other batches, lengths, weights and sources, and
-going back. Printed: how often each change came, and each run that differed, with its seed; 1 if one did.
+The runs include packs, boundaries, Megatron indices, appends, removals, edits in place, other batch sizes, lengths,
+weights and sources, and going back. Printed are the number of each change, and each run that differed, with its seed;
+the exit code is 1 if one did.
 """
 
 import argparse
@@ -14,7 +16,7 @@ from dataprep_assets_tests.serving.training_runs import run_of
 
 
 def main() -> int:
-    """The command."""
+    """Run the comparison."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="the first seed")

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET, swift_server
+from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET, run_swift_server
 
 ROUNDS = 3
 BUCKET = "transfers"
@@ -93,7 +93,7 @@ CONTENDERS = {
 def main(arguments: Sequence[str]) -> None:
     """Print medians in seconds, ratios to ours and peaks in MB."""
     size = int(arguments[0]) * 1024 * 1024 if arguments else 1024 * 1024 * 1024
-    with tempfile.TemporaryDirectory() as folder, swift_server(Path(folder) / "swift") as server:
+    with tempfile.TemporaryDirectory() as folder, run_swift_server(Path(folder) / "swift") as server:
         path = Path(folder) / "file"
         digest = _write(path, size)
         _make_bucket(server.url)

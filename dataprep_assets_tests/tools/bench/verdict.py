@@ -1,7 +1,7 @@
-"""Decides whether a contender made the stream it was asked for: the same ids as the reference contender, file by file.
+"""Decide whether a contender made the requested stream: the same ids as the reference contender, file by file.
 
-Streams are compared by SHA-256 of each file's slice. The reference is the first contender judged that calls the
-`tokenizers` library (the script, when it runs); each further one is compared with what is already known.
+Streams are compared by SHA-256 of each file's slice. The reference is the first judged contender that uses the
+`tokenizers` library (the script, when it runs); each further one is compared with the known digests.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ WIDTH = {"uint16": 2, "uint32": 4}
 
 
 class Judge:
-    """Knows the token count of each input file, and once a contender was judged, the digest of its ids."""
+    """The token count of each input file and, once a contender was judged, the digest of its ids."""
 
     def __init__(self, tokens: Sequence[int], dtype: str) -> None:
         self.tokens = tuple(tokens)
@@ -24,7 +24,7 @@ class Judge:
         self._digests: dict[int, tuple[str, str]] = {}
 
     def faults(self, contender: str, out: Path, *, ids: bool) -> list[str]:
-        """What is wrong with a run's output; `ids` false for the floor, whose bytes mean nothing."""
+        """Return the mistakes in a run's output; `ids` is false for the floor, whose bytes have no meaning."""
         found: list[str] = []
         for name, files in json.loads((out / "streams.json").read_text()):
             expected = sum(self.tokens[file] for file in files) * self._width

@@ -1,10 +1,10 @@
-"""What a person waits for in the UI: `python -m dataprep_assets_tests.tools.bench.waiting`.
+"""Measure waiting times in the UI: `python -m dataprep_assets_tests.tools.bench.waiting`.
 
-`dagster dev` over a new project with the instance of `deploy/local`; then, of corpora of tiny files: the job of a
-dataset from its launch to its last check, and the resident memory of all processes that `dagster dev` started; a
-backfill of all by clicks, canceled on its way and resumed; and the pages of a group and of its shards, all of them
-made, in a real Chromium, from the address to the first sight of what they show. Targets: ready in 15 s, 300 shards in
-150 s, a page of 4,000 partitions in 2 s (`--shards 0 --partitions 4000`).
+It runs `dagster dev` for a new project with the instance of `deploy/local`. For corpora of tiny files it measures the
+job of a dataset from its launch to its last check, and the resident memory of all processes that `dagster dev` started;
+a backfill of all by clicks, canceled half-way and resumed; and the pages of a group and of its shards when all are
+built, in a real Chromium, from the address to the first display of their contents. Targets: ready in 15 s, 300 shards
+in 150 s, a page of 4,000 partitions in 2 s (`--shards 0 --partitions 4000`).
 """
 
 import argparse
@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 from dataprep_assets_tests.servers import wait_until
 from dataprep_assets_tests.ui.browser import Browser
 from dataprep_assets_tests.ui.clicks import cancel_backfill, materialize_all, resume_backfill
@@ -20,13 +20,15 @@ from dataprep_assets_tests.ui.site import LOCATION, ServedProject, scratch_proje
 
 
 def resident_megabytes(home: Path) -> tuple[float, int]:
-    """`(MB of all processes of an instance, how many they are)`, told by DAGSTER_HOME in their environment."""
+    """Return `(MB of all processes of an instance, number of processes)`, identified by DAGSTER_HOME in their
+    environment.
+    """
     mark, kilobytes, count = f"DAGSTER_HOME={home}".encode(), 0, 0
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if mark not in (folder / "environ").read_bytes().split(b"\0"):
                 continue
-            # shared pages are divided among those that share them
+            # shared pages are divided among the processes that share them
             found = (folder / "smaps_rollup").read_text().partition("\nPss:")[2].split()[0]
         except OSError:
             continue
@@ -35,7 +37,7 @@ def resident_megabytes(home: Path) -> tuple[float, int]:
 
 
 def seconds_to_see(browser: Browser, url: str, *texts: str) -> float:
-    """Seconds until a page shows texts, looked at every 50 ms."""
+    """Return the seconds until a page shows texts, checked every 50 ms."""
     started = time.monotonic()
     browser.call("Page.navigate", url=url)
     while any(text not in (browser.evaluate("document.body.innerText") or "") for text in texts):
@@ -46,20 +48,22 @@ def seconds_to_see(browser: Browser, url: str, *texts: str) -> float:
 
 
 def declared(made: ServedProject, folder: Path, dataset: str, shards: int) -> Path:
-    """Declare a corpus of tiny files, a shard each, and reload; where its token bins will be."""
+    """Declare a corpus of tiny files with one file per shard, reload, and return the folder of its future token
+    bins.
+    """
     source = write_corpus(folder / dataset, files=shards)
-    made.declare(dataset, "TokenizedCorpus", attributes(source, shards, dataset=dataset))
+    made.declare(dataset, "TokenizedCorpus", make_attributes(source, shards, dataset=dataset))
     made.reload()
     return made.root / dataset / "token_bins"
 
 
-def tell(what: str, figure: float, unit: str = "s") -> None:
+def print_figure(what: str, figure: float, unit: str = "s") -> None:
     """Print a figure."""
     print(f"{what:<44}{figure:8.1f} {unit}", flush=True)
 
 
 def backfill(made: ServedProject, browser: Browser, folder: Path, shards: int) -> None:
-    """A backfill by clicks, canceled when a third of the shards is there, and resumed to its end."""
+    """Run a backfill by clicks, cancel it when a third of the shards is built, and resume it to its end."""
     bins = declared(made, folder, "filled", shards)
     with made.instance() as instance:
         wait_until(lambda: len(instance.get_dynamic_partitions("filled_train_shards")) == shards, 300)
@@ -68,14 +72,14 @@ def backfill(made: ServedProject, browser: Browser, folder: Path, shards: int) -
     wait_until(lambda: len(list(bins.glob("*/receipt.json"))) >= shards // 3, 1_800, every=0.2)
     pressed = time.monotonic()
     cancel_backfill(made, browser, first)
-    tell(f"backfill of {shards}, canceled after", pressed - started)
-    tell("  until it was", time.monotonic() - pressed)
+    print_figure(f"backfill of {shards}, canceled after", pressed - started)
+    print_figure("  until it was", time.monotonic() - pressed)
     kept = {path: path.stat().st_ino for path in bins.glob("*/receipt.json")}
-    tell("  shards kept", len(kept), "")
+    print_figure("  shards kept", len(kept), "")
     started = time.monotonic()
     second = resume_backfill(made, browser, first)
     wait_until(lambda: made.backfills()[second].startswith("COMPLETED"), 3_600)
-    tell("  resumed, to all green", time.monotonic() - started)
+    print_figure("  resumed, to all green", time.monotonic() - started)
     bad = [name for name, status in made.checks("filled").items() if status != "SUCCEEDED"]
     again = [path for path, number in kept.items() if path.stat().st_ino != number]
     if bad or again or not made.all_materialized("filled"):
@@ -83,7 +87,9 @@ def backfill(made: ServedProject, browser: Browser, folder: Path, shards: int) -
 
 
 def pages(made: ServedProject, browser: Browser, dataset: str) -> None:
-    """The page of a group and the partitions of an asset, thrice, after a first time that fetches the UI itself."""
+    """Open the page of a group and the partitions of an asset three times, after a first time that loads the UI
+    itself.
+    """
     group = f"{made.url}/locations/{LOCATION}/asset-groups/{dataset}/lineage"
     shards = f"{made.url}/assets/{dataset}/token_bins_train?view=partitions"
     seconds_to_see(browser, group, "token_bins_train", "100% filled")
@@ -92,11 +98,11 @@ def pages(made: ServedProject, browser: Browser, dataset: str) -> None:
         ("page of partitions", shards, ("train-00000",)),
     ] * 3:
         browser.rest()
-        tell(f"  {what}", seconds_to_see(browser, url, *texts))
+        print_figure(f"  {what}", seconds_to_see(browser, url, *texts))
 
 
 def main() -> None:
-    """Print each figure as it is known."""
+    """Print each figure once it is measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shards", type=int, default=300, help="of the job and of the backfill; 0: neither")
     parser.add_argument("--partitions", type=int, default=300, help="made before the pages are opened")
@@ -105,16 +111,16 @@ def main() -> None:
         folder = Path(name)
         started = time.monotonic()
         with site(folder / "site", scratch_project(folder)) as made:
-            tell("ready", time.monotonic() - started)
+            print_figure("ready", time.monotonic() - started)
             browser = Browser(folder / "browser")
             try:
                 if given.shards:
                     declared(made, folder, "tiny", given.shards)
                     started = time.monotonic()
                     status = made.wait_for_run(made.launch_job("build_tiny"), 30 + 3.0 * given.shards)
-                    tell(f"{given.shards} shards by the job ({status})", time.monotonic() - started)
+                    print_figure(f"{given.shards} shards by the job ({status})", time.monotonic() - started)
                     megabytes, processes = resident_megabytes(folder / "site" / "home")
-                    tell(f"memory of {processes} processes", megabytes, "MB")
+                    print_figure(f"memory of {processes} processes", megabytes, "MB")
                     backfill(made, browser, folder, given.shards)
                 declared(made, folder, "many", given.partitions)
                 made.command("run", "many", seconds=3600)

@@ -35,8 +35,8 @@ _SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "samples" / "sample_corpus"
 _DATASET = "whole"
 _SPLITS = {"train": "train/**", "val": "validation/**", "test": "test/**"}
 CPU, WALL, OF_SCRIPT, AGAIN, OFF = 14.0, 15.0, 5.0, 4.0, 2.0
-"""Targets: CPU-seconds and seconds of the first run, CPU-seconds of the script over its, seconds of the second run, and
-the factor by which the expected time may be off."""
+"""Targets: CPU-seconds and seconds of the first run, ratio of the script's CPU-seconds to ours, seconds of the second
+run, and the maximum error factor of the expected time."""
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
@@ -53,12 +53,12 @@ class Whole:
     faults: list[str] = field(default_factory=list)
 
     def median(self, what: str, kind: str) -> float | None:
-        """Median `wall` or `cpu` seconds of `run`, `again` or `script`; None where that was not measured."""
+        """Return the median `wall` or `cpu` seconds of `run`, `again` or `script`; None if not measured."""
         found = [getattr(one, kind) for one in getattr(self, what)]
         return statistics.median(found) if found else None
 
     def targets(self) -> Iterator[tuple[str, float | None, bool | None]]:
-        """`(target, measured, met)`; None where it was not measured."""
+        """Return `(target, measured, met)`; None if not measured."""
         script, run = self.median("script", "cpu"), self.median("run", "cpu")
         ratio = script / run if script and run else None
         for text, value, limit in (
@@ -78,7 +78,7 @@ class Whole:
 
 
 class WholeRun:
-    """The project and the script of one corpus."""
+    """The project and the script for one corpus."""
 
     def __init__(self, name: str, data: Path, tokenizer: Path, separator: str, scratch: Path) -> None:
         self.result = Whole(name)
@@ -87,7 +87,7 @@ class WholeRun:
         self._corpus = find_corpus(data, [folder.partition("/")[0] for folder in _SPLITS.values()])
 
     def turn(self, *, script: bool) -> None:
-        """Measure each once."""
+        """Measure each program once."""
         root = self._scratch / "project"
         shutil.rmtree(self._scratch)
         home = self._scratch / "home"
@@ -114,14 +114,14 @@ class WholeRun:
         return measure(self._command(home, *arguments))
 
     def _command(self, home: Path, *arguments: str) -> list[str]:
-        # what this shell has set for a project of its own is not the new one's
+        # variables that this shell set for another project must not apply to the new one
         unset = [name for name in os.environ if name.startswith(("DATAPREP_", "DAGSTER_", "XDG_"))]
         own = ["DAGSTER_DISABLE_TELEMETRY=yes", f"HOME={home}", f"PYTHONPATH={REPOSITORY}"]
         environment = ["env", *(word for name in unset for word in ("-u", name)), *own]
         return [*environment, sys.executable, "-m", "dataprep_assets.cli", *arguments]
 
     def _expected(self, home: Path, root: Path) -> float:
-        """Seconds that `dataprep plan` expects of the run, before anything is made."""
+        """Return the seconds that `dataprep plan` expects for the run, before a build."""
         command = self._command(home, "--project", str(root), "plan", _DATASET)
         out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         (value, unit), *_ = re.findall(r"^expected +([0-9.,]+) (s|min|h)", out, re.MULTILINE)
@@ -144,7 +144,7 @@ class WholeRun:
         (defs / _DATASET / "defs.yaml").write_text(yaml.safe_dump(declared))
 
     def _made(self, root: Path) -> tuple[Spec, list[tuple[str, list[int]]]]:
-        """What the script is to make, and the streams of ours with the files in each, both told by the receipts."""
+        """Return the expected output of the script, and our streams with the files in each, both from the receipts."""
         labels = [str(Path(path).relative_to(self._data)) for path in self._corpus.paths]
         tokens: dict[str, int] = {}
         streams, facts = [], {}
@@ -203,7 +203,7 @@ def _corpora(arguments: argparse.Namespace, scratch: Path) -> Iterator[tuple[str
 
 
 def render(whole: Whole) -> str:
-    """What was measured on one corpus, and its targets."""
+    """Return the measurements on one corpus, and its targets, as text."""
 
     def told(value: float | None) -> str:
         return "-" if value is None else f"{value:.2f}"
@@ -222,7 +222,7 @@ def render(whole: Whole) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the bench; 1 when the ids of ours and the script differ."""
+    """Run the benchmark; return 1 if the ids of ours and of the script differ."""
     arguments = _arguments(argv)
     shared = _SHARED / "tokenizers" / "qwen3"
     tokenizer = (arguments.tokenizer or (shared if shared.exists() else _SAMPLE / "tokenizer")).resolve()

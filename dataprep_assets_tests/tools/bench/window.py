@@ -36,7 +36,7 @@ from dataprep_assets.serving.window.release import MANIFEST, Release, ReleaseFil
 from dataprep_assets.stores.amazon.s3 import S3Store
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
-from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.moto_server import run_moto_server
 from dataprep_assets_tests.serving.releases import make_release, publish
 
 LENGTH = 2048
@@ -56,10 +56,10 @@ def _pairs(
     clean: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, float, float]:
-    """Median seconds of both, and the median of the first's seconds over the second's, pair by pair.
+    """Return the median seconds of both, and the median of the first's seconds over the second's, pair by pair.
 
-    The runs of a pair follow one another, with `clean` before each, and every other pair begins with the second: a
-    machine whose other load comes and goes slows both. The first pair does not count.
+    The runs of a pair follow one another, with `clean` before each, and every other pair starts with the second, so
+    that changing load on the machine slows both. The first pair does not count.
     """
     pairs = []
     for turn in range(runs + 1):
@@ -74,7 +74,7 @@ def _pairs(
 
 
 def download(place: ReleaseLocation, release: Release, scratch: Path, runs: int) -> dict[str, float]:
-    """Seconds of both ways to have the first shard, and their ratio."""
+    """Return the seconds of both ways to get the first shard, and their ratio."""
     shard = release.shards_of("train")[0]
 
     def plain() -> None:
@@ -96,7 +96,7 @@ def download(place: ReleaseLocation, release: Release, scratch: Path, runs: int)
 
 
 def swaps(place: ReleaseLocation, cache: Path) -> dict[str, float]:
-    """Seconds of swaps to shards that are ready."""
+    """Return the seconds of swaps to shards that are ready."""
     seconds = []
     with ShardWindow(place, cache, 1) as window:
         window.swap(0)
@@ -108,7 +108,7 @@ def swaps(place: ReleaseLocation, cache: Path) -> dict[str, float]:
 
 
 def swap_published_size(scratch: Path) -> dict[str, float]:
-    """The same with two sparse shards of 100 Gi tokens, 430 GB each, which no disk here could hold."""
+    """Measure swaps with two sparse shards of 100 Gi tokens, 430 GB each, which no disk here could hold."""
     root = scratch / "sparse"
     root.mkdir()
     shards = []
@@ -147,7 +147,7 @@ def swap_published_size(scratch: Path) -> dict[str, float]:
 
 
 def hashing(samples: int, length: int, runs: int) -> dict[str, Any]:
-    """Seconds a sample of the loop and of ours, and how many times faster ours is."""
+    """Return the seconds per sample of the loop and of ours, and the speed-up."""
     tokens = np.random.default_rng(0).integers(0, 1 << 18, samples * length, dtype=np.uint32)
 
     def loop() -> np.ndarray[Any, Any]:
@@ -160,7 +160,7 @@ def hashing(samples: int, length: int, runs: int) -> dict[str, Any]:
     assert np.array_equal(loop(), compute_sample_ids(tokens, length))
     works = (loop, lambda: compute_sample_ids(tokens, length))
     looped, ours, ratio = _pairs(runs, works)
-    # Of a core: what is left of the figure when other work keeps the cores busy.
+    # Per core: the part of the figure that remains when other work keeps the cores busy.
     _, _, of_a_core = _pairs(runs, works, clock=time.process_time)
     return {
         "length": length,
@@ -175,7 +175,7 @@ def hashing(samples: int, length: int, runs: int) -> dict[str, Any]:
 
 
 def measure(megabytes: int, runs: int, scratch: Path) -> dict[str, Any]:
-    """All figures."""
+    """Return all figures."""
     samples = max(1, megabytes * 1_000_000 // (4 * LENGTH))
     release = make_release(scratch / "built", (samples,), length=LENGTH)
     result: dict[str, Any] = {"download": {}, "swap": [], "hashing": []}
@@ -183,7 +183,7 @@ def measure(megabytes: int, runs: int, scratch: Path) -> dict[str, Any]:
         folder = publish(release, scratch / "built", ReleaseLocation(LocalStore(scratch / "store")))
         result["download"]["folder"] = download(folder, release, scratch, runs)
         shutil.rmtree(scratch / "store")
-        url = stack.enter_context(moto_server())
+        url = stack.enter_context(run_moto_server())
         bucket = publish(release, scratch / "built", ReleaseLocation(S3Store(new_client(url), new_bucket(url))))
         result["download"]["s3 (moto)"] = download(bucket, release, scratch, runs)
     shutil.rmtree(scratch / "built")
@@ -203,7 +203,7 @@ def measure(megabytes: int, runs: int, scratch: Path) -> dict[str, Any]:
 
 
 def render(result: dict[str, Any]) -> str:
-    """The figures and whether each target is met, for a person."""
+    """Return the figures as text, and whether each target is met."""
     lines = ["download, window against plain (target ≤ 1.05)"]
     for name, row in result["download"].items():
         rate = row["bytes"] / row["window"] / 1e6
@@ -233,7 +233,7 @@ def _met(met: bool) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the bench and print it."""
+    """Run the benchmark and print its figures."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.window", description=__doc__)
     parser.add_argument("--megabytes", type=int, default=256, help="size of the downloaded shard")
     parser.add_argument("--runs", type=int, default=5)

@@ -1,1 +1,3 @@
-"""A drill: seeded faults on copies of finished artifacts of every pipeline, one at a time, and who noticed each."""
+"""A drill that applies seeded faults, one at a time, to copies of every pipeline's artifacts, and records who detected
+each.
+"""

@@ -1,6 +1,6 @@
-"""`python -m dataprep_assets_tests.tools.drill`: faults on copies of every pipeline's artifacts, and who noticed.
+"""Run `python -m dataprep_assets_tests.tools.drill`: apply faults to copies of every pipeline's artifacts.
 
-The exit code is 1 when fewer than 99 % of the faults were noticed, or anything was said of a clean corpus.
+The exit code is 1 if fewer than 99 % of the faults were detected, or if anything was reported for a clean corpus.
 """
 
 import argparse
@@ -33,7 +33,7 @@ PLACES = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the drill."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.drill", description=__doc__)
     parser.add_argument("--only", choices=sorted(PIPELINES), help="one pipeline, and no clean corpora")
     parser.add_argument("--faults", type=int, metavar="N", help="at most so many of each pipeline; default: all")

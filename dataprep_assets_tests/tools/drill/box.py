@@ -1,8 +1,9 @@
-"""A box: finished datasets where they were built, which a fault may damage and which are put back after each.
+"""A box with finished datasets at their original path, which a fault may damage and which are restored after each
+fault.
 
-The originals lie aside and are hard links of the same files, so a box costs no second copy. Whoever changes a file in
-it writes a new one in its place (`write`); `Box.unharmed` tells whether somebody did not. Locks and what is staged are
-written in place by the builds themselves, so they are copied.
+The originals are stored elsewhere as hard links to the same files, so a box needs no second copy. Any code that changes
+a file in it must write a new one in its place (`write`); `Box.unharmed` shows whether it did. Locks and staging are
+copied, because builds write them in place.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from dataprep_assets_tests.tools.drill.datasets import Bench
 
 @dataclass(frozen=True)
 class Target:
-    """One artifact of a box: its spec, and its partition where it has any."""
+    """One artifact of a box: its spec, and its partition if it has any."""
 
     spec: ArtifactSpec
     slot: str | None
@@ -33,11 +34,11 @@ class Target:
 
 @dataclass
 class Box:
-    """See the module. `bench` is what a fault may change, `components` what is declared of it now.
+    """The datasets described in the module. A fault may change `bench`; `components` are the current declarations.
 
     Attributes:
         bench: The finished datasets, in the folder in which they were built.
-        others: Other datasets' or an older run's artifacts, which a fault may take files of: name → root.
+        others: Artifacts of other datasets or of an older run, from which a fault may take files: name → root.
     """
 
     bench: Bench
@@ -56,40 +57,40 @@ class Box:
 
     @property
     def root(self) -> Path:
-        """Where the artifacts are."""
+        """The folder of the artifacts."""
         return self.bench.root
 
     def restore(self) -> None:
-        """Put everything back as it was built."""
+        """Restore everything as it was built."""
         shutil.rmtree(self.bench.folder)
         shutil.copytree(self._aside, self.bench.folder, symlinks=True, copy_function=_link)
         self.components = self.bench.components
 
     @property
     def unharmed(self) -> bool:
-        """Whether the originals still have the bytes that they were built with."""
+        """Whether the originals still have their original bytes."""
         return _digest(self._aside) == self._digest
 
     @property
     def specs(self) -> list[ArtifactSpec]:
-        """What is declared now."""
+        """The currently declared specs."""
         return [spec for component in self.components for spec in component.specs]
 
     def targets(self) -> list[Target]:
-        """Every artifact that is kept."""
+        """Return every artifact that is kept."""
         store = self.bench.store
         return [Target(spec, slot) for spec in self.specs if spec.kept for slot in spec.slots(store)]
 
     def now(self, target: Target) -> Target:
-        """The same artifact as it is declared now."""
+        """Return the same artifact as currently declared."""
         return replace(target, spec=next(spec for spec in self.specs if spec.path == target.spec.path))
 
     def folder(self, target: Target) -> Path:
-        """Where an artifact lies."""
+        """Return the folder of an artifact."""
         return self.bench.store.directory(target.spec.locate_artifact(self.bench.store, target.slot))
 
     def redeclare(self, dataset: str, change: Callable[[Any], Any]) -> None:
-        """Let a dataset be declared otherwise: `change` gets its declaration and returns another."""
+        """Change the declaration of a dataset: `change` gets the current one and returns another."""
         self.components = tuple(
             type(one)(change(one.declaration)) if one.declaration.dataset == dataset else one for one in self.components
         )
@@ -111,21 +112,21 @@ def _digest(folder: Path) -> str:
 
 
 def write(path: Path, data: bytes) -> None:
-    """A file with this content, in a new inode: other names of the old one keep theirs."""
+    """Write a file in a new inode, so that hard links to the old one keep their content."""
     path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 
 
 def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
-    """Alter a JSON file: `change` edits the value, or returns another."""
+    """Change a JSON file: `change` edits the value, or returns another."""
     value = json.loads(path.read_bytes())
     changed = change(value)
     write(path, json.dumps(value if changed is None else changed, indent=1, sort_keys=True).encode() + b"\n")
 
 
 def edit_receipt(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Alter a receipt and sign it again: the lie is in the numbers, not in the file."""
+    """Change a receipt and update its digest: the numbers are wrong, but the file is consistent."""
 
     def signed(value: dict[str, Any]) -> None:
         change(value)
@@ -135,7 +136,7 @@ def edit_receipt(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 
 def reseal(folder: Path) -> None:
-    """Let the receipt have the digests of the files as they are now, as if it had been made of them."""
+    """Update the receipt to the digests of the current files, as if it had been written for them."""
     (receipt := folder / NAME).rename(aside := folder.with_name(f".{folder.name}.resealed"))
     files = [{"path": r.path, "bytes": r.bytes, "sha256": r.sha256} for r in record_files(folder)]
     aside.rename(receipt)

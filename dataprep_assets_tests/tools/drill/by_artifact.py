@@ -1,7 +1,8 @@
-"""The rate of each artifact: values of its files are others, and who names it, without a new receipt and under one.
+"""Measure the detection rate for each artifact: change values in its files, with the old receipt and with a matching
+one.
 
-A fault changes values and leaves every file readable, as a bug or a hand would: one value, two rows in each other's
-places, or 1 % of the values. The files of an artifact come in turn, so each kind of file is met.
+A fault changes values and leaves every file readable, as a bug or a person could: one value, two swapped rows, or 1 %
+of the values. The files of an artifact are used in turn, so that each kind of file is included.
 """
 
 import io
@@ -35,8 +36,9 @@ _WIDE = ("document_ends", "document_ids", "digests", "shingle_ends", "shingles",
 
 @dataclass(frozen=True, kw_only=True)
 class Named:
-    """A fault of an artifact: where it was, and whether it was named as damage and, under a receipt made of it, at each
-    level."""
+    """A fault of an artifact: its place, and whether it was reported as damage and, with a matching receipt, at each
+    level.
+    """
 
     artifact: str
     fault: str
@@ -47,14 +49,14 @@ class Named:
 
 
 def named(pipeline: str, home: Path, *, documents: int, faults: int, seed: int) -> Iterator[Named]:
-    """Build the datasets of a pipeline, and apply so many faults to each artifact, each alone.
+    """Build the datasets of a pipeline, and apply this many faults to each artifact, one at a time.
 
     Args:
         pipeline: One of `PIPELINES`.
         home: An empty folder.
-        documents: Of the curated corpus; ignored by other pipelines.
-        faults: Of each artifact.
-        seed: Of their places.
+        documents: The size of the curated corpus; ignored by other pipelines.
+        faults: The number per artifact.
+        seed: The seed of their positions.
     """
     declare = PIPELINES[pipeline]
     sized = partial(declare, documents=documents) if pipeline == "curated" else declare
@@ -63,7 +65,7 @@ def named(pipeline: str, home: Path, *, documents: int, faults: int, seed: int) 
 
 
 def of_box(box: Box, faults: int, seed: int, only: Sequence[str] = ()) -> Iterator[Named]:
-    """The same of datasets that are built; `only` these artifacts, by name."""
+    """Apply the faults to built datasets, or with `only` to these artifacts, by name."""
     by_artifact: dict[str, list[Target]] = {}
     for target in box.targets():
         if not only or target.spec.name in only:
@@ -74,7 +76,7 @@ def of_box(box: Box, faults: int, seed: int, only: Sequence[str] = ()) -> Iterat
             target = random.choice(targets)
             paths = files_of(box.folder(target))
             fault = FAULTS[(number + number // len(paths)) % len(FAULTS)]
-            # of a table without a row, no value can be another: the next file comes in its place
+            # in a table without rows, no value can be changed, so take the next file
             in_turn = (paths[(number + more) % len(paths)] for more in range(len(paths)))
             path = next((one for one in in_turn if changed(one, fault, random)), None)
             if path is not None:
@@ -96,13 +98,13 @@ def _asked(box: Box, target: Target, name: str, fault: str, path: Path) -> Named
 def _said(box: Box, target: Target, level: Level) -> str:
     try:
         return next((": ".join(one) for one in said_at(box, target, level)), "")
-    except Exception as error:  # a proof that raises is a bug: it names nothing
+    except Exception as error:  # a check that raises is a bug, recorded without a name
         print(f"a check broke: {target}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return ""
 
 
 def changed(path: Path, fault: str, random: Random) -> bool:
-    """Change values of a file, which stays readable; False if it has none that can be another."""
+    """Change values of a file, which stays readable; return False if it has none that can change."""
     before = path.read_bytes()
     read, put, other = _format(path)
     for _ in range(20):
@@ -123,7 +125,7 @@ def changed(path: Path, fault: str, random: Random) -> bool:
 
 
 def _format(path: Path) -> tuple[Callable[[Path], Rows], Callable[[Rows], bytes], Callable[[Any, Random], Any]]:
-    """How the rows of a file are read, written and changed."""
+    """Return how the rows of a file are read, written and changed."""
     stem = path.name.split(".")[-2] if "." in path.name else path.name
     if path.suffix == ".parquet":
         schema = pq.read_schema(path)
@@ -204,7 +206,7 @@ def _other_line(line: bytes, random: Random) -> bytes:
 
 
 def table(found: Sequence[Named]) -> str:
-    """The rates in Markdown: a row for each artifact."""
+    """Return the rates in Markdown, one row per artifact."""
     lines = ["| artifact | as damage | new receipt, `sample` | new receipt, `every_document` |", "|---|--:|--:|--:|"]
     for name in [*dict.fromkeys(one.artifact for one in found), "all"]:
         mine = [one for one in found if name in (one.artifact, "all")]

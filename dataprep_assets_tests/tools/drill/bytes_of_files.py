@@ -1,7 +1,7 @@
-"""Faults of files as such: bytes flipped, cut, zeroed, doubled, exchanged, of an older run, of another dataset.
+"""Faults of files: bytes flipped, truncated, zeroed, doubled, swapped, from an older run, from another dataset.
 
-Each comes twice: as damage, which the receipt's digests show, and with a receipt made of the damaged files, which only
-what is known of the content can show.
+Each occurs twice: as damage, which the receipt's digests show, and with a receipt that matches the damaged files, which
+only checks of the content can detect.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from dataprep_assets_tests.tools.drill.faults import Apply, Fault, InapplicableE
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The data files of an artifact that have bytes, but its receipt."""
+    """Return the non-empty data files of an artifact, except its receipt."""
     found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != NAME]
     return [path for path in found if path.stat().st_size and ".staging" not in path.parts]
 
@@ -27,43 +27,43 @@ def _file(box: Box, target: Target, random: Random) -> Path:
 
 
 def flipped(data: bytes, random: Random) -> bytes:
-    """One bit is another."""
+    """Flip one bit."""
     at = random.randrange(len(data))
     return data[:at] + bytes([data[at] ^ (1 << random.randrange(8))]) + data[at + 1 :]
 
 
 def cut(data: bytes, random: Random) -> bytes:
-    """The end is missing."""
+    """Remove the end."""
     return data[: random.randrange(len(data))]
 
 
 def cut_in_front(data: bytes, random: Random) -> bytes:
-    """The beginning is missing."""
+    """Remove the beginning."""
     return data[random.randrange(1, len(data) + 1) :]
 
 
 def zeroed(data: bytes, random: Random) -> bytes:
-    """A page, or what there is of it, is zeros."""
+    """Fill a page, or the available part of it, with zeros."""
     start = random.randrange(len(data))
     stop = min(len(data), start + random.choice((1, 16, 512, 4096)))
     return data[:start] + bytes(stop - start) + data[stop:]
 
 
 def doubled(data: bytes, random: Random) -> bytes:
-    """A range comes twice."""
+    """Repeat a range."""
     start = random.randrange(len(data))
     stop = random.randrange(start, len(data)) + 1
     return data[:stop] + data[start:stop] + data[stop:]
 
 
 def exchanged(data: bytes, random: Random) -> bytes:
-    """Two halves of the file in the other order."""
+    """Swap the two halves of the file."""
     at = random.randrange(1, len(data)) if len(data) > 1 else 0
     return data[at:] + data[:at]
 
 
 def grown(data: bytes, random: Random) -> bytes:
-    """Bytes behind the end."""
+    """Append bytes to the end."""
     return data + random.randbytes(random.choice((1, 8, 100)))
 
 
@@ -97,20 +97,20 @@ def _changed(kind: str, *, sealed: bool) -> Apply:
 
 
 def lost(box: Box, target: Target, random: Random) -> str:
-    """A file is not there."""
+    """Delete a file."""
     path = _file(box, target, random)
     path.unlink()
     return path.name
 
 
 def added(box: Box, target: Target, random: Random) -> None:
-    """A file is there that nobody made: a copy of another under a name beside it."""
+    """Add a file that no build wrote: a copy of another under a different name."""
     path = _file(box, target, random)
     write(path.with_name(f"copy-{path.name}"), path.read_bytes())
 
 
 def sealed_lost(box: Box, target: Target, random: Random) -> str:
-    """A file is not there, and the receipt lists none."""
+    """Delete a file and its entry in the receipt."""
     name = lost(box, target, random)
     reseal(box.folder(target))
     return name
@@ -125,7 +125,7 @@ def _siblings(box: Box, target: Target) -> list[Target]:
 
 def _swapped(*, sealed: bool) -> Apply:
     def apply(box: Box, target: Target, random: Random) -> str:
-        """The file of the same place in another shard, and that of this one there."""
+        """Swap a file with the same file of another shard."""
         others = _siblings(box, target)
         if not others:
             raise InapplicableError
@@ -150,7 +150,7 @@ def _swapped(*, sealed: bool) -> Apply:
 
 def _of_another(which: str, *, sealed: bool) -> Apply:
     def apply(box: Box, target: Target, random: Random) -> str:
-        """A file has the bytes that it had in an older run, or that another dataset's has."""
+        """Replace a file by that of an older run, or of another dataset."""
         folder, other = box.folder(target), box.others.get(which)
         if other is None:
             raise InapplicableError
@@ -171,7 +171,7 @@ def _of_another(which: str, *, sealed: bool) -> Apply:
 
 
 def whole_of_another(box: Box, target: Target, random: Random) -> None:
-    """All of the artifact is that of an older run, its receipt too."""
+    """Replace the whole artifact, including its receipt, by that of an older run."""
     folder = box.folder(target)
     if "older" not in box.others:
         raise InapplicableError
@@ -185,19 +185,19 @@ def whole_of_another(box: Box, target: Target, random: Random) -> None:
 
 
 def receipt_flipped(box: Box, target: Target, random: Random) -> None:
-    """A bit of the receipt."""
+    """Flip a bit of the receipt."""
     path = box.folder(target) / NAME
     write(path, flipped(path.read_bytes(), random))
 
 
 def receipt_cut(box: Box, target: Target, random: Random) -> None:
-    """The end of the receipt."""
+    """Remove the end of the receipt."""
     path = box.folder(target) / NAME
     write(path, cut(path.read_bytes()[:-2], random))
 
 
 def receipt_of_a_sibling(box: Box, target: Target, random: Random) -> None:
-    """The receipt of another shard."""
+    """Replace the receipt by that of another shard."""
     others = _siblings(box, target)
     if not others:
         raise InapplicableError
@@ -205,7 +205,7 @@ def receipt_of_a_sibling(box: Box, target: Target, random: Random) -> None:
 
 
 def file_faults(box: Box, places: int) -> Iterator[Fault]:
-    """Every fault of files, on every artifact, at `places` places each."""
+    """Yield every fault of files for every artifact, at `places` places each."""
     table: list[tuple[str, str, Apply]] = [(kind, "damage", _changed(kind, sealed=False)) for kind in CHANGES]
     table += [(kind, "sealed", _changed(kind, sealed=True)) for kind in CHANGES]
     table += [

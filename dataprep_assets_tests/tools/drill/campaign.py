@@ -1,4 +1,4 @@
-"""The drill itself: builds the datasets of a pipeline, applies every fault alone, and notes who noticed it."""
+"""Run the drill: build the datasets of a pipeline, apply every fault by itself, and record what detected it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ from dataprep_assets_tests.tools.drill.special import special_faults
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One fault that was applied: where, and who noticed it (`verify`, `proof`, `run`, or nobody)."""
+    """An applied fault: its place, and what detected it (`verify`, `proof`, `run`, or nothing)."""
 
     pipeline: str
     kind: str
@@ -33,23 +33,23 @@ class Result:
 
     @property
     def by(self) -> str:
-        """Who noticed it first, in the order in which a person would hear of it without a run."""
+        """The first detection, in the order in which a user would learn of it without a run."""
         return next((who for who in ("verify", "proof", "run") if getattr(self.notice, who)), "")
 
     def to_json(self) -> dict[str, Any]:
-        """The same for a file."""
+        """Return the result as JSON for a file."""
         return {**asdict(self), "by": self.by}
 
 
 def prepare(pipeline: str, home: Path, *, aside: bool = True) -> tuple[Box, Callable[[int], Iterator[Fault]]]:
-    """Build a pipeline's datasets, prove that nothing is wrong with them, and return them with their table of faults.
+    """Build a pipeline's datasets, verify that they are intact, and return them with their table of faults.
 
     Args:
-        pipeline: Which.
+        pipeline: The name of the pipeline.
         home: An empty folder.
-        aside: Build the older run, the other dataset and the wrong settings as well.
+        aside: Also build the older run, the other dataset and the wrong settings.
 
-    The second value gives every fault at so many places each.
+    The second value returns every fault at this many places each.
     """
     folder = home / pipeline
     others = build_aside(pipeline, folder, home / "aside") if aside else None
@@ -61,7 +61,7 @@ def prepare(pipeline: str, home: Path, *, aside: bool = True) -> tuple[Box, Call
 
 
 def faults_of(box: Box, places: int, variants: dict[str, Path] | Any) -> Iterator[Fault]:
-    """Every fault of a box."""
+    """Return every fault of a box."""
     for table in (file_faults, row_faults, special_faults, memory_faults, running_faults, network_faults, claim_faults):
         yield from table(box, places)
     yield from setting_faults(box, variants)
@@ -75,13 +75,13 @@ def run(
     status: bool = False,
     told: Callable[[Result], None] = lambda _: None,
 ) -> Iterator[Result]:
-    """Apply each fault alone, and yield what was said of it; faults that would change nothing here are left out.
+    """Apply each fault by itself, and yield its result; skip faults that would change nothing here.
 
     Args:
-        box: What is damaged.
-        faults: In any order.
-        seed: Of their places.
-        status: Ask `status` as well.
+        box: The box to damage.
+        faults: The faults, in any order.
+        seed: The seed of their places.
+        status: Also run `status`.
         told: Called with each result.
     """
     for fault in faults:

@@ -1,4 +1,4 @@
-"""Faults of receipts: one claim is another, and the receipt is signed again; the files are as they were."""
+"""Faults of receipts: one claim is changed and the receipt's digest updated; the files are unchanged."""
 
 from collections.abc import Iterator
 from random import Random
@@ -14,10 +14,10 @@ CLAIMS = {
     "ledger": ("ledger",),
     "sources": ("sources",),
 }
-"""Parts of a receipt that say what the artifact is. Not among them: the name of the dataset, which may be another one's
-folder renamed; key and recipe, which `status` compares with what is asked for; and `measured`, which claims nothing."""
+"""The parts of a receipt that describe the artifact. Not included: the name of the dataset, because its folder may be
+renamed; key and recipe, which `status` compares with the expected ones; and `measured`, which claims nothing."""
 _NAMES = ("tokenizer", "vocab_size")
-"""Facts that may change without a byte: what the tokenizer is called, and how large it has become."""
+"""Facts that may change without changing a byte: the tokenizer's name, and its current size."""
 
 
 def leaves_of(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
@@ -68,7 +68,7 @@ def _claim(part: tuple[str, ...]) -> Apply:
 
 
 def claim_faults(box: Box, places: int) -> Iterator[Fault]:
-    """Every part of every receipt."""
+    """Yield a fault for every part of every receipt."""
     for target in box.targets():
         for name, part in CLAIMS.items():
             for place in range(places):

@@ -1,7 +1,7 @@
-"""Clean corpora of odd shapes, of which nothing may be said: what the drill calls false alarms.
+"""Clean corpora of unusual shapes, for which nothing may be reported, to find false alarms of the drill.
 
-Each shape is a few files of documents; it is built with every view, and then `verify`, all blocking checks and `status`
-are asked.
+Each shape is a few files of documents. It is built with every view, and then `verify`, all blocking checks and `status`
+run.
 """
 
 import shutil
@@ -55,7 +55,7 @@ def _parts(random: Random, count: int) -> Files:
 
 
 def _mixed(random: Random) -> Files:
-    """Every kind of document, in a random number of files, some of them without any."""
+    """Return every kind of document, in a random number of files, some of them empty."""
     files: dict[str, Sequence[str]] = {"validation/part-0.jsonl": _english(random, 1 + random.randrange(4))}
     for number in range(1 + random.randrange(5)):
         letters = random.choice([*LANGUAGES.values(), "0123456789", " \n\t", "<|endoftext|>"])
@@ -85,11 +85,11 @@ SHAPES: Mapping[str, Callable[[Random], Files]] = {
         for name, letters in LANGUAGES.items()
     },
 }
-"""The shapes with a name; the others are drawn."""
+"""Named shapes; all others are random."""
 
 
 def shapes(count: int, seed: int) -> Iterator[tuple[str, Files]]:
-    """So many shapes, those with a name first."""
+    """Return this many shapes, the named ones first."""
     for number, (name, make) in enumerate(SHAPES.items()):
         if number < count:
             yield name, make(Random(f"{seed} {name}"))
@@ -98,12 +98,12 @@ def shapes(count: int, seed: int) -> Iterator[tuple[str, Files]]:
 
 
 def false_alarms(name: str, files: Files, folder: Path, **changes: object) -> list[str]:
-    """What is said of a clean corpus of these files, which is built in an empty folder.
+    """Return the reports about a clean corpus of these files, which is built in an empty folder.
 
     `changes` replace keys of the declaration.
     """
     shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer")
-    # the reference engine needs no certificate, which would be most of the time
+    # the reference engine needs no certificate, which would take most of the time
     tokenizer = {"path": str(folder / "tokenizer"), "name": "sample-bpe-4096", "engine": "tokenizers"}
     settings = {"tokenizer": tokenizer, "include": ["**/*.jsonl"], "olmo_sequence_length": 2, "mds_sequence_length": 2}
     attributes = corpus_attributes(folder, write_texts(folder / "source", files), **{**settings, **changes})

@@ -1,4 +1,4 @@
-"""The drill's dataset with every feature on: a corpus with taggers, rules, duplicates, benchmarks and removals, and two
+"""The drill's dataset with every feature: a corpus with taggers, rules, deduplication, benchmarks and removals, and two
 schedules over it, of windows with Megatron's indices and of packed documents.
 """
 
@@ -19,12 +19,14 @@ given = pq.read_table(sys.argv[1])
 lines = pc.add(pc.count_substring(given["text"], "."), 0).cast(pa.int64())
 pq.write_table(given.select(["file", "row"]).append_column("stops", lines), sys.argv[2])
 """
-"""A tagger that is a command: it counts the full stops of each text."""
+"""A command that is a tagger and counts the full stops of each text."""
 _PROVE = {"level": "every_document"}
 
 
 def curated_corpus(folder: Path, edition: str, documents: int) -> dict[str, Any]:
-    """The attributes of the corpus, its sources written: so many `documents` of train, and a fourth of them of val."""
+    """Write the sources of the corpus and return its attributes: this many `documents` in train, and a fourth of them
+    in val.
+    """
     quiz = _texts(Random(f"{edition}quiz"), 4, sentences=2)
     write_rows(folder / "quiz.jsonl", [{"question": text} for text in quiz])
     (folder / "stops.py").write_text(_COMMAND)
@@ -40,7 +42,9 @@ def curated_corpus(folder: Path, edition: str, documents: int) -> dict[str, Any]
 
 
 def curated_schedules(folder: Path, documents: int) -> Iterator[dict[str, Any]]:
-    """The attributes of two schedules over the corpus: of windows, with Megatron's indices, and of whole documents."""
+    """Return the attributes of two schedules over the corpus: of windows, with Megatron's indices, and of whole
+    documents.
+    """
     sources = [
         {"dataset": "drill_curated", "weight": 9},
         {"dataset": "drill_curated", "split": "val", "name": "held", "weight": 1},
@@ -84,14 +88,15 @@ def _corpus(folder: Path) -> dict[str, Any]:
         "shards": {"count": 2},
         "views": ["megatron"],
         "workers": 1,
-        # the drill asks what checks can see
+        # the drill measures what checks can detect
         "prove": _PROVE,
     }
 
 
 def _rows(seed: str, count: int, leaked: Sequence[str]) -> list[Any]:
-    """Rows of a split: of every eight one is a near-duplicate, one short and one without a star; one has a benchmark's
-    item, and one no text."""
+    """Return rows of a split: of every eight one is a near-duplicate, one short and one without a star; one contains a
+    benchmark item, and one has no text.
+    """
     random = Random(seed)
     texts = _texts(random, count, sentences=4)
     rows: list[Any] = []

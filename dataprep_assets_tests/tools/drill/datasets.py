@@ -1,7 +1,9 @@
-"""The finished datasets that the drill damages: of each pipeline a few tiny ones, made by the specs that users' are.
+"""The finished datasets that the drill damages: a few tiny ones per pipeline, built by the same specs as users'
+datasets.
 
-`bench(pipeline, folder)` writes invented sources into a folder and builds everything below it. Every check re-reads all
-that it samples by default (`sample_rate: 1`): the drill asks what the checks can see, not what their samples hit.
+`bench(pipeline, folder)` writes invented sources into a folder and builds everything below it. By default every check
+reads its whole sample again (`sample_rate: 1`), because the drill measures what checks can detect, not what their
+samples hit.
 """
 
 import json
@@ -42,7 +44,7 @@ DeclaredDataset = tuple[type[DatasetComponent], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Bench:
-    """Finished datasets of one pipeline below a folder: sources, tokenizer, artifacts and what they published."""
+    """Finished datasets of one pipeline below a folder: sources, tokenizer, artifacts and publications."""
 
     pipeline: str
     folder: Path
@@ -50,12 +52,12 @@ class Bench:
 
     @property
     def root(self) -> Path:
-        """Where the artifacts are."""
+        """The folder of the artifacts."""
         return self.folder / "artifacts"
 
     @property
     def store(self) -> LocalArtifacts:
-        """The same as a store."""
+        """The store of the artifacts."""
         return LocalArtifacts(self.root)
 
     @property
@@ -64,7 +66,7 @@ class Bench:
         return [spec for component in self.components for spec in component.specs]
 
     def spec(self, name: str, dataset: str | None = None, split: str | None = None) -> ArtifactSpec:
-        """The spec of an artifact's name: that of the first dataset which has one."""
+        """Return the spec of an artifact's name, from the first dataset that has one."""
         for one in self.specs:
             if one.name == name and dataset in (None, one.declaration.dataset) and split in (None, one.split):
                 return one
@@ -72,14 +74,14 @@ class Bench:
 
 
 def write_texts(folder: Path, documents: Mapping[str, Sequence[str]]) -> Path:
-    """A source of JSON lines: the name of each file, and its documents."""
+    """Write a source of JSON lines: the name of each file, and its documents."""
     for name, texts in documents.items():
         write_rows(folder / name, [{"text": text, "meta": {"n": n}} for n, text in enumerate(texts)])
     return folder
 
 
 def documents(seed: str, count: int) -> list[str]:
-    """Invented texts, no two alike."""
+    """Return invented texts, none of which is similar to another."""
     random, words = Random(seed), vocabulary()
     return [
         f"{seed} {number}. " + " ".join(sentence(random, words, 6 + number % 9) for _ in range(1 + number % 4))
@@ -88,7 +90,7 @@ def documents(seed: str, count: int) -> list[str]:
 
 
 def corpus_attributes(folder: Path, source: Path, **changes: Any) -> dict[str, Any]:
-    """The attributes of a corpus over a source, with all views; `changes` replace top-level keys."""
+    """Return the attributes of a corpus over a source, with all views; `changes` replace top-level keys."""
     return {
         "dataset": "drill_corpus",
         "source": {"kind": "local", "path": str(source)},
@@ -120,7 +122,7 @@ def _corpora(folder: Path, edition: str) -> Iterator[DeclaredDataset]:
 
 
 def curated(folder: Path, edition: str, documents: int = 48) -> Iterator[DeclaredDataset]:
-    """A corpus with every feature on, and two schedules over it."""
+    """Return a corpus with every feature, and two schedules over it."""
     yield TokenizedCorpus, curated_corpus(folder, edition, documents)
     for attributes in curated_schedules(folder, documents):
         yield TrainingSchedule, attributes
@@ -275,11 +277,11 @@ PIPELINES: Mapping[str, Callable[[Path, str], Iterator[DeclaredDataset]]] = {
     "blend": _blends,
 }
 Change = Callable[[dict[str, Any]], dict[str, Any] | None]
-"""From the attributes of a dataset to others, or None to leave it out."""
+"""A function from the attributes of a dataset to others, or to None to leave it out."""
 
 
 def _swap_letters(folder: Path, target: Path) -> None:
-    """The tokenizer of a folder with the ids of two letters exchanged: as large, as valid, and another."""
+    """Swap the ids of two letters in a folder's tokenizer, which keeps its size and stays valid."""
     shutil.copytree(folder, target)
     definition = json.loads((target / "tokenizer.json").read_bytes())
     vocabulary = definition["model"]["vocab"]
@@ -292,8 +294,8 @@ def bench(pipeline: str, folder: Path, *, edition: str = "", change: Change = di
 
     Args:
         pipeline: One of `PIPELINES`.
-        folder: New; receipts name it where something was published.
-        edition: Another one has other documents.
+        folder: A new folder, which receipts name if something was published.
+        edition: Each edition has other documents.
         change: Applied to the attributes of each dataset.
     """
 
@@ -306,7 +308,9 @@ def bench(pipeline: str, folder: Path, *, edition: str = "", change: Change = di
 
 
 def bench_of(pipeline: str, folder: Path, declare: Callable[[Path], Iterable[DeclaredDataset]]) -> Bench:
-    """Build what `declare` writes the sources of in a new folder, where the sample's tokenizer is already."""
+    """Build the datasets whose sources `declare` writes to a new folder that already contains the sample's
+    tokenizer.
+    """
     folder.mkdir(parents=True)
     shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer")
     _swap_letters(folder / "tokenizer", folder / "other_tokenizer")

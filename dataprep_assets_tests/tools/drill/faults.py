@@ -1,4 +1,6 @@
-"""What a fault is, and the table of them: (pipeline, artifact, kind, function), expanded by seeded places."""
+"""The definition of a fault, and the table of faults: (pipeline, artifact, kind, function), expanded by seeded
+places.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -8,25 +10,25 @@ from dataprep_assets_tests.tools.drill.box import Box, Target
 from dataprep_assets_tests.tools.drill.judge import Notice
 
 Apply = Callable[[Box, Target, Random], str | None]
-"""Damages the target of a box, at a place drawn from the random numbers; may say where."""
+"""A function that damages the target of a box at a random place, which it may return."""
 
 
 class InapplicableError(Exception):
-    """The fault would change nothing here: a file without bytes, a shard without a neighbor."""
+    """The fault would change nothing here, such as in an empty file or in a shard without a neighbor."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One fault.
+    """A fault of an artifact.
 
     Attributes:
-        kind: Of what kind it is, a row of the table.
-        name: What it does, for a person.
-        target: The artifact that is damaged, and should be named.
-        apply: Does it.
-        place: Tells faults of one function apart, and seeds its random numbers.
-        examined: The partitions of the checks' run; None: that of the target.
-        happens: Does it while something is built, and says who noticed; instead of `apply`.
+        kind: Its kind, which is a row of the table.
+        name: A description for users.
+        target: The damaged artifact, which should be reported.
+        apply: The function that applies it.
+        place: Distinguishes faults of one function, and seeds its random numbers.
+        examined: The partitions of the checks' run; None means that of the target.
+        happens: Applies it during a build, and returns what detected it; replaces `apply`.
     """
 
     kind: str
@@ -39,16 +41,16 @@ class Fault:
 
     @property
     def label(self) -> str:
-        """Its name, the artifact and the place."""
+        """Its name with the artifact and the place."""
         return f"{self.kind}: {self.name}: {self.target} #{self.place}"
 
     def random(self, seed: int) -> Random:
-        """Its own random numbers: which other faults are tried changes nothing."""
+        """Return its own random numbers, which do not depend on the other selected faults."""
         return Random(f"{seed} {self.label}")
 
 
 def chosen(faults: Iterator[Fault], count: int | None, seed: int) -> list[Fault]:
-    """Some of the faults, spread over the kinds; all of them without a count."""
+    """Return some of the faults, spread over the kinds; all of them without a count."""
     every = list(faults)
     if count is None or count >= len(every):
         return every

@@ -1,6 +1,6 @@
-"""Who notices that an artifact is not as it should be: `verify_path`, a blocking check, `status`.
+"""Find out what detects a damaged artifact: `verify_path`, a blocking check, or `status`.
 
-Each is asked in this process, by the very function that the command or the asset check calls.
+Each runs in this process, by the same function that the command or the asset check calls.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,15 +16,15 @@ from dataprep_assets_tests.tools.drill.box import Box, Target
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """What was said of one damaged artifact, and of others.
+    """The reports about one damaged artifact, and about others.
 
     Attributes:
-        verify: The first defect that `verify_path` told of it.
-        proof: The first blocking check of it that failed, and what it said.
-        status: Why `status` calls it stale.
-        others: Other artifacts that `verify_path` told a defect of.
-        crash: What a proof raised that is no finding: a bug.
-        run: What the run said in which a fault happened, where it left nothing wrong behind.
+        verify: The first defect of it that `verify_path` reported.
+        proof: The first blocking check of it that failed, and its message.
+        status: The reason why `status` calls it stale.
+        others: Other artifacts with a defect by `verify_path`.
+        crash: An exception of a check that is not a finding, which is a bug.
+        run: The message of the run during which a fault occurred, if it left nothing wrong.
     """
 
     verify: str = ""
@@ -36,7 +36,7 @@ class Notice:
 
     @property
     def noticed(self) -> bool:
-        """Whether `verify_path` or a blocking check named the right artifact."""
+        """Whether `verify_path` or a blocking check reported the right artifact."""
         return bool(self.verify or self.proof or self.run)
 
 
@@ -46,10 +46,10 @@ def failed_proofs(
     """Yield name and summary of each check that fails, as the asset check of `orchestration.checks` evaluates it.
 
     Args:
-        spec: Whose checks.
-        store: Where it is.
+        spec: The artifact of the checks.
+        store: Its store.
         examined: The partitions of the run.
-        blocking: Leave out checks that only warn.
+        blocking: Skip checks that only warn.
     """
     if not spec.checks:
         return
@@ -63,18 +63,18 @@ def failed_proofs(
 
 
 def told_of(verdict: VerifiedArtifact) -> tuple[str, ...]:
-    """All that `verify_path` says of an artifact."""
+    """Return everything that `verify_path` reports about an artifact."""
     return (*verdict.defects, *(f"its input {name} has changed" for name in verdict.changed_inputs))
 
 
 def notice(box: Box, target: Target, examined: Sequence[str] | None = None, *, status: bool = True) -> Notice:
-    """What is said of a box in which one artifact is not as it should be.
+    """Return the reports about a box with one damaged artifact.
 
     Args:
         box: The artifacts.
-        target: The one that should be named.
-        examined: The partitions that the checks' run is about; by default that of the target.
-        status: Ask `status` as well, which takes the longest.
+        target: The artifact that should be reported.
+        examined: The partitions of the checks' run; by default that of the target.
+        status: Also run `status`, which takes the longest.
     """
     store, target = box.bench.store, box.now(target)
     said, others = "", []
@@ -91,7 +91,7 @@ def notice(box: Box, target: Target, examined: Sequence[str] | None = None, *, s
     try:
         failed = list(failed_proofs(target.spec, store, examined))
         proof = ": ".join(failed[0]) if failed else ""
-    except Exception as error:  # a proof that raises is a bug, and a result of the drill
+    except Exception as error:  # a check that raises is a bug, and counts as a result of the drill
         crash = f"{type(error).__name__}: {error}"
     if status:
         try:
@@ -106,7 +106,7 @@ def _is(spec: ArtifactSpec | None, partition: str | None, target: Target) -> boo
 
 
 def alarms(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[str]:
-    """Everything that is said of artifacts of which nothing is wrong: defects, failed blocking checks, stale ones."""
+    """Return every report about intact artifacts: defects, failed blocking checks, stale ones."""
     found = [f"verify: {v.name}: {told[0]}" for v in verify_path(store.root) if (told := told_of(v))]
     for spec in specs:
         slots = [slot for slot in spec.slots(store) if slot is not None]

@@ -1,4 +1,4 @@
-"""Faults in stored verdicts: one of an older check or of other content passes a damaged artifact."""
+"""Faults in stored verdicts: a verdict of an older check, or on other content, passes a damaged artifact."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -12,18 +12,18 @@ from dataprep_assets_tests.tools.drill.rows import row_faults
 
 
 def _older(value: dict[str, Any]) -> None:
-    """One check became stricter since."""
+    """Make one check stricter than its verdict."""
     name = min(value["findings"])
     value["findings"][name]["version"] -= 1
 
 
 def _unknown(value: dict[str, Any]) -> None:
-    """One check was added since."""
+    """Add a check that has no verdict."""
     del value["findings"][min(value["findings"])]
 
 
 def _other_content(value: dict[str, Any]) -> None:
-    # the version changes with each build, and the content counts only then
+    # the version changes with each build, so only the content counts
     value |= {"content": "0" * 64, "version": "0" * 64}
 
 
@@ -56,7 +56,7 @@ def _remembered(change: Callable[[dict[str, Any]], None], damage: Apply) -> Appl
 
 
 def memory_faults(box: Box, places: int) -> Iterator[Fault]:
-    """Each memory of each partition that has one, with rows that are not as they should be."""
+    """Yield faults of the stored verdicts of each partition, with wrong rows."""
     damages: dict[str, Fault] = {}
     for fault in row_faults(box, 1):
         if fault.kind == "rows reordered":

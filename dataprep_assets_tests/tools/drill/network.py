@@ -1,8 +1,8 @@
-"""Faults of the network while a shard's files are fetched: answers that are lost, cut, flipped or refused.
+"""Faults of the network while a shard's files are downloaded: answers that are lost, truncated, flipped or refused.
 
-The source of a corpus is put into a bucket of an S3 server on loopback, with a proxy before it. A snapshot is made
-through it, taken away with its mirror, and made again with a fault. Then either the bytes are those of before at once;
-or the run says what broke, nothing finished is there, and the next run makes the very same bytes.
+The source of a corpus is uploaded to a bucket of an S3 server on loopback, behind a proxy. A snapshot is built through
+it, deleted with its mirror, and rebuilt with a fault. Then either the bytes equal those of before at once; or the run
+reports the fault, no finished artifact exists, and the next run gives the same bytes.
 """
 
 import os
@@ -17,7 +17,7 @@ from unittest import mock
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.fault_proxy import Fault as Trouble
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy, Kind
-from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.moto_server import run_moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.tools.drill.box import Box, Target
 from dataprep_assets_tests.tools.drill.faults import Fault, InapplicableError
@@ -33,7 +33,7 @@ TROUBLES: tuple[tuple[Kind, int], ...] = (
     ("403", 1_000),
     ("truncate", 1_000),
 )
-"""What happens to answers with bytes of objects, and to how many of them: to all, or so few that it may pass."""
+"""The faults of answers with bytes of objects, and their number: all, or so few that a retry may succeed."""
 
 
 def _mirror(box: Box) -> Path:
@@ -41,7 +41,7 @@ def _mirror(box: Box) -> Path:
 
 
 def _listed_in_a_bucket(box: Box, target: Target, server: str, proxy: FaultProxy) -> Target:
-    """Put the source into a bucket, declare and list it there; the target as it is declared now."""
+    """Upload the source to a bucket, declare and list it there; return the target as currently declared."""
     bucket, client, folder = new_bucket(server), new_client(server), box.bench.folder / "source"
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -59,9 +59,9 @@ def _listed_in_a_bucket(box: Box, target: Target, server: str, proxy: FaultProxy
 
 
 def fetched(box: Box, target: Target, random: Random, kind: Kind, times: int) -> Notice:
-    """Make a snapshot of files in a bucket, and again with trouble."""
+    """Build a snapshot of files in a bucket, and rebuild it with a fault."""
     keys = {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET}
-    with mock.patch.dict(os.environ, keys), moto_server() as server, FaultProxy(server) as proxy:
+    with mock.patch.dict(os.environ, keys), run_moto_server() as server, FaultProxy(server) as proxy:
         target = _listed_in_a_bucket(box, target, server, proxy)
         assert build(box, target) == ""
         before = content(box, target)
@@ -72,12 +72,12 @@ def fetched(box: Box, target: Target, random: Random, kind: Kind, times: int) ->
         said = build(box, target)
         proxy.faults = []
         if trouble.times == times:
-            raise InapplicableError  # fewer files are fetched
+            raise InapplicableError  # fewer files are downloaded
         return aftermath(box, target, before, said, root=box.folder(target))
 
 
 def network_faults(box: Box, places: int) -> Iterator[Fault]:
-    """Of every snapshot of a corpus."""
+    """Yield the faults of every snapshot of a corpus."""
     for target in box.targets():
         if box.bench.pipeline == "corpus" and target.spec.name == "snapshot":
             for place in range(places):

@@ -1,8 +1,8 @@
-"""The drill at real size: shards of a thousand documents and more, the default sample rate, both levels of proof.
+"""Run the drill at real size: shards of at least a thousand documents, the default sample rate, both levels of checks.
 
-A shard of a few documents is compared as a whole whatever the level, so its faults say nothing of a shard of a
-thousand. Here a fault changes the ids of one document or of a little more than 1 % of them; lengths, counts and the
-receipt are those of what is there (a bug's faults, not a disk's), so that only what the documents should be tells.
+At any level a shard of a few documents is compared completely, so its faults show nothing about a shard of a thousand.
+Here a fault changes the ids of one document or of slightly more than 1 % of them. Lengths, counts and the receipt match
+the changed ids (like a bug, not like a disk fault), so that only the expected documents reveal it.
 """
 
 import json
@@ -48,14 +48,14 @@ LEVELS: tuple[Level, ...] = (SAMPLE, EVERY_DOCUMENT)
 
 @dataclass(frozen=True)
 class Stream:
-    """All ids of a shard, one document after another, and where each begins and ends in them."""
+    """All ids of a shard, document by document, with the start and end of each."""
 
     ids: Ids
     starts: Ids
     stops: Ids
 
     def shown(self, at: int) -> slice:
-        """The ids of a document but its last, which ends it."""
+        """Return the ids of a document except the last, which ends it."""
         return slice(int(self.starts[at]), int(self.stops[at]) - 1)
 
 
@@ -73,7 +73,7 @@ def _write_bins(folder: Path, ids: Ids) -> None:
 
 
 def _write_cohort(folder: Path, ids: Ids) -> None:
-    """The rows, and the JSON lines beside them."""
+    """Write the rows, and the JSON lines next to them."""
     _write_packed(folder, ids)
     receipt, path = read_receipt(folder), next(folder.glob("*.parquet"))
     assert receipt is not None
@@ -110,43 +110,43 @@ def _table(folder: Path) -> Any:
     return pq.read_table(next(folder.glob("*.parquet")))
 
 
-# --- the faults: each changes ids in place, and no length
+# --- the faults: each changes ids in place, without changing a length
 
 
 def one_id(stream: Stream, random: Random) -> None:
-    """One id is the next one."""
+    """Increase one id."""
     part = stream.ids[stream.shown(_document(stream, random))]
     at = random.randrange(len(part))
     part[at] += 1 if part[at] < stream.ids.max() - 2 else -1
 
 
 def two_ids(stream: Stream, random: Random) -> None:
-    """Two ids of a document in each other's places."""
+    """Swap two ids of a document."""
     part = stream.ids[stream.shown(_document(stream, random))]
     a, b = random.sample(range(len(part)), 2)
     part[a], part[b] = part[b], part[a] if part[a] != part[b] else part[b] - 1
 
 
 def reversed_document(stream: Stream, random: Random) -> None:
-    """A document from its end to its beginning."""
+    """Reverse a document."""
     _reverse(stream, _document(stream, random))
 
 
 def replaced_document(stream: Stream, random: Random) -> None:
-    """A document has the ids of another, to its own length."""
+    """Replace a document by the ids of another, with its own length."""
     at, other = _document(stream, random), _document(stream, random)
     part, ids = stream.ids[stream.shown(at)], stream.ids[stream.shown(other)].copy()
     part[:] = np.resize(ids if at != other else ids[::-1], len(part))
 
 
 def some_documents(stream: Stream, random: Random) -> None:
-    """1 % of the documents and one more are reversed, wherever they are."""
+    """Reverse 1 % of the documents and one more, at random positions."""
     for at in random.sample(range(len(stream.starts)), _few(stream)):
         _reverse(stream, at)
 
 
 def neighbors(stream: Stream, random: Random) -> None:
-    """As many that follow one another are reversed."""
+    """Reverse as many consecutive documents."""
     first = random.randrange(len(stream.starts) - _few(stream))
     for at in range(first, first + _few(stream)):
         _reverse(stream, at)
@@ -167,7 +167,7 @@ def _few(stream: Stream) -> int:
 
 
 def _document(stream: Stream, random: Random) -> int:
-    """One of more than a few ids, which is another when it is reversed."""
+    """Return a document with more than a few ids, which changes when it is reversed."""
     while True:
         at = random.randrange(len(stream.starts))
         part = stream.ids[stream.shown(at)]
@@ -185,7 +185,7 @@ def _reverse(stream: Stream, at: int) -> None:
 
 @dataclass(frozen=True)
 class _Kept:
-    """A dataset of one large shard, the artifact that is damaged, and its format."""
+    """A dataset of one large shard, with the damaged artifact and its format."""
 
     declared: Callable[[Path, int], DeclaredDataset]
     artifact: str
@@ -245,7 +245,7 @@ KEPT: Mapping[str, _Kept] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """How many faults of a kind, in an artifact, were named at a level, of how many."""
+    """The number of detected faults of a kind, in an artifact, at a level, and their total."""
 
     artifact: str
     fault: str
@@ -255,14 +255,14 @@ class Rate:
 
 
 def rates(home: Path, *, documents: int, faults: int, seed: int, only: Sequence[str] = tuple(KEPT)) -> Iterator[Rate]:
-    """Build the datasets, and apply every kind of fault so many times, alone, to the one large shard of each.
+    """Build the datasets, and apply every kind of fault this many times, one at a time, to the large shard of each.
 
     Args:
         home: An empty folder.
-        documents: Of the shard, a multiple of 4.
-        faults: Of each kind.
-        seed: Of their places.
-        only: Which artifacts.
+        documents: The size of the shard, a multiple of 4.
+        faults: The number per kind.
+        seed: The seed of their places.
+        only: The artifacts to use.
     """
     for name in only:
         kept = KEPT[name]
@@ -288,20 +288,20 @@ def rates(home: Path, *, documents: int, faults: int, seed: int, only: Sequence[
 
 
 def said_at(box: Box, target: Target, level: Level) -> Iterator[tuple[str, str]]:
-    """What the blocking checks of an artifact say at a level of proof."""
+    """Return the reports of an artifact's blocking checks at a check level."""
 
     def at_level(declaration: Any) -> Any:
         return declaration.model_copy(update={"prove": declaration.prove.model_copy(update={"level": level})})
 
     box.redeclare(target.spec.declaration.dataset, at_level)
     now = box.now(target)
-    # in this process: to start another for each fault takes longer than the proofs
+    # in this process, because starting another for each fault takes longer than the checks
     with mock.patch.object(pool, "open_pool", return_value=SerialExecutor()):
         yield from failed_proofs(now.spec, box.bench.store, [] if now.slot is None else [now.slot])
 
 
 def table(found: Sequence[Rate]) -> str:
-    """The rates in Markdown: a row for each fault, a column for each artifact and level."""
+    """Return the rates in Markdown: a row per fault, a column per artifact and level."""
     artifacts = list(dict.fromkeys(rate.artifact for rate in found))
     by = {(rate.fault, rate.artifact, rate.level): rate for rate in found}
     columns = [f"`{artifact}`, `{level}`" for artifact in artifacts for level in LEVELS]

@@ -1,7 +1,8 @@
-"""Faults of rows: lost, doubled, reordered, moved by one, ids shifted, in every format that the pipelines write.
+"""Faults of rows: lost, doubled, reordered, shifted by one, or with shifted ids, in every format that the pipelines
+write.
 
-Whatever describes the rows beside them is changed as well where it is one file away: ends, indexes, sample ids, the
-ledger, and the receipt is made of the result. What is left to notice them is what the rows should be.
+Adjacent descriptions of the rows are changed as well: ends, indexes, sample ids, the ledger, and the receipt matches
+the result. Only a comparison with the expected rows can detect the fault.
 """
 
 import io
@@ -28,7 +29,7 @@ Rows = list[Any]
 
 @dataclass(frozen=True)
 class RowFile:
-    """How the rows of one kind of file are read and written anew, and how the ids in a row are shifted by one."""
+    """The functions that read and rewrite the rows of one kind of file, and that shift the ids in a row by one."""
 
     read: Callable[[Path], Rows]
     write: Callable[[Path, Rows], None]
@@ -57,7 +58,7 @@ def _write_packed(path: Path, rows: Rows) -> None:
 
 
 def _rewritten(make: Callable[[Path, Rows], object]) -> Callable[[Path, Rows], None]:
-    """A writer of new files, in the place of the old one."""
+    """Return a writer of new files that replace old ones."""
 
     def apply(path: Path, rows: Rows) -> None:
         path.unlink()
@@ -84,7 +85,7 @@ def _dtype_of(path: Path) -> str:
 
 
 def _write_stream(path: Path, rows: Rows) -> None:
-    """The ids, their ends and hashes, an index beside them, and the numbers of the ledger."""
+    """Write the ids, their ends and hashes, an index next to them, and the numbers of the ledger."""
     kind = _dtype_of(path)
     before = len(np.fromfile(path, kind))
     write(path, b"".join(ids.astype(kind).tobytes() for ids, _ in rows))
@@ -132,7 +133,7 @@ def _write_npy(path: Path, rows: Rows) -> None:
 
 
 def _flat(width: str, row: int = 16) -> RowFile:
-    """Ids without anything that says where a row ends: rows of a few ids."""
+    """Return the format of ids without row ends, as rows of a few ids."""
 
     def read(path: Path) -> Rows:
         ids = np.fromfile(path, width)
@@ -149,7 +150,7 @@ def _mds(path: Path) -> Rows:
 
 
 def _write_mds(path: Path, rows: Rows) -> None:
-    """A shard of as many samples as before, and its digest in the index."""
+    """Write a shard with an unchanged number of samples, and its digest in the index."""
     import hashlib
 
     data = b"".join(rows)
@@ -202,7 +203,7 @@ FIXED = "a file of as many rows as before"
 
 
 def _format(path: Path) -> tuple[str, RowFile] | None:
-    """The format of a file by its name, and how its rows are changed."""
+    """Return the format of a file by its name, and how its rows are changed."""
     name = path.name
     if name in ("tokens.bin", f"{path.parent.name}.bin") and path.with_name("document_ends.bin").exists():
         return "token stream", RowFile(_read_stream, _write_stream, _shift_document)
@@ -231,19 +232,19 @@ def _format(path: Path) -> tuple[str, RowFile] | None:
 
 
 def lost(rows: Rows, random: Random) -> Rows:
-    """One is not there."""
+    """Remove one row."""
     at = random.randrange(len(rows))
     return [*rows[:at], *rows[at + 1 :]]
 
 
 def doubled(rows: Rows, random: Random) -> Rows:
-    """One comes twice."""
+    """Repeat one row."""
     at = random.randrange(len(rows))
     return [*rows[: at + 1], *rows[at:]]
 
 
 def reordered(rows: Rows, random: Random) -> Rows:
-    """Two in each other's places."""
+    """Swap two rows."""
     a, b = random.sample(range(len(rows)), 2)
     rows = list(rows)
     rows[a], rows[b] = rows[b], rows[a]
@@ -305,14 +306,14 @@ def _changed(kind: str, of_format: str, kept: RowFile, rows: Rows, random: Rando
         return [*rows[:at], kept.shifted(rows[at]), *rows[at + 1 :]]
     changed = CHANGES[kind](rows, random)
     if of_format == "MDS" and len(changed) != len(rows):
-        # the shard's head counts its samples: as many as before, one of them in the place of another
+        # the shard's header has an unchanged number of samples, one of which replaces another
         at = random.randrange(1, len(rows))
         changed = [*rows[:at], rows[at - 1], *rows[at + 1 :]]
     return changed
 
 
 def row_faults(box: Box, places: int) -> Iterator[Fault]:
-    """Every fault of rows, on every artifact and format that has any."""
+    """Yield every fault of rows, for every artifact and format that has any."""
     for target in box.targets():
         formats: Sequence[str] = sorted({found[0] for path in files_of(box.folder(target)) if (found := _format(path))})
         for of_format in formats:

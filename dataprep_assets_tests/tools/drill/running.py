@@ -1,7 +1,8 @@
-"""Faults while something is built: the disk is full at some write, the clock jumps, a file changes under its old time.
+"""Faults during a build: the disk is full at some write, the clock jumps, a file changes without a new modification
+time.
 
-An artifact is taken away and built again with the fault. Then either the run says what broke, nothing finished is there
-and the next run makes the very same bytes; or the fault changed nothing at all, and the bytes are the same at once.
+An artifact is deleted and rebuilt with the fault. Then either the run reports the fault, no finished artifact exists,
+and the next run gives the same bytes; or the fault had no effect, and the bytes are equal at once.
 """
 
 import errno
@@ -37,7 +38,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if not isinstance(path, str | os.PathLike) or not flags & _WRITES or _state["root"] not in str(path):
         return
     if str(path).endswith(".lock"):
-        return  # made once and kept: a full disk has room for what is there
+        return  # allocated once and kept: a full disk has room for existing files
     _state["left"] -= 1
     if _state["left"] == 0:
         _state["refused"] += 1
@@ -46,7 +47,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 
 @contextmanager
 def full_disk(root: str, at: int) -> Iterator[None]:
-    """The file that is opened for writing as the `at`-th below a root is refused for want of room."""
+    """Refuse, for lack of space, the `at`-th file opened for writing below a root."""
     if not _state["installed"]:
         sys.addaudithook(_hook)
         _state["installed"] = True
@@ -58,7 +59,7 @@ def full_disk(root: str, at: int) -> Iterator[None]:
 
 
 def build(box: Box, target: Target) -> str:
-    """Build the target; what the run said that broke, else nothing."""
+    """Build the target; return the error of the run, or an empty text."""
     chosen = [] if target.spec.partitions is None else [str(target.slot)]
     try:
         for outcome in target.spec.build(BuildRequest(store=box.bench.store, partitions=chosen)):
@@ -70,13 +71,13 @@ def build(box: Box, target: Target) -> str:
 
 
 def content(box: Box, target: Target) -> str:
-    """The digest of what is finished; empty where nothing is."""
+    """Return the digest of the finished artifact; empty if there is none."""
     receipt = box.bench.store.receipt(target.spec.locate_artifact(box.bench.store, target.slot))
     return "" if receipt is None else receipt.content
 
 
 def take_away(box: Box, target: Target) -> None:
-    """Remove an artifact; InapplicableError where there is none."""
+    """Remove an artifact. Raises InapplicableError if it does not exist."""
     folder = box.folder(target)
     if not (folder / NAME).exists():
         raise InapplicableError
@@ -87,14 +88,14 @@ def take_away(box: Box, target: Target) -> None:
 
 
 def aftermath(box: Box, target: Target, before: str, said: str, *, root: Path | None = None) -> Notice:
-    """Whether the fault left nothing wrong: at once, or after the next run.
+    """Return whether the fault left nothing wrong, at once or after the next run.
 
     Args:
         box: The artifacts.
-        target: The one that was built.
+        target: The artifact that was built.
         before: Its content without the fault.
-        said: What the run with the fault said that broke.
-        root: What has to be sound after it; by default all of the box.
+        said: The error of the run with the fault.
+        root: The folder that must be intact afterwards; by default the whole box.
     """
     left = content(box, target)
     if said and left not in ("", before):
@@ -110,13 +111,13 @@ def aftermath(box: Box, target: Target, before: str, said: str, *, root: Path | 
 
 
 def disk_full(box: Box, target: Target, random: Random) -> Notice:
-    """No room for one of the files that a build opens."""
+    """Fail for lack of space at one of the files that a build opens."""
     before = content(box, target)
     take_away(box, target)
     with full_disk(str(box.root), random.randrange(1, 3)):
         said = build(box, target)
     if not _state["refused"]:
-        raise InapplicableError  # it opens fewer files in this process
+        raise InapplicableError  # this process opens fewer files
     notice = aftermath(box, target, before, said)
     if notice.run and "full" not in said and "No space" not in said:
         return replace(notice, run="", others=(f"not told as a full disk: {said}",))
@@ -124,7 +125,7 @@ def disk_full(box: Box, target: Target, random: Random) -> Notice:
 
 
 def clock_jumps(box: Box, target: Target, random: Random) -> Notice:
-    """The clock says another year at each look at it."""
+    """Return a different year at each reading of the clock."""
     before = content(box, target)
     take_away(box, target)
     real = time.time
@@ -138,7 +139,7 @@ def clock_jumps(box: Box, target: Target, random: Random) -> Notice:
 
 
 def source_changed_under_its_time(box: Box, target: Target, random: Random) -> str:
-    """A byte of a source file of a snapshot is another; its size and time are as they were."""
+    """Change a byte of a snapshot's source file without changing its size and time."""
     import json
 
     lines = (box.folder(target) / "files.jsonl").read_bytes().splitlines()
@@ -153,7 +154,7 @@ def source_changed_under_its_time(box: Box, target: Target, random: Random) -> s
 
 
 def damaged_under_its_time(box: Box, target: Target, random: Random) -> str:
-    """A bit of an artifact's file; its size and time are as they were."""
+    """Flip a bit of an artifact's file without changing its size and time."""
     from dataprep_assets_tests.tools.drill.bytes_of_files import files_of
 
     found = files_of(box.folder(target))
@@ -167,14 +168,14 @@ def damaged_under_its_time(box: Box, target: Target, random: Random) -> str:
 
 
 def running_faults(box: Box, places: int) -> Iterator[Fault]:
-    """Of every artifact whose build can be run alone."""
+    """Yield the faults of every artifact that can be built by itself."""
     for target in box.targets():
         for place in range(places):
             if target.spec.name in ("snapshot", "blend_snapshot"):
                 change = source_changed_under_its_time
                 yield Fault(kind="clock", name="source changed", target=target, apply=change, place=place)
             yield Fault(kind="clock", name="damaged", target=target, apply=damaged_under_its_time, place=place)
-            # the plan of a dataset fixes what there is to compare with
+            # the plan of a dataset determines what is compared
             if target.spec.name not in ("engine_certificate",):
                 yield Fault(
                     kind="clock", name="jumps while it is built", target=target, happens=clock_jumps, place=place

@@ -1,7 +1,7 @@
-"""Faults of settings: artifacts made with a wrong separator, dtype, tokenizer, pad, template or seed.
+"""Faults of settings: artifacts built with a wrong separator, dtype, tokenizer, pad, template or seed.
 
-The wrong ones are made by the pipelines themselves, with another declaration, and then put in the place of the right
-ones under receipts that have the right recipe.
+The pipelines themselves build the wrong artifacts with another declaration. These then replace the right ones, with
+receipts that have the right recipe.
 """
 
 import json
@@ -20,7 +20,7 @@ from dataprep_assets_tests.tools.drill.faults import Apply, Fault, InapplicableE
 
 
 def _set(**values: Any) -> Change:
-    """Keys of the attributes, nested ones as `outer__inner`, of those datasets that have the first."""
+    """Set keys of the attributes, nested ones as `outer__inner`, of the datasets that have the first key."""
 
     def change(attributes: dict[str, Any]) -> dict[str, Any] | None:
         attributes = json.loads(json.dumps(attributes))
@@ -101,20 +101,20 @@ VARIANTS: Mapping[str, Mapping[str, Change]] = {
 
 @dataclass(frozen=True)
 class Aside:
-    """Artifacts that were made otherwise, aside: the roots of the editions and of the variants."""
+    """Artifacts that were built differently: the roots of the editions and of the variants."""
 
     editions: Mapping[str, Path]
     variants: Mapping[str, Path]
 
 
 def build_aside(pipeline: str, folder: Path, kept: Path, variants: Sequence[str] | None = None) -> Aside:
-    """Build every edition and variant of a pipeline where its right artifacts will be, and keep their artifacts.
+    """Build every edition and variant of a pipeline at the path of its right artifacts, and keep the results.
 
     Args:
-        pipeline: Which.
-        folder: Where the right artifacts will be built: receipts name places.
-        kept: Gets the artifacts.
-        variants: The names of those wanted; None: all.
+        pipeline: The name of the pipeline.
+        folder: The folder of the right artifacts, because receipts contain paths.
+        kept: The folder for the results.
+        variants: The names of the requested ones; None means all.
     """
 
     def built(name: str, change: Change = dict, edition: str = "") -> Path:
@@ -133,8 +133,11 @@ def build_aside(pipeline: str, folder: Path, kept: Path, variants: Sequence[str]
 
 
 def _replaced(variant: Path, *, lies: bool) -> Apply:
-    """All files are those of the variant; the receipt is the variant's with the right recipe, or the right one with the
-    digests of the variant's files (`lies`)."""
+    """Replace all files by those of the variant.
+
+    The receipt is the variant's with the right recipe, or the right one with the digests of the variant's files
+    (`lies`).
+    """
 
     def apply(box: Box, target: Target, random: Random) -> None:
         folder = box.folder(target)
@@ -171,7 +174,7 @@ def _other_folder(box: Box, target: Target, variant: Path) -> Path:
 
 
 def setting_faults(box: Box, variants: Mapping[str, Path]) -> Iterator[Fault]:
-    """Every variant of every artifact, in both ways."""
+    """Yield every variant of every artifact, with both kinds of receipt."""
     for target in box.targets():
         for kind, variant in variants.items():
             for name, lies in (("tells what it was made with", False), ("lies", True)):

@@ -1,5 +1,5 @@
-"""Faults that one pipeline can have: patients in two splits, months renumbered, weights off, views that are stale,
-files changed at the place of a publication or in a trainer's tree.
+"""Faults of a single pipeline: patients in two splits, renumbered months, wrong weights, stale views, changed files at
+the location of a publication or in a trainer's tree.
 """
 
 import json
@@ -23,7 +23,7 @@ def _targets(box: Box, name: str, dataset: str | None = None) -> list[Target]:
 
 
 def stale_view(box: Box, target: Target, random: Random) -> str:
-    """The combined bins are others now, finished and intact; the view is of the old ones."""
+    """Replace the combined bins by other intact ones, so that the view is of the old ones."""
     (other,) = (t for t in _targets(box, "combined_bins") if t.spec.split == "train")
     folder = box.folder(other)
     for path in (folder / "train.bin", folder / "document_ends.bin"):
@@ -40,7 +40,7 @@ def stale_view(box: Box, target: Target, random: Random) -> str:
 
 
 def patients_in_two_splits(box: Box, target: Target, random: Random) -> None:
-    """A patient of train is in val's list of the month as well, and every number is right."""
+    """Add a patient of train also to val's list of the month, with consistent numbers."""
     folder = box.folder(target)
     train, val = (folder / split / "patients.bin" for split in ("train", "val"))
     patients = [train.read_bytes()[i : i + 16] for i in range(0, train.stat().st_size, 16)]
@@ -56,7 +56,7 @@ def patients_in_two_splits(box: Box, target: Target, random: Random) -> None:
 
 
 def patient_moved(box: Box, target: Target, random: Random) -> None:
-    """A patient of train is listed in val instead."""
+    """List a patient of train in val instead."""
     folder = box.folder(target)
     train, val = (folder / split / "patients.bin" for split in ("train", "val"))
     patients = [train.read_bytes()[i : i + 16] for i in range(0, train.stat().st_size, 16)]
@@ -74,7 +74,7 @@ def patient_moved(box: Box, target: Target, random: Random) -> None:
 
 
 def patient_in_two_months(box: Box, target: Target, random: Random) -> None:
-    """A patient of one month's train is in val of another: a directory made of both leaks."""
+    """Put a patient of one month's train into val of another month, so that their directory leaks."""
     months = _targets(box, "packed_cohorts", target.spec.path[0])
     if len(months) != 2:  # of a combination
         raise InapplicableError
@@ -88,7 +88,7 @@ def patient_in_two_months(box: Box, target: Target, random: Random) -> None:
 
 
 def months_exchanged(box: Box, target: Target, random: Random) -> None:
-    """The artifacts of two months in each other's place, each claiming the month that it lies at."""
+    """Swap the artifacts of two months, each of which claims the month of its path."""
     first, second = (box.folder(t) for t in _targets(box, target.spec.name, target.spec.path[0]))
     aside = first.with_name(".exchanged")
     first.rename(aside)
@@ -102,7 +102,7 @@ def months_exchanged(box: Box, target: Target, random: Random) -> None:
 
 
 def shards_renumbered(box: Box, target: Target, random: Random) -> str:
-    """Two shards of a split under each other's number."""
+    """Swap the numbers of two shards of a split."""
     splits: dict[str, list[Path]] = {}
     for path in sorted(box.folder(target).rglob("*-of-*")):
         key = f"{path.parent}/{path.name.partition('-0')[0] if '-train' in path.name or '-val' in path.name else ''}"
@@ -121,7 +121,7 @@ def shards_renumbered(box: Box, target: Target, random: Random) -> str:
 
 
 def directory_json(name: str) -> Apply:
-    """A number in a JSON file of a directory is another."""
+    """Return a fault that changes a number in a JSON file of a directory."""
 
     def apply(box: Box, target: Target, random: Random) -> str:
         found = sorted(box.folder(target).rglob(name))
@@ -134,7 +134,7 @@ def directory_json(name: str) -> Apply:
     return apply
 
 
-# how a shard was built, which may change after a run has copied it; `run_layout.py` does not compare these keys
+# build details of a shard, which may change after a run has copied it; `run_layout.py` does not compare these keys
 _BUILT_BY = frozenset({"reference_documents", "sampled_documents", "source_bytes"})
 
 
@@ -201,7 +201,8 @@ def published_swapped(box: Box, target: Target, random: Random) -> str:
 def _tree(box: Box, target: Target) -> list[Path]:
     record = json.loads((box.folder(target) / "migration.json").read_bytes())
     place = box.bench.folder / "new" / record["place"]
-    # of a linked folder the files are the old project's; a test file the trainer never opens, so it only warns
+    # in a linked folder the files belong to the old project; the trainer never opens a test file, so it causes only a
+    # warning
     names = [file["name"] for file in record["files"] if file["split"] != "test"]
     return sorted(place / name for name in names if (place / name).exists())
 
@@ -238,7 +239,7 @@ def tree_lost(box: Box, target: Target, random: Random) -> str:
 
 
 def tree_of_another_version(box: Box, target: Target, random: Random) -> str:
-    """The train file of another version."""
+    """Replace the train file by that of another version."""
     if not str(target.slot).startswith("Copa"):
         raise InapplicableError
     others = [t for t in _targets(box, "task_folder") if str(t.slot).startswith("Copa") and t.slot != target.slot]
@@ -252,7 +253,7 @@ def tree_of_another_version(box: Box, target: Target, random: Random) -> str:
 
 
 def weights_off(box: Box, target: Target, random: Random) -> None:
-    """The first weight of the train split is another."""
+    """Change the first weight of the train split."""
     path = box.folder(target) / "blend.json"
     if not path.exists():
         raise InapplicableError
@@ -265,7 +266,7 @@ def weights_off(box: Box, target: Target, random: Random) -> None:
 
 
 def prefixes_exchanged(box: Box, target: Target, random: Random) -> None:
-    """A prefix of train is in valid, and the one of valid in train."""
+    """Swap a prefix of train with one of valid."""
     path = box.folder(target) / "blend.json"
     if not path.exists():
         raise InapplicableError
@@ -279,7 +280,7 @@ def prefixes_exchanged(box: Box, target: Target, random: Random) -> None:
 
 
 def split_leaks(box: Box, target: Target, random: Random) -> str:
-    """A shard of train lies in a held-out split as well."""
+    """Add a shard of train to a held-out split as well."""
     splits = box.folder(target) / "splits"
     train = sorted((splits / "train").glob("*")) if (splits / "train").is_dir() else []
     if not train or not (splits / "valid").is_dir():
@@ -356,7 +357,7 @@ _TABLE: dict[str, list[tuple[str, str, str, Apply]]] = {
 
 
 def special_faults(box: Box, places: int) -> Iterator[Fault]:
-    """The faults of the box's pipeline."""
+    """Yield the faults of the box's pipeline."""
     for artifact, kind, name, apply in _TABLE[box.bench.pipeline]:
         for target in _targets(box, artifact):
             for place in range(places):

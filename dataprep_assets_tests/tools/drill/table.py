@@ -1,4 +1,4 @@
-"""The table of a drill: for each kind of fault how many were applied to each pipeline, and who noticed them."""
+"""The table of a drill: for each kind of fault the number applied to each pipeline, and what detected them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +9,9 @@ _WHO = {"verify": "verify", "proof": "check", "run": "run", "": "missed"}
 
 
 def render(results: Sequence[Result]) -> str:
-    """A table in Markdown. `verify` is asked first, then the checks; `run`: refused or survived while it was built."""
+    """Return a Markdown table. `verify` runs first, then the checks; `run` counts faults refused or survived during a
+    build.
+    """
     pipelines = list(dict.fromkeys(result.pipeline for result in results))
     counts: Counter[tuple[str, str]] = Counter()
     for result in results:
@@ -25,5 +27,5 @@ def render(results: Sequence[Result]) -> str:
 
 
 def share(results: Sequence[Result]) -> float:
-    """Which part of the faults was noticed; 1 without any."""
+    """Return the share of detected faults; 1 without any."""
     return sum(bool(result.by) for result in results) / len(results) if results else 1.0

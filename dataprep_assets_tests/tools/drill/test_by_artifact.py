@@ -1,4 +1,4 @@
-"""Changed values of every artifact of the dataset with every feature on are named, also under a new receipt."""
+"""Changed values in every artifact of the dataset with every feature are reported, even with a matching receipt."""
 
 from collections.abc import Iterator
 
@@ -31,14 +31,14 @@ def spec_of(box: Box, name: str) -> ArtifactSpec:
     return next(one for one in box.specs if one.name == name)
 
 
-def test_every_artifact_is_named_at_both_questions(made: Box) -> None:
+def test_a_fault_in_every_artifact_is_reported_at_both_levels(made: Box) -> None:
     found = list(of_box(made, 1, SEED))
     assert {one.artifact.partition("/")[2] for one in found} == {one.name for one in made.specs if one.kept}
     assert [one for one in found if not (one.damage and one.every_document)] == []
     assert f"| all | {len(found)} of {len(found)} |" in table(found)
 
 
-def test_a_value_of_a_tagger_of_ones_own_is_named_where_every_document_is_asked_for(made: Box) -> None:
+def test_a_changed_value_of_a_custom_tagger_is_reported_if_every_document_is_checked(made: Box) -> None:
     target = Target(spec_of(made, "tags"), "train-00000")
     path = made.folder(target) / "stops.parquet"
     values = [None if one is None else one + 1 for one in pq.read_table(path)["stops"].to_pylist()]
@@ -51,7 +51,7 @@ def test_a_value_of_a_tagger_of_ones_own_is_named_where_every_document_is_asked_
     assert "stops.parquet: row 1: stops" in every["rebuild_matches"]
 
 
-def test_a_copy_of_a_schedule_is_held_by_the_content_of_its_shard(made: Box) -> None:
+def test_a_copy_of_a_schedule_is_compared_with_the_content_of_its_shard(made: Box) -> None:
     target = Target(spec_of(made, "schedule"), None)
     for name in ("document_ids.bin", "document_rows.bin", "shard.json"):
         path = next(made.folder(target).glob(f"documents/*/{name}"))

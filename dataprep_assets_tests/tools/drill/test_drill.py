@@ -1,4 +1,4 @@
-"""A seeded part of the drill: all kinds of faults that once were missed, some others, and some clean corpora."""
+"""A seeded part of the drill: all kinds of faults that were missed before, some others, and some clean corpora."""
 
 from pathlib import Path
 
@@ -69,7 +69,7 @@ OTHERS = {"corpus": 5, "curated": 3, "notes": 6, "release": 4, "tasks": 4, "blen
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
-def test_faults_are_named_by_verify_or_a_check_of_the_right_artifact(
+def test_faults_are_reported_by_verify_or_a_check_of_the_right_artifact(
     pipeline: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_tfds_out(monkeypatch)
@@ -86,19 +86,19 @@ def test_faults_are_named_by_verify_or_a_check_of_the_right_artifact(
 
 
 @pytest.mark.parametrize("name", ["an empty document", "one token", "only numbers", "only Arabic"])
-def test_nothing_is_said_of_a_clean_corpus(name: str, tmp_path: Path) -> None:
+def test_nothing_is_reported_for_a_clean_corpus(name: str, tmp_path: Path) -> None:
     files = dict(shapes(len(SHAPES), SEED))[name]
     assert false_alarms(name, files, tmp_path) == []
 
 
-def test_every_document_names_what_a_sample_may_miss(tmp_path: Path) -> None:
+def test_checking_every_document_finds_faults_that_a_sample_may_miss(tmp_path: Path) -> None:
     found = list(rates(tmp_path, documents=1_000, faults=1, seed=SEED))
     assert [rate for rate in found if rate.level == EVERY_DOCUMENT and rate.named < rate.applied] == []
     assert [rate for rate in found if rate.fault.startswith("1 %") and rate.named < rate.applied] == []
     assert "| one id + 1 | " in rate_table(found)
 
 
-def test_the_table_counts_what_was_missed() -> None:
+def test_the_table_counts_missed_faults() -> None:
     def result(kind: str, notice: Notice) -> Result:
         return Result(pipeline="corpus", kind=kind, name="", target="", place=0, where="", notice=notice)
 

@@ -1,4 +1,4 @@
-"""Bytes and claims that no check compared: each, changed alone under a receipt that was made of it, is told."""
+"""Bytes and claims that no check compared before: each single change with a matching receipt is now reported."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +18,7 @@ Change = Callable[[Path], Any]
 
 
 def _facts(*path: str, value: Any) -> Change:
-    """A fact of a receipt is another."""
+    """Return a change of a fact in a receipt."""
 
     def change(receipt: Any) -> None:
         facts = receipt["facts"]
@@ -38,7 +38,7 @@ def _json(change: Callable[[Any], Any]) -> Change:
 
 
 def _extra_key(file: Path) -> None:
-    """Nothing else of the file is written otherwise."""
+    """Add a key without changing the formatting of the rest of the file."""
     write(file, file.read_bytes().replace(b"{", b'{"more": 1, ', 1))
 
 
@@ -101,12 +101,14 @@ CLAIMS: dict[str, list[tuple[str, str, Change, str]]] = {
         ("drill_sft/blend_preview", "preview.json", Path.unlink, "does not match the receipt of the preview"),
     ],
 }
-"""Pipeline → artifact, its file (the first of a pattern), what is done to it, and what a check says of it."""
+"""Pipeline → artifact, its file (the first match of a pattern), the change, and the message of a check about it."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pipeline", CLAIMS)
-def test_what_no_check_compared_is_told(pipeline: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_that_no_check_compared_before_are_reported(
+    pipeline: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leave_tfds_out(monkeypatch)
     box, _ = prepare(pipeline, tmp_path, aside=False)
     for artifact, pattern, change, said in CLAIMS[pipeline]:

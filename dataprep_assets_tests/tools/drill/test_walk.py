@@ -12,13 +12,13 @@ from dataprep_assets_tests.tools.drill.walk import EXCEPTIONS, walk
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pipeline", PIPELINES)
-def test_a_changed_byte_of_any_file_is_named(pipeline: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_byte_in_any_file_is_reported(pipeline: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave_tfds_out(monkeypatch)
     box, _ = prepare(pipeline, tmp_path, aside=False)
     steps = list(walk(box, alike_once=True))
     assert len({step.file for step in steps}) > 2
     assert [step for step in steps if step.crash] == []
-    assert [step for step in steps if not step.verify] == []  # as damage, without any exception
+    assert [step for step in steps if not step.verify] == []  # reported as damage, without any exception
     assert [step for step in steps if not step.proof and not step.excepted] == []
 
 

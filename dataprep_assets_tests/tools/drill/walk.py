@@ -1,7 +1,8 @@
-"""The walk: every file of every artifact, a changed byte at its beginning, in its middle and at its end.
+"""Change a byte at the beginning, in the middle and at the end of every file of every artifact, and see what detects
+it.
 
-As damage `verify_path` has to name it. Under a receipt that was made of it a blocking check of the artifact has to, of
-a sample or of every document, or the file is one of `EXCEPTIONS`, with the reason.
+As damage, `verify_path` must report it. With a matching receipt, a blocking check of the artifact must report it, for a
+sample or for every document, or the file is one of `EXCEPTIONS`, with the reason.
 """
 
 import re
@@ -23,13 +24,13 @@ EXCEPTIONS: Mapping[str, str] = {
     "*/blend/datasets/*/receipts/*.json": _WHEN_LAID_OUT,
     "*.array_record*": "no reader looks at the bytes beside the records: signature, block headers and padding",
 }
-"""Artifact and file, as patterns → why no check tells that a byte is another."""
+"""Artifact and file, as patterns → the reason why no check reports a changed byte."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A byte of a file that was another: where, and who said so of the damage (`verify_path`), and of the resealed
-    file.
+    """A changed byte of a file: its place, and what reported the damage (`verify_path`) and the change with a matching
+    receipt.
     """
 
     file: str
@@ -40,15 +41,15 @@ class Step:
 
     @property
     def excepted(self) -> bool:
-        """Whether it is known, with its reason, that no check tells."""
+        """Whether a known exception, with its reason, explains why no check reports it."""
         return any(fnmatch(self.file, pattern) for pattern in EXCEPTIONS)
 
 
 def walk(box: Box, *, alike_once: bool = False) -> Iterator[Step]:
-    """Change a byte of every file of a box, three times, and ask.
+    """Change a byte of every file of a box, three times, and record the reports.
 
-    With `alike_once` it is the one in the middle, and of files that differ in numbers alone, as those of other
-    partitions do, the first.
+    With `alike_once` only the middle byte is changed, and of files that differ only in numbers, such as those of other
+    partitions, only the first.
     """
     seen: set[tuple[str, str]] = set()
     for target in box.targets():
@@ -76,7 +77,7 @@ def _changed(box: Box, target: Target, name: str, at: int) -> Step:
     proof = crash = ""
     try:
         proof = next((f"{level}: {': '.join(told)}" for level in LEVELS for told in said_at(box, target, level)), "")
-    except Exception as error:  # a proof that raises is a bug
+    except Exception as error:  # a check that raises is a bug
         crash = f"{type(error).__name__}: {error}"
     box.restore()
     label = "/".join([target.spec.declaration.dataset, target.spec.name, *([target.slot] if target.slot else []), name])

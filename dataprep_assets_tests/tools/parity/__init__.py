@@ -1,1 +1,3 @@
-"""Our output beside that of the originals, which are not there in CI: a folder of each is given."""
+"""Compare our output with that of upstream programs, which are not available in CI: each needs the folder of a
+clone.
+"""

@@ -1,6 +1,6 @@
-"""`python -m dataprep_assets_tests.tools.parity`: our output next to that of the originals, in a table.
+"""Compare our output with that of upstream programs, in a table: `python -m dataprep_assets_tests.tools.parity`.
 
-Each option names the clone of one original; the exit code is 1 when a record differs for no documented reason.
+Each option names the clone of one program; the exit code is 1 if a record differs without a documented reason.
 """
 
 import argparse
@@ -28,7 +28,7 @@ MODULES = {
     "maxtext": ("maxtext", "maxtext_training"),
     "templar": ("templar",),
 }
-"""For each option the modules beside this one whose `compare(folder)` is run."""
+"""For each option the modules in this folder whose `compare(folder)` runs."""
 CLONES = {
     "nemotron": "NVIDIA-NeMo/Nemotron",
     "bridge": "NVIDIA-NeMo/Megatron-Bridge",
@@ -46,7 +46,7 @@ CLONES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the comparisons."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.parity", description=__doc__)
     for option, clone in CLONES.items():
         parser.add_argument(f"--{option.replace('_', '-')}", type=Path, metavar="DIR", help=f"a clone of {clone}")

@@ -1,4 +1,4 @@
-"""Packages that an original imports and that a comparison of its pure functions does not need."""
+"""Replace packages that an upstream program imports and that a comparison of its pure functions does not need."""
 
 import importlib.abc
 import importlib.machinery
@@ -32,23 +32,23 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _Empty(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """There is nothing to run."""
+        """Execute nothing, because the module is empty."""
 
 
 def stand_in(*packages: str) -> None:
-    """Importing these packages, or a module below one, gives an empty module; one that is installed stays itself."""
+    """Make these packages, and modules below them, importable as empty modules; installed ones are unchanged."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         sys.meta_path.append(_Finder(missing))
 
 
 def empty_module(name: str) -> None:
-    """Importing this one module gives an empty one."""
+    """Make this single module importable as an empty one."""
     sys.modules[name] = _Empty(name)
 
 
 def bare_package(name: str, folder: Path) -> None:
-    """A package whose modules are found in a folder and whose `__init__` is not run."""
+    """Make a package importable whose modules are in a folder, without running its `__init__`."""
     package = ModuleType(name)
     package.__path__ = [str(folder)]
     sys.modules[name] = package

@@ -17,7 +17,7 @@ from dataprep_assets_tests.tools.parity.table import Row
 
 _COLUMNS = ("input_ids", "labels", "attention_mask", "position_ids")
 _KEYS = {"role": "role", "content": "content", "tool_calls": "tool_calls"}
-"""Keys of a message. axolotl finds others than role and content only if the template reads them from `message`."""
+"""Keys of a message. axolotl finds keys other than role and content only if the template reads them from `message`."""
 _BATCH = 50
 
 

@@ -1,8 +1,9 @@
-"""Our packed rows, read by Megatron-Bridge's own dataset and collated by it into what a model is trained on.
+"""Read our packed rows with Megatron-Bridge's own dataset, and collate them into the tensors that a model is trained
+on.
 
-Its packed Parquet dataset is `data/packing/parquet.py`; what it imports for other kinds of data is left empty. A row
-is equal when `validate_row` takes it and its tokens, labels and loss mask are those of docs/formats/packed-sft.md.
-Entry point: `compare`.
+Its packed Parquet dataset is `data/packing/parquet.py`; its imports for other kinds of data are replaced by empty
+modules. A row is equal if `validate_row` accepts it and its tokens, labels and loss mask are those of
+docs/formats/packed-sft.md. Entry point: `compare`.
 """
 
 import importlib
@@ -25,14 +26,14 @@ from dataprep_assets_tests.tools.parity.shards import packed
 from dataprep_assets_tests.tools.parity.table import Row
 
 _PROMPT = {"prompt_template": "{input} {output}", "label_key": "output", "truncation_field": "input"}
-"""Its dataset wants one, and has no use for it with packed rows."""
+"""A tokenizer that its dataset requires but does not use with packed rows."""
 PER_SHAPE, PACK_SIZE = 12, 512
 _PACKAGES = ("", "data", "data.packing", "data.datasets", "training", "training.tokenizers", "utils")
 _UNUSED = ("data.datasets.utils", "data.sft_processing", "data.token_utils", "training.tokenizers.tokenizer")
 
 
 def compare(folder: Path) -> list[Row]:
-    """A row for each preset. `folder` is a clone of NVIDIA-NeMo/Megatron-Bridge."""
+    """Return a row for each preset. `folder` is a clone of NVIDIA-NeMo/Megatron-Bridge."""
     dataset = _dataset(folder / "src" / "megatron" / "bridge")
     found = []
     for like, choices in PRESETS.items():
@@ -51,7 +52,7 @@ def compare(folder: Path) -> list[Row]:
 
 
 def _padded(dataset: Any, scratch: Path) -> Row:
-    """The row of padded sequences: the batch of each row, with the boundaries that context parallelism needs."""
+    """Return the table row of padded sequences: the batch of each row, with the boundaries for context parallelism."""
     multiple = 8
     given = [row for shape in SHAPES for row in rows(shape, PER_SHAPE)]
     path = packed(_plan(PRESETS["ours"]), given, scratch / "a", pad_to_multiple=multiple, pad_id=_Tokenizer.eos_id)
@@ -67,11 +68,11 @@ def _padded(dataset: Any, scratch: Path) -> Row:
 
 
 def _is_aligned(batch: dict[str, Any], row: dict[str, list[int]], multiple: int) -> bool:
-    """Whether the boundaries of a batch are ours, padded and not, and all padding is masked."""
+    """Return whether the boundaries of a batch are ours, padded and not, and all padding is masked."""
     padded, bare = ([0], [0])
     for length, unpadded in zip(row["seq_lengths"], row["unpadded_lengths"], strict=True):
         padded.append(padded[-1] + length - 1)
-        # an input is a token before the last one, or the last one if there is padding behind it
+        # an input is a token before the last one, or also the last one if padding follows it
         bare.append(bare[-1] + min(unpadded, length - 1))
     names = ("cu_seqlens_q", "cu_seqlens_q_padded", "padding_mask", "loss_mask")
     found = {name: batch[name][0].tolist() for name in names}
@@ -87,7 +88,7 @@ def _is_aligned(batch: dict[str, Any], row: dict[str, list[int]], multiple: int)
 
 
 class _Tokenizer:
-    """What its dataset asks of a tokenizer."""
+    """The part of a tokenizer that its dataset needs."""
 
     eos_id = bos_id = pad_id = 0
 

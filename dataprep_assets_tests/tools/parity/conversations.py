@@ -1,4 +1,4 @@
-"""Invented rows of chat data, some of each shape that originals and this project may treat differently."""
+"""Generate rows of chat data, with each shape that upstream programs and this project may treat differently."""
 
 import json
 import random
@@ -310,11 +310,11 @@ SHAPES: dict[str, Callable[[random.Random], Row]] = {
     "reasoning by another name": _reasoning_elsewhere,
     "long": _long,
 }
-"""How a row of each shape is made."""
+"""Shape → the function that makes a row."""
 
 
 def rows(shape: str, count: int) -> list[Row]:
-    """Rows of a shape, the same ones each time."""
+    """Return rows of a shape, reproducibly."""
     return [SHAPES[shape](random.Random(f"{shape} {index}")) for index in range(count)]
 
 

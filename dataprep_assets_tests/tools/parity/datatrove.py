@@ -64,33 +64,33 @@ REASONS: Mapping[str, Mapping[str, str]] = {
         "list_ratio": "newlines_per_word > 0.3",
     },
 }
-"""Filter → its reasons, in its order, as rules over our columns: the published thresholds one by one."""
+"""Filter → its reasons in its order, as rules over our columns: the published thresholds one by one."""
 EITHER = ({"lorem_ipsum", "curly_bracket"},)
-"""Reasons of which datatrove gives the one that it meets first in the text, if both hold."""
+"""Reasons of which datatrove reports the one found first in the text, if both apply."""
 
 
 def page_rules() -> dict[str, str]:
-    """The rules of the page, which people copy."""
+    """Return the rules of the page, which users copy."""
     page = PAGE.read_text(encoding="utf-8")
     (block,) = re.findall(r"^```yaml\n(  drop:\n    gopher_length.*?)^```", page, re.DOTALL | re.MULTILINE)
     return dict(yaml.safe_load(block)["drop"])
 
 
 def tagged(name: str, texts: Sequence[str]) -> tuple[pa.Table, Mapping[str, ColumnType]]:
-    """The columns of a tagger."""
+    """Return the columns of a tagger."""
     tagger = load_tagger(name)
     return pa.table(dict(tagger.tag(texts)), schema=build_schema(tagger.columns)), tagger.columns
 
 
 def decided(table: pa.Table, columns: Mapping[str, ColumnType], rules: Mapping[str, str]) -> list[str | None]:
-    """The rule that drops each row, or None."""
+    """Return the rule that drops each row, or None."""
     parsed = {rule: (False, parse_rule(text, columns, rule)) for rule, text in rules.items()}
     names = list(rules)
     return [names[at] if at >= 0 else None for at in find_dropping_rules(table, parsed).tolist()]
 
 
 def compare(areas: Mapping[str, Sequence[str]]) -> tuple[list[Row], list[str]]:
-    """A row for each filter and shape of documents; and a line for each document that differs for no known reason."""
+    """Return a row for each filter and shape of documents, and a line for each unexplained document."""
     rows, unexplained = [], []
     for area, texts in areas.items():
         theirs: dict[str, list[list[str | None]]] = run_apart("datatrove_filters", list(texts), [installed(*REQUIRED)])
@@ -125,13 +125,13 @@ def _same(mine: str | None, theirs: str | None) -> bool:
     return mine == theirs or any({mine, theirs} <= pair for pair in EITHER)
 
 
-def sample() -> list[str]:
-    """The texts of the sample corpus."""
+def read_sample() -> list[str]:
+    """Return the texts of the sample corpus."""
     return [text for path in sorted((SAMPLE / "data").rglob("*.jsonl.zst")) for text in texts_of(path)]
 
 
 def texts_of(path: Path) -> Iterator[str]:
-    """The texts of a file of JSON lines."""
+    """Return the texts of a file of JSON lines."""
     compression = "zstd" if path.suffix == ".zst" else None
     reader = read_records(path, format="jsonl", compression=compression, text_field="text", label=path.name)
     for block in reader:
@@ -156,7 +156,9 @@ _PIECES = (
 
 
 def hard(count: int, seed: int) -> list[str]:
-    """Invented texts near the thresholds: repeated lines and words, symbols, odd ends of lines, almost nothing."""
+    """Return invented texts near the thresholds: repeated lines and words, symbols, unusual ends of lines, almost empty
+    ones.
+    """
     rng = random.Random(seed)
     words = _WORDS.split()
     texts = ["", " ", "\n", "\n\n", "a", "…", "# # #", "{", "lorem ipsum"]
@@ -175,13 +177,13 @@ def hard(count: int, seed: int) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the comparison."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.parity.datatrove", description=__doc__)
     parser.add_argument("--data", type=Path, help="a folder of .jsonl or .jsonl.zst files, besides the sample corpus")
     parser.add_argument("--hard", type=int, default=4000, metavar="N", help="invented texts near the thresholds")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(argv)
-    areas = {"the sample corpus": sample(), "invented texts near the thresholds": hard(given.hard, given.seed)}
+    areas = {"the sample corpus": read_sample(), "invented texts near the thresholds": hard(given.hard, given.seed)}
     if given.data is not None:
         paths = sorted(path for ending in ("*.jsonl", "*.jsonl.zst") for path in given.data.rglob(ending))
         areas[given.data.name] = [text for path in paths for text in texts_of(path)]

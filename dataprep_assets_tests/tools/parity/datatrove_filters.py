@@ -1,8 +1,9 @@
-"""What datatrove's own filters say of documents, in a process of its own: `python -m …parity.datatrove_filters ANSWER`.
+"""Return the decisions of datatrove's own filters, from a separate process: `python -m …parity.datatrove_filters
+ANSWER`.
 
-It reads a JSON list of texts from its standard input. Each filter looks at each text twice: as it is installed, with
-the words and sentences of spaCy; and in the form that our taggers measure, with their words, symbols and sentences.
-The answer has for each filter both lists: the reason for which a text is dropped, or null.
+It reads a JSON list of texts from standard input. Each filter reads each text twice: as installed, with the words and
+sentences of spaCy; and in the form that our taggers measure, with their words, symbols and sentences. The answer has
+both lists for each filter: the reason for dropping a text, or null.
 """
 
 import json
@@ -36,14 +37,14 @@ FILTERS: dict[str, tuple[Callable[[], Any], Any]] = {
 
 
 class _Symbols:
-    """In place of datatrove's list of punctuation: every character that is neither a letter nor a digit."""
+    """A replacement of datatrove's list of punctuation: every character that is neither a letter nor a digit."""
 
     def __contains__(self, character: str) -> bool:
         return not character.isalnum()
 
 
 def _as_ours(module: Any) -> None:
-    """Let a filter's module see our words, symbols and sentences."""
+    """Make a filter's module use our words, symbols and sentences."""
     if hasattr(module, "split_into_words"):
         module.split_into_words = lambda text, _: text.split()
     if hasattr(module, "split_into_sentences"):
@@ -55,14 +56,14 @@ def _as_ours(module: Any) -> None:
 def _said(made: Any, text: str) -> str | None:
     try:
         found = made.filter(Document(text=text, id="0"))
-    except ZeroDivisionError:  # of a text without any word
+    except ZeroDivisionError:  # for a text without any word
         return "no_words"
     kept, reason = found if isinstance(found, tuple) else (found, "dropped")
     return None if kept else str(reason)
 
 
 def main(answer: Path) -> None:
-    """Answer."""
+    """Filter the texts, and write the answer."""
     texts = json.load(sys.stdin)
     found: dict[str, list[list[str | None]]] = {}
     for name, (make, module) in FILTERS.items():

@@ -43,13 +43,13 @@ TOKENIZERS: dict[str, dict[str, Any]] = {
     "a pad token": {"pad_token": "<|pad|>"},
     "no pad token": {"pad_token": None},
 }
-"""What is changed in tokenizer_config.json of the sample's tokenizer."""
+"""Changes of tokenizer_config.json in the sample's tokenizer."""
 Pairs = Counter[tuple[int, int]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One dataset, its format, and what is set beside the printed options."""
+    """One dataset, its format, and further settings in addition to the printed options."""
 
     declared: Mapping[str, Any]
     format: FileFormat = "tfrecord"
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For the table."""
+        """The name of the case in the table."""
         shown = {"prepacked": "prepacked"}.get(self.declared.get("layout", "prepacked"), "unpacked")
         rows = "" if shown == "prepacked" else f", {self.declared.get('rows', 'notes')}"
         pipeline = self.declared.get("pipeline", "grain" if self.format == "array_record" else "tfds")
@@ -122,12 +122,12 @@ MIXTURES: tuple[tuple[Pipeline, Mapping[str, Any], bool], ...] = (
 
 
 def compare(folder: Path) -> list[Row]:
-    """A row for each dataset, pipeline and tokenizer; `folder` is a clone of MaxText."""
+    """Return a row for each dataset, pipeline and tokenizer; `folder` is a clone of MaxText."""
     from absl import flags
 
     os.environ["JAX_PLATFORMS"] = "cpu"
     sys.path.insert(0, str(folder / "src"))
-    flags.FLAGS([__name__])  # grain's workers ask for them; MaxText parses them at its start
+    flags.FLAGS([__name__])  # grain's workers require these flags, which MaxText parses at its start
     found = []
     with TemporaryDirectory() as name:
         home = Path(name)
@@ -142,7 +142,7 @@ def compare(folder: Path) -> list[Row]:
 
 
 def tokenizer_of(folder: Path, change: Mapping[str, Any]) -> Path:
-    """A new folder with the sample's tokenizer, of whose `tokenizer_config.json` something is changed."""
+    """Write the sample's tokenizer with a changed `tokenizer_config.json` to a new folder, and return the folder."""
     shutil.copytree(SAMPLES / "sample_corpus" / "tokenizer", folder)
     config = folder / "tokenizer_config.json"
     config.chmod(0o644)
@@ -167,7 +167,9 @@ def _row(folder: Path, home: Path, tokenizer: Path, kind: str, case: Case) -> Ro
 
 
 def _compared(kind: str, name: str, wanted: Pairs, trained: Pairs, ignored: set[int], said: Sequence[str] = ()) -> Row:
-    """The row of what MaxText trained on, where `wanted` is there and labels of the `ignored` ids are left out."""
+    """Return the row for the labels that MaxText trained on, where `wanted` exist and labels of the `ignored` ids are
+    omitted.
+    """
     expected = Counter({pair: n for pair, n in wanted.items() if pair[1] not in ignored})
     equal = (trained & expected).total()
     masked = wanted.total() - expected.total()
@@ -186,7 +188,7 @@ def _mixture(
     declared: Mapping[str, Any],
     prepacked: bool,
 ) -> Row:
-    """A row for a combination of two datasets, by the settings that it shows."""
+    """Return a row for a combination of two datasets, with the settings that it shows."""
     wanted: Pairs = Counter()
     layout = "prepacked" if prepacked else "unpacked"
     root, names = home / f"mixture_{layout}_{pipeline}", ("first_notes", "second_notes")
@@ -216,11 +218,11 @@ def _mixture(
 
 
 def made_notes(home: Path, tokenizer: Path, case: Case) -> tuple[NotesDeclaration, LocalArtifacts]:
-    """The dataset of a case, made below `home`, and where its artifacts are."""
+    """Build the dataset of a case below `home`, and return it with the folder of its artifacts."""
     notes = declaration(
         months=MONTHS, row_length=LENGTH, tokenizer={"path": tokenizer, "name": "sample"}, **dict(case.declared)
     )
-    # what was made for another case is current, and is not made again
+    # files of an earlier case are up to date and are not rebuilt
     root = home / "".join(letter for letter in str(case.declared) if letter.isalnum())
     outcome = run_notes(notes, root)
     assert not outcome.failed, outcome.failed
@@ -234,15 +236,15 @@ def _lines(notes: NotesDeclaration, store: LocalArtifacts) -> Iterator[dict[str,
 
 
 def labels_of(notes: NotesDeclaration, store: LocalArtifacts, tokenizer: Path) -> tuple[Pairs, int]:
-    """Every label of the notes with its input, and how many of them lead into another note."""
+    """Return every label of the notes with its input, and the number of labels that lead into another note."""
     stream = notes.layout == "unpacked" and notes.rows == "stream"
-    # rows that tfds shifts away by one are stored one token longer; a stream has no notes that are cut
+    # rows that tfds shifts by one are stored with one more token; a stream has no truncated notes
     longest = sys.maxsize if stream else LENGTH + (notes.layout == "unpacked" and notes.pipeline == "tfds")
     found = tokenized((SAMPLE / f"{month}.json" for month in notes.months.expected_keys), tokenizer, longest)
     if not stream:
         return labels(found), 0
     rows = [row["tokens"] for row in _lines(notes, store)]
-    separator = rows[-1][-1]  # it ends every note, and is in none
+    separator = rows[-1][-1]  # it ends every note, and is inside none
     parts: Counter[tuple[int, ...]] = Counter()
     note: list[int] = []
     for number in chain.from_iterable(rows):
@@ -256,7 +258,7 @@ def labels_of(notes: NotesDeclaration, store: LocalArtifacts, tokenizer: Path) -
 
 
 def _ignored(pipeline: str, kind: str, tokenizer: Path) -> set[int]:
-    """The ids whose labels the pipeline leaves out: that of the tokenizer's pad token, or what stands for it."""
+    """Return the ids whose labels the pipeline omits: the tokenizer's pad token, or its replacement."""
     from transformers import AutoTokenizer
 
     pad: int | None = AutoTokenizer.from_pretrained(str(tokenizer)).pad_token_id
@@ -267,7 +269,9 @@ def _ignored(pipeline: str, kind: str, tokenizer: Path) -> set[int]:
 def _trained(
     folder: Path, home: Path, options: Mapping[str, str], *, with_loader: bool, evaluates: bool = False
 ) -> Pairs:
-    """The pairs that MaxText's loss counts: of every batch of its iterator, where the target's segment is not 0."""
+    """Return the pairs that MaxText's loss counts: of every batch of its iterator, where the target's segment
+    is not 0.
+    """
     found: Pairs = Counter()
     for batch in _batches(folder, home, options, with_loader=with_loader, evaluates=evaluates):
         counted = batch["targets_segmentation"] != 0
@@ -317,7 +321,7 @@ def _batches(
 
 
 def _without_the_loader(folder: Path, home: Path, tokenizer: Path) -> Row:
-    """What a stock pipeline makes of prepacked rows, so that it is seen that these counts can be other than 0."""
+    """Train a stock pipeline on prepacked rows, to show that these counts can differ from 0."""
     notes, store = made_notes(home, tokenizer, CASES[0])
     wanted, _ = labels_of(notes, store, tokenizer)
     options = build_maxtext_settings(notes, store) | {

@@ -29,7 +29,7 @@ from dataprep_assets_tests.tools.parity.pinned import run_apart
 from dataprep_assets_tests.tools.parity.table import Row
 
 STEPS, STOP, PERIOD = 8, 5, 2
-"""Steps of a run, the step at which one stops, and how often MaxText stores: after the steps 0, 2 and 4."""
+"""Steps of a run, the step at which one stops, and MaxText's interval of checkpoints: after the steps 0, 2 and 4."""
 CASES = [
     Case(declared={"formats": BOTH}, format="array_record", besides={"grain_worker_count": "0"}),
     Case(declared={"formats": BOTH}),
@@ -58,7 +58,7 @@ Batch = dict[str, np.ndarray[Any, Any]]
 
 
 def compare(folder: Path) -> list[Row]:
-    """A row for each pipeline; `folder` is a clone of MaxText."""
+    """Return a row for each pipeline; `folder` is a clone of MaxText."""
     with TemporaryDirectory() as name:
         home = Path(name)
         tokenizer = tokenizer_of(home / "tokenizer", TOKENIZERS["a pad token"])

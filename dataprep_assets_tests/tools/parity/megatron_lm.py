@@ -34,7 +34,7 @@ Documents = list[list[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One run of theirs and the dataset of ours beside it; `but` says why documents may differ."""
+    """One of their runs and our dataset to compare; `but` is the reason why documents may differ."""
 
     shape: str
     dataset: str
@@ -44,7 +44,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """What one dataset of ours declares, and which file of texts both read."""
+    """The declaration of one of our datasets, and the file of texts that both read."""
 
     tokenizer: str = "sample"
     texts: str = "texts"
@@ -84,7 +84,7 @@ CASES = [
 
 
 def compare(folder: Path) -> list[Row]:
-    """A row for each case; `folder` is a clone of Megatron-LM."""
+    """Return a row for each case; `folder` is a clone of Megatron-LM."""
     if not (folder / SCRIPT).is_file():
         raise ConfigError(f"--megatron-lm: {folder}: no {SCRIPT}")
     with TemporaryDirectory() as name:
@@ -98,10 +98,10 @@ def compare(folder: Path) -> list[Row]:
 
 
 def _texts() -> dict[str, list[str]]:
-    """The documents of each file: prose, what tokenizers and JSON stumble over, and a long text."""
+    """Return the documents of each file: prose, texts that are difficult for tokenizers and JSON, and a long text."""
     first = sorted((SAMPLE / "data" / "train").rglob("*.zst"))[0]
     lines = zstandard.ZstdDecompressor().stream_reader(first.read_bytes()).read().splitlines()
-    # one of them is empty, and documents of no token have a case of their own
+    # one of them is empty, because documents without tokens have their own case
     prose = [text for line in lines[:200] if (text := json.loads(line)["text"])]
     odd = [
         "  leading, trailing  ",
@@ -132,7 +132,9 @@ def _write(path: Path, texts: list[str]) -> list[str]:
 
 
 def _tokenizer(folder: Path, kind: str) -> None:
-    """The sample's, or one of more ids whose last ends documents, or one whose template begins with a token."""
+    """Return the sample's tokenizer, one with more ids whose last ends documents, or one whose template starts with a
+    token.
+    """
     shutil.copytree(SAMPLE / "tokenizer", folder)
     for path in folder.iterdir():
         path.chmod(0o644)
@@ -167,7 +169,7 @@ def _run_theirs(folder: Path, home: Path) -> None:
     for number, case in enumerate(CASES):
         dataset = DATASETS[case.dataset]
         (home / f"theirs-{number}").mkdir()
-        # partitions are written beside the input
+        # partitions are written next to the input
         given = shutil.copy(home / f"{dataset.texts}.jsonl", home / f"theirs-{number}" / "in.jsonl")
         lines.append(
             [
@@ -185,7 +187,7 @@ def _theirs(home: Path, number: int) -> Path:
 
 
 def _run_ours(home: Path) -> Path:
-    """The folder of the artifacts of all datasets, made by one `dataprep run`."""
+    """Build all datasets with one `dataprep run`, and return the folder of the artifacts."""
     root = home / PLACE
     dataprep(home, "init", str(root), project=home).check_returncode()
     for name, dataset in DATASETS.items():
@@ -204,8 +206,8 @@ def _run_ours(home: Path) -> Path:
             **dataset.besides,
         }
         value = {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": declared}
-        (folder / "defs.yaml").write_text(json.dumps(value))  # JSON is YAML
-    # seven datasets take longer than a test's command may
+        (folder / "defs.yaml").write_text(json.dumps(value))  # JSON is valid YAML
+    # seven datasets take longer than the usual time limit of a command
     line = [sys.executable, "-m", "dataprep_assets.cli", "run", *DATASETS]
     subprocess.run(line, cwd=root, env=environment(home), check=True, stdout=subprocess.DEVNULL)
     return home / "artifacts"
@@ -222,7 +224,7 @@ def _row(home: Path, artifacts: Path, number: int, case: Case, texts: Mapping[st
     for text, here, there in zip(given, _documents(ours), _documents(theirs), strict=True):
         equal += here == there
         explained += here != there and _explained(case.but, text, here, there)
-    if case.but == WIDTH:  # the documents are the same, the bytes are not
+    if case.but == WIDTH:  # the documents are equal, but the bytes differ
         equal, explained = 0, equal
     return Row("Megatron-LM", case.shape, records, equal, explained, case.but or "the files differ")
 
@@ -236,7 +238,7 @@ def _documents(prefix: Path) -> Documents:
 
 
 def _explained(but: str, text: str, here: list[int], there: list[int]) -> bool:
-    """Whether a document differs in what `but` says, and in nothing else."""
+    """Return whether a document differs only in the way that `but` names."""
     if but == EMPTY:
         return text == "" and not there and len(here) == 1
     if but == NO_END:

@@ -1,4 +1,6 @@
-"""The blend files of Nemotron's repository, loaded by both, and the examples that were taken from three of them."""
+"""Load the blend files of Nemotron's repository with both programs, and compare our examples that are based on three of
+them.
+"""
 
 import importlib
 import json
@@ -16,9 +18,9 @@ from dataprep_assets_tests.tools.parity.table import Row
 
 AREA = "blend files"
 _FIELDS = ("name", "path", "weight", "split", "subset", "text_field")
-"""What theirs knows of a dataset."""
+"""The fields of a dataset in Nemotron's loader."""
 _EXAMPLES = {"nano3_pretrain": "stage0_pretrain", "nano3_sft": "stage1_sft", "nano3_rl": "stage2_rl"}
-"""Ours → the folder of the recipe that it is."""
+"""Our example → the folder of the upstream recipe."""
 _SETTINGS = {
     "num_shards": ("num_shards",),
     "tokenizer.model": ("tokenizer", "repo"),
@@ -29,11 +31,11 @@ _SETTINGS = {
     "valid_shards": ("held_out", "valid"),
     "test_shards": ("held_out", "test"),
 }
-"""Their settings that ours spell out → where."""
+"""Upstream settings that our example spells out → their location."""
 
 
 def compare(folder: Path) -> list[Row]:
-    """A row for each blend file: its datasets, and those that both read alike; and a row for each example.
+    """Return a row for each blend file: its datasets, and those that both read equally; and a row for each example.
 
     `folder` is a copy of the Nemotron repository, with `src/` in it.
     """
@@ -52,7 +54,7 @@ def compare(folder: Path) -> list[Row]:
 
 
 def _example(ours: Path, recipe: Path, theirs: Any) -> Row:
-    """Datasets and settings of a shipped example beside those of its recipe."""
+    """Return datasets and settings of a shipped example compared with those of its recipe."""
     wanted = theirs.load(recipe / "data_blend_raw.json").datasets
     found = DataBlend.load(ours / "data_blend_raw.json").datasets or ()
     pairs = [
@@ -68,7 +70,7 @@ def _example(ours: Path, recipe: Path, theirs: Any) -> Row:
 
 
 def _unpinned(value: Any) -> Any:
-    """A dataset's path without its commit, which the original does not name."""
+    """Return a dataset's path without its commit, which upstream does not name."""
     return value.partition("@")[0] if isinstance(value, str) and value.startswith("hf://") else value
 
 

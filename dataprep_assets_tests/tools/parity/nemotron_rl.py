@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.blend.rl.options import RESOLVE, RlOptions
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.shard import encode_line
 from dataprep_assets.pipelines.blend.rl.transforms import compose_steps, list_declared_sources
-from dataprep_assets_tests.pipelines.blend.pipeline import finished, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import finish_blend, write_rows
 from dataprep_assets_tests.tools.parity.absent import stand_in
 from dataprep_assets_tests.tools.parity.rl_records import NAMES, STOPS, Record, records_by_shape, write_tables
 from dataprep_assets_tests.tools.parity.table import Row
@@ -32,14 +32,12 @@ from dataprep_assets_tests.tools.parity.table import Row
 AREA = "RL records"
 STOPS_ALL = "stops"
 Line = bytes | str | None
-"""A record as it is written; None for one that is left out; `STOPS_ALL` for one at which the run ends.
-
-Ours ends at a bad record under `bad_records: {policy: fail}`, the default.
-"""
+"""A written record; None for a dropped one; `STOPS_ALL` for one at which the run ends. Ours ends at a bad record under
+`bad_records: {policy: fail}`, the default."""
 
 
 def compare(folder: Path) -> list[Row]:
-    """A row for each shape of records, for whole files, and for the manifest.
+    """Return a row for each shape of records, for whole files, and for the manifest.
 
     `folder` is a copy of the Nemotron repository, with `src/` in it.
     """
@@ -108,11 +106,11 @@ def _blend(work: Path, path: Path, name: str, **settings: Any) -> BlendDeclarati
 
 
 def _whole_files(work: Path, records: list[Record], theirs: Callable[[Record], Record | None]) -> Iterator[Row]:
-    """Both shard writers over one file of all records, JSON lines and Parquet: the bytes of what they write."""
+    """Compare the bytes of both shard writers over one file of all records, as JSON lines and Parquet."""
     core = importlib.import_module("nemotron.data_prep.core.jsonl_shard_core")
     from fsspec.implementations.local import LocalFileSystem
 
-    # a column of Parquet has one type
+    # a Parquet column has one type
     typed = [record for record in records if set(record) >= {"id", "dataset"} and isinstance(record["id"], str)]
     typed = [{"id": record["id"], "dataset": record["dataset"], "n": i} for i, record in enumerate(typed)]
     typed = [{**r, "_hf_placeholder": {"row": r["n"] % 45, "question_template": "{question}"}} for r in typed]
@@ -132,7 +130,7 @@ def _whole_files(work: Path, records: list[Record], theirs: Callable[[Record], R
             skip_receipt=True,
         )
         blend = _blend(work, path, f"file_{path.suffix[1:]}")
-        directory, _, _ = finished(blend, work / "ours")
+        directory, _, _ = finish_blend(blend, work / "ours")
         (made,) = directory.glob("datasets/*/*/shard_000000.jsonl")
         wanted, found = ((out / "shard_000000.jsonl").read_bytes(), made.read_bytes())
         lines = zip(wanted.splitlines(), found.splitlines(), strict=False)
@@ -141,7 +139,7 @@ def _whole_files(work: Path, records: list[Record], theirs: Callable[[Record], R
 
 
 def _manifest(folder: Path, work: Path, records: list[Record]) -> Row:
-    """Their resolver of `${manifest:<folder>,<split>}` over the manifest of two splits of three shards each."""
+    """Run their resolver of `${manifest:<folder>,<split>}` over the manifest of two splits of three shards each."""
     spec = importlib.util.spec_from_file_location("resolvers", folder / "src/nemo_runspec/config/resolvers.py")
     assert spec is not None
     assert spec.loader is not None
@@ -153,7 +151,7 @@ def _manifest(folder: Path, work: Path, records: list[Record]) -> Row:
         for split, rows in splits.items()
     }
     blend = _blend(work, work, "with_manifest", blend=listed, num_shards=3)
-    finished(blend, work / "ours")
+    finish_blend(blend, work / "ours")
     home = LocalArtifacts(work / "ours").location(blend.artifact(RL_MANIFEST))
     line = _our_transform(work / "hub")
     equal = 0
@@ -165,7 +163,7 @@ def _manifest(folder: Path, work: Path, records: list[Record]) -> Row:
 
 
 def reach(folder: Path) -> None:
-    """Make the original's modules importable, with empty ones where they want a cluster."""
+    """Make the upstream modules importable, with empty ones in place of those for a cluster."""
     stand_in("cosmos_xenna", "omegaconf")
     source = str(folder / "src")
     if source not in sys.path:
@@ -173,7 +171,7 @@ def reach(folder: Path) -> None:
 
 
 def _their_transform(hub: Path) -> Callable[[Record], Record | None]:
-    """Their transform, with the tables that their own search for files finds below `hub`."""
+    """Return their transform, with the tables that their own search for files finds below `hub`."""
     import huggingface_hub
     from fsspec.implementations.dirfs import DirFileSystem
     from fsspec.implementations.local import LocalFileSystem

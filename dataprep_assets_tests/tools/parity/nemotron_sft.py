@@ -38,19 +38,20 @@ from dataprep_assets_tests.tools.parity.their_sft import PACK_SIZE, Sequence
 TOKENIZER = Path(spool.__file__).parents[3] / "defs" / "samples" / "sample_blend_sft" / "tokenizer"
 PER_SHAPE = 30
 PUBLISHED = ("nano3", "lightning35")
-"""Theirs."""
+"""Nemotron's own templates."""
 WRITTEN = {"trap": TRAP, "hermes": HERMES, "headers": HEADERS}
-"""Those of our own tests: what these say of `like: nemotron` is so; and templates that are not theirs."""
+"""Our tests' templates, to confirm what the tests claim about `like: nemotron`, including templates that are not
+theirs."""
 _ALGORITHMS: tuple[Algorithm, ...] = ("concatenative", "first_fit_decreasing")
 _ROW, _PACKED_SHAPES = 8192, ("plain", "system", "reasoning", "tools", "tools and reasoning", "two answers", "long")
 _MARKS = {"hermes": ("<|im_start|>assistant\\n", "<|im_end|>\\n"), "headers": ("[assistant]\\n\\n", "<|im_end|>")}
-"""How these begin and end an answer. The original takes the marks of its own templates for those of any."""
+"""Their start and end of an answer. Upstream assumes the marks of its own templates for any template."""
 _NULL = "transformers 4.57 passes null fields of messages to the template"
 _THEIRS = "the original takes its own templates' marks for those of this one"
 
 
 def plan_with(template: Path, choices: ChatChoices = NEMOTRON, tokenizer: Path = TOKENIZER) -> ChatPlan:
-    """Our plan with a template in a file, encoded by the reference engine."""
+    """Return our plan with a template in a file, encoded by the reference engine."""
     bundle = TokenizerBundle.load(tokenizer)
     refused = refuse_engine(bundle, "text", "tokenizers", "a comparison")
     return chat_plan(
@@ -65,7 +66,9 @@ def plan_with(template: Path, choices: ChatChoices = NEMOTRON, tokenizer: Path =
 
 
 def compare(folder: Path, tokenizer: Path = TOKENIZER) -> list[Row]:
-    """A row for each template and shape. `folder` is a clone of NVIDIA-NeMo/Nemotron, `tokenizer` a tokenizer's."""
+    """Return a row for each template and shape. `folder` is a clone of NVIDIA-NeMo/Nemotron, `tokenizer` a
+    tokenizer's.
+    """
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         templates = {t: folder / "src/nemotron/data_prep/templates" / f"{t}.jinja" for t in PUBLISHED}
@@ -102,9 +105,10 @@ def compare(folder: Path, tokenizer: Path = TOKENIZER) -> list[Row]:
 
 
 def _asked(called: str, given: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What the original is asked of rows: as they are, and again without each thing in which it is known to differ.
+    """Return the requests to upstream for rows: unchanged, and again without each feature in which it is known to
+    differ.
 
-    `why` is that thing: a row of which ours are what it then makes differs for no other reason.
+    `why` is that feature: if our row equals the upstream result without it, the row differs for no other reason.
     """
     yield {"rows": given, "why": ""}
     whole = [_without_nulls(row) for row in given]
@@ -125,15 +129,15 @@ def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Compared:
-    """Rows of one template, ours beside theirs."""
+    """Rows of one template, ours compared with theirs."""
 
     def __init__(self, area: str, plan: ChatPlan, decode: Callable[[Any], str]) -> None:
         self._area, self._plan, self._decode = area, plan, decode
 
     def row(self, shape: str, given: list[dict[str, Any]], made: Mapping[str, list[list[list[Any]]]], at: Path) -> Row:
-        """The table's line of a shape.
+        """Return the table's line of a shape.
 
-        `made` has their sequences of each row, by what was left out (`_asked`); `at` is a folder to work in.
+        `made` has their sequences of each row, by the omitted feature (`_asked`); `at` is a working folder.
         """
         theirs = {why: [[(ids, mask) for ids, mask in sequences] for sequences in of] for why, of in made.items()}
         ours = list(_ours(self._plan, given, at))
@@ -151,7 +155,7 @@ class _Compared:
         return Row(self._area, shape, len(ours), equal, notes.total(), note)
 
     def _thought_in_text(self, row: dict[str, Any], ours: list[Sequence], theirs: list[Sequence]) -> bool:
-        """Whether their mask begins within an answer's own text, where it has a thought."""
+        """Return whether their mask starts inside an answer's own text, which has a thought."""
         thought = str((row["messages"] or [{}])[-1].get("content"))
         if ours or not theirs or not thought.startswith("<think>"):
             return False
@@ -162,7 +166,7 @@ class _Compared:
 
 
 def _ours(plan: ChatPlan, given: list[dict[str, Any]], folder: Path) -> Iterator[list[Sequence]]:
-    """The sequences of each row, in order."""
+    """Return the sequences of each row, in order."""
     source = source_of(given, folder)
     shard = Artifact(dataset="parity", name="packed_sft", partition="a")
     spool.spool_source(plan, source, folder, shard)
@@ -179,7 +183,7 @@ def _ours(plan: ChatPlan, given: list[dict[str, Any]], folder: Path) -> Iterator
 
 
 def _packing(made: Path, their_file: Path, algorithm: Algorithm, conversations: int) -> Row:
-    """Packed files of rows that both take, compared in each row of the file and each of its columns."""
+    """Compare packed files of rows that both accept, in each row of the file and each of its columns."""
     ours, theirs = pq.read_table(made).to_pylist(), pq.read_table(their_file).to_pylist()
     equal = sum(mine == {name: other[name] for name in mine} for mine, other in zip(ours, theirs, strict=False))
     note = f"{conversations} conversations; `first_fit_shuffle` shuffles by another generator, so its rows differ"
@@ -187,7 +191,7 @@ def _packing(made: Path, their_file: Path, algorithm: Algorithm, conversations: 
 
 
 def _checks(called: str, path: Path, given: Mapping[str, list[dict[str, Any]]], scratch: Path) -> Iterator[Row]:
-    """Every check of ours on the packed rows of each shape: a record is a check of a shape."""
+    """Run every check of ours on the packed rows of each shape: a record is a check of a shape."""
     for like, choices in PRESETS.items():
         plan = replace(plan_with(path, choices), pack_size=_ROW)
         red: list[str] = []

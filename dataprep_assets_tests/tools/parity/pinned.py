@@ -1,7 +1,7 @@
-"""A folder with the version of a package that an original pins, for a process of its own.
+"""Install the version of a package that an upstream program pins, in a folder for a separate process.
 
-Ours wants transformers 5, which an original may exclude: the two cannot be loaded by one process. pip installs theirs
-once into `build/parity/`; a module of this package is then run with that folder before ours.
+We require transformers 5, which a program may exclude, and one process cannot load both. pip installs theirs once into
+`build/parity/`; a module of this package then runs with that folder first.
 """
 
 import json
@@ -20,14 +20,14 @@ BUILD = Path(__file__).parents[3] / "build" / "parity"
 
 
 def pinned(clone: Path, package: str) -> Path:
-    """The folder with `package` as the `pyproject.toml` of `clone` asks for it, made if it is not there yet."""
+    """Return the folder with `package` as the `pyproject.toml` of `clone` requires it; create it if missing."""
     project = tomllib.loads((clone / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (requirement,) = {line for line in project["dependencies"] if line.startswith(package)}
     return installed(requirement)
 
 
 def installed(*requirements: str) -> Path:
-    """The folder with these requirements and what they need, made if it is not there yet."""
+    """Return the folder with these requirements and their dependencies; create it if missing."""
     folder = BUILD / "+".join(requirements).replace(" ", "")
     if not folder.exists():
         BUILD.mkdir(parents=True, exist_ok=True)
@@ -39,10 +39,10 @@ def installed(*requirements: str) -> Path:
 
 
 def run_apart(module: str, job: Any, paths: Sequence[Path]) -> Any:
-    """What a module of this package answers in a process of its own that finds packages in `paths` first.
+    """Return the answer of a module of this package in its own process, which searches packages in `paths` first.
 
-    It reads `job` as JSON from its standard input, and writes its answer as JSON into the file that its only argument
-    names. Raises CalledProcessError if it fails; what it prints is seen.
+    The module reads `job` as JSON from standard input, and writes its answer as JSON to the file named by its only
+    argument. Raises CalledProcessError if it fails; its output is visible.
     """
     found = os.pathsep.join([*map(str, paths), str(Path(__file__).parents[3])])
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,4 +1,4 @@
-"""Invented records of reinforcement learning, a list a shape, and the tables that their placeholders point into."""
+"""Invented records of reinforcement learning, a list per shape, and the tables to which their placeholders refer."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,19 +15,19 @@ NAMES: Mapping[str, str] = {
     **dict.fromkeys(DAPO, "BytedTsinghua-SIA/DAPO-Math-17k"),
     **dict.fromkeys(SKYWORK, "Skywork/Skywork-OR1-RL-Data"),
 }
-"""What records call a source → its repository."""
+"""The name of a source in records → its repository."""
 _ANSWERS = ["34", '["5", "6"]', '{"a": 7}', "[]", "{}", "x+1", "1.50", "true", "null", '"quoted"', "", "[[1], 2]", "½"]
 _COUNT = 12
 STOPS = "what no table has a row for"
-"""The shape of records at which the original stops."""
+"""The shape of records at which the upstream program stops."""
 NULLS = "a prefix and a suffix that are null"
-"""The shape of records in which the original writes the word None."""
+"""The shape of records in which the upstream program writes the word None."""
 
 
 def write_tables(folder: Path) -> None:
-    """The files of the sources, as their repositories have them: `<folder>/<repository>/data/*.parquet`.
+    """Write the files of the sources as in their repositories: `<folder>/<repository>/data/*.parquet`.
 
-    Skywork's has code beside mathematics, and code comes first by name: row numbers are of mathematics alone.
+    Skywork's has code and mathematics, and code comes first by name: row numbers count only mathematics.
     """
     dapo = [_row(_wrapped(i), _ANSWERS[i % len(_ANSWERS)]) for i in range(40)]
     _write(folder / NAMES[DAPO[0]] / "data" / "dapo-math-17k.parquet", dapo)
@@ -53,7 +53,7 @@ def _write(path: Path, rows: list[Record]) -> None:
 
 
 def records_by_shape() -> Iterator[tuple[str, list[Record]]]:
-    """Name and records of each shape; 12 each or more."""
+    """Return name and records of each shape, at least 12 each."""
     yield from _plain()
     yield from _placeholders()
     yield from _odd_placeholders()

@@ -1,4 +1,4 @@
-"""A blend of 500 conversations with its views, for comparisons with trainers that are no packages."""
+"""Build a blend of 500 conversations with its views, for comparisons with trainers that are not packages."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend, blend
+from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend, open_blend
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
-from dataprep_assets_tests.pipelines.blend.sft.equal_conversations import EQUAL, TEMPLATE, conversation
+from dataprep_assets_tests.pipelines.blend.sft.equal_conversations import EQUAL, TEMPLATE, make_conversation
 from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
-ROWS = [conversation(number) for number in range(EQUAL)]
+ROWS = [make_conversation(number) for number in range(EQUAL)]
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def views(home: Path, *names: str, template: str = TEMPLATE, rows: Sequence[dict
         "num_shards": 2,
         "views": list(names),
     }
-    with blend(BlendDeclaration.model_validate(declared), home / "artifacts") as made:
+    with open_blend(BlendDeclaration.model_validate(declared), home / "artifacts") as made:
         outcomes = made.run_all()
         assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
         yield made
@@ -71,7 +71,7 @@ def their_tokenizer(made: Blend, template: str = TEMPLATE) -> Any:
 def is_equal_but_newlines(
     theirs: list[int], mask: Sequence[int], ours: list[int], labels: list[int], tokenizer: Any
 ) -> bool:
-    """Whether the ids are equal, and the trained ones except for newlines after an answer."""
+    """Return whether the ids are equal, and the trained ones except for newlines after an answer."""
     newlines = set(tokenizer("\n", add_special_tokens=False)["input_ids"])
     if theirs[: len(ours)] != ours or not set(theirs[len(ours) :]) <= newlines:
         return False

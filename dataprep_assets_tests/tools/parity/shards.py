@@ -1,4 +1,4 @@
-"""Invented rows as a source file, and as a finished shard of packed rows."""
+"""Write invented rows to a source file, and build a finished shard of packed rows."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from dataprep_assets_tests.tools.parity.conversations import write_rows
 
 
 def source_of(given: list[dict[str, Any]], folder: Path) -> ChatSource:
-    """The rows in a file of a new folder, as a snapshot would describe it."""
+    """Write the rows to a file of a new folder, and return it as a snapshot describes it."""
     folder.mkdir(parents=True)
     path = write_rows(folder / "rows.jsonl", given)
     return ChatSource(
@@ -35,7 +35,7 @@ def packed_shard(
     algorithm: Algorithm = "first_fit_shuffle",
     **padding: int,
 ) -> SftShard:
-    """The finished shard of the rows, made in a new folder; `padding` are settings of `PackPlan`."""
+    """Build the shard of the rows in a new folder; `padding` are settings of `PackPlan`."""
     source = source_of(given, folder)
     shard = SftShard(
         artifact=Artifact(dataset="parity", name="packed_sft", partition="a"),
@@ -57,6 +57,6 @@ def packed(
     algorithm: Algorithm = "first_fit_shuffle",
     **padding: int,
 ) -> Path:
-    """The packed file of such a shard."""
+    """Return the packed file of such a shard."""
     shard = packed_shard(plan, given, folder, algorithm, **padding)
     return shard.store.directory(shard.artifact) / PACKED

@@ -1,4 +1,4 @@
-"""What a comparison with an original found, a row a shape."""
+"""The results of a comparison with an upstream program, a row per shape."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One shape of records: `equal` of `records` are the original's, `explained` differ by what `note` names.
+    """A shape of records: `equal` of `records` match upstream, `explained` differ for the reason in `note`.
 
-    That is an option, a check or a key of a contract that the docs have.
+    The reason is an option, a check or a key of a contract in the docs.
     """
 
     area: str
@@ -20,7 +20,7 @@ class Row:
 
 
 def render(rows: Iterable[Row]) -> str:
-    """A Markdown table of the rows, in their order."""
+    """Return the rows as a Markdown table, in their order."""
     lines = ["| area | shape | records | equal | explained | note |", "|---|---|---|---|---|---|"]
     for row in rows:
         note = row.note.replace("|", "\\|")

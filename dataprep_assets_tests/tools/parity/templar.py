@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.moto_server import run_moto_server
 from dataprep_assets_tests.serving.releases import published
 from dataprep_assets_tests.tools.parity.pinned import pinned
 from dataprep_assets_tests.tools.parity.table import Row
@@ -25,16 +25,16 @@ from dataprep_assets_tests.tools.parity.templar_rank import LENGTH, Plan
 SHARDS = (12, 9, 12)
 PER_SHARD = 3
 STEPS = 12
-"""Outer steps: each shard for three, and the first once more."""
+"""The number of outer steps: three for each shard, and the first shard once more."""
 GUARD_SECONDS = 900
 
 
 def compare(folder: Path) -> list[Row]:
-    """A row for each number of ranks and each kind of start; `folder` is a clone of templar."""
+    """Return a row for each number of ranks and each kind of start; `folder` is a clone of templar."""
     if not (folder / "src/tplr/sharded_dataset.py").is_file():
         raise ConfigError(f"--templar: {folder}: no src/tplr/sharded_dataset.py")
     rows = []
-    with TemporaryDirectory() as name, moto_server() as endpoint:
+    with TemporaryDirectory() as name, run_moto_server() as endpoint:
         home = Path(name)
         release = Path(str(published(home, SHARDS, length=LENGTH).store.url).removeprefix("file://"))
         _upload(release, endpoint)
@@ -65,11 +65,11 @@ _SECRETS = {
         "WRITE_SECRET_ACCESS_KEY",
     )
 }
-"""What the original's `config.py` wants in the environment."""
+"""The variables that the upstream `config.py` requires."""
 
 
 def _upload(release: Path, endpoint: str) -> None:
-    """The shards under the keys that the original's miners ask for: their paths below the working folder."""
+    """Upload the shards under the keys that upstream miners request: their paths below the working folder."""
     import boto3
 
     client = boto3.client(
@@ -89,7 +89,7 @@ def _kinds(starts: list[int]) -> dict[str, list[int]]:
 def _run(
     folder: Path, release: Path, endpoint: str, home: Path, whose: str, world_size: int, starts: list[int]
 ) -> list[dict[str, list[dict[str, Any]]]]:
-    """Rank → start → step → what it read."""
+    """Return rank → start → step → its reads."""
     home.mkdir()
     plan = Plan(
         original=str(folder),
@@ -107,7 +107,7 @@ def _run(
     found = [str(pinned(folder, "aioboto3")), str(Path(__file__).parents[3])]
     environment = {**os.environ, **_SECRETS, "DATASET_BINS_PATH": _BINS, "PYTHONPATH": os.pathsep.join(found)}
     ranks = [
-        # the folder that keys of the bucket and paths on the disk are relative to
+        # the folder to which bucket keys and disk paths are relative
         subprocess.Popen(
             [*command, str(rank)], cwd=home, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
@@ -120,7 +120,9 @@ def _run(
 
 
 def _compared(theirs: list[list[dict[str, Any]]], ours: list[list[dict[str, Any]]], start: int) -> tuple[int, int]:
-    """Records of a run of ours from `start` on, and how many of them are those of the original's whole run."""
+    """Return the records of our run from `start` on, and how many of them equal those of upstream's
+    uninterrupted run.
+    """
     records = equal = 0
     for their_steps, our_steps in zip(theirs, ours, strict=True):
         for their, our in zip(their_steps[start:], our_steps, strict=True):

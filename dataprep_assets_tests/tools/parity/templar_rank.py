@@ -29,7 +29,7 @@ LENGTH = 32
 class Plan:
     """A run from each of the `starts` to the outer step `steps`; `out` gets a file for each rank.
 
-    The shards are in the folder `release`, which ours reads, and on the S3 server `endpoint`, for the original.
+    The shards are in the folder `release`, which ours reads, and on the S3 server `endpoint`, for the upstream manager.
     """
 
     original: str
@@ -44,20 +44,22 @@ class Plan:
     out: str
 
     def write(self, path: Path) -> Path:
-        """As a file for the processes."""
+        """Write the plan to a file for the processes."""
         path.write_text(json.dumps(asdict(self)))
         return path
 
 
 class Chain:
-    """In the place of the original's `ChainManager`, which wants a blockchain: what its `Comms` reads of it."""
+    """A replacement of the upstream `ChainManager`, which needs a blockchain, with the attributes that `Comms`
+    reads.
+    """
 
     def __init__(self, config: Any, hparams: Any, wallet: Any, bucket: Any) -> None:
         self.config, self.hparams = config, hparams
 
 
 def originals(folder: Path) -> Any:
-    """The original's package, reduced to what is used of it here; `bittensor` and its chain are stubs."""
+    """Return the upstream package, reduced to the parts used here; `bittensor` and its chain are stubs."""
     tplr: Any = ModuleType("tplr")
     tplr.logger = logging.getLogger("tplr")
     tplr.__version__, tplr.T, tplr.P = "0", lambda: 0.0, lambda *_: ""
@@ -77,7 +79,7 @@ def originals(folder: Path) -> Any:
         sys.modules[f"tplr.{name}"] = module
         setattr(tplr, name, module)
         spec.loader.exec_module(module)
-        # as its `__init__` has them
+        # the values that its `__init__` sets
         for exported in ("SharedShardedDataset", "MinerSampler"):
             if hasattr(module, exported):
                 setattr(tplr, exported, getattr(module, exported))
@@ -85,7 +87,7 @@ def originals(folder: Path) -> Any:
 
 
 def transport(tplr: Any, endpoint: str) -> Any:
-    """The original's `Comms`, with its own S3 client; only the host of R2 is another one."""
+    """Return the upstream `Comms`, with its own S3 client; only the host of R2 is replaced."""
     hparams = SimpleNamespace(active_check_interval=1, recent_windows=1)
     comms = tplr.comms.Comms(wallet=None, hparams=hparams, uid=os.getpid())
     comms.get_base_url = lambda account_id: endpoint
@@ -93,7 +95,7 @@ def transport(tplr: Any, endpoint: str) -> Any:
 
 
 def loop_of(folder: Path, tplr: Any) -> dict[str, Callable[[Any], Any]]:
-    """`start(miner)`, `turn(miner)` and `set_dataloader(miner)`, out of the original's own lines."""
+    """Return `start(miner)`, `turn(miner)` and `set_dataloader(miner)`, taken from the upstream source lines."""
     import torch
 
     run = next(node for node in _nodes(folder / "neurons" / "miner.py") if getattr(node, "name", "") == "run")
@@ -128,7 +130,7 @@ def _nodes(path: Path) -> Iterator[ast.AST]:
 
 
 async def mine(manager: Any, loop: dict[str, Callable[[Any], Any]], plan: Plan, rank: int, start: int) -> list[Any]:
-    """What a miner reads at each step from `start` on."""
+    """Return the reads of a miner at each step from `start` on."""
     import torch.distributed as dist
 
     miner = SimpleNamespace(
@@ -177,7 +179,7 @@ def _digest(tokens: Any) -> str:
 
 
 def main(plan_path: str, rank: int) -> None:
-    """See the module."""
+    """Run a rank; see the module."""
     import torch.distributed as dist
 
     plan = Plan(**json.loads(Path(plan_path).read_text()))

@@ -1,9 +1,11 @@
-"""What of the comparison with datatrove needs no datatrove: its rules are the page's, and its texts are near them."""
+"""The parts of the comparison with datatrove that do not need it: its rules equal the page's, and its texts are near
+them.
+"""
 
 from dataprep_assets_tests.tools.parity.datatrove import REASONS, decided, hard, page_rules, tagged
 
 
-def test_the_rules_of_the_page_drop_what_the_thresholds_one_by_one_drop_and_every_threshold_drops_something() -> None:
+def test_the_rules_of_the_page_equal_the_single_thresholds_and_each_drops_something() -> None:
     texts = hard(400, 3)
     page, used = page_rules(), set[str]()
     for name, rules in REASONS.items():
@@ -17,5 +19,5 @@ def test_the_rules_of_the_page_drop_what_the_thresholds_one_by_one_drop_and_ever
     assert used == page.keys()
 
 
-def test_the_invented_texts_are_the_same_each_time() -> None:
+def test_the_invented_texts_are_reproducible() -> None:
     assert hard(30, 1) == hard(30, 1) != hard(30, 2)

@@ -1,4 +1,4 @@
-"""An original runs beside the versions that it pins, in a process of its own."""
+"""An upstream program runs with the versions that it pins, in its own process."""
 
 from pathlib import Path
 
@@ -10,17 +10,17 @@ from dataprep_assets_tests.tools.parity.__main__ import MODULES
 from dataprep_assets_tests.tools.parity.pinned import installed, pinned
 
 
-def test_what_a_clone_pins_is_installed_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_requirements_of_a_clone_are_installed_as_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BUILD", tmp_path / "build")
     wanted = "transformers>=4.57.6,<5"
     (tmp_path / "pyproject.toml").write_text(f'[project]\ndependencies = ["numpy>=2", "{wanted}"]\n')
     made = tmp_path / "build" / wanted
-    made.mkdir(parents=True)  # as if pip had been there
+    made.mkdir(parents=True)  # as if pip had installed it
     assert pinned(tmp_path, "transformers") == made
     assert pinned(tmp_path, "transformers") == installed(wanted)
     with raises(ValueError, "unpack"):
         pinned(tmp_path, "datasets")
 
 
-def test_training_of_the_originals_is_compared_beside_their_files() -> None:
+def test_training_with_upstream_programs_is_compared_with_their_files() -> None:
     assert {"maxtext", "maxtext_training", "templar", "megatron_lm"} <= {m for some in MODULES.values() for m in some}

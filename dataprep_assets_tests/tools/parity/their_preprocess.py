@@ -1,6 +1,6 @@
-"""Megatron-LM's `tools/preprocess_data.py`, run as it is with some lines of arguments: for `pinned.run_apart`.
+"""Run Megatron-LM's `tools/preprocess_data.py` unchanged with some lines of arguments, for `pinned.run_apart`.
 
-One process runs all lines, because importing Megatron takes longer than what is made here.
+One process runs all lines, because importing Megatron takes longer than the work itself.
 """
 
 import json
@@ -13,13 +13,13 @@ from pathlib import Path
 import typing_extensions
 
 GUARD_SECONDS = 3600
-"""For one line: its parent waits for ever for a child that died."""
+"""The time limit of one line, because its parent waits forever for a child that died."""
 
 
 def main() -> None:
-    """The process: `{"script": path, "lines": [[argument, …], …]}` in, the number of lines that were run out."""
+    """Run the process: `{"script": path, "lines": [[argument, …], …]}` in, the number of completed lines out."""
     job = json.load(sys.stdin)
-    if not hasattr(typing, "override"):  # Megatron wants Python 3.12 for this alone
+    if not hasattr(typing, "override"):  # Megatron requires Python 3.12 only for this
         typing.override = typing_extensions.override  # type: ignore[attr-defined]
     answer = Path(sys.argv[1])
     for line in job["lines"]:

@@ -24,14 +24,14 @@ from dataprep_assets_tests.tools.parity.absent import stand_in
 _CORE = "nemotron.data_prep.core.chat_sft_shard_core"
 _ROWS = "nemotron.data_prep.core.chat_template"
 _MARKS = ("<|im_start|>assistant\\n<think></think>", "<|im_end|>\\n")
-"""How its sources write the prompt of an answer without reasoning, and the end of a turn, whatever the template."""
+"""The texts in its source for the prompt of an answer without reasoning, and for the end of a turn, in any template."""
 PACK_SIZE = 1 << 20
 Sequence = tuple[list[int], list[int]]
 """Ids, and whether each is trained."""
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a job."""
+    """Return the answer to a job."""
     logging.disable(logging.WARNING)
     stand_in("cosmos_xenna")
     tokenizer, scratch = transformers.AutoTokenizer.from_pretrained(job["tokenizer"]), Path(job["scratch"])
@@ -47,7 +47,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _told(marks: tuple[str, str]) -> None:
-    """Let the original's functions take these, as its sources would write them, for a prompt and an end."""
+    """Make the upstream functions use these marks, written as in its source, for a prompt and an end."""
     rows, core = importlib.import_module(_ROWS), importlib.import_module(_CORE)
     source = inspect.getsource(rows)
     for its, told in zip(_MARKS, marks, strict=True):
@@ -66,7 +66,7 @@ def _sequences(template: str, tokenizer: Any, given: list[dict[str, Any]], scrat
         reader = packing.SequenceSpoolReader(fs=files, paths=packing.SequenceSpoolPaths.for_root(str(spooled)))
         count = len(reader.load_offsets_and_lengths()[1])
         sequences = [reader.read_sequence(index) for index in range(count)]
-        # its first token is nobody's label: the mask that a trainer gets does not hold it
+        # its first token is never a label, so the trainer's mask does not contain it
         yield [(ids.tolist(), [0, *mask.tolist()[1:]]) for ids, mask in sequences]
 
 

@@ -18,17 +18,17 @@ COLUMNS = ("inputs", "targets", "targets_segmentation")
 
 
 class StoppedError(Exception):
-    """The run is to end here."""
+    """The run must end here."""
 
 
 def main() -> None:
-    """The process: `[{"line", "out", "stop"}, …]` in, for each run the number of batches that it read out.
+    """Run the process: `[{"line", "out", "stop"}, …]` in, for each run the number of batches that it read out.
 
-    `line` is the settings, `out` the folder of the batches, `stop` how many batches the run may read, or null.
+    `line` has the settings, `out` the folder of the batches, `stop` the maximum number of batches, or null.
     """
     os.environ.update(JAX_PLATFORMS="cpu", DECOUPLE_GCLOUD="TRUE")
     runs = json.load(sys.stdin)
-    # it prints to standard output, too, and the answer is a file
+    # it also prints to standard output, so the answer is a file
     from maxtext.common import data_loader
     from maxtext.trainers.pre_train import train
 

@@ -1,6 +1,6 @@
-"""The sample's notes as rows would have them, tokenized by transformers alone: no code of ours makes a token here.
+"""Tokenize the sample's notes for rows with only transformers: no code of ours makes a token here.
 
-It is what MaxText's labels are counted against. The header is the declaration's, spelled out once more.
+MaxText's labels are compared with the result. The header is copied from the declaration.
 """
 
 import json
@@ -15,9 +15,9 @@ Chunk = tuple[int, ...]
 
 
 def tokenized(files: Iterator[Path], tokenizer: Path, capacity: int) -> Counter[Chunk]:
-    """How often each note, or chunk of a longer one, is in cohort files; a chunk has at most `capacity` tokens.
+    """Return how often each note, or chunk of a longer one, is in cohort files; a chunk has at most `capacity` tokens.
 
-    A note ends with the separator; every chunk of a longer one begins with its header again.
+    A note ends with the separator; every chunk of a longer one starts with its header again.
     """
     from transformers import AutoTokenizer
 
@@ -37,7 +37,7 @@ def tokenized(files: Iterator[Path], tokenizer: Path, capacity: int) -> Counter[
 
 
 def labels(chunks: Mapping[Chunk, int]) -> Counter[tuple[int, int]]:
-    """Every pair of input and label within the chunks."""
+    """Return the number of every pair of input and label within the chunks."""
     found: Counter[tuple[int, int]] = Counter()
     for chunk, times in chunks.items():
         for pair in pairwise(chunk):

@@ -1,1 +1,1 @@
-"""The project's own sample corpus and tokenizer: their generator and its tests."""
+"""The generator of the project's own sample corpus and tokenizer, and its tests."""

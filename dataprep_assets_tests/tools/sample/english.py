@@ -1,10 +1,10 @@
-"""Words and sentences in English of which the sample corpus grows."""
+"""English words and sentences from which the sample corpus is generated."""
 
 from collections.abc import Mapping, Sequence
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The entries of a word list: separated by ``|`` where the text has one, else by white space."""
+    """Return the entries of a word list: separated by ``|`` if the text has one, else by white space."""
     return tuple(text.split("|" if "|" in text else None))
 
 

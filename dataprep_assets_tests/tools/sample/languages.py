@@ -1,4 +1,4 @@
-"""Words and sentences in other languages of which the sample corpus grows."""
+"""Words and sentences in other languages from which the sample corpus is generated."""
 
 from collections.abc import Mapping, Sequence
 

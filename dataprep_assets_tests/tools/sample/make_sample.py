@@ -71,8 +71,8 @@ SPLIT_PATTERN = (
 )
 
 
-# Legal rows that careless readers get wrong, each once in every file. All but the blank ones are signed with a place
-# and a year, so that no text of one split turns up in another.
+# Valid rows that are easy to misread, each once in every file. All except the blank ones are signed with a place and a
+# year, so that no text of one split appears in another.
 NASTY: Mapping[str, str] = {
     "empty": "",
     "white space only": " \n\t\n   \r\n ",
@@ -113,7 +113,7 @@ def grow(first: str, pieces: Iterator[str], target: int) -> str:
 
 
 def encyclopedia(voice: Voice, target: int) -> str:
-    """A title sentence, then facts in paragraphs with an occasional heading."""
+    """Write a title sentence, then facts in paragraphs with an occasional heading."""
     facts = voice.pick((TOWN, SPECIES, BIOGRAPHY))
     voice.bind(place=voice.place(), other=voice.place())
     if facts is BIOGRAPHY:
@@ -141,7 +141,7 @@ def encyclopedia(voice: Voice, target: int) -> str:
 
 
 def story(voice: Voice, target: int) -> str:
-    """Two characters, one town, short paragraphs with dialogue."""
+    """Write about two characters in one town, in short paragraphs with dialogue."""
     hero, friend = (voice.person().split()[0] for _ in range(2))
     props = {slot: voice.pick(WORDS[slot]) for slot in ("thing", "animal", "job", "season")}
     voice.bind(hero=hero, friend=friend, place=voice.place(), **props)
@@ -151,7 +151,7 @@ def story(voice: Voice, target: int) -> str:
 
 
 def howto(voice: Voice, target: int) -> str:
-    """A title, an introduction, numbered steps."""
+    """Write a title, an introduction and numbered steps."""
     what = voice.say(voice.pick(("make {food}", "repair a {adjective} {thing}", "build a {material} {thing}")))
     first = f"How to {what}\n\n" + voice.say(voice.pick(HOWTO_INTROS)) + "\n"
     steps = voice.deal(HOWTO_STEPS)
@@ -161,7 +161,7 @@ def howto(voice: Voice, target: int) -> str:
 
 
 def question(voice: Voice, target: int) -> str:
-    """A question with answers, some of which show code."""
+    """Write a question with answers, some of which contain code."""
     voice.bind(tool=voice.say("{tool}"), language=voice.say("{language}"), field=voice.say("{field}"))
     answers = voice.deal(ANSWERS)
 
@@ -176,7 +176,7 @@ def question(voice: Voice, target: int) -> str:
 
 
 def code(voice: Voice, target: int) -> str:
-    """One source file: Python, SQL or shell."""
+    """Write one source file: Python, SQL or shell."""
     comment, units = voice.pick((("#", PYTHON_UNITS), ("#", PYTHON_UNITS), ("--", SQL_UNITS), ("#", SHELL_UNITS)))
     dealt = voice.deal(units)
     pieces = ("\n" + _unit(voice, next(dealt)) for _ in iter(int, 1))
@@ -184,14 +184,14 @@ def code(voice: Voice, target: int) -> str:
 
 
 def _unit(voice: Voice, template: str) -> str:
-    """One piece of code that sticks to its names."""
+    """Return one piece of code with consistent names."""
     names = {slot: voice.pick(WORDS[slot]) for slot in ("verb_id", "noun_id", "field", "table", "column")}
     voice.bind(year=MODERN, **names)
     return voice.say(template)
 
 
 def table(voice: Voice, target: int) -> str:
-    """A Markdown report: a heading, a table whose total is right, a list; repeated as needed."""
+    """Write a Markdown report: a heading, a table with a right total, a list; repeated as needed."""
     voice.bind(year=MODERN)
     return grow(
         f"# {voice.say('{table}').replace('_', ' ').title()}\n", (_section(voice) for _ in iter(int, 1)), target
@@ -218,7 +218,7 @@ def _section(voice: Voice) -> str:
 
 
 def foreign(voice: Voice, target: int) -> str:
-    """Sentences in one language, or in several when the draw says so."""
+    """Write sentences in one language, or in several if the draw decides so."""
     names = voice.shuffled(list(LANGUAGES))[: 1 if voice.chance(0.8) else 3]
 
     def sentences() -> Iterator[str]:
@@ -232,14 +232,14 @@ def foreign(voice: Voice, target: int) -> str:
 
 
 def web(voice: Voice, target: int) -> str:
-    """A page of notices, links, prices, hashtags and emoji, one a line."""
+    """Write a page of notices, links, prices, hashtags and emoji, one per line."""
     voice.bind(year=MODERN)
     notices = voice.deal(WEB)
     return grow(voice.say(next(notices)), ("\n" + voice.say(next(notices)) for _ in iter(int, 1)), target)
 
 
 def paper(voice: Voice, target: int) -> str:
-    """An abstract and notes with LaTeX formulas."""
+    """Write an abstract and notes with LaTeX formulas."""
     voice.bind(topic=voice.say("{topic}"), year=MODERN)
     first = voice.say("\\section*{On the {property} of {topic}}\n\n") + voice.say(PAPER[0])
     claims = voice.deal(PAPER[1:])
@@ -248,7 +248,7 @@ def paper(voice: Voice, target: int) -> str:
 
 Genre = Callable[[Voice, int], str]
 
-# Each genre with the source that SlimPajama would name; a genre listed twice is drawn twice as often.
+# Each genre with its source name in SlimPajama; a genre listed twice is drawn twice as often.
 GENRES: Sequence[tuple[Genre, str]] = (
     (encyclopedia, "RedPajamaWikipedia"),
     (encyclopedia, "RedPajamaWikipedia"),
@@ -266,7 +266,7 @@ GENRES: Sequence[tuple[Genre, str]] = (
 
 
 def documents(path: str, count: int) -> list[tuple[str, str]]:
-    """The ``(text, set name)`` pairs of one file: ``count`` in all, those of ``NASTY`` among them."""
+    """Return the ``(text, set name)`` pairs of one file: ``count`` in total, including those of ``NASTY``."""
     voice = Voice(f"{SEED}/{path}")
     grown: list[tuple[str, str]] = []
     while len(grown) < count - len(NASTY):
@@ -281,24 +281,24 @@ def documents(path: str, count: int) -> list[tuple[str, str]]:
 
 
 def jsonl(path: str, pairs: Sequence[tuple[str, str]]) -> bytes:
-    """The rows of one file as UTF-8 JSON lines, each ended by ``\\n``."""
+    """Return the rows of one file as UTF-8 JSON lines, each ended by ``\\n``."""
     rows = ({"text": text, "meta": {"redpajama_set_name": source}} for text, source in pairs)
     return "".join(json.dumps(row, ensure_ascii=path == ESCAPED) + "\n" for row in rows).encode()
 
 
 def sample_files() -> dict[str, bytes]:
-    """Every corpus file, by its path below the target directory, as decompressed bytes."""
+    """Yield every corpus file, by its path below the target directory, as decompressed bytes."""
     wanted = {**TRAIN_FILES, **HOLDOUT_FILES}
     return {path: jsonl(path, documents(path, count)) for path, count in wanted.items()}
 
 
 def compress(data: bytes) -> bytes:
-    """One zstd frame that records its content size and a checksum."""
+    """Return one zstd frame with its content size and a checksum."""
     return zstandard.ZstdCompressor(level=19, write_checksum=True, write_content_size=True).compress(data)
 
 
 def train_tokenizer(texts: Sequence[str]) -> Tokenizer:
-    """A byte-level BPE of ``VOCAB_SIZE`` ids, the two special tokens last."""
+    """Train a byte-level BPE of ``VOCAB_SIZE`` ids, with the two special tokens last."""
     special = [AddedToken(token, special=True, normalized=False) for token in (END_OF_TEXT, PAD)]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
@@ -323,7 +323,7 @@ def train_tokenizer(texts: Sequence[str]) -> Tokenizer:
 
 
 def tokenizer_files(files: Mapping[str, bytes]) -> dict[str, str]:
-    """The tokenizer bundle learned from the train files among ``files``, by path below the target directory."""
+    """Train the tokenizer on the train files among ``files``; return its files by path below the target directory."""
     texts = [json.loads(line)["text"] for path in TRAIN_FILES for line in files[path].split(b"\n")[:-1]]
     config = {
         "add_bos_token": False,

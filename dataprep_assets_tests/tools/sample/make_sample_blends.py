@@ -29,7 +29,7 @@ from dataprep_assets_tests.tools.sample.make_sample_notes import between, pick
 SEED = "dataprep-assets sample blends 1"
 TOKENIZER = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_corpus" / "tokenizer"
 MERGES = 600
-"""Merges that the SFT tokenizer keeps of the sample's."""
+"""The number of the sample's merges that the SFT tokenizer keeps."""
 SPECIAL = ("<|endoftext|>", "<|pad|>", "<|im_start|>", "<|im_end|>")
 PLAIN = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 
@@ -54,23 +54,23 @@ STEPS = (
 )
 
 
-def tale(random: Random, number: int) -> str:
-    """A page of the keeper's log."""
+def write_tale(random: Random, number: int) -> str:
+    """Return a page of the keeper's log."""
     lines = [f"FICTION. Log of the lighthouse at {pick(random, PLACES)}, day {number}."]
     for _ in range(between(random, 2, 7)):
         lines.append(f"There was {pick(random, WINDS)}; the {pick(random, SHIPS)} passed, and I {pick(random, DEEDS)}.")
     return "\n".join(lines)
 
 
-def recipe(random: Random, number: int) -> str:
-    """A recipe of the robot's."""
+def write_recipe(random: Random, number: int) -> str:
+    """Return a recipe of the robot."""
     lines = [f"FICTION. Recipe {number}: {pick(random, FOODS)} {pick(random, WAYS)} for {between(random, 2, 9)}."]
     lines += [f"{step}. {pick(random, STEPS)}" for step in range(1, between(random, 3, 8))]
     return "\n".join(lines)
 
 
 def plain_chat(random: Random, number: int) -> dict[str, Any]:
-    """A conversation with the keeper, with a system text now and then."""
+    """Return a conversation with the keeper, occasionally with a system text."""
     messages = []
     if random.random() < 0.3:
         messages.append({"role": "system", "content": "FICTION. You keep a lighthouse and answer briefly."})
@@ -82,7 +82,7 @@ def plain_chat(random: Random, number: int) -> dict[str, Any]:
 
 
 def thinking_chat(random: Random, number: int) -> dict[str, Any]:
-    """A conversation with a sum in it, with the reasoning that leads to the answer."""
+    """Return a conversation with a sum, and with the reasoning that leads to the answer."""
     messages = []
     for _ in range(between(random, 1, 2)):
         boats, more = between(random, 2, 30), between(random, 2, 30)
@@ -104,7 +104,7 @@ TIDE_TABLE = {
 
 
 def tool_chat(random: Random, number: int) -> dict[str, Any]:
-    """A conversation in which a tool is called, its arguments a JSON text as some sources have them."""
+    """Return a conversation with a call of a tool, whose arguments are JSON text as in some sources."""
     place, height = pick(random, PLACES), between(random, 1, 9)
     call = {"type": "function", "function": {"name": "tide_table", "arguments": json.dumps({"place": place})}}
     return {
@@ -119,7 +119,7 @@ def tool_chat(random: Random, number: int) -> dict[str, Any]:
 
 
 def task(random: Random, number: int) -> dict[str, Any]:
-    """A record of RL data: a question, its answer, and what the environment is asked."""
+    """Return a record of RL data: a question, its answer, and data for the environment."""
     ropes, knots = between(random, 2, 20), between(random, 2, 9)
     question = f"FICTION {number}: {ropes} ropes have {knots} knots each. How many knots are there?"
     return {
@@ -130,14 +130,14 @@ def task(random: Random, number: int) -> dict[str, Any]:
 
 
 def tool_task(random: Random, number: int) -> dict[str, Any]:
-    """A record of RL data with a tool."""
+    """Return a record of RL data with a tool."""
     question = f"FICTION {number}: ask for the tide at {pick(random, PLACES)}."
     params = {"input": [{"role": "user", "content": question}], "tools": [TIDE_TABLE]}
     return {"id": f"tide-{number:04d}", "expected_answer": "tide_table", "responses_create_params": params}
 
 
 def pair(random: Random, number: int) -> dict[str, Any]:
-    """A question with two answers of the keeper, of which the honest one is chosen; either may be the longer one."""
+    """Return a question with two answers of the keeper, of which the honest one is chosen; either may be longer."""
     question = f"FICTION {number}: what did you see off {pick(random, PLACES)}?"
     honest = f"The {pick(random, SHIPS)}, under {pick(random, WINDS)}."
     boast = f"Nothing that I did not {pick(random, ('invent', 'buy', 'paint'))} myself."
@@ -154,7 +154,7 @@ def pair(random: Random, number: int) -> dict[str, Any]:
 
 
 def text_pair(random: Random, number: int) -> dict[str, Any]:
-    """A pair of recipes as plain texts, of which the shorter one is often chosen."""
+    """Return a pair of recipes as plain texts, of which the shorter one is often chosen."""
     question = f"FICTION {number}: how do I cook {pick(random, FOODS)} {pick(random, WAYS)}?"
     short, long = pick(random, STEPS), f"{pick(random, STEPS)} {pick(random, STEPS)} {pick(random, STEPS)}"
     chosen, rejected = (short, long) if random.random() < 0.7 else (long, short)
@@ -162,11 +162,11 @@ def text_pair(random: Random, number: int) -> dict[str, Any]:
 
 
 def sample_rows() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Path below `defs/samples/` and rows of every data file."""
+    """Return path below `defs/samples/` → rows of every data file."""
     makers = (
-        ("sample_blend_pretrain/data/tales/part-0.jsonl.zst", lambda r, n: {"text": tale(r, n)}, 60),
-        ("sample_blend_pretrain/data/tales/part-1.jsonl.gz", lambda r, n: {"text": tale(r, n)}, 40),
-        ("sample_blend_pretrain/data/recipes/train-00000.parquet", lambda r, n: {"body": recipe(r, n)}, 80),
+        ("sample_blend_pretrain/data/tales/part-0.jsonl.zst", lambda r, n: {"text": write_tale(r, n)}, 60),
+        ("sample_blend_pretrain/data/tales/part-1.jsonl.gz", lambda r, n: {"text": write_tale(r, n)}, 40),
+        ("sample_blend_pretrain/data/recipes/train-00000.parquet", lambda r, n: {"body": write_recipe(r, n)}, 80),
         ("sample_blend_sft/data/chat.jsonl", plain_chat, 64),
         ("sample_blend_sft/data/sums.jsonl", thinking_chat, 88),
         ("sample_blend_sft/data/tools.jsonl.zst", tool_chat, 32),
@@ -182,7 +182,7 @@ def sample_rows() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows in the format that the path's name tells."""
+    """Write rows in the format of the path's name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(list(rows)), path, row_group_size=20)
@@ -196,7 +196,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_tokenizer(folder: Path) -> None:
-    """The sample's tokenizer with its first merges alone, and the tokens of a chat."""
+    """Write the sample's tokenizer with only its first merges, and the tokens of a chat."""
     definition = json.loads((TOKENIZER / "tokenizer.json").read_bytes())
     model = definition["model"]
     by_id = sorted(model["vocab"], key=lambda token: int(model["vocab"][token]))
@@ -216,7 +216,7 @@ def write_tokenizer(folder: Path) -> None:
 
 
 def write_samples(folder: Path) -> None:
-    """Every data file and the tokenizer below `folder`, the `defs/samples/` of the package."""
+    """Write every data file and the tokenizer below `folder`, the `defs/samples/` of the package."""
     for path, rows in sample_rows():
         write_rows(folder / path, rows)
     for sample in ("sample_blend_sft", "sample_blend_pairs"):

@@ -31,12 +31,12 @@ _FORM = (
 
 
 def page(voice: Voice) -> str:
-    """A text of 600 to 1,400 characters."""
+    """Return a text of 600 to 1,400 characters."""
     return voice.pick((encyclopedia, story))(voice, voice.between(600, 1400))
 
 
 def edited(text: str, voice: Voice) -> str:
-    """The text with one to three of its words replaced."""
+    """Return the text with one to three of its words replaced."""
     words = text.split(" ")
     for _ in range(voice.between(1, 3)):
         words[voice.between(0, len(words) - 1)] = voice.say(voice.pick(("{adjective}", "{thing}", "{animal}")))
@@ -44,12 +44,12 @@ def edited(text: str, voice: Voice) -> str:
 
 
 def shouted(text: str, voice: Voice) -> str:
-    """The text in another case, with other white space: the same words."""
+    """Return the text in another case, with other white space: the same words."""
     return text.upper() if voice.chance(0.5) else text.replace(" ", "\u00a0\u00a0").replace(".", " .")
 
 
 def items() -> list[dict[str, object]]:
-    """The items of a quiz: a question, four choices and a short answer each."""
+    """Return the items of a quiz: a question, four choices and a short answer each."""
     voice, found = Voice(f"{SEED} quiz"), list[dict[str, object]]()
     for number in range(ITEMS):
         building, answer, year = voice.say("{building}"), voice.place(), voice.say("{year}")
@@ -64,7 +64,7 @@ def items() -> list[dict[str, object]]:
 
 
 def train() -> dict[str, list[dict[str, str]]]:
-    """The files of the train split: name → rows."""
+    """Return the files of the train split: name → rows."""
     voice = Voice(f"{SEED} train")
     texts = [page(voice) for _ in range(PAGES)]
     rows = [_row("page", number, text) for number, text in enumerate(texts)]
@@ -80,7 +80,7 @@ def train() -> dict[str, list[dict[str, str]]]:
 
 
 def validation() -> list[dict[str, str]]:
-    """The rows of the validation split: pages of its own, and two versions of pages of train."""
+    """Return the rows of the validation split: its own pages, and two versions of pages of train."""
     voice = Voice(f"{SEED} validation")
     pages = {row["url"]: row for row in train()["pages.jsonl"]}
     rows = [_row("page", 100 + number, page(voice)) for number in range(HELD)]
@@ -94,7 +94,7 @@ def _row(kind: str, number: int, text: str) -> dict[str, str]:
 
 
 def write_sample(target: Path) -> None:
-    """Write the sample that ships: `data/train`, `data/val` and `quiz.jsonl`."""
+    """Write the shipped sample: `data/train`, `data/val` and `quiz.jsonl`."""
     for name, rows in train().items():
         _write(target / "data" / "train" / name, rows)
     _write(target / "data" / "val" / "pages.jsonl", validation())

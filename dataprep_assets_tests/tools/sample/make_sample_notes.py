@@ -54,17 +54,17 @@ T = TypeVar("T")
 
 
 def pick(random: Random, choices: Sequence[T]) -> T:
-    """One of them."""
+    """Return one of the choices."""
     return choices[int(random.random() * len(choices))]
 
 
 def between(random: Random, low: int, high: int) -> int:
-    """An integer from low to high, both included."""
+    """Return an integer from low to high, both included."""
     return low + int(random.random() * (high - low + 1))
 
 
 def note(random: Random, year: int) -> dict[str, Any]:
-    """One note."""
+    """Return one note."""
     when = f"{year + between(random, 0, 9)}-{between(random, 1, 12):02d}-{between(random, 1, 28):02d}"
     lines = [f"FICTION, a made-up note. This child {pick(random, COMPLAINTS)}.", ""]
     for _ in range(between(random, 1, 9)):
@@ -73,7 +73,7 @@ def note(random: Random, year: int) -> dict[str, Any]:
 
 
 def patient(random: Random, month: str, number: int) -> dict[str, Any]:
-    """One patient with one to six notes."""
+    """Return one patient with one to six notes."""
     return {
         "patient_id": f"FICTION-{month}-{number:03d}",
         "name": f"{pick(random, FIRST)} {pick(random, LAST)}",
@@ -84,7 +84,7 @@ def patient(random: Random, month: str, number: int) -> dict[str, Any]:
 
 
 def sample_cohorts() -> dict[str, bytes]:
-    """File name → its bytes."""
+    """Return file name → its bytes."""
     files = {}
     for month in MONTHS:
         random = Random(f"{SEED} {month}")

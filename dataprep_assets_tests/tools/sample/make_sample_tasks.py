@@ -23,13 +23,13 @@ from dataprep_assets.pipelines.tasks.contract import SPLITS, Split, load_shipped
 SEED = "dataprep-assets sample tasks 1"
 LAYOUT = "Data/rejection_sampling/0_data"
 VERSIONS = ("version_1", "version_9-2", "version_10-1")
-"""Of the sample's Copa. The last one is the latest, and the first but one by the order of letters."""
+"""The versions of the sample's Copa. The last one is the latest, but the second in alphabetical order."""
 DISCARDED = "version_9-discard"
 COUNTS: Mapping[str, Mapping[Split, int]] = {
     "Copa": {"train": 24, "validation": 8, "test": 8},
     "ArcC_Cloze": {"train": 16, "validation": 6, "test": 6},
 }
-"""Rows of the sample that ships."""
+"""The numbers of rows of the shipped sample."""
 NAMES = (
     "Averil",
     "Bexley",
@@ -46,7 +46,7 @@ NAMES = (
 )
 PLACES = ("Ambleford", "Brackwater", "Cindermoor", "Dunhollow", "Eldermere", "Farrowick", "Greyfen", "Hollin")
 HAPPENED = (
-    # premise, what is right, what is wrong, whether it is asked for as cause or effect
+    # premise, right answer, wrong answer, whether the question asks for cause or effect
     ("{} closed every window of the house in {}.", "Rain was blowing in.", "The carpet was green.", "cause"),
     ("{} slipped on the steps of the mill in {}.", "The steps were icy.", "The mill had a clock.", "cause"),
     ("{} lit a lantern on the quay of {}.", "It had grown dark.", "The boat was painted.", "cause"),
@@ -71,7 +71,7 @@ def _pick(random: Random, items: Sequence[Any]) -> Any:
 
 
 def _who_and_where(number: int) -> tuple[str, str]:
-    """A person and a place; no two of the first 96 numbers give the same pair."""
+    """Return a person and a place; no two of the first 96 numbers give the same pair."""
     return NAMES[number % len(NAMES)], PLACES[number // len(NAMES) % len(PLACES)]
 
 
@@ -138,13 +138,13 @@ _ROWS: Mapping[str, Callable[[int, int, bool, Random], Row]] = {
     "ArcC_MC": _arc,
 }
 _FIRST: Mapping[Split, int] = {"train": 0, "validation": 60, "test": 78}
-"""Number of the first row of each split; a file may have as many rows as there are numbers up to the next."""
+"""The number of the first row of each split; a file may have as many rows as there are numbers up to the next."""
 MOST: Mapping[Split, int] = {"train": 60, "validation": 18, "test": 18}
 _REWRITTEN = ("premise", "question", "passage")
 
 
 def task_rows(task: str, split: Split, count: int) -> list[Row]:
-    """The rows of one original file; test hides its labels where the real one does."""
+    """Return the rows of one original file; test hides its labels if the real one does."""
     if count > MOST[split]:
         raise ValueError(f"{task} {split}: there are {MOST[split]} different rows, not {count}")
     random = Random(f"{SEED}/{task}/{split}")
@@ -152,12 +152,12 @@ def task_rows(task: str, split: Split, count: int) -> list[Row]:
 
 
 def rewritten(task: str, version: str, rows: Sequence[Row]) -> list[Row]:
-    """A synthetic version: about three rows of four in other words, with the ids and labels of the original."""
+    """Return a synthetic version: about three rows of four in other words, with the ids and labels of the original."""
     random = Random(f"{SEED}/{task}/{version}")
     made = []
     for row in rows:
         opening = _pick(random, ("One day in spring", "Years ago", "As the story goes", "On a cold morning"))
-        # what is asked of Copa is one of two words
+        # the question word of Copa is one of two
         key = next(k for k in _REWRITTEN if k in row and (task, k) != ("Copa", "question"))
         changed = {key: f"{opening}: {row[key]}"} if random.random() < 0.75 else {}
         made.append({**row, **changed})
@@ -165,7 +165,7 @@ def rewritten(task: str, version: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def jsonl(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """The bytes of a task file."""
+    """Return the bytes of a task file."""
     return b"".join(json.dumps(r, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for r in rows)
 
 
@@ -193,7 +193,7 @@ def _write(path: Path, rows: Sequence[Row]) -> None:
 
 
 def write_sample(target: Path) -> None:
-    """Write the sample that ships: Copa with its versions, and ArcC_Cloze."""
+    """Write the shipped sample: Copa with its versions, and ArcC_Cloze."""
     write_tree(target, COUNTS, {"Copa": (*VERSIONS, DISCARDED)})
 
 

@@ -1,4 +1,4 @@
-"""The committed sample is what its generator writes, and it has the properties that other tests rely on."""
+"""The committed sample equals its generator's output, and it has the properties that other tests rely on."""
 
 import json
 from collections import Counter
@@ -48,7 +48,7 @@ def all_texts() -> list[str]:
     return [text for name in COUNTS for text in texts(name)]
 
 
-def test_the_committed_files_are_the_generated_ones_and_no_others(tmp_path: Path) -> None:
+def test_the_committed_files_are_exactly_the_generated_ones(tmp_path: Path) -> None:
     write_sample(tmp_path)
     written = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
     committed = {

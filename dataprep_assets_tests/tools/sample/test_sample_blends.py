@@ -17,7 +17,7 @@ def test_the_committed_rows_are_those_of_the_generator_and_say_that_they_are_fic
         suffixes = path.suffixes
         compression = {".zst": "zstd", ".gz": "gzip"}.get(suffixes[-1])
         kind = "parquet" if suffixes[-1] == ".parquet" else "jsonl"
-        # by rows: the bytes of Parquet and of compressed files depend on the versions of their libraries
+        # by rows, because the bytes of Parquet and compressed files depend on library versions
         found = [
             row for block in read_rows(path, format=kind, compression=compression, label=name) for row in block.rows
         ]

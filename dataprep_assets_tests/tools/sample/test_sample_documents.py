@@ -15,7 +15,7 @@ from dataprep_assets.project import find_project
 from dataprep_assets.sources import upstream
 from dataprep_assets.sources.upstream import Materialization
 from dataprep_assets_tests.conftest import CHECKOUT
-from dataprep_assets_tests.engine.building import build_all, failed
+from dataprep_assets_tests.engine.building import build_all, find_failed_checks
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def test_of_every_dropped_document_it_is_said_which_rule_dropped_it(
     store = LocalArtifacts(tmp_path / "artifacts")
     build_all(dataset.specs, store)
     for spec in dataset.specs:
-        assert not spec.checks or failed(spec, store) == set(), spec.path
+        assert not spec.checks or find_failed_checks(spec, store) == set(), spec.path
     corpus = dataset.declaration
     rows = list(CorpusDocuments(corpus, store).rows())
     assert len(rows) == made.metadata["documents"]

@@ -9,7 +9,7 @@ import dataprep_assets
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.curation.corpus_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.dataset import Corpus
-from dataprep_assets_tests.engine.building import build_all, failed, sample
+from dataprep_assets_tests.engine.building import build_all, find_failed_checks, find_sample
 from dataprep_assets_tests.tools.sample.make_sample_duplicates import COPIES, FRAMED, LEAKS, VERSIONS, write_sample
 
 pytest.importorskip("rensa", reason="the extra `duplicates`")
@@ -25,14 +25,14 @@ def test_the_committed_files_are_what_the_generator_writes(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_of_each_page_one_stays_and_of_each_item_none(tmp_path: Path) -> None:
-    dataset, store = sample("sample_duplicates"), LocalArtifacts(tmp_path / "artifacts")
+    dataset, store = find_sample("sample_duplicates"), LocalArtifacts(tmp_path / "artifacts")
     assert isinstance(dataset, Corpus)
     build_all(dataset.specs, store)
     for spec in dataset.specs:
-        assert not spec.checks or failed(spec, store) == set(), spec.path
+        assert not spec.checks or find_failed_checks(spec, store) == set(), spec.path
     rows = list(CorpusDocuments(dataset.declaration, store).rows())
     gone = [row for row in rows if not row["kept"]]
-    # of a page and its copy or version either may stay; of those that are alike in val the one of train goes
+    # a page or its copy or version may stay; of similar documents in val and train, the one in train is dropped
     like = COPIES + VERSIONS + FRAMED + 2
     assert Counter(row["reason"] for row in gone) == {"duplicate": like, "benchmark": LEAKS}
     assert all(row["kind"] == "leak" for row in gone if row["reason"] == "benchmark")

@@ -102,7 +102,7 @@ class Keeper:
             self._declare(animal, animal.attributes(self._project, folder))
             if animal.kind != "artifact":
                 what[animal] = animal.write(folder)
-        if finished := [animal for animal in animals if animal.kind == "artifact"]:  # of a corpus, which is run again
+        if finished := [animal for animal in animals if animal.kind == "artifact"]:  # for a corpus, which is run again
             self._run(["run", *(animal.dataset for animal in finished)], self._project)
             what |= {animal: animal.write(self._home / "artifacts" / animal.dataset) for animal in finished}
         ran = self._run(["run", *names], self._project)
@@ -163,9 +163,9 @@ class _Ran:
 
     def said_of(self, animal: Animal) -> str | None:
         """What it printed of an animal among others; None if that one may not have had its turn, or not to its end."""
-        parts = _HEADER.split(self.said)  # what came before, then name and text of each dataset
+        parts = _HEADER.split(self.said)  # the earlier lines, then name and text of each dataset
         texts = [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name == animal.dataset]
-        if not texts:  # it may have been refused before any was run
+        if not texts:  # it may have been refused before any run
             lines = [line for line in parts[0].splitlines() if animal.dataset in line or f"{animal.file}" in line]
             return "\n".join(lines) if lines and self.code > 0 else None
         was_last = parts[-2] == animal.dataset

@@ -175,12 +175,12 @@ def frames(path: Path, random: Random, good: Good, _: bytes) -> str:
     }
     kind = random.choice((*kinds, "runs", "a large window", "a lying size"))
     head = zstandard.compress(_prefix(random, good))
-    if kind == "runs":  # blocks of four bytes that are 128 KiB each
+    if kind == "runs":  # blocks of four bytes that decompress to 128 KiB each
         run = ((128 << 10) << 3 | 1 << 1).to_bytes(3, "little") + random.choice((b"a", b"\n", b'"', b" "))
         rest = b"\x28\xb5\x2f\xfd\x00\x38" + run * random.choice((100, 8_000, 64_000)) + b"\x01\x00\x00"
     elif kind == "a large window":
         rest = b"\x28\xb5\x2f\xfd\x00" + bytes([random.randrange(0x60, 0x100)]) + b"\x01\x00\x00"
-    elif kind == "a lying size":  # a single segment whose header says how much it holds
+    elif kind == "a lying size":  # a single segment whose header states its size
         size = random.choice((1, 1 << 30, 1 << 40, (1 << 63) - 1))
         rest = b"\x28\xb5\x2f\xfd\xe0" + size.to_bytes(8, "little") + b"\x01\x00\x00"
     else:

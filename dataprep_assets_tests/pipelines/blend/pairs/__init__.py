@@ -1,1 +1,1 @@
-"""Rl"""
+"""Tests of blends of preference pairs."""

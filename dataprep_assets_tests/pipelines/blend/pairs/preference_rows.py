@@ -14,30 +14,30 @@ TOOL = {
 }
 
 
-def user(text: str) -> dict[str, Any]:
+def make_user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def assistant(text: str, **more: Any) -> dict[str, Any]:
+def make_assistant(text: str, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **more}
 
 
-def waves(number: int, words: int) -> str:
+def make_waves(number: int, words: int) -> str:
     return " ".join(f"wave{(number * 7 + i) % 23}" for i in range(1 + words))
 
 
-def pair(number: int, prefix: str = "") -> dict[str, Any]:
+def make_pair(number: int, prefix: str = "") -> dict[str, Any]:
     """Return a pair of one of several kinds: more turns, a system text, tools, an implicit prompt."""
     prompt: list[dict[str, Any]] = []
     if number % 3 == 0:
         prompt.append({"role": "system", "content": f"Keeper {number}, 灯台."})
     for turn in range(number % 3):
-        prompt += [user(f"Before {prefix}{number}.{turn}"), assistant(waves(turn, number % 4))]
-    prompt.append(user(f"Question {prefix}{number}?\n{waves(number, number % 5)}"))
-    chosen, rejected = waves(number, (number * 3) % 11), waves(number + 1, (number * 5) % 13)
-    sides = {"chosen": [assistant(f"Yes\n\n{chosen}.")], "rejected": [assistant(f"No: {rejected}")]}
+        prompt += [make_user(f"Before {prefix}{number}.{turn}"), make_assistant(make_waves(turn, number % 4))]
+    prompt.append(make_user(f"Question {prefix}{number}?\n{make_waves(number, number % 5)}"))
+    chosen, rejected = make_waves(number, (number * 3) % 11), make_waves(number + 1, (number * 5) % 13)
+    sides = {"chosen": [make_assistant(f"Yes\n\n{chosen}.")], "rejected": [make_assistant(f"No: {rejected}")]}
     if number % 5 == 0:
-        call, result = assistant("", tool_calls=[CALL]), {"role": "tool", "content": '{"height": 3}'}
+        call, result = make_assistant("", tool_calls=[CALL]), {"role": "tool", "content": '{"height": 3}'}
         sides["chosen"] = [call, result, *sides["chosen"]]
         return {"prompt": prompt, **sides, "tools": [TOOL]}
     if number % 4 == 1:
@@ -45,18 +45,22 @@ def pair(number: int, prefix: str = "") -> dict[str, Any]:
     return {"prompt": prompt, **sides}
 
 
-def labeled(number: int) -> dict[str, Any]:
+def make_labeled(number: int) -> dict[str, Any]:
     """Return a row with one labeled answer."""
-    answer = [assistant(waves(number, number % 7))]
-    return {"prompt": [user(f"Question {number}?")], "completion": answer, "label": number % 3 > 0}
+    answer = [make_assistant(make_waves(number, number % 7))]
+    return {"prompt": [make_user(f"Question {number}?")], "completion": answer, "label": number % 3 > 0}
 
 
-def plain(number: int, name: str = "") -> dict[str, Any]:
+def make_plain(number: int, name: str = "") -> dict[str, Any]:
     """Return a pair of texts."""
-    return {"prompt": f"Question {name} {number}?", "chosen": waves(number, 3), "rejected": waves(number + 1, 9)}
+    return {
+        "prompt": f"Question {name} {number}?",
+        "chosen": make_waves(number, 3),
+        "rejected": make_waves(number + 1, 9),
+    }
 
 
-def declared(folder: Path, rows: dict[str, list[dict[str, Any]]], **changes: Any) -> BlendDeclaration:
+def declare_pairs(folder: Path, rows: dict[str, list[dict[str, Any]]], **changes: Any) -> BlendDeclaration:
     """Return a blend of pairs with a dataset for each list of rows."""
     for name, dataset_rows in rows.items():
         write_rows(folder / f"{name}.jsonl", dataset_rows)

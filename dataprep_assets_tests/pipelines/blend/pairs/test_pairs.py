@@ -29,14 +29,20 @@ from dataprep_assets.pipelines.blend.pairs.views import VIEWS
 from dataprep_assets.pipelines.blend.view import build_view
 from dataprep_assets_tests.faults.edits import edit_receipt
 from dataprep_assets_tests.messages import assert_names, raises
-from dataprep_assets_tests.pipelines.blend.dagster_blend import REFERENCE, Blend, blend, evaluations, failed
+from dataprep_assets_tests.pipelines.blend.dagster_blend import (
+    REFERENCE,
+    Blend,
+    find_failed,
+    open_blend,
+    read_evaluations,
+)
 from dataprep_assets_tests.pipelines.blend.pairs.preference_rows import (
-    assistant,
-    declared,
-    labeled,
-    pair,
-    plain,
-    user,
+    declare_pairs,
+    make_assistant,
+    make_labeled,
+    make_pair,
+    make_plain,
+    make_user,
 )
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.pipelines.blend.view_checks import find_in_view
@@ -47,10 +53,10 @@ NAMES = ["kto", "pairs_ranked", "pairs_sharegpt"]
 
 
 def build(made: Blend) -> list[str]:
-    """Run all; return the names of the artifacts that were materialized."""
+    """Run all artifacts, and return the names of the materialized ones."""
     outcomes = made.run_all()
     assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
-    assert failed(evaluations(outcomes)) <= REFERENCE
+    assert find_failed(read_evaluations(outcomes)) <= REFERENCE
     return [
         event.asset_key.path[-1]
         for outcome in outcomes
@@ -59,7 +65,7 @@ def build(made: Blend) -> list[str]:
     ]
 
 
-def rows_of(made: Blend) -> dict[tuple[str, int], PreferenceRow]:
+def read_rows(made: Blend) -> dict[tuple[str, int], PreferenceRow]:
     """Return each row of the shards by its source file and row."""
     found = {}
     for key in made.plan.partitions:
@@ -76,33 +82,33 @@ def rows_of(made: Blend) -> dict[tuple[str, int], PreferenceRow]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blend]:
-    """A blend of pairs and of labeled answers."""
+    """Return a blend of pairs and of labeled answers."""
     home = tmp_path_factory.mktemp("pairs")
-    rows = {"mixed": [pair(n) for n in range(40)], "labels": [labeled(n) for n in range(30)]}
-    with blend(declared(home / "sources", rows, views=["kto"]), home / "artifacts") as made:
+    rows = {"mixed": [make_pair(n) for n in range(40)], "labels": [make_labeled(n) for n in range(30)]}
+    with open_blend(declare_pairs(home / "sources", rows, views=["kto"]), home / "artifacts") as made:
         build(made)
         yield made
 
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blend]:
-    """A blend of pairs of texts, with every view and a held-out shard."""
+    """Return a blend of pairs of texts, with every view and a held-out shard."""
     home = tmp_path_factory.mktemp("texts")
-    rows = {name: [plain(n, name) for n in range(36)] for name in ("first", "second")}
-    declaration = declared(home / "sources", rows, views=NAMES, num_shards=3, held_out={"valid": 1})
-    with blend(declaration, home / "artifacts") as made:
+    rows = {name: [make_plain(n, name) for n in range(36)] for name in ("first", "second")}
+    declaration = declare_pairs(home / "sources", rows, views=NAMES, num_shards=3, held_out={"valid": 1})
+    with open_blend(declaration, home / "artifacts") as made:
         outcomes = made.run_all()
         assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
         # the rejected texts are always the longer ones
-        assert failed(evaluations(outcomes)) == {*REFERENCE, "blend.lengths_balanced"}
+        assert find_failed(read_evaluations(outcomes)) == {*REFERENCE, "blend.lengths_balanced"}
         yield made
 
 
 def test_every_row_has_the_rendered_prompt_and_answers(finished: Blend) -> None:
-    rows, bundle = rows_of(finished), chat_bundle()
+    rows, bundle = read_rows(finished), chat_bundle()
     assert len(rows) == 70
     for n in range(40):
-        row, source = rows["mixed.jsonl", n + 1], pair(n)
+        row, source = rows["mixed.jsonl", n + 1], make_pair(n)
         assert row.chosen_answer is not None
         assert row.rejected_answer is not None
         assert row.rejected_answer.messages == source["rejected"][-1:]
@@ -113,7 +119,7 @@ def test_every_row_has_the_rendered_prompt_and_answers(finished: Blend) -> None:
             bundle.decode(row.rejected_answer.ids[row.rejected_answer.mask == 1])
             == source["rejected"][-1]["content"] + "<|im_end|>"
         )
-        # results of tools are not the model's
+        # the model does not write the results of tools
         assert ("height" in bundle.decode(row.chosen_answer.ids)) == (n % 5 == 0)
         assert "height" not in bundle.decode(row.chosen_answer.ids[row.chosen_answer.mask == 1])
         assert (row.tools is not None) == (n % 5 == 0)
@@ -122,9 +128,9 @@ def test_every_row_has_the_rendered_prompt_and_answers(finished: Blend) -> None:
         assert (row.chosen_answer is not None, row.rejected_answer is not None) == (n % 3 > 0, n % 3 == 0)
 
 
-def test_counts_of_receipt_status_and_card(finished: Blend) -> None:
+def test_receipt_status_and_card_have_counts(finished: Blend) -> None:
     assert finished.stale() == []
-    assert failed(finished.check()) == REFERENCE
+    assert find_failed(finished.check()) == REFERENCE
     lines = finished.component.summary(finished.store)
     assert any(line.startswith("40 pairs, 30 labeled answers: tokens") for line in lines)
     assert any(line.endswith("labels: form kto") for line in lines)
@@ -138,15 +144,15 @@ def test_counts_of_receipt_status_and_card(finished: Blend) -> None:
 
 def test_bad_rows_are_quarantined_and_long_pairs_dropped(tmp_path: Path) -> None:
     rows: list[Any] = [
-        plain(0),
+        make_plain(0),
         {"prompt": "Q?", "chosen": "A", "rejected": "A"},
         b"{not json\n",
         {"prompt": "Q?", "chosen": "long " * 700, "rejected": "A"},
-        {"prompt": [user("Q?")], "completion": [assistant("A")], "label": True},
-        plain(5),
+        {"prompt": [make_user("Q?")], "completion": [make_assistant("A")], "label": True},
+        make_plain(5),
     ]
-    declaration = declared(tmp_path, {"rows": rows}, bad_records={"policy": "drop", "budget": 0.6}, num_shards=1)
-    with blend(declaration, tmp_path / "artifacts") as made:
+    declaration = declare_pairs(tmp_path, {"rows": rows}, bad_records={"policy": "drop", "budget": 0.6}, num_shards=1)
+    with open_blend(declaration, tmp_path / "artifacts") as made:
         build(made)
         (key,) = made.plan.partitions
         receipt = made.store.require(made.declaration.artifact("pairs", key))
@@ -162,29 +168,29 @@ def test_bad_rows_are_quarantined_and_long_pairs_dropped(tmp_path: Path) -> None
         tracer = made.component.tracer(made.store)
         with raises(NotFoundError, "row 4", "longer_than_max_length"):
             trace_documents(tracer, file="rows.jsonl", row=4)
-        assert {row for _, row in rows_of(made)} == {1, 6}
+        assert {row for _, row in read_rows(made)} == {1, 6}
 
 
 def test_a_bad_row_fails_with_its_place(tmp_path: Path) -> None:
-    declaration = declared(tmp_path, {"rows": [plain(0), {"prompt": "Q?", "chosen": "A", "rejected": "A"}]})
-    with blend(declaration, tmp_path / "artifacts") as made:
+    declaration = declare_pairs(tmp_path, {"rows": [make_plain(0), {"prompt": "Q?", "chosen": "A", "rejected": "A"}]})
+    with open_blend(declaration, tmp_path / "artifacts") as made:
         outcomes = made.run_all()
         assert not outcomes[-1].success
         assert_names(failure_of(outcomes[-1]), "rows.jsonl", "row 2", "no_preference")
 
 
-def test_only_what_a_changed_source_touches_is_rebuilt(tmp_path: Path) -> None:
-    """An appended and a removed row change the shards of their file; an interrupted run goes on where it was."""
-    rows = {name: [pair(n, name) for n in range(12)] for name in ("first", "second")}
-    declaration = declared(tmp_path / "s", rows, views=["kto"])
-    with blend(declaration, tmp_path / "artifacts") as made:
+def test_only_shards_of_a_changed_source_are_rebuilt(tmp_path: Path) -> None:
+    """An appended and a removed row change the shards of their file; an interrupted run resumes."""
+    rows = {name: [make_pair(n, name) for n in range(12)] for name in ("first", "second")}
+    declaration = declare_pairs(tmp_path / "s", rows, views=["kto"])
+    with open_blend(declaration, tmp_path / "artifacts") as made:
         build(made)
         before = {
             key: made.store.require(made.declaration.artifact("pairs", key)).content for key in made.plan.partitions
         }
         assert "pairs" not in build(made)
         removed = rows["first"].pop(3)
-        rows["first"].append(pair(50, "first"))
+        rows["first"].append(make_pair(50, "first"))
         write_rows(tmp_path / "s" / "first.jsonl", rows["first"])
         assert "small_pairs/kto" in made.stale()
         build(made)
@@ -192,8 +198,8 @@ def test_only_what_a_changed_source_touches_is_rebuilt(tmp_path: Path) -> None:
             key: made.store.require(made.declaration.artifact("pairs", key)).content for key in made.plan.partitions
         }
         assert [key for key in after if after[key] == before.get(key)] == [k for k in after if k.startswith("second")]
-        prompts = [row.prompt for row in rows_of(made).values()]
-        assert pair(50, "first")["prompt"] in prompts
+        prompts = [row.prompt for row in read_rows(made).values()]
+        assert make_pair(50, "first")["prompt"] in prompts
         assert removed.get("prompt", removed["chosen"][:-1]) not in prompts
         (one, *_) = [key for key in made.plan.partitions if key.startswith("first")]
         assert made.store.remove(made.declaration.artifact("pairs", one))
@@ -202,37 +208,39 @@ def test_only_what_a_changed_source_touches_is_rebuilt(tmp_path: Path) -> None:
 
 
 def test_parquet_and_json_lines_give_the_same_rows(tmp_path: Path) -> None:
-    rows = [pair(n) for n in range(0, 30, 5)]
+    rows = [make_pair(n) for n in range(0, 30, 5)]
     folder = tmp_path / "s"
-    with blend(declared(folder, {"rows": rows}, num_shards=1), tmp_path / "json") as made:
+    with open_blend(declare_pairs(folder, {"rows": rows}, num_shards=1), tmp_path / "json") as made:
         build(made)
-        expected = list(rows_of(made).values())
+        expected = list(read_rows(made).values())
     write_rows(folder / "rows.parquet", rows)
     data = {"datasets": [{"name": "rows", "path": str(folder / "rows.parquet")}]}
-    with blend(declared(folder, {"rows": rows}, num_shards=1, blend=data), tmp_path / "parquet") as made:
+    with open_blend(declare_pairs(folder, {"rows": rows}, num_shards=1, blend=data), tmp_path / "parquet") as made:
         build(made)
-        found = list(rows_of(made).values())
+        found = list(read_rows(made).values())
     assert [list(a.find_differences(b)) for a, b in zip(expected, found, strict=True)] == [[]] * len(rows)
 
 
 def test_remarks_name_unread_keys_and_texts_that_the_template_drops(tmp_path: Path) -> None:
     silent = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
     silent += "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-    rows = [{**pair(0), "score": 3}, pair(1)]
+    rows = [{**make_pair(0), "score": 3}, make_pair(1)]
     options = {"chat_template": silent}
-    remarks = list(TrainingBlend(declared(tmp_path, {"rows": rows}, pairs=options)).remarks())
+    remarks = list(TrainingBlend(declare_pairs(tmp_path, {"rows": rows}, pairs=options)).remarks())
     (unread,) = (remark for remark in remarks if "score" in remark.sentence)
     assert unread.hint
     (lost,) = (remark for remark in remarks if "pairs.allow_loss" in remark.sentence)
     assert lost.keys == ("pairs", "chat_template")
     assert_names(lost.sentence, "writes no", "1 of")
-    assert list(TrainingBlend(declared(tmp_path / "good", {"rows": [pair(0), pair(1)]})).remarks()) == []
+    assert list(TrainingBlend(declare_pairs(tmp_path / "good", {"rows": [make_pair(0), make_pair(1)]})).remarks()) == []
 
 
 def test_a_prompt_in_two_splits_is_reported(tmp_path: Path) -> None:
-    rows = [{**plain(n % 2), "rejected": f"No {n}."} for n in range(12)]
-    with blend(declared(tmp_path / "s", {"rows": rows}, held_out={"valid": 1}), tmp_path / "artifacts") as made:
-        found = evaluations(made.run_all())["blend.splits_disjoint"]
+    rows = [{**make_plain(n % 2), "rejected": f"No {n}."} for n in range(12)]
+    with open_blend(
+        declare_pairs(tmp_path / "s", {"rows": rows}, held_out={"valid": 1}), tmp_path / "artifacts"
+    ) as made:
+        found = read_evaluations(made.run_all())["blend.splits_disjoint"]
         assert not found.passed
         assert_names(found.description or "", "2 prompts", "valid", "train")
 
@@ -249,22 +257,22 @@ def test_views_and_limits_are_declared(tmp_path: Path) -> None:
         ),
     ):
         with pytest.raises(ValidationError) as raised:
-            declared(tmp_path, {"rows": [plain(0)]}, **changes)
+            declare_pairs(tmp_path, {"rows": [make_plain(0)]}, **changes)
         assert_names(str(raised.value), *names)
 
 
 def test_a_sensitive_blend_shows_no_text_and_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_KEY", "0" * 64)
-    rows = [{**plain(n), "canaryfield": "x"} for n in range(12)]
-    declaration = declared(tmp_path, {"rows": rows}, sensitive=True, source_key={"env": "SOURCE_KEY"})
-    with blend(declaration, tmp_path / "artifacts") as made:
+    rows = [{**make_plain(n), "canaryfield": "x"} for n in range(12)]
+    declaration = declare_pairs(tmp_path, {"rows": rows}, sensitive=True, source_key={"env": "SOURCE_KEY"})
+    with open_blend(declaration, tmp_path / "artifacts") as made:
         outcomes = made.run_all()
         assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
         shown = "\n".join(
             [
                 *made.component.summary(made.store),
-                *(str(dict(e.metadata)) for e in evaluations(outcomes).values()),
-                *(e.description or "" for e in evaluations(outcomes).values()),
+                *(str(dict(e.metadata)) for e in read_evaluations(outcomes).values()),
+                *(e.description or "" for e in read_evaluations(outcomes).values()),
             ]
         )
         assert "canaryfield" not in shown
@@ -278,13 +286,13 @@ def test_a_sensitive_blend_shows_no_text_and_no_key(tmp_path: Path, monkeypatch:
 
 @pytest.fixture
 def shard(finished: Blend, tmp_path: Path) -> OpenedPairs:
-    """A shard of pairs that a test may damage."""
+    """Return a shard of pairs that a test may damage."""
     store = LocalArtifacts(Path(shutil.copytree(finished.root, tmp_path / "root")))
     return OpenedPairs.open(prepare_pairs_shards(finished.declaration, store, finished.plan, ["mixed-00000"])[0])
 
 
-def find(shard: OpenedPairs) -> set[str]:
-    """Return the failing checks of a shard whose receipt describes its files as they are now."""
+def find_failing_checks(shard: OpenedPairs) -> set[str]:
+    """Return the failing checks of a shard whose receipt describes its current files."""
     opened = OpenedPairs(shard.artifact, shard.store, shard.planned).with_local_files()
     receipt = replace(opened.receipt, files=record_files(opened.directory))
     opened.__dict__.update(receipt=receipt)
@@ -304,7 +312,7 @@ def edit(shard: OpenedPairs, column: str, change: Any) -> None:
     pq.write_table(table.set_column(index, column, array).cast(build_schema()), path, write_statistics=False)
 
 
-def change_id(values: list[Any]) -> None:
+def duplicate_id(values: list[Any]) -> None:
     values[2][-3] = 7 if values[2][-3] != 7 else 8
 
 
@@ -336,8 +344,8 @@ def no_messages(values: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("column", "change", "wrong"),
     [
-        ("prompt_ids", change_id, {"prompts_shared", "rendering_matches", "round_trip"}),
-        ("rejected_ids", change_id, {"rendering_matches", "round_trip"}),
+        ("prompt_ids", duplicate_id, {"prompts_shared", "rendering_matches", "round_trip"}),
+        ("rejected_ids", duplicate_id, {"rendering_matches", "round_trip"}),
         ("chosen_ids", outside, {"ids_in_vocabulary", "rendering_matches", "round_trip"}),
         ("rejected", other_answer, {"rendering_matches", "round_trip"}),
         ("rejected_mask", mask_zero, {"rows_complete", "counts_match", "round_trip"}),
@@ -347,10 +355,10 @@ def no_messages(values: list[Any]) -> None:
     ],
 )
 def test_a_changed_column_is_found(shard: OpenedPairs, column: str, change: Any, wrong: set[str]) -> None:
-    assert find(shard) == set()
+    assert find_failing_checks(shard) == set()
     edit(shard, column, change)
-    assert find(shard) >= wrong
-    assert find(shard) <= wrong | {"counts_match", "ids_in_vocabulary"}
+    assert find_failing_checks(shard) >= wrong
+    assert find_failing_checks(shard) <= wrong | {"counts_match", "ids_in_vocabulary"}
 
 
 def test_equal_sides_are_found(shard: OpenedPairs) -> None:
@@ -359,21 +367,21 @@ def test_equal_sides_are_found(shard: OpenedPairs) -> None:
         index = table.column_names.index(f"rejected{name}")
         table = table.set_column(index, f"rejected{name}", table.column(f"chosen{name}"))
     pq.write_table(table.cast(build_schema()), shard.directory / PAIRS_FILE)
-    assert "sides_differ" in find(shard)
+    assert "sides_differ" in find_failing_checks(shard)
 
 
 def test_wrong_numbers_and_files_are_found(shard: OpenedPairs) -> None:
     receipt = shard.directory / "receipt.json"
     edit_receipt(receipt, lambda r: r["facts"].update(pairs=r["facts"]["pairs"] + 1))
-    assert "counts_match" in find(shard)
+    assert "counts_match" in find_failing_checks(shard)
     edit_receipt(receipt, lambda r: r["facts"].update(pairs=r["facts"]["pairs"] - 1))
     edit_receipt(receipt, lambda r: r["ledger"].update(rows_in=r["ledger"]["rows_in"] + 1))
-    assert find(shard) == {"ledger_balances"}
+    assert find_failing_checks(shard) == {"ledger_balances"}
     edit_receipt(receipt, lambda r: r["ledger"].update(rows_in=r["ledger"]["rows_in"] - 1, unknown_tokens=10_000))
-    assert find(shard) == {"losses_within_limit"}
+    assert find_failing_checks(shard) == {"losses_within_limit"}
     edit_receipt(receipt, lambda r: r["ledger"].update(unknown_tokens=0))
     edit_receipt(receipt, lambda r: r["facts"].update(max_length=3))
-    assert find(shard) == {"rows_complete"}
+    assert find_failing_checks(shard) == {"rows_complete"}
     edit_receipt(receipt, lambda r: r["facts"].update(max_length=512))
     (shard.directory / "extra").touch()
     opened = OpenedPairs(shard.artifact, shard.store, shard.planned).with_local_files()
@@ -381,10 +389,10 @@ def test_wrong_numbers_and_files_are_found(shard: OpenedPairs) -> None:
     (shard.directory / "extra").unlink()
     origins = np.load(shard.directory / "origins.npy")
     np.save(shard.directory / "origins.npy", origins[::-1])
-    assert find(shard) == {"round_trip"}
+    assert find_failing_checks(shard) == {"round_trip"}
     path = shard.directory / PAIRS_FILE
     path.write_bytes(path.read_bytes()[:-9])
-    assert find(shard) == {check.name for check in PAIRS_CHECKS} - {
+    assert find_failing_checks(shard) == {check.name for check in PAIRS_CHECKS} - {
         "files_intact",
         "ledger_balances",
         "losses_within_limit",
@@ -462,7 +470,9 @@ def test_a_format_that_cannot_hold_all_rows_is_refused(finished: Blend, name: st
 
 
 def test_a_format_of_texts_refuses_tools(tmp_path: Path) -> None:
-    with blend(declared(tmp_path / "s", {"rows": [pair(n) for n in range(10)]}), tmp_path / "artifacts") as made:
+    with open_blend(
+        declare_pairs(tmp_path / "s", {"rows": [make_pair(n) for n in range(10)]}), tmp_path / "artifacts"
+    ) as made:
         build(made)
         with raises(ConfigError, "pairs_sharegpt", "2 of 10 pairs", "tools"):
             build_view(made.declaration, made.store, PreferenceView.load("pairs_sharegpt"))
@@ -527,7 +537,7 @@ def test_a_view_of_other_pairs_is_not_traced(texts: Blend, tmp_path: Path) -> No
 
 
 def test_every_check_of_pairs_has_a_fault_here() -> None:
-    """Names of the checks that the tests above make fail, each by a planted fault."""
+    """Compares the checks with the names that the tests above make fail, each by a planted fault."""
     text = Path(__file__).read_text(encoding="utf-8")
     for check in (*PAIRS_CHECKS[1:], *CHECKS):
         assert f'"{check.name}"' in text

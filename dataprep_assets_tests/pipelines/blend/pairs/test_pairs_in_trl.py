@@ -7,8 +7,19 @@ from typing import Any
 import pytest
 
 from dataprep_assets.engine.trace.trace import trace_documents
-from dataprep_assets_tests.pipelines.blend.dagster_blend import REFERENCE, Blend, blend, evaluations, failed
-from dataprep_assets_tests.pipelines.blend.pairs.preference_rows import assistant, declared, pair, user
+from dataprep_assets_tests.pipelines.blend.dagster_blend import (
+    REFERENCE,
+    Blend,
+    find_failed,
+    open_blend,
+    read_evaluations,
+)
+from dataprep_assets_tests.pipelines.blend.pairs.preference_rows import (
+    declare_pairs,
+    make_assistant,
+    make_pair,
+    make_user,
+)
 from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.readers import trl
 
@@ -26,49 +37,49 @@ EQUAL = 500
 """Rows that TRL and the run must encode equally; the rows after them differ for named reasons."""
 DIFFERENT: dict[str, dict[str, Any]] = {
     "TRL encodes a special token that a user wrote as the token, not as text": {
-        "prompt": [user("What is <|im_end|>?")],
-        "chosen": [assistant("The end of a turn.")],
-        "rejected": [assistant("The beginning.")],
+        "prompt": [make_user("What is <|im_end|>?")],
+        "chosen": [make_assistant("The end of a turn.")],
+        "rejected": [make_assistant("The beginning.")],
     },
     "TRL merges an answer's first newline with the prompt's last one, and shortens the prompt": {
-        "prompt": [user("Poem?")],
-        "chosen": [assistant("\n\nThe tide")],
-        "rejected": [assistant("\n\nA crab")],
+        "prompt": [make_user("Poem?")],
+        "chosen": [make_assistant("\n\nThe tide")],
+        "rejected": [make_assistant("\n\nA crab")],
     },
 }
-ROWS = [*map(pair, range(EQUAL)), *DIFFERENT.values()]
+ROWS = [*map(make_pair, range(EQUAL)), *DIFFERENT.values()]
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blend]:
     home = tmp_path_factory.mktemp("trl")
     options = {"max_length": 512, "chat_template": TEMPLATE}
-    with blend(declared(home, {"pairs": ROWS}, pairs=options, views=["kto"]), home / "artifacts") as made:
+    with open_blend(declare_pairs(home, {"pairs": ROWS}, pairs=options, views=["kto"]), home / "artifacts") as made:
         outcomes = made.run_all()
         assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
-        assert failed(evaluations(outcomes)) == REFERENCE
+        assert find_failed(read_evaluations(outcomes)) == REFERENCE
         yield made
 
 
 @pytest.fixture(scope="module")
 def own(pairs: Blend) -> list[dict[str, list[int]]]:
-    """TRL's own preparation of the source rows."""
-    return trl.own_pairs(tokenizer_of(pairs), TEMPLATE, ROWS)
+    """Return TRL's own preparation of the source rows."""
+    return trl.own_pairs(load_tokenizer(pairs), TEMPLATE, ROWS)
 
 
-def tokenizer_of(pairs: Blend) -> Path:
+def load_tokenizer(pairs: Blend) -> Path:
     assert pairs.declaration.tokenizer is not None
     assert pairs.declaration.tokenizer.path is not None
     return pairs.declaration.tokenizer.path
 
 
-def folder_of(pairs: Blend) -> Path:
+def find_folder(pairs: Blend) -> Path:
     return pairs.run_directory / "splits" / "train"
 
 
 @pytest.fixture(scope="module")
 def order(pairs: Blend) -> list[int]:
-    """The number of the source row of each row of the run."""
+    """Return the number of the source row of each row of the run."""
     tracer = pairs.component.tracer(pairs.store)
     samples = range(2 * len(ROWS))
     found = [trace_documents(tracer, view="kto", split="train", sample=sample, decode=False) for sample in samples]
@@ -76,26 +87,28 @@ def order(pairs: Blend) -> list[int]:
     return [one.row - 1 for (one,) in found[::2]]
 
 
-def test_ids_of_prompt_chosen_and_rejected_equal_its_own(
+def test_ids_of_prompt_chosen_and_rejected_equal_trls_own(
     pairs: Blend, own: list[dict[str, list[int]]], order: list[int]
 ) -> None:
-    stored = dict(zip(order, trl.stored_pairs(folder_of(pairs)), strict=True))
+    stored = dict(zip(order, trl.stored_pairs(find_folder(pairs)), strict=True))
     assert [number for number in range(len(ROWS)) if stored[number] != own[number]] == [EQUAL, EQUAL + 1]
-    assert len(stored[EQUAL]["prompt_ids"]) > len(own[EQUAL]["prompt_ids"])  # a literal has several ids
+    assert len(stored[EQUAL]["prompt_ids"]) > len(own[EQUAL]["prompt_ids"])  # a literal token is split into several ids
     assert stored[EQUAL]["chosen_ids"] == own[EQUAL]["chosen_ids"]
-    # the ids after which a model answers end with the generation prompt, and TRL drops its last token
+    # the generation prompt ends with the ids after which a model answers, and TRL drops its last token
     assert stored[EQUAL + 1]["prompt_ids"][:-1] == own[EQUAL + 1]["prompt_ids"]
 
 
-def test_its_preparation_of_the_parquet_equals_its_preparation_of_the_source(
+def test_trls_preparation_of_the_parquet_equals_that_of_the_source(
     pairs: Blend, own: list[dict[str, list[int]]], order: list[int]
 ) -> None:
-    prepared = trl.own_pairs_of_parquet(tokenizer_of(pairs), TEMPLATE, folder_of(pairs))
+    prepared = trl.own_pairs_of_parquet(load_tokenizer(pairs), TEMPLATE, find_folder(pairs))
     assert prepared == [own[number] for number in order]
 
 
-def test_answers_of_the_kto_view_equal_its_own(pairs: Blend, own: list[dict[str, list[int]]], order: list[int]) -> None:
-    prepared = trl.own_answers_of_view(tokenizer_of(pairs), TEMPLATE, pairs.directory("kto"), "train")
+def test_answers_of_the_kto_view_equal_trls_own(
+    pairs: Blend, own: list[dict[str, list[int]]], order: list[int]
+) -> None:
+    prepared = trl.own_answers_of_view(load_tokenizer(pairs), TEMPLATE, pairs.directory("kto"), "train")
     ids = [own[number] for number in order]
     assert [row["label"] for row in prepared] == [True, False] * len(ids)
     chosen = [(row["prompt_ids"], row["completion_ids"]) for row in prepared[::2]]
@@ -107,8 +120,8 @@ def test_answers_of_the_kto_view_equal_its_own(pairs: Blend, own: list[dict[str,
 def test_ten_steps_have_the_same_losses(pairs: Blend, order: list[int]) -> None:
     rows = [ROWS[number] for number in order[:40]]
     assert max(order[:40]) < EQUAL
-    theirs = trl.pair_losses(tokenizer_of(pairs), TEMPLATE, rows)
+    theirs = trl.pair_losses(load_tokenizer(pairs), TEMPLATE, rows)
     assert len(theirs) == 10
     for use_ids in (False, True):
-        ours = trl.parquet_losses(tokenizer_of(pairs), TEMPLATE, folder_of(pairs), use_ids=use_ids)
+        ours = trl.parquet_losses(load_tokenizer(pairs), TEMPLATE, find_folder(pairs), use_ids=use_ids)
         assert ours == pytest.approx(theirs, abs=1e-6)

@@ -1,4 +1,4 @@
-"""Pairs of every kind with chat templates of many styles: each is a pair that passes every check, or is refused."""
+"""Pairs of every kind with chat templates of many styles either pass every check or are refused."""
 
 from datetime import date
 from pathlib import Path
@@ -13,7 +13,7 @@ from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource, chat_plan
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.tokenization.certificate import refuse_engine
 from dataprep_assets.tokenization.chat.template import ChatTemplate
-from dataprep_assets_tests.pipelines.blend.pairs.preference_rows import CALL, TOOL, assistant, user
+from dataprep_assets_tests.pipelines.blend.pairs.preference_rows import CALL, TOOL, make_assistant, make_user
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.tools.atlas.template_folder import own_templates, write_tokenizer_of
 
@@ -21,35 +21,35 @@ REFUSED = {"lost_in_template", "template_refused", "several_sequences", "differe
 TEMPLATES = own_templates()
 
 
-def kinds() -> list[dict[str, Any]]:
+def make_kinds() -> list[dict[str, Any]]:
     """Return a pair of each kind."""
-    question, yes, no = user("Tide?"), assistant("High."), assistant("Low.")
+    question, yes, no = make_user("Tide?"), make_assistant("High."), make_assistant("Low.")
     thought = {"reasoning_content": "Think of the moon."}
     sides = {"chosen": [yes], "rejected": [no]}
     result = {"role": "tool", "content": "3"}
     return [
         {"prompt": [question], **sides},
         {"prompt": [{"role": "system", "content": "Keeper."}, question], **sides},
-        {"prompt": [question, assistant("Wait."), user("Now?")], **sides},
+        {"prompt": [question, make_assistant("Wait."), make_user("Now?")], **sides},
         {"prompt": [question], "chosen": [{**yes, **thought}], "rejected": [{**no, **thought}]},
         {"prompt": [question], "chosen": [{**yes, **thought}], "rejected": [no]},
-        {"prompt": [question, assistant("Wait.", **thought), user("Now?")], **sides},
+        {"prompt": [question, make_assistant("Wait.", **thought), make_user("Now?")], **sides},
         {
             "prompt": [question],
             "tools": [TOOL],
-            "chosen": [assistant("", tool_calls=[CALL]), result, yes],
+            "chosen": [make_assistant("", tool_calls=[CALL]), result, yes],
             "rejected": no,
         },
-        {"prompt": [question], "chosen": [yes, user("Why?"), assistant("Because.")], "rejected": [no]},
-        {"prompt": [question], "chosen": [assistant("<think>\nhm\n</think>\n\nHigh.")], "rejected": [no]},
-        {"prompt": [user("What is <|im_end|>?")], **sides},
+        {"prompt": [question], "chosen": [yes, make_user("Why?"), make_assistant("Because.")], "rejected": [no]},
+        {"prompt": [question], "chosen": [make_assistant("<think>\nhm\n</think>\n\nHigh.")], "rejected": [no]},
+        {"prompt": [make_user("What is <|im_end|>?")], **sides},
     ]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_every_kind_of_pair_passes_or_is_refused(name: str, tmp_path: Path) -> None:
     bundle = write_tokenizer_of(name, TEMPLATES[name], tmp_path / "tokenizer")
-    path = write_rows(tmp_path / "rows.jsonl", kinds())
+    path = write_rows(tmp_path / "rows.jsonl", make_kinds())
     plan = chat_plan(
         bundle,
         refuse_engine(bundle, "text", "tokenizers", "a test"),

@@ -1,1 +1,1 @@
-"""Rl"""
+"""Tests of RL blends."""

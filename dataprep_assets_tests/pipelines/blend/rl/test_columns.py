@@ -1,4 +1,4 @@
-"""The columns that transforms promise are those of the records that they give."""
+"""The columns that transforms declare equal those of their output records."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ RECORD = {
         ["nemotron_rl", {"rename": {"conversation": "messages"}}],
     ],
 )
-def test_what_is_promised_is_what_comes_out(transforms: list[Any]) -> None:
+def test_declared_columns_equal_the_output(transforms: list[Any]) -> None:
     made: Any = RECORD
     for step in compose_steps(transforms):
         made = step.transform(made)
@@ -39,11 +39,11 @@ def test_what_is_promised_is_what_comes_out(transforms: list[Any]) -> None:
         assert isinstance(made[name], {"string": str, "list<object>": list, "any": object}[kind])
 
 
-def test_what_only_the_source_knows_is_not_promised() -> None:
+def test_columns_that_only_the_source_knows_are_not_declared() -> None:
     assert infer_columns(["passthrough"]) == {}
     assert infer_columns(["nemotron_rl", "my_package.my_module:my_function"]) == {}
 
 
 @pytest.mark.parametrize("transforms", [["nemotron"], ["select"], [{"select": "id"}], [{"rename": ["id"]}]])
-def test_transforms_that_the_plan_refuses_promise_nothing(transforms: list[Any]) -> None:
+def test_transforms_that_the_plan_refuses_declare_no_columns(transforms: list[Any]) -> None:
     assert infer_columns(transforms) == {}

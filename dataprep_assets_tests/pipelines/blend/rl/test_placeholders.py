@@ -1,4 +1,4 @@
-"""Claims about filling in placeholders of RL blends (docs/formats/rl-jsonl.md#placeholders)."""
+"""Tests of placeholders in RL blends (docs/formats/rl-jsonl.md#placeholders)."""
 
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def files(tmp_path: Path) -> dict[str, str]:
     return {DAPO: str(tmp_path / "dapo.parquet"), SKYWORK: str(tmp_path / "sky")}
 
 
-def _resolved(
+def _resolve(
     files: dict[str, str], name: str, row: Any, template: Any, rules: RlRules = OURS, **more: Any
 ) -> dict[str, Any] | None:
     sources = {s.name: s for s in fetch_sources(parse_sources({"sources": files}), NOWHERE)}
@@ -47,8 +47,8 @@ def _resolved(
     return fill_placeholder({"dataset": name, "_hf_placeholder": placeholder, **more}, sources, rules)
 
 
-def test_dapo_loses_its_wrapper_and_gets_the_templates(files: dict[str, str]) -> None:
-    found = _resolved(files, DAPO, 0, {"prefix": "Please: ", "suffix": "\nThanks.\n\n"}, pass_rate=0.5)
+def test_dapo_loses_its_wrapper_and_gets_the_one_of_the_template(files: dict[str, str]) -> None:
+    found = _resolve(files, DAPO, 0, {"prefix": "Please: ", "suffix": "\nThanks.\n\n"}, pass_rate=0.5)
     text = "Please: What is 1+1?\n\nAnd 2+2?\nThanks."
     assert found == {
         "dataset": DAPO,
@@ -59,14 +59,14 @@ def test_dapo_loses_its_wrapper_and_gets_the_templates(files: dict[str, str]) ->
     }
 
 
-def test_fewer_than_three_paragraphs_are_all_question(files: dict[str, str]) -> None:
-    found = _resolved(files, DAPO, 1, {"prefix": "P ", "suffix": ""})
+def test_text_of_fewer_than_three_paragraphs_is_the_question(files: dict[str, str]) -> None:
+    found = _resolve(files, DAPO, 1, {"prefix": "P ", "suffix": ""})
     assert found is not None
     assert (found["question"], found["expected_answer"]) == ("P Short question", "5")
 
 
-def test_skywork_keeps_the_raw_question_and_prompts_with_the_template(files: dict[str, str]) -> None:
-    found = _resolved(files, SKYWORK, 2, "Think: {question} Go.", responses_create_params={"temperature": 1})
+def test_skywork_keeps_the_raw_question_and_its_prompt_uses_the_template(files: dict[str, str]) -> None:
+    found = _resolve(files, SKYWORK, 2, "Think: {question} Go.", responses_create_params={"temperature": 1})
     assert found is not None
     assert found["question"] == "Q2"
     assert found["expected_answer"] == "two"
@@ -77,31 +77,31 @@ def test_skywork_keeps_the_raw_question_and_prompts_with_the_template(files: dic
 
 
 @pytest.mark.parametrize("name", ["super_v3_lcsft_step1000_dapo17k", "super_v3_lcsft_step1000_skyworks"])
-def test_the_sources_of_super_are_those_of_nano_by_other_names(files: dict[str, str], name: str) -> None:
-    """Skywork's code comes before its mathematics, and rows count over the latter alone; DAPO's wrapper goes."""
+def test_the_sources_of_super_equal_those_of_nano_under_other_names(files: dict[str, str], name: str) -> None:
+    """Skywork's code comes before its mathematics, and row numbers count only the latter; DAPO's wrapper is removed."""
     other = DAPO if "dapo" in name else SKYWORK
     template = {"prefix": "P ", "suffix": "\n"} if "dapo" in name else "Think: {question}"
     for row in range(3):
-        found = _resolved({name: files[other]}, name, row, template)
-        wanted = _resolved(files, other, row, template)
+        found = _resolve({name: files[other]}, name, row, template)
+        wanted = _resolve(files, other, row, template)
         assert found is not None
         assert wanted is not None
         assert found | {"dataset": other} == wanted
 
 
 @pytest.mark.parametrize("given", ["a.parquet", {"path": "a.parquet"}])
-def test_a_name_that_is_not_known_demands_its_kind(given: Any) -> None:
-    """It was taken for Skywork's, and a prompt of DAPO was made with both wrappers (docs/known-failures.md#blend)."""
+def test_an_unknown_name_requires_its_kind(given: Any) -> None:
+    """It once counted as Skywork, so a prompt of DAPO was written with both wrappers (docs/known-failures.md#blend)."""
     with raises(ConfigError, "sources.my_math", "`kind`", "super_v3_lcsft_step1000_dapo17k"):
         parse_sources({"sources": {"my_math": given}})
     assert parse_sources({"sources": {"my_math": {"path": "a.parquet", "kind": "dapo"}}})["my_math"].kind == "dapo"
 
 
-def test_parameters_beside_a_placeholder_are_merged_or_replaced(files: dict[str, str]) -> None:
+def test_parameters_next_to_a_placeholder_are_merged_or_replaced(files: dict[str, str]) -> None:
     given = {"input": "old", "temperature": 1}
     prompt = {"input": [{"role": "user", "content": "Q0"}]}
-    ours = _resolved(files, SKYWORK, 0, "{question}", responses_create_params=given)
-    theirs = _resolved(files, SKYWORK, 0, "{question}", NEMOTRON, responses_create_params=given)
+    ours = _resolve(files, SKYWORK, 0, "{question}", responses_create_params=given)
+    theirs = _resolve(files, SKYWORK, 0, "{question}", NEMOTRON, responses_create_params=given)
     assert ours is not None
     assert theirs is not None
     assert ours["responses_create_params"] == {**given, **prompt}
@@ -109,36 +109,36 @@ def test_parameters_beside_a_placeholder_are_merged_or_replaced(files: dict[str,
 
 
 @pytest.mark.parametrize(("row", "answers"), [(0, ("34", 34)), (1, ("5", "5")), (2, (7, 7))])
-def test_an_answer_that_is_a_number_is_text_or_a_number(
+def test_a_numeric_answer_becomes_text_or_stays_a_number(
     files: dict[str, str], row: int, answers: tuple[Any, Any]
 ) -> None:
-    found = [_resolved(files, DAPO, row, {}, rules) or {} for rules in (OURS, NEMOTRON)]
+    found = [_resolve(files, DAPO, row, {}, rules) or {} for rules in (OURS, NEMOTRON)]
     assert tuple(record["expected_answer"] for record in found) == answers
 
 
 def test_an_empty_answer_is_text_or_empty(files: dict[str, str]) -> None:
-    found = [_resolved(files, SKYWORK, 1, "{question}", rules) or {} for rules in (OURS, NEMOTRON)]
+    found = [_resolve(files, SKYWORK, 1, "{question}", rules) or {} for rules in (OURS, NEMOTRON)]
     assert [record["expected_answer"] for record in found] == ["[]", []]
 
 
 @pytest.mark.parametrize("template", [None, "Now: {question}"])
-def test_a_template_of_another_kind_is_used_or_the_row_stays_as_it_is(files: dict[str, str], template: Any) -> None:
-    ours, theirs = (_resolved(files, DAPO, 0, template, rules) or {} for rules in (OURS, NEMOTRON))
+def test_a_template_of_another_kind_is_used_or_the_row_stays_unchanged(files: dict[str, str], template: Any) -> None:
+    ours, theirs = (_resolve(files, DAPO, 0, template, rules) or {} for rules in (OURS, NEMOTRON))
     inner = "What is 1+1?\n\nAnd 2+2?"
     assert ours["question"] == (f"Now: {inner}" if template else inner)
     assert theirs["question"] == WRAPPED
 
 
 @pytest.mark.parametrize(("value", "printed"), [(None, "None"), (0, "0"), ("", ""), ([], "[]")])
-def test_a_prefix_or_suffix_that_is_null_is_empty_or_the_word(files: dict[str, str], value: Any, printed: str) -> None:
+def test_a_null_prefix_or_suffix_is_empty_or_the_word(files: dict[str, str], value: Any, printed: str) -> None:
     template = {"prefix": value, "suffix": value}
-    ours, theirs = (_resolved(files, DAPO, 1, template, rules) or {} for rules in (OURS, NEMOTRON))
+    ours, theirs = (_resolve(files, DAPO, 1, template, rules) or {} for rules in (OURS, NEMOTRON))
     assert ours["question"] == "Short question"
     assert theirs["question"] == f"{printed}Short question{printed}"
 
 
-def test_a_row_that_is_true_or_false_is_none_or_a_number(files: dict[str, str]) -> None:
-    ours, theirs = ([_resolved(files, SKYWORK, row, "", rules) for row in (True, False)] for rules in (OURS, NEMOTRON))
+def test_a_boolean_row_number_is_refused_or_a_number(files: dict[str, str]) -> None:
+    ours, theirs = ([_resolve(files, SKYWORK, row, "", rules) for row in (True, False)] for rules in (OURS, NEMOTRON))
     assert ours == [None, None]
     assert [(found or {}).get("question") for found in theirs] == ["Q1", "Q0"]
 
@@ -163,10 +163,10 @@ def test_a_row_that_is_true_or_false_is_none_or_a_number(files: dict[str, str]) 
         ({"dataset": [1]}, False),
     ],
 )
-def test_what_has_not_the_form_of_a_placeholder_is_told_from_what_is_not_there(
+def test_a_malformed_placeholder_is_distinguished_from_a_missing_one(
     files: dict[str, str], record: dict[str, Any], wanted: bool
 ) -> None:
-    """The first eight stop Nemotron with a TypeError or an AttributeError; the others it leaves out or takes."""
+    """The first eight stop Nemotron with a TypeError or an AttributeError; it drops or accepts the others."""
     sources = {s.name: s for s in fetch_sources(parse_sources({"sources": files}), NOWHERE)}
     given = {"dataset": DAPO, **record}
     assert is_malformed(given, sources) == wanted
@@ -174,20 +174,20 @@ def test_what_has_not_the_form_of_a_placeholder_is_told_from_what_is_not_there(
         assert fill_placeholder(given, sources) is None
 
 
-def test_a_placeholder_that_is_null_is_none_or_cannot_be_resolved() -> None:
+def test_a_null_placeholder_is_none_or_cannot_be_resolved() -> None:
     record = {"a": 1, "_hf_placeholder": None}
     assert fill_placeholder(record, {}) == {"a": 1}
     assert fill_placeholder(record, {}, NEMOTRON) is None
 
 
-def test_rows_count_over_the_files_of_the_split_in_order(files: dict[str, str]) -> None:
-    answers = [(_resolved(files, SKYWORK, row, "{question}") or {}).get("question") for row in range(5)]
+def test_row_numbers_count_through_the_files_of_the_split_in_order(files: dict[str, str]) -> None:
+    answers = [(_resolve(files, SKYWORK, row, "{question}") or {}).get("question") for row in range(5)]
     assert answers == ["Q0", "Q1", "Q2", None, None]
 
 
 @pytest.mark.parametrize(("row", "answer"), [(0, "34"), (1, "5"), (2, 7)])
-def test_an_answer_that_is_a_list_or_object_is_its_first_value(files: dict[str, str], row: int, answer: Any) -> None:
-    found = _resolved(files, DAPO, row, None)
+def test_an_answer_in_a_list_or_object_is_its_first_value(files: dict[str, str], row: int, answer: Any) -> None:
+    found = _resolve(files, DAPO, row, None)
     assert found is not None
     assert found["expected_answer"] == answer
 
@@ -195,11 +195,11 @@ def test_an_answer_that_is_a_list_or_object_is_its_first_value(files: dict[str, 
 @pytest.mark.parametrize(
     ("name", "row"), [("unknown", 0), (DAPO, 99), (DAPO, -1), (DAPO, "0"), (DAPO, True), (DAPO, None)]
 )
-def test_what_cannot_be_resolved_is_left_out(files: dict[str, str], name: str, row: Any) -> None:
-    assert _resolved(files, name, row, "{question}") is None
+def test_an_unresolvable_placeholder_is_dropped(files: dict[str, str], name: str, row: Any) -> None:
+    assert _resolve(files, name, row, "{question}") is None
 
 
-def test_a_record_without_a_placeholder_passes(files: dict[str, str]) -> None:
+def test_a_record_without_a_placeholder_is_unchanged(files: dict[str, str]) -> None:
     assert fill_placeholder({"a": 1}, {}) == {"a": 1}
     assert fill_placeholder({"a": 1, "_hf_placeholder": None}, {}) == {"a": 1}
 
@@ -216,12 +216,12 @@ def test_a_record_without_a_placeholder_passes(files: dict[str, str]) -> None:
     ],
 )
 def test_sources_must_be_pinned_and_known(options: dict[str, Any], values: tuple[str, ...]) -> None:
-    """The original resolves whatever is on the branch that day (docs/formats/rl-jsonl.md#unpinned-sources)."""
+    """Upstream resolves the current state of the branch (docs/formats/rl-jsonl.md#unpinned-sources)."""
     with raises(ConfigError, *values):
         parse_sources(options)
 
 
-def test_a_hubs_rows_are_those_of_the_pinned_commit(files: dict[str, str], tmp_path: Path) -> None:
+def test_rows_from_the_hub_are_those_of_the_pinned_commit(files: dict[str, str], tmp_path: Path) -> None:
     tree = {"data/train-00000.parquet": Path(files[DAPO]).read_bytes()}
     with HubServer(tree, repo_id="org/dapo") as hub:
         access = SourceAccessDeclaration(hub_endpoint=hub.endpoint, hub_cache=tmp_path / "cache")

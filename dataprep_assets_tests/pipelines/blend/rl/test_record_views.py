@@ -22,9 +22,16 @@ from dataprep_assets.pipelines.blend.rl.view import RecordView
 from dataprep_assets.pipelines.blend.rl.views import VIEWS, nemo_gym
 from dataprep_assets.pipelines.blend.view import build_view
 from dataprep_assets_tests.messages import assert_names, raises
-from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend, blend, chats, evaluations, failed, tasks
-from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, write_rows
-from dataprep_assets_tests.pipelines.blend.rl.view_records import NAMES, mixed
+from dataprep_assets_tests.pipelines.blend.dagster_blend import (
+    Blend,
+    declare_chats,
+    declare_tasks,
+    find_failed,
+    open_blend,
+    read_evaluations,
+)
+from dataprep_assets_tests.pipelines.blend.pipeline import declare_pretraining, write_rows, write_small_sources
+from dataprep_assets_tests.pipelines.blend.rl.view_records import NAMES, declare_mixed
 from dataprep_assets_tests.pipelines.blend.view_checks import assert_views_change_no_other_artifact, find_in_view
 from dataprep_assets_tests.project import failure_of
 
@@ -32,10 +39,10 @@ PARQUET = ["grpo", "verl"]
 
 
 def build(made: Blend) -> list[str]:
-    """Run all; the names of the artifacts that were materialized."""
+    """Run all artifacts, and return the names of the materialized ones."""
     outcomes = made.run_all()
     assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
-    assert failed(evaluations(outcomes)) == set()
+    assert find_failed(read_evaluations(outcomes)) == set()
     return [
         event.asset_key.path[-1]
         for outcome in outcomes
@@ -48,7 +55,10 @@ def build(made: Blend) -> list[str]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blend]:
     home = tmp_path_factory.mktemp("views")
     # so that a split has several files
-    with patch.object(view_module, "_SHARD_BYTES", 1), blend(mixed(home / "sources"), home / "artifacts") as made:
+    with (
+        patch.object(view_module, "_SHARD_BYTES", 1),
+        open_blend(declare_mixed(home / "sources"), home / "artifacts") as made,
+    ):
         build(made)
         yield made
 
@@ -58,14 +68,14 @@ def store(finished: Blend, tmp_path: Path) -> LocalArtifacts:
     return LocalArtifacts(Path(shutil.copytree(finished.root, tmp_path / "root")))
 
 
-def run_records(made: Blend, split: str) -> list[Any]:
-    """The records of a split in the run."""
+def read_run_records(made: Blend, split: str) -> list[Any]:
+    """Return the records of a split in the run."""
     path = made.run_directory / "splits" / f"{split}.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def view_rows(made: Blend, name: str, split: str) -> list[Any]:
-    """The rows of a split in a Parquet view."""
+def read_view_rows(made: Blend, name: str, split: str) -> list[Any]:
+    """Return the rows of a split in a Parquet view."""
     return [
         row
         for path in sorted(made.directory(name).glob(f"{split}-*.parquet"))
@@ -90,16 +100,16 @@ def test_a_view_of_another_stage_or_listed_twice_is_refused(
     changes: dict[str, Any], names: list[str], tmp_path: Path
 ) -> None:
     with pytest.raises(ValidationError) as raised:
-        tasks(tmp_path / "s", **changes)
+        declare_tasks(tmp_path / "s", **changes)
     assert_names(str(raised.value), *names)
 
 
 def test_other_stages_do_not_have_these_views(tmp_path: Path) -> None:
     with pytest.raises(ValidationError) as raised:
-        chats(tmp_path / "chats", views=["verl"])
+        declare_chats(tmp_path / "chats", views=["verl"])
     assert_names(str(raised.value), "`verl`", "`stage: sft`", "sft_rows")
     with pytest.raises(ValidationError) as raised:
-        pretraining(small_sources(tmp_path), views=["verl"])
+        declare_pretraining(write_small_sources(tmp_path), views=["verl"])
     assert_names(str(raised.value), "`views`", "`stage: pretrain`")
 
 
@@ -107,25 +117,25 @@ def test_views_change_no_other_artifact(finished: Blend) -> None:
     assert_views_change_no_other_artifact(finished, NAMES)
 
 
-def answer_of(record: dict[str, Any]) -> tuple[bool, Any]:
-    """Whether a record has an answer, and the answer."""
+def find_answer(record: dict[str, Any]) -> tuple[bool, Any]:
+    """Return whether a record has an answer, and the answer."""
     if "reward_model" in record:
         return True, record["reward_model"]["ground_truth"]
     return "expected_answer" in record, record.get("expected_answer")
 
 
 def test_every_answer_has_its_value_and_type(finished: Blend) -> None:
-    """Read as a reward function reads it: JSON text where the format says so."""
+    """Values are read as a reward function reads them: JSON text if the format declares it."""
     formats: set[str] = set()
     for split, key in (("train", "train"), ("validation", "val")):
-        records = run_records(finished, key)
-        verl = [(r["reward_model"]["ground_truth"], r["extra_info"]) for r in view_rows(finished, "verl", split)]
+        records = read_run_records(finished, key)
+        verl = [(r["reward_model"]["ground_truth"], r["extra_info"]) for r in read_view_rows(finished, "verl", split)]
         pairs = [(truth, extra["ground_truth_format"]) for truth, extra in verl]
-        assert pairs == [(r["solution"], r["solution_format"]) for r in view_rows(finished, "grpo", split)]
+        assert pairs == [(r["solution"], r["solution_format"]) for r in read_view_rows(finished, "grpo", split)]
         assert len(pairs) == len(records)
         formats |= {format for _, format in pairs}
         for record, (stored, format) in zip(records, pairs, strict=True):
-            has_answer, answer = answer_of(record)
+            has_answer, answer = find_answer(record)
             assert (format == "none") == (not has_answer)
             value = json.loads(stored) if format == "json" else stored
             assert (value, type(value)) == (answer, type(answer))
@@ -133,7 +143,7 @@ def test_every_answer_has_its_value_and_type(finished: Blend) -> None:
 
 
 def test_prompts_are_messages_and_other_fields_are_kept(finished: Blend) -> None:
-    records, rows = run_records(finished, "train"), view_rows(finished, "verl", "train")
+    records, rows = read_run_records(finished, "train"), read_view_rows(finished, "verl", "train")
     for number, (record, row) in enumerate(zip(records, rows, strict=True)):
         assert row["extra_info"]["index"] == number
         assert row["data_source"] == record.get("data_source", "knots")
@@ -142,7 +152,7 @@ def test_prompts_are_messages_and_other_fields_are_kept(finished: Blend) -> None
         assert kept["id"] == record["id"]
         assert kept["level"] == record["level"]
         assert all(message["role"] for message in row["prompt"])
-        # a text or items are not messages, so they are also kept as they are
+        # a text or items are not messages, so they are also kept unchanged
         prompt = record.get("messages", record.get("prompt", record.get("responses_create_params", {}).get("input")))
         if not (isinstance(prompt, list) and all("content" in m and isinstance(m["content"], str) for m in prompt)):
             texts = [m["content"] for m in row["prompt"]]
@@ -152,17 +162,17 @@ def test_prompts_are_messages_and_other_fields_are_kept(finished: Blend) -> None
 
 
 def test_facts_and_metadata_count_answers_and_tools(finished: Blend) -> None:
-    records = run_records(finished, "train")
+    records = read_run_records(finished, "train")
     for name in NAMES:
         facts = finished.store.require(finished.declaration.artifact(name)).facts
         assert list(facts["rows"]) == ["train", "val"]
         assert facts["rows"]["train"] == len(records) == 60
-        assert facts["answers"]["train"] == sum(answer_of(record)[0] for record in records)
+        assert facts["answers"]["train"] == sum(find_answer(record)[0] for record in records)
         shown = finished.metadata(name)
         assert shown["answers_train"] == facts["answers"]["train"]
         assert shown["dagster/row_count"] == sum(facts["rows"].values())
     assert finished.stale() == []
-    assert failed(finished.check()) == set()
+    assert find_failed(finished.check()) == set()
 
 
 def test_each_trainer_gets_its_line(finished: Blend) -> None:
@@ -187,7 +197,7 @@ def test_every_row_is_traced_to_its_record_and_back(finished: Blend, name: str) 
     tracer = finished.component.tracer(finished.store)
     seen = set()
     for split, count in finished.store.require(finished.declaration.artifact(name)).facts["rows"].items():
-        records = run_records(finished, split)
+        records = read_run_records(finished, split)
         for number in range(count):
             (found,) = trace_documents(tracer, view=name, split=split, sample=number)
             assert found.text is not None
@@ -222,7 +232,7 @@ def test_every_row_is_traced_to_its_record_and_back(finished: Blend, name: str) 
 
 
 def change_rows(path: Path, change: Any) -> None:
-    """Change the rows of a Parquet file, with the same columns."""
+    """Change the rows of a Parquet file without changing its columns."""
     table = pq.read_table(path)
     rows = table.to_pylist()
     path.unlink()
@@ -230,7 +240,7 @@ def change_rows(path: Path, change: Any) -> None:
 
 
 def set_value(*path: str, value: Any, row: int = 0) -> Any:
-    """A change of a value of a row."""
+    """Return a change of a value of a row."""
 
     def change(rows: list[dict[str, Any]]) -> None:
         inner: Any = rows[row]
@@ -344,8 +354,8 @@ def test_a_killed_build_of_lines_is_resumed(finished: Blend, store: LocalArtifac
 
 
 def test_records_in_the_form_of_nemo_gym_are_not_copied(tmp_path: Path) -> None:
-    with blend(
-        tasks(tmp_path / "s", rl={"transforms": ["passthrough"]}, views=["nemo_gym"]), tmp_path / "artifacts"
+    with open_blend(
+        declare_tasks(tmp_path / "s", rl={"transforms": ["passthrough"]}, views=["nemo_gym"]), tmp_path / "artifacts"
     ) as made:
         build(made)
         for split, key in (("train", "train"), ("validation", "val")):
@@ -360,12 +370,12 @@ def test_views_have_the_repetitions_of_the_weights(tmp_path: Path) -> None:
     datasets = [
         {"name": n, "path": str(tmp_path / f"{n}.jsonl"), "weight": w} for n, w in (("first", 2), ("second", 1))
     ]
-    declaration = tasks(
+    declaration = declare_tasks(
         tmp_path, blend={"train": datasets}, rl={"transforms": ["passthrough"], "compression": "zstd"}, views=NAMES
     )
-    with blend(declaration, tmp_path / "artifacts") as made:
+    with open_blend(declaration, tmp_path / "artifacts") as made:
         build(made)
-        rows = view_rows(made, "verl", "train")
+        rows = read_view_rows(made, "verl", "train")
         assert [row["reward_model"]["ground_truth"] for row in rows] == [*range(5), *range(5), *range(5)]
         assert [row["data_source"] for row in rows] == ["first"] * 5 + ["second"] * 5 + ["first"] * 5
         assert {row["extra_info"]["ground_truth_format"] for row in rows} == {"native"}
@@ -375,7 +385,7 @@ def test_views_have_the_repetitions_of_the_weights(tmp_path: Path) -> None:
 
 
 def test_added_and_removed_records_reach_the_views(tmp_path: Path) -> None:
-    with blend(mixed(tmp_path / "sources", 12, 3), tmp_path / "artifacts") as made:
+    with open_blend(declare_mixed(tmp_path / "sources", 12, 3), tmp_path / "artifacts") as made:
         assert set(NAMES) <= set(build(made))
         contents = {name: made.store.require(made.declaration.artifact(name)).content for name in NAMES}
         path = tmp_path / "sources" / "train.jsonl"
@@ -383,7 +393,7 @@ def test_added_and_removed_records_reach_the_views(tmp_path: Path) -> None:
         path.write_text("".join(lines[:3] + lines[4:]), encoding="utf-8")
         assert {f"small_rl/{name}" for name in NAMES} <= set(made.stale())
         assert set(NAMES) <= set(build(made))
-        kept = [json.loads(row["record"])["id"] for row in view_rows(made, "grpo", "train")]
+        kept = [json.loads(row["record"])["id"] for row in read_view_rows(made, "grpo", "train")]
         assert kept == [f"r{n}" for n in range(12) if n != 3]
         assert b'"r3"' not in (made.directory("nemo_gym") / "train.jsonl").read_bytes()
         path.write_text("".join(lines), encoding="utf-8")
@@ -392,7 +402,7 @@ def test_added_and_removed_records_reach_the_views(tmp_path: Path) -> None:
         assert made.stale() == []
 
 
-def test_another_location_of_the_answer_rebuilds_only_the_views(finished: Blend) -> None:
+def test_a_changed_location_of_the_answer_rebuilds_only_the_views(finished: Blend) -> None:
     options = finished.declaration.rl_options.model_copy(update={"answer": "level"})
     changed = finished.declaration.model_copy(update={"rl": options})
     for spec in TrainingBlend(changed).specs:
@@ -428,8 +438,8 @@ def test_another_location_of_the_answer_rebuilds_only_the_views(finished: Blend)
 )
 def test_a_record_that_a_view_cannot_express_stops_it(rows: list[Any], names: list[str], tmp_path: Path) -> None:
     write_rows(tmp_path / "s" / "train.jsonl", rows)
-    declaration = tasks(tmp_path / "s", rl={"transforms": ["passthrough"]}, views=["verl"], num_shards=1)
-    with blend(declaration, tmp_path / "artifacts") as made:
+    declaration = declare_tasks(tmp_path / "s", rl={"transforms": ["passthrough"]}, views=["verl"], num_shards=1)
+    with open_blend(declaration, tmp_path / "artifacts") as made:
         (outcome,) = made.run_all()
         assert not outcome.success
         with raises(BadRecordError, *names):
@@ -442,10 +452,10 @@ def test_kwargs_of_tools_are_objects(tmp_path: Path) -> None:
         {"prompt": "a", "answer": "1", "agent_name": "tool_agent", "extra_info": {**extra, "n": n}} for n in range(3)
     ]
     write_rows(tmp_path / "s" / "train.jsonl", rows)
-    declaration = tasks(tmp_path / "s", rl={"transforms": ["passthrough"]}, views=["verl"], num_shards=1)
-    with blend(declaration, tmp_path / "artifacts") as made:
+    declaration = declare_tasks(tmp_path / "s", rl={"transforms": ["passthrough"]}, views=["verl"], num_shards=1)
+    with open_blend(declaration, tmp_path / "artifacts") as made:
         build(made)
-        for number, row in enumerate(view_rows(made, "verl", "train")):
+        for number, row in enumerate(read_view_rows(made, "verl", "train")):
             assert row["agent_name"] == "tool_agent"
             assert {key: row["extra_info"][key] for key in extra} == extra
             assert json.loads(row["extra_info"]["record"]) == {"extra_info": {"n": number}}

@@ -1,4 +1,4 @@
-"""Claims about transforms of RL records."""
+"""Tests of transforms of RL records."""
 
 import sys
 from pathlib import Path
@@ -15,7 +15,7 @@ NOWHERE = SourceAccessDeclaration()
 PARAMS = {"input": [{"role": "user", "content": "hi"}], "tools": [{"name": "search"}]}
 
 
-def _through(record: dict[str, Any], *declared: Any) -> dict[str, Any] | None:
+def _apply(record: dict[str, Any], *declared: Any) -> dict[str, Any] | None:
     made: dict[str, Any] | None = record
     for step in compose_steps(declared):
         if made is None:
@@ -45,13 +45,13 @@ def _through(record: dict[str, Any], *declared: Any) -> dict[str, Any] | None:
         ({"rename": {"new": "old"}}, {"old": 1, "x": 2}, {"new": 1}),
     ],
 )
-def test_the_vocabulary_of_the_original(declared: Any, record: dict[str, Any], wanted: Any) -> None:
-    assert _through(record, declared) == wanted
+def test_all_upstream_transforms_are_available(declared: Any, record: dict[str, Any], wanted: Any) -> None:
+    assert _apply(record, declared) == wanted
 
 
-def test_transforms_follow_each_other() -> None:
+def test_transforms_are_applied_in_order() -> None:
     steps = ["nemotron_rl", {"rename": {"conversation": "messages"}}]
-    assert _through({"responses_create_params": PARAMS}, *steps) == {"conversation": PARAMS["input"]}
+    assert _apply({"responses_create_params": PARAMS}, *steps) == {"conversation": PARAMS["input"]}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_transforms_follow_each_other() -> None:
         ({"json:dumps": ["a"]}, ("json:dumps", "['a']")),
     ],
 )
-def test_what_cannot_work_is_refused_before_any_data_is_read(declared: Any, values: tuple[str, ...]) -> None:
+def test_impossible_transforms_are_refused_before_any_data_is_read(declared: Any, values: tuple[str, ...]) -> None:
     with raises(ConfigError, *values):
         build_fingerprint([declared], NOWHERE)
 
@@ -91,11 +91,11 @@ def test_a_module_that_cannot_be_imported_is_named(own: Path, text: str, raised:
 
 
 def test_any_function_is_a_transform(own: Path) -> None:
-    assert _through({"text": "a"}, "my_rl_functions:shout") == {"text": "A"}
-    assert _through({"text": "a"}, {"my_rl_functions:shout": {"times": 2}}) == {"text": "AA"}
+    assert _apply({"text": "a"}, "my_rl_functions:shout") == {"text": "A"}
+    assert _apply({"text": "a"}, {"my_rl_functions:shout": {"times": 2}}) == {"text": "AA"}
 
 
-def test_the_source_of_a_function_is_part_of_what_identifies_it(own: Path) -> None:
+def test_the_source_of_a_function_is_part_of_its_identity(own: Path) -> None:
     before = build_fingerprint(["my_rl_functions:shout"], NOWHERE)
     assert build_fingerprint(["my_rl_functions:shout"], NOWHERE) == before
     own.write_text(own.read_text().replace("upper", "lower"))

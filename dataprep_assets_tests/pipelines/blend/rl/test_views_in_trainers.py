@@ -1,4 +1,4 @@
-"""Views of RL records in their trainers: 500 prompts, answers and other fields arrive as the source has them."""
+"""Views of RL records in their trainers: 500 prompts, answers and other fields equal those of the source."""
 
 import json
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend, blend, evaluations, failed
-from dataprep_assets_tests.pipelines.blend.rl.view_records import FLAT_TOOL, mixed, record
+from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend, find_failed, open_blend, read_evaluations
+from dataprep_assets_tests.pipelines.blend.rl.view_records import FLAT_TOOL, declare_mixed, make_record
 from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.readers import rl_trainers
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
@@ -29,29 +29,29 @@ TEMPLATE = (
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blend]:
     home = tmp_path_factory.mktemp("trainers")
     write_chat_tokenizer(home / "tokenizer")
-    with blend(mixed(home / "sources", ROWS, 10, num_shards=1), home / "artifacts") as finished:
+    with open_blend(declare_mixed(home / "sources", ROWS, 10, num_shards=1), home / "artifacts") as finished:
         outcomes = finished.run_all()
         assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
-        assert failed(evaluations(outcomes)) == set()
+        assert find_failed(read_evaluations(outcomes)) == set()
         yield finished
 
 
-def source(number: int) -> dict[str, Any]:
-    """The source's record, in the order of the file."""
-    return record(Random(f"train {number}"), number)
+def read_source(number: int) -> dict[str, Any]:
+    """Return the source's record, in the order of the file."""
+    return make_record(Random(f"train {number}"), number)
 
 
-def answer_of(value: dict[str, Any]) -> Any:
+def find_answer(value: dict[str, Any]) -> Any:
     return value["reward_model"]["ground_truth"] if "reward_model" in value else value.get("expected_answer", ...)
 
 
-def decoded(stored: Any, format: str) -> Any:
-    """As a reward function reads a truth."""
+def decode(stored: Any, format: str) -> Any:
+    """Return a ground truth as a reward function reads it."""
     return ... if format == "none" else json.loads(stored) if format == "json" else stored
 
 
-def texts_of(value: dict[str, Any]) -> list[str]:
-    """The texts of a prompt, in whatever form it is."""
+def find_texts(value: dict[str, Any]) -> list[str]:
+    """Return the texts of a prompt in any form."""
     params = value.get("responses_create_params", {})
     prompt = params.get("input", value.get("messages", value.get("prompt")))
     if isinstance(prompt, str):
@@ -67,26 +67,26 @@ def assert_same(found: Any, expected: Any) -> None:
     assert (found, type(found)) == (expected, type(expected))
 
 
-def tokenizer_of(made: Blend) -> Path:
+def load_tokenizer(made: Blend) -> Path:
     return made.root.parent / "tokenizer"
 
 
 def test_verl_reads_every_prompt_and_answer(made: Blend) -> None:
     files = sorted(made.directory("verl").glob("train-*.parquet"))
-    rows = rl_trainers.verl_rows(files, tokenizer_of(made), TEMPLATE)
+    rows = rl_trainers.verl_rows(files, load_tokenizer(made), TEMPLATE)
     assert len(rows) == ROWS  # its filter of long prompts counts a prompt that fails to render as too long
     for number, row in enumerate(rows):
-        value, extra = source(number), row["extra_info"]
+        value, extra = read_source(number), row["extra_info"]
         assert row["index"] == number
         assert row["data_source"] == value.get("data_source", "knots")
-        assert [message["content"] or "" for message in row["raw_prompt"]] == texts_of(value)
-        assert_same(decoded(row["reward_model"]["ground_truth"], extra["ground_truth_format"]), answer_of(value))
+        assert [message["content"] or "" for message in row["raw_prompt"]] == find_texts(value)
+        assert_same(decode(row["reward_model"]["ground_truth"], extra["ground_truth_format"]), find_answer(value))
         assert json.loads(extra["record"])["level"] == value["level"]
         assert row["ids"]
 
 
 def test_verls_own_reward_function_reads_a_text(made: Blend) -> None:
-    rows = rl_trainers.verl_rows(sorted(made.directory("verl").glob("train-*.parquet")), tokenizer_of(made), TEMPLATE)
+    rows = rl_trainers.verl_rows(sorted(made.directory("verl").glob("train-*.parquet")), load_tokenizer(made), TEMPLATE)
     chosen = [
         row for row in rows if row["data_source"] == "openai/gsm8k" and row["reward_model"]["ground_truth"] == "144"
     ]
@@ -98,12 +98,12 @@ def test_verls_own_reward_function_reads_a_text(made: Blend) -> None:
 
 
 def test_grpo_gives_every_answer_to_the_reward_function(made: Blend) -> None:
-    rows = rl_trainers.grpo_rewarded(made.directory("grpo"), "train", tokenizer_of(made), TEMPLATE, steps=ROWS // 50)
+    rows = rl_trainers.grpo_rewarded(made.directory("grpo"), "train", load_tokenizer(made), TEMPLATE, steps=ROWS // 50)
     assert len(rows) == ROWS
     for number, row in enumerate(rows):
-        value = source(number)
-        assert [message["content"] or "" for message in row["prompt"]] == texts_of(value)
-        assert_same(decoded(row["solution"], row["solution_format"]), answer_of(value))
+        value = read_source(number)
+        assert [message["content"] or "" for message in row["prompt"]] == find_texts(value)
+        assert_same(decode(row["solution"], row["solution_format"]), find_answer(value))
         assert row["data_source"] == value.get("data_source", "knots")
         assert json.loads(row["record"])["level"] == value["level"]
         tools = value.get("tools", value.get("responses_create_params", {}).get("tools"))
@@ -111,18 +111,18 @@ def test_grpo_gives_every_answer_to_the_reward_function(made: Blend) -> None:
         assert row["ids"]
 
 
-def test_nemo_gym_skips_no_line(made: Blend) -> None:
+def test_nemo_gym_reads_every_line(made: Blend) -> None:
     rows, offending = rl_trainers.gym_rows(made.directory("nemo_gym") / "train.jsonl")
     assert offending == []
     assert len(rows) == ROWS
     for number, row in enumerate(rows):
-        value, params = source(number), row["responses_create_params"]
-        assert_same(answer_of(row), answer_of(value))
+        value, params = read_source(number), row["responses_create_params"]
+        assert_same(find_answer(row), find_answer(value))
         assert row["level"] == value["level"]
         items = params["input"]
         found = [items] if isinstance(items, str) else [i.get("content", i.get("output")) or "" for i in items]
         found = ["".join(part["text"] for part in text) if isinstance(text, list) else text for text in found]
-        assert [text for text in found if text] == [text for text in texts_of(value) if text]
+        assert [text for text in found if text] == [text for text in find_texts(value) if text]
         has_tools = "tools" in value or "tools" in value.get("responses_create_params", {})
         assert [tool["name"] for tool in params.get("tools", [])] == [FLAT_TOOL["name"]] * has_tools
         assert params.get("temperature") == value.get("responses_create_params", {}).get("temperature")

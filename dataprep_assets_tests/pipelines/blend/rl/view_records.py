@@ -1,11 +1,11 @@
-"""Records of many forms for views of RL records, and a blend of them."""
+"""Records of many forms for tests of views of RL records, and a blend of them."""
 
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets_tests.pipelines.blend.dagster_blend import tasks
+from dataprep_assets_tests.pipelines.blend.dagster_blend import declare_tasks
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 
 NAMES = ["grpo", "nemo_gym", "verl"]
@@ -34,8 +34,8 @@ _ANSWERS: list[Any] = [
 ]
 
 
-def record(random: Random, number: int) -> dict[str, Any]:
-    """A record; each form of a prompt, each type of an answer and each form of tools occurs in a dozen of records."""
+def make_record(random: Random, number: int) -> dict[str, Any]:
+    """Return a record; each dozen has each form of a prompt, each type of an answer and each form of tools."""
     suffix = random.choice(["", " ä😀", " <|im_end|>", "\n"])
     question = f"{number}: how high is the tide?{suffix}"
     user = {"role": "user", "content": question}
@@ -75,9 +75,9 @@ def record(random: Random, number: int) -> dict[str, Any]:
     return value
 
 
-def mixed(folder: Path, train: int = 60, validation: int = 7, **changes: Any) -> BlendDeclaration:
-    """An RL blend with all views over records of many forms, and a training and a validation split."""
+def declare_mixed(folder: Path, train: int = 60, validation: int = 7, **changes: Any) -> BlendDeclaration:
+    """Return an RL blend with all views over records of many forms, and a training and a validation split."""
     if not folder.exists():
         for split, count in (("train", train), ("validation", validation)):
-            write_rows(folder / f"{split}.jsonl", [record(Random(f"{split} {n}"), n) for n in range(count)])
-    return tasks(folder, **{"rl": {"transforms": ["passthrough"]}, "views": NAMES, **changes})
+            write_rows(folder / f"{split}.jsonl", [make_record(Random(f"{split} {n}"), n) for n in range(count)])
+    return declare_tasks(folder, **{"rl": {"transforms": ["passthrough"]}, "views": NAMES, **changes})

@@ -1,1 +1,1 @@
-"""Sft"""
+"""Tests of SFT blends."""

@@ -14,11 +14,11 @@ from dataprep_assets_tests.pipelines.blend.sft.proven_shards import (
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Shard:
-    """A sound shard, built once a module."""
+    """Return a valid shard, built once per module."""
     return build_rows(tmp_path_factory.mktemp("sound"), ROWS, packing={"row_group_bins": 4})
 
 
 @pytest.fixture
 def shard(built: Shard, tmp_path: Path) -> Shard:
-    """A shard that the test may damage."""
+    """Return a shard that the test may damage."""
     return replace(built, directory=Path(shutil.copytree(built.directory, tmp_path / "shard")))

@@ -1,4 +1,4 @@
-"""Generated conversations, and the work of small shards over them."""
+"""Generate conversations, and create and build small shards of them."""
 
 import json
 import random
@@ -27,36 +27,38 @@ END = "<|im_end|>"
 TOOL = {"type": "function", "function": {"name": "look_up", "description": "Finds a word.", "parameters": {}}}
 
 
-def text(random_: random.Random, words: int) -> str:
-    """Some words of prose with lines and marks in it."""
+def make_text(random_: random.Random, words: int) -> str:
+    """Return prose with several lines and punctuation."""
     return "".join(
         random_.choice(WORDS) + random_.choice((" ", " ", " ", " ", ", ", ". ", "\n", " — ")) for _ in range(words)
     )
 
 
-def conversation(seed: int, longest: int = 60) -> dict[str, Any]:
-    """One row: plain, with a system text, with reasoning, or with a tool call."""
+def make_conversation(seed: int, longest: int = 60) -> dict[str, Any]:
+    """Return one row: plain, with a system text, with reasoning, or with a tool call."""
     random_ = random.Random(seed)
     kind = seed % 4
     messages: list[dict[str, Any]] = []
     if kind == 1:
-        messages.append({"role": "system", "content": text(random_, 8)})
+        messages.append({"role": "system", "content": make_text(random_, 8)})
     for turn in range(random_.randint(1, 3)):
-        messages.append({"role": "user", "content": f"Question {seed}.{turn}: {text(random_, random_.randint(1, 20))}"})
-        reasoning = {"reasoning_content": text(random_, 10)} if kind == 2 else {}
+        messages.append(
+            {"role": "user", "content": f"Question {seed}.{turn}: {make_text(random_, random_.randint(1, 20))}"}
+        )
+        reasoning = {"reasoning_content": make_text(random_, 10)} if kind == 2 else {}
         if kind == 3:
             call = {
                 "type": "function",
                 "function": {"name": "look_up", "arguments": json.dumps({"word": "a", "n": turn})},
             }
             messages.append({"role": "assistant", "content": "", "tool_calls": [call], **reasoning})
-            messages.append({"role": "tool", "content": text(random_, 5)})
-        messages.append({"role": "assistant", "content": text(random_, random_.randint(1, longest)), **reasoning})
+            messages.append({"role": "tool", "content": make_text(random_, 5)})
+        messages.append({"role": "assistant", "content": make_text(random_, random_.randint(1, longest)), **reasoning})
     return {"id": seed, "messages": messages, **({"tools": [TOOL]} if kind == 3 else {})}
 
 
 def write_rows(path: Path, rows: Iterable[Any]) -> Path:
-    """JSON lines of rows; bytes are taken as they are. `.zst` is compressed."""
+    """Write JSON lines of rows; values that are bytes are written unchanged. `.zst` is compressed."""
     lines = [row if isinstance(row, bytes) else json.dumps(row, ensure_ascii=False).encode() for row in rows]
     data = b"".join(line + b"\n" for line in lines)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,8 +66,8 @@ def write_rows(path: Path, rows: Iterable[Any]) -> Path:
     return path
 
 
-def source(path: Path, ordinal: int = 0, **changes: Any) -> ChatSource:
-    """A file as its snapshot would describe it."""
+def describe_source(path: Path, ordinal: int = 0, **changes: Any) -> ChatSource:
+    """Return a file as its snapshot describes it."""
     described: dict[str, Any] = {
         "label": path.name,
         "path": path,
@@ -79,7 +81,7 @@ def source(path: Path, ordinal: int = 0, **changes: Any) -> ChatSource:
 
 
 def plan(template: str = "chatml_reasoning", bundle: TokenizerBundle | None = None, **changes: Any) -> ChatPlan:
-    """A plan over the small tokenizer."""
+    """Return a plan over the small tokenizer."""
     settings: dict[str, Any] = {"pack_size": 1024, "sample_rate": 0.0}
     return chat_plan(bundle or chat_bundle(), chat_certificate(), ChatTemplate.load(template), **(settings | changes))
 
@@ -93,7 +95,7 @@ def work(
     budget: float = 0.0,
     **packing: Any,
 ) -> SftShard:
-    """The work of one shard."""
+    """Return the work of one shard."""
     return SftShard(
         artifact=Artifact(dataset="d", name="packed_sft", partition=shard),
         store=LocalArtifacts(root),
@@ -106,7 +108,7 @@ def work(
 
 @dataclass(frozen=True)
 class Shard:
-    """A finished shard."""
+    """A finished shard with its directory and receipt."""
 
     directory: Path
     receipt: Receipt
@@ -120,13 +122,13 @@ class Shard:
 
     @property
     def origins(self) -> list[list[int]]:
-        """Source ordinal, row and sequence of every packed sequence."""
+        """The source ordinal, row and sequence of every packed sequence."""
         found: list[list[int]] = np.load(self.directory / ORIGINS).tolist()
         return found
 
 
 def build(work: SftShard, workers: int = 1) -> Shard:
-    """Have one shard; its error is raised."""
+    """Build one shard; raises its error."""
     (result,) = build_packed_sft([work], workers=workers)
     if result.error is not None:
         raise result.error
@@ -137,14 +139,14 @@ def build(work: SftShard, workers: int = 1) -> Shard:
 def build_rows(
     folder: Path, rows: Iterable[Any], *, budget: float = 1.0, packing: dict[str, Any] | None = None, **changes: Any
 ) -> Shard:
-    """The shard of one file of rows, every drop allowed by default."""
+    """Build the shard of one file of rows, which allows every drop by default."""
     path = write_rows(folder / "rows.jsonl", rows)
     changes.setdefault("bad_rows", "drop")
-    return build(work(folder / "out", [source(path)], plan(**changes), budget=budget, **(packing or {})))
+    return build(work(folder / "out", [describe_source(path)], plan(**changes), budget=budget, **(packing or {})))
 
 
-def consumed(rows: Iterable[dict[str, list[int]]]) -> list[tuple[list[int], list[int], list[int]]]:
-    """Tokens, labels and mask of every sequence, as the trainer takes them from a row.
+def read_consumed(rows: Iterable[dict[str, list[int]]]) -> list[tuple[list[int], list[int], list[int]]]:
+    """Return tokens, labels and mask of every sequence, as the trainer takes them from a row.
 
     The rule of Megatron-Bridge (`data/packing/gpt_sft.py`, `GPTSFTPackedDataset.collate_fn`;
     docs/formats/packed-sft.md#loss-mask).
@@ -157,10 +159,10 @@ def consumed(rows: Iterable[dict[str, list[int]]]) -> list[tuple[list[int], list
     return found
 
 
-def trained_texts(rows: Iterable[dict[str, list[int]]], bundle: TokenizerBundle | None = None) -> list[str]:
-    """What the labels under the mask decode to, an answer each, in the order of the rows."""
+def decode_trained(rows: Iterable[dict[str, list[int]]], bundle: TokenizerBundle | None = None) -> list[str]:
+    """Return the decoded labels under the mask, one text per answer, in the order of the rows."""
     texts = []
-    for _, labels, mask in consumed(rows):
+    for _, labels, mask in read_consumed(rows):
         run: list[int] = []
         for label, on in [*zip(labels, mask, strict=True), (0, 0)]:
             if on:
@@ -171,8 +173,8 @@ def trained_texts(rows: Iterable[dict[str, list[int]]], bundle: TokenizerBundle 
     return texts
 
 
-def answers(row: dict[str, Any]) -> list[str]:
-    """What the assistant says in a row, as `chatml_reasoning` writes it behind its generation prompt."""
+def find_answers(row: dict[str, Any]) -> list[str]:
+    """Return the answers of a row as `chatml_reasoning` writes them after its generation prompt."""
     texts = []
     for message in row["messages"]:
         if message["role"] == "assistant":

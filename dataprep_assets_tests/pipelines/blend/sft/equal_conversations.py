@@ -20,19 +20,19 @@ EQUAL = 500
 """Rows that TRL and the view must encode equally; the rows after them differ for named reasons."""
 
 
-def waves(number: int, words: int) -> str:
+def make_waves(number: int, words: int) -> str:
     return " ".join(f"wave{(number * 7 + i) % 23}" for i in range(1 + words))
 
 
-def conversation(number: int) -> dict[str, Any]:
+def make_conversation(number: int) -> dict[str, Any]:
     """Return a conversation of one to four turns, with or without a system text, calls and results, and empty lines."""
     messages: list[dict[str, Any]] = []
     if number % 3 == 0:
         messages.append({"role": "system", "content": f"Keeper {number}, 灯台."})
     for turn in range(1 + number % 4):
-        messages.append({"role": "user", "content": f"Question {number}.{turn}?\n{waves(number, number % 5)}"})
+        messages.append({"role": "user", "content": f"Question {number}.{turn}?\n{make_waves(number, number % 5)}"})
         if number % 5 == 0 and turn == 0:
             messages.append({"role": "assistant", "content": "", "tool_calls": [CALL]})
             messages.append({"role": "tool", "content": '{"height": 3}'})
-        messages.append({"role": "assistant", "content": f"Answer\n\n{waves(number + turn, (number * 3) % 11)}."})
+        messages.append({"role": "assistant", "content": f"Answer\n\n{make_waves(number + turn, (number * 3) % 11)}."})
     return {"messages": messages, **({"tools": [TOOL]} if number % 5 == 0 else {})}

@@ -1,4 +1,4 @@
-"""A shard of generated conversations that a test may damage, and every proof on it."""
+"""A shard of generated conversations that a test may damage, and all checks of it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,15 +13,15 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard
 from dataprep_assets.pipelines.blend.sft.packed_sft_checks import PACKED_SFT_CHECKS
 from dataprep_assets.pipelines.blend.sft.shard import PACKED
-from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, conversation
+from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, make_conversation
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
 
-ROWS = [conversation(seed) for seed in range(60)] + [{"id": "bad"}]
-"""Sixty conversations and a row that is none."""
+ROWS = [make_conversation(seed) for seed in range(60)] + [{"id": "bad"}]
+"""Sixty conversations and an invalid row."""
 
 
-def opened(shard: Shard, **numbers: int) -> OpenedShard:
-    """A shard opened for its proofs, which compare all of its sequences."""
+def open_shard(shard: Shard, **numbers: int) -> OpenedShard:
+    """Return a shard opened for its checks, which compare all of its sequences."""
     return OpenedShard(
         directory=shard.directory,
         receipt=shard.receipt,
@@ -32,23 +32,25 @@ def opened(shard: Shard, **numbers: int) -> OpenedShard:
     )
 
 
-def findings(packed: OpenedShard) -> dict[str, Finding]:
-    """Every check of a shard that is open."""
+def run_checks(packed: OpenedShard) -> dict[str, Finding]:
+    """Return the findings of every check of an open shard."""
     return {check.name: check.run(packed) for check in PACKED_SFT_CHECKS}
 
 
-def prove_all(shard: Shard) -> dict[str, Finding]:
-    """Every proof on a shard."""
-    return findings(opened(shard))
+def check_shard(shard: Shard) -> dict[str, Finding]:
+    """Return the findings of every check of a shard."""
+    return run_checks(open_shard(shard))
 
 
-def failing(shard: Shard) -> dict[str, str]:
-    """The proofs that fail on a shard, with what they say."""
-    return {name: finding.summary for name, finding in prove_all(shard).items() if not finding.passed}
+def find_failing(shard: Shard) -> dict[str, str]:
+    """Return the checks that fail on a shard, with their descriptions."""
+    return {name: finding.summary for name, finding in check_shard(shard).items() if not finding.passed}
 
 
-def edit(shard: Shard, change: Callable[[list[dict[str, list[int]]]], Any], kinds: pa.Schema | None = None) -> None:
-    """Rewrite the packed file with its rows changed in place."""
+def edit_rows(
+    shard: Shard, change: Callable[[list[dict[str, list[int]]]], Any], kinds: pa.Schema | None = None
+) -> None:
+    """Change the rows of the packed file in place."""
     rows = shard.rows
     change(rows)
     with pq.ParquetWriter(shard.directory / PACKED, kinds or build_schema()) as writer:
@@ -56,12 +58,12 @@ def edit(shard: Shard, change: Callable[[list[dict[str, list[int]]]], Any], kind
             writer.write_table(pa.Table.from_pylist(rows[start : start + 4], kinds or build_schema()))
 
 
-def with_facts(shard: Shard, **facts: Any) -> Shard:
-    """The shard with other facts in its receipt."""
+def set_facts(shard: Shard, **facts: Any) -> Shard:
+    """Return the shard with changed facts in its receipt."""
     return replace(shard, receipt=replace(shard.receipt, facts={**shard.receipt.facts, **facts}))
 
 
-def with_ledger(receipt: Receipt, **changes: Any) -> Receipt:
-    """The receipt with another ledger."""
+def set_ledger(receipt: Receipt, **changes: Any) -> Receipt:
+    """Return the receipt with a changed ledger."""
     assert receipt.ledger is not None
     return replace(receipt, ledger=replace(receipt.ledger, **changes))

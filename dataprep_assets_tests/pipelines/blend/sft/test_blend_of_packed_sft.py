@@ -28,7 +28,7 @@ from dataprep_assets.pipelines.blend.sft.spool import get_spool_artifact
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.messages import assert_names, raises
-from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, text_of, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import declare_pretraining, make_text, write_rows
 from dataprep_assets_tests.tools.drill.box import reseal
 
 TEMPLATE = (
@@ -39,7 +39,7 @@ TEMPLATE = (
 
 def _chat(name: str, count: int) -> list[dict[str, Any]]:
     return [
-        {"turns": [{"role": "user", "content": f"{name} {i}?"}, {"role": "assistant", "content": text_of(name, i)}]}
+        {"turns": [{"role": "user", "content": f"{name} {i}?"}, {"role": "assistant", "content": make_text(name, i)}]}
         for i in range(count)
     ]
 
@@ -49,7 +49,7 @@ def _blend(folder: Path, **changes: Any) -> BlendDeclaration:
     for name, rows, weight in (("big", 80, 1.0), ("small", 20, 1.0)):
         path = write_rows(folder / f"{name}.jsonl.zst", _chat(name, rows))
         entries.append({"name": name, "path": str(path), "weight": weight, "messages_field": "turns"})
-    return pretraining(
+    return declare_pretraining(
         folder,
         stage="sft",
         pretrain=None,
@@ -73,7 +73,7 @@ def _run(blend: BlendDeclaration, root: Path) -> tuple[Receipt, Path]:
     return receipt, store.directory(blend.artifact("runs", plan.run_hash))
 
 
-def test_split_directories_hold_rows_in_proportion_to_the_weights(tmp_path: Path) -> None:
+def test_split_directories_contain_rows_in_proportion_to_the_weights(tmp_path: Path) -> None:
     blend = _blend(tmp_path / "s")
     receipt, directory = _run(blend, tmp_path / "out")
     files = sorted((directory / "splits" / "train").iterdir())
@@ -81,18 +81,18 @@ def test_split_directories_hold_rows_in_proportion_to_the_weights(tmp_path: Path
     for position, path in enumerate(files):
         name = path.name.split("__")[1]
         assert path.name.startswith(f"{position:06d}__{name}__shard_")
-        # a link that points outside dangles after a move (docs/formats/blend-json.md#sft-splits)
+        # a link that points outside breaks when the folder moves (docs/formats/blend-json.md#sft-splits)
         assert not path.is_symlink()
         rows[name] += pq.read_metadata(path).num_rows
     table = {row["name"]: row for row in receipt.facts["realised"]}
     assert {name: table[name]["rows"] for name in rows} == rows
     assert table["small"]["realised"] == pytest.approx(0.5, abs=0.05)
     assert table["small"]["shards"] == 8
-    assert table["big"]["shards"] < 8  # whole shards are left out, and it is said
+    assert table["big"]["shards"] < 8  # whole shards are left out, and the check reports it
 
 
-def test_its_blend_json_lists_the_shards_that_the_split_directories_hold(tmp_path: Path) -> None:
-    """Nemotron's `stage1_sft/data_prep.py` writes one beside the split directories, which its trainer reads."""
+def test_its_blend_json_lists_the_shards_in_the_split_directories(tmp_path: Path) -> None:
+    """Nemotron's `stage1_sft/data_prep.py` writes it next to the split directories, and its trainer reads it."""
     blend = _blend(tmp_path / "s", held_out={"valid": 1})
     _, directory = _run(blend, tmp_path / "out")
     splits = blend_json.read_blend(directory / "blend.json")
@@ -109,7 +109,7 @@ def test_its_blend_json_lists_the_shards_that_the_split_directories_hold(tmp_pat
     assert_names(blend_run_intact(OpenedRun.open(blend, store)).summary, "blend.json")
 
 
-def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:
+def test_its_run_passes_the_checks_and_nothing_is_stale(tmp_path: Path) -> None:
     blend = _blend(tmp_path / "s")
     _, directory = _run(blend, tmp_path / "out")
     store = LocalArtifacts(tmp_path / "out")
@@ -119,12 +119,13 @@ def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:
         finding = check.run(OpenedRun.open(blend, store))
         assert finding.passed, finding.summary
     assert list(find_stale(build_blend_specs(blend), store)) == []
-    # of a shard that there was, whose build was killed; another run is making one that there is
+    # leftovers of a killed build of an existing shard, while another run builds an existing one
     spools, gone = LocalArtifacts(shards[0].scratch), get_spool_artifact(blend.artifact("packed_sft", "gone-00000"), 0)
     for spool in (gone, get_spool_artifact(shards[0].artifact, 0)):
         spools.directory(spool).mkdir(parents=True)
         (spools.directory(spool) / "tokens.bin").touch()
-    assert spools.root.is_relative_to(list_folders(store, blend.dataset)[0])  # where `permissions_private` looks
+    # private, because `permissions_private` checks it
+    assert spools.root.is_relative_to(list_folders(store, blend.dataset)[0])
     assert [str(one) for one in verify_path(tmp_path / "out") if one.defects] == []
     remove_leftovers(build_blend_specs(blend), store)
     assert spools.partitions(blend.dataset, "sft_spool") == [f"{shards[0].artifact.partition}.00000000"]
@@ -132,7 +133,7 @@ def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:
     assert not blend_run_intact(OpenedRun.open(blend, store)).passed
 
 
-def test_shards_too_coarse_for_the_weights_fail_the_proof(tmp_path: Path) -> None:
+def test_shards_too_large_for_the_weights_fail_the_check(tmp_path: Path) -> None:
     blend = _blend(tmp_path / "s", num_shards=2)
     _run(blend, tmp_path / "out")
     finding = mixture_matches_weights(OpenedRun.open(blend, LocalArtifacts(tmp_path / "out")))
@@ -140,7 +141,7 @@ def test_shards_too_coarse_for_the_weights_fail_the_proof(tmp_path: Path) -> Non
     assert_names(finding.summary, "0.5000")
 
 
-def test_a_dataset_that_lost_everything_says_why(tmp_path: Path) -> None:
+def test_a_dataset_that_lost_everything_names_the_reason(tmp_path: Path) -> None:
     blend = _blend(tmp_path / "s", num_shards=1, sft={"chat_template": TEMPLATE, "pack_size": 4})
     with pytest.raises(IntegrityError) as raised:
         _run(blend, tmp_path / "out")

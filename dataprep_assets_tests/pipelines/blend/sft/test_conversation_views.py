@@ -29,8 +29,15 @@ from dataprep_assets.pipelines.blend.view import build_view
 from dataprep_assets.screen import Section
 from dataprep_assets_tests.faults.edits import edit_json
 from dataprep_assets_tests.messages import assert_names, raises
-from dataprep_assets_tests.pipelines.blend.dagster_blend import REFERENCE, Blend, blend, chats, evaluations, failed
-from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources
+from dataprep_assets_tests.pipelines.blend.dagster_blend import (
+    REFERENCE,
+    Blend,
+    declare_chats,
+    find_failed,
+    open_blend,
+    read_evaluations,
+)
+from dataprep_assets_tests.pipelines.blend.pipeline import declare_pretraining, write_small_sources
 from dataprep_assets_tests.pipelines.blend.view_checks import assert_views_change_no_other_artifact, find_in_view
 from dataprep_assets_tests.project import failure_of
 
@@ -38,10 +45,10 @@ NAMES = ["messages", "olmo_sft", "sft_rows", "sft_rows_packed"]
 
 
 def build(made: Blend) -> list[str]:
-    """Run all; the names of the artifacts that were materialized."""
+    """Run all artifacts, and return the names of the materialized ones."""
     outcomes = made.run_all()
     assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
-    assert failed(evaluations(outcomes)) == REFERENCE
+    assert find_failed(read_evaluations(outcomes)) == REFERENCE
     return [
         event.asset_key.path[-1]
         for outcome in outcomes
@@ -53,7 +60,7 @@ def build(made: Blend) -> list[str]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blend]:
     home = tmp_path_factory.mktemp("views")
-    with blend(chats(home / "sources", views=NAMES, held_out={"valid": 1}), home / "artifacts") as made:
+    with open_blend(declare_chats(home / "sources", views=NAMES, held_out={"valid": 1}), home / "artifacts") as made:
         build(made)
         yield made
 
@@ -80,13 +87,13 @@ def test_a_view_that_does_not_exist_or_is_listed_twice_is_refused(
     changes: dict[str, Any], names: list[str], tmp_path: Path
 ) -> None:
     with pytest.raises(ValidationError) as raised:
-        chats(tmp_path / "s", **changes)
+        declare_chats(tmp_path / "s", **changes)
     assert_names(str(raised.value), *names)
 
 
 def test_only_conversations_have_these_views(tmp_path: Path) -> None:
     with pytest.raises(ValidationError) as raised:
-        pretraining(small_sources(tmp_path), views=["sft_rows"])
+        declare_pretraining(write_small_sources(tmp_path), views=["sft_rows"])
     assert_names(str(raised.value), "`views`", "`stage: sft`", "`stage: pretrain`")
 
 
@@ -96,7 +103,7 @@ def test_views_change_no_other_artifact(finished: Blend) -> None:
 
 def test_both_views_have_all_sequences_of_the_run(finished: Blend) -> None:
     assert finished.stale() == []
-    assert failed(finished.check()) == REFERENCE
+    assert find_failed(finished.check()) == REFERENCE
     for name in NAMES:
         facts = finished.store.require(finished.declaration.artifact(name)).facts
         assert list(facts["rows"]) == ["train", "valid"]
@@ -149,7 +156,7 @@ def test_every_row_is_traced_to_its_conversations_and_back(finished: Blend, name
     facts = finished.store.require(finished.declaration.artifact(name)).facts
     seen = []
     for split, count in facts["rows"].items():
-        rows = _token_counts(finished, name, split)
+        rows = _count_tokens(finished, name, split)
         assert len(rows) == count
         for number, tokens in enumerate(rows):
             found = trace_documents(tracer, view=name, split=split, sample=number)
@@ -177,20 +184,20 @@ def _folder(name: str, split: str) -> str:
     return split if name == "olmo_sft" else sft_rows.split_name(split)
 
 
-def _token_counts(finished: Blend, name: str, split: str) -> list[int]:
-    """The tokens of each row of a split; none of a row of messages."""
+def _count_tokens(finished: Blend, name: str, split: str) -> list[int]:
+    """Return the tokens of each row of a split; none for a row of messages."""
     folder = finished.directory(name) / _folder(name, split)
     if name == "messages":
         return [0 for path in sorted(folder.glob("*.parquet")) for _ in range(pq.read_metadata(path).num_rows)]
     if name == "olmo_sft":
         texts = [gzip.decompress(path.read_bytes()).decode() for path in sorted(folder.glob("*.csv.gz"))]
         bounds = [line for text in texts for line in text.splitlines()]
-        # each document ends with a token that the sequence does not have
+        # each document ends with a token that is not part of the sequence
         return [int(stop) - int(start) - 1 for start, stop in (line.split(",") for line in bounds)]
     return [len(ids) for path in sorted(folder.glob("*.arrow")) for ids in _row_ids(path)]
 
 
-def test_a_place_in_a_flat_file_has_the_tokens_of_its_sequence(finished: Blend) -> None:
+def test_a_position_in_a_flat_file_has_the_tokens_of_its_sequence(finished: Blend) -> None:
     tracer = finished.component.tracer(finished.store)
     for sample in range(finished.store.require(finished.declaration.artifact("olmo_sft")).facts["rows"]["train"]):
         (found,) = trace_documents(tracer, view="olmo_sft", split="train", sample=sample)
@@ -209,7 +216,7 @@ def _row_ids(path: Path) -> Iterator[Any]:
 
 
 def _shift_labels(values: list[list[int]]) -> list[list[int]]:
-    """The mistake of labels that are aligned to the next token."""
+    """Align the labels with the next token, as a bug would."""
     return [[*row[1:], -100] for row in values]
 
 
@@ -246,7 +253,7 @@ def test_rows_that_differ_from_the_packed_rows_fail(
 
 
 def _edit_lines(change: Callable[[list[dict[str, Any]]], None]) -> Callable[[Path], None]:
-    """A change of the JSON lines of the train split, and of its first Parquet file alike, as a bug would make it."""
+    """Return a change of the JSON lines of the train split and of its first Parquet file, as a bug would make it."""
 
     def edit(directory: Path) -> None:
         lines, path = directory / "train.jsonl", min(directory.glob("train/*.parquet"))
@@ -305,7 +312,7 @@ def _drop_line(directory: Path) -> None:
     path.write_bytes(path.read_bytes().partition(b"\n")[2])
 
 
-# the card of messages has digests of their Parquet files, so their layout also fails
+# the card of messages has digests of their Parquet files, so the check of the layout also fails
 MATCH, LAYOUT, CONVERSATIONS = {"matches_packed_rows"}, {"layout_valid"}, {"matches_conversations"}
 FAULTS: dict[str, tuple[str, Callable[[Path], None], set[str]]] = {
     "an id": ("olmo_sft", _edit_array("token_ids*.npy", "<u2", lambda ids: np.where(ids == ids[1], 3, ids)), MATCH),
@@ -383,7 +390,7 @@ def test_a_killed_build_keeps_its_finished_files(
     assert all(finding.passed for finding in find_in_view(finished, store, name).values())
 
 
-def test_another_place_of_the_trainer_rebuilds_no_view(finished: Blend, store: LocalArtifacts) -> None:
+def test_a_different_folder_of_the_trainer_rebuilds_no_view(finished: Blend, store: LocalArtifacts) -> None:
     moved = finished.declaration.model_copy(update={"trainer_root": "/elsewhere"})
     specs = {spec.name: spec for spec in TrainingBlend(moved).specs}
     key = store.require(moved.artifact("sft_rows")).key
@@ -395,8 +402,8 @@ def test_another_place_of_the_trainer_rebuilds_no_view(finished: Blend, store: L
 
 def test_added_and_removed_conversations_reach_the_views(tmp_path: Path) -> None:
     """An untouched shard keeps its file; a removed conversation is in no view."""
-    declaration = chats(tmp_path / "sources", views=NAMES)
-    with blend(declaration, tmp_path / "artifacts") as made:
+    declaration = declare_chats(tmp_path / "sources", views=NAMES)
+    with open_blend(declaration, tmp_path / "artifacts") as made:
         assert set(NAMES) <= set(build(made))
         path = tmp_path / "sources" / "first.jsonl"
         lines = path.read_text().splitlines(keepends=True)
@@ -406,18 +413,18 @@ def test_added_and_removed_conversations_reach_the_views(tmp_path: Path) -> None
         assert {f"small_sft/{name}" for name in NAMES} <= set(made.stale())
         assert set(NAMES) <= set(build(made))
         for name in NAMES:
-            assert len(set(_files(made, name)) & set(other[name])) >= 3, name  # of the second source
-        assert failed(made.check()) == REFERENCE
+            assert len(set(_files(made, name)) & set(other[name])) >= 3, name  # a shard of the second source
+        assert find_failed(made.check()) == REFERENCE
         assert _lines_with(made, removed) == 0
-        assert _texts(made, removed) == 0
+        assert _count_texts(made, removed) == 0
         path.write_text("".join(lines))
         build(made)
-        assert _texts(made, removed) == 1
+        assert _count_texts(made, removed) == 1
         assert _lines_with(made, removed) == 1
         assert {name: _files(made, name) for name in NAMES} == other
         path.write_text("".join([*lines, lines[3].replace("?", "??")]))
         build(made)
-        assert _texts(made, removed) >= 1
+        assert _count_texts(made, removed) >= 1
         facts = {name: made.store.require(made.declaration.artifact(name)).facts["rows"]["train"] for name in NAMES}
         assert facts["messages"] == facts["sft_rows"] == facts["olmo_sft"] == 49
         assert made.stale() == []
@@ -433,8 +440,8 @@ def _lines_with(made: Blend, row: dict[str, Any]) -> int:
     return sum(json.loads(line)["messages"] == row["messages"] for line in lines)
 
 
-def _texts(made: Blend, row: dict[str, Any]) -> int:
-    """The number of rows of `sft_rows` that have a conversation's last answer."""
+def _count_texts(made: Blend, row: dict[str, Any]) -> int:
+    """Return the number of rows of `sft_rows` that contain a conversation's last answer."""
     tracer = made.component.tracer(made.store)
     count = sum(made.store.require(made.declaration.artifact("sft_rows")).facts["rows"].values())
     found = [one for n in range(count) for one in trace_documents(tracer, view="sft_rows", split="train", sample=n)]

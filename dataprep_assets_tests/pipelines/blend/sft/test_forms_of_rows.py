@@ -1,4 +1,6 @@
-"""Rows as JSON lines, Parquet, Arrow and columns of JSON give the same tokens; files of one form; keys not read."""
+"""Rows in JSON lines, Parquet, Arrow and JSON columns give the same tokens; files have one form; unread keys
+are known.
+"""
 
 import json
 from collections.abc import Callable
@@ -23,21 +25,21 @@ from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.sft.conversations import (
     END,
     Shard,
+    decode_trained,
+    describe_source,
     plan,
-    source,
-    trained_texts,
     work,
     write_rows,
 )
-from dataprep_assets_tests.pipelines.blend.sft.proven_shards import failing
+from dataprep_assets_tests.pipelines.blend.sft.proven_shards import find_failing
 
 
-def tool(name: str, **properties: Any) -> dict[str, Any]:
+def make_tool(name: str, **properties: Any) -> dict[str, Any]:
     parameters = {"type": "object", "properties": properties, "required": sorted(properties)[:1]}
     return {"type": "function", "function": {"name": name, "parameters": parameters}}
 
 
-def asked(number: int, tools: list[dict[str, Any]], arguments: Any) -> dict[str, Any]:
+def make_row(number: int, tools: list[dict[str, Any]], arguments: Any) -> dict[str, Any]:
     function = {"name": tools[0]["function"]["name"], "arguments": arguments}
     return {
         "messages": [
@@ -50,110 +52,114 @@ def asked(number: int, tools: list[dict[str, Any]], arguments: Any) -> dict[str,
     }
 
 
-TIDE, MAIL = tool("get_tide", port={"type": "string"}), tool("send_mail", to={"type": "string", "enum": ["Ann"]})
+TIDE, MAIL = (
+    make_tool("get_tide", port={"type": "string"}),
+    make_tool("send_mail", to={"type": "string", "enum": ["Ann"]}),
+)
 ROWS = [
-    asked(0, [TIDE], {"port": "Odd Harbour", "days": [1, 2]}),
-    asked(1, [MAIL, TIDE], {"to": {"name": "Ann", "mail": "a@example.org"}, "subject": "Tide"}),
+    make_row(0, [TIDE], {"port": "Odd Harbour", "days": [1, 2]}),
+    make_row(1, [MAIL, TIDE], {"to": {"name": "Ann", "mail": "a@example.org"}, "subject": "Tide"}),
     {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes.", "weight": 1}]},
 ]
-AS_TEXT = [asked(0, [TIDE], '{"port": null, "depth": {"min": null}}'), ROWS[2]]
+AS_TEXT = [make_row(0, [TIDE], '{"port": null, "depth": {"min": null}}'), ROWS[2]]
 
 
-def parquet(path: Path, table: pa.Table) -> Path:
+def write_parquet(path: Path, table: pa.Table) -> Path:
     pq.write_table(table, path)
     return path
 
 
-def arrow(path: Path, table: pa.Table) -> Path:
+def write_arrow(path: Path, table: pa.Table) -> Path:
     with ipc.new_stream(path, table.schema) as stream:
         stream.write_table(table)
     return path
 
 
-def columns(rows: list[dict[str, Any]]) -> pa.Table:
+def make_columns(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist([{"messages": None, "tools": None, **row} for row in rows])
 
 
-def json_text(rows: list[dict[str, Any]], kind: pa.DataType) -> pa.Table:
+def write_json_text(rows: list[dict[str, Any]], kind: pa.DataType) -> pa.Table:
     texts = {key: [json.dumps(row[key]) if key in row else None for row in rows] for key in ("messages", "tools")}
     return pa.table({key: pa.array(values, kind) for key, values in texts.items()})
 
 
-def json_items(rows: list[dict[str, Any]]) -> pa.Table:
+def write_json_items(rows: list[dict[str, Any]]) -> pa.Table:
     tools = [[json.dumps(tool) for tool in row["tools"]] if "tools" in row else None for row in rows]
     listed = pa.array(tools, pa.list_(pa.string()))
     values = pa.ExtensionArray.from_storage(pa.json_(pa.string()), listed.values)
     of_json = pa.ListArray.from_arrays(listed.offsets, values, mask=listed.is_null())
-    return pa.table({"messages": columns(rows)["messages"], "tools": of_json})
+    return pa.table({"messages": make_columns(rows)["messages"], "tools": of_json})
 
 
 WAYS: dict[str, Callable[[Path, list[dict[str, Any]]], Path]] = {
     "lines": lambda path, rows: write_rows(path / "a.jsonl", rows),
     "array": lambda path, rows: write_rows(path / "a.json", [json.dumps(rows).encode()]),
-    "parquet": lambda path, rows: parquet(path / "a.parquet", columns(rows)),
-    "arrow": lambda path, rows: arrow(path / "a.arrow", columns(rows)),
-    "text in parquet": lambda path, rows: parquet(path / "a.parquet", json_text(rows, pa.string())),
-    "json in parquet": lambda path, rows: parquet(path / "a.parquet", json_text(rows, pa.json_())),
-    "json in arrow": lambda path, rows: arrow(path / "a.arrow", json_text(rows, pa.json_())),
-    "items of json": lambda path, rows: parquet(path / "a.parquet", json_items(rows)),
+    "parquet": lambda path, rows: write_parquet(path / "a.parquet", make_columns(rows)),
+    "arrow": lambda path, rows: write_arrow(path / "a.arrow", make_columns(rows)),
+    "text in parquet": lambda path, rows: write_parquet(path / "a.parquet", write_json_text(rows, pa.string())),
+    "json in parquet": lambda path, rows: write_parquet(path / "a.parquet", write_json_text(rows, pa.json_())),
+    "json in arrow": lambda path, rows: write_arrow(path / "a.arrow", write_json_text(rows, pa.json_())),
+    "items of json": lambda path, rows: write_parquet(path / "a.parquet", write_json_items(rows)),
 }
 
 
-def file_of(path: Path) -> ChatSource:
+def describe_file(path: Path) -> ChatSource:
     format = {".arrow": "arrow", ".json": "json"}.get(path.suffix)
-    return source(path, **({"format": format} if format else {}))
+    return describe_source(path, **({"format": format} if format else {}))
 
 
-def built(folder: Path, *files: ChatSource, budget: float = 0.0, **changes: Any) -> Shard:
-    """The shard of some files, made in this process."""
+def build_shard(folder: Path, *files: ChatSource, budget: float = 0.0, **changes: Any) -> Shard:
+    """Return the shard of some files, built in this process."""
     todo = work(folder / "out", files, plan(**{"bad_rows": "fail", **changes}), budget=budget)
     receipt, _ = build_sft_shard(todo, "full", None)
     return Shard(todo.store.directory(todo.artifact), receipt, todo)
 
 
-def built_rows(folder: Path, rows: list[dict[str, Any]], **changes: Any) -> Shard:
-    return built(folder, source(write_rows(folder / "rows.jsonl", rows)), **changes)
+def build_rows(folder: Path, rows: list[dict[str, Any]], **changes: Any) -> Shard:
+    return build_shard(folder, describe_source(write_rows(folder / "rows.jsonl", rows)), **changes)
 
 
 @pytest.mark.parametrize("rows", [ROWS, AS_TEXT], ids=["objects", "text"])
-def test_the_same_rows_are_the_same_conversations_whatever_holds_them(
-    tmp_path: Path, rows: list[dict[str, Any]]
-) -> None:
+def test_equal_rows_are_equal_conversations_in_any_format(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     read = {}
     for name, write in WAYS.items():
         (folder := tmp_path / name).mkdir()
-        blocks = file_of(write(folder, rows)).read_rows(as_json=True)
+        blocks = describe_file(write(folder, rows)).read_rows(as_json=True)
         read[name] = [read_conversation(row, ConversationFields()) for block in blocks for row in block.rows]
     assert read == {way: [read_conversation(row, ConversationFields()) for row in rows] for way in WAYS}
 
 
-def test_the_same_rows_give_the_same_tokens_as_parquet(tmp_path: Path) -> None:
-    shards = [built(tmp_path / name, file_of(WAYS[name](tmp_path, ROWS))) for name in ("lines", "parquet", "arrow")]
+def test_rows_give_the_same_tokens_as_parquet(tmp_path: Path) -> None:
+    shards = [
+        build_shard(tmp_path / name, describe_file(WAYS[name](tmp_path, ROWS)))
+        for name in ("lines", "parquet", "arrow")
+    ]
     assert len({(shard.directory / PACKED).read_bytes() for shard in shards}) == 1
-    assert failing(shards[1]) == {}
+    assert find_failing(shards[1]) == {}
 
 
-def test_a_null_that_is_meant_stays_one(tmp_path: Path) -> None:
-    rows = [asked(0, [TIDE], {"port": None}), asked(1, [MAIL], {"to": "Ann"})]
-    texts = trained_texts(built(tmp_path, file_of(WAYS["lines"](tmp_path, rows))).rows)
+def test_an_intended_null_is_kept(tmp_path: Path) -> None:
+    rows = [make_row(0, [TIDE], {"port": None}), make_row(1, [MAIL], {"to": "Ann"})]
+    texts = decode_trained(build_shard(tmp_path, describe_file(WAYS["lines"](tmp_path, rows))).rows)
     assert any("<parameter=port>\nnull\n</parameter>" in text for text in texts)
     (folder := tmp_path / "text").mkdir()
-    texts = trained_texts(built(folder, file_of(WAYS["parquet"](folder, AS_TEXT))).rows)
+    texts = decode_trained(build_shard(folder, describe_file(WAYS["parquet"](folder, AS_TEXT))).rows)
     assert any("<parameter=port>\nnull\n</parameter>" in text for text in texts)
 
 
-def test_the_original_gets_the_nulls_of_a_schema(tmp_path: Path) -> None:
+def test_upstream_gets_the_nulls_of_a_schema(tmp_path: Path) -> None:
     path = WAYS["parquet"](tmp_path, ROWS)
     given = [row for block in read_rows(path, format="parquet", compression=None, label="a") for row in block.rows]
     assert "subject" in given[0]["messages"][1]["tool_calls"][0]["function"]["arguments"]
-    texts = trained_texts(built(tmp_path, file_of(path), choices=NEMOTRON).rows)
+    texts = decode_trained(build_shard(tmp_path, describe_file(path), choices=NEMOTRON).rows)
     assert sum("<parameter=subject>\nnull" in text for text in texts) == 1
 
 
-def test_a_column_of_json_that_holds_none_is_a_bad_row(tmp_path: Path) -> None:
+def test_a_json_column_with_invalid_json_is_a_bad_row(tmp_path: Path) -> None:
     table = pa.table({"messages": pa.array([json.dumps(ROWS[2]["messages"]), "[{"], pa.json_())})
     with pytest.raises(BadRecordError) as raised:
-        built(tmp_path, file_of(parquet(tmp_path / "a.parquet", table)))
+        build_shard(tmp_path, describe_file(write_parquet(tmp_path / "a.parquet", table)))
     assert raised.value.at["row"] == 2
     assert "bad_json" in str(raised.value)
 
@@ -165,57 +171,57 @@ SHAREGPT = [
 ALPACA = [{"instruction": "Count", "output": "3"}]
 
 
-def test_a_file_of_any_form_is_packed_and_its_form_and_unread_keys_are_known(tmp_path: Path) -> None:
+def test_a_file_of_any_form_is_packed_with_its_form_and_unread_keys_recorded(tmp_path: Path) -> None:
     images = [{**SHAREGPT[0], "images": []}, *({**row, "meta": {"a": 1}} for row in SHAREGPT[1:])]
-    shard = built_rows(tmp_path, images)
-    assert sorted(trained_texts(shard.rows)) == [f"A{n}{END}" for n in range(6)]
-    assert failing(shard) == {}
+    shard = build_rows(tmp_path, images)
+    assert sorted(decode_trained(shard.rows)) == [f"A{n}{END}" for n in range(6)]
+    assert find_failing(shard) == {}
     assert shard.receipt.facts["sources"][0]["form"] == "sharegpt"
     assert shard.receipt.facts["unread_keys"] == {"id": 6, "meta": 5}
     assert list(describe_rows([shard.receipt])) == ["rows of chat: form sharegpt; not read: id (6 rows), meta (5 rows)"]
 
 
-def test_a_key_of_a_message_that_the_template_reads_is_read(tmp_path: Path) -> None:
+def test_a_message_key_that_the_template_reads_counts_as_read(tmp_path: Path) -> None:
     rows = [{"messages": [{"role": "user", "content": "Hi", "loop": 1, "mood": 2}, ROWS[2]["messages"][1]]}]
-    assert built_rows(tmp_path, rows).receipt.facts["unread_keys"] == {"messages.mood": 1}
+    assert build_rows(tmp_path, rows).receipt.facts["unread_keys"] == {"messages.mood": 1}
 
 
-def test_names_of_keys_stay_out_of_the_facts_of_a_sensitive_dataset(tmp_path: Path) -> None:
-    shard = built_rows(tmp_path, SHAREGPT, names_keys=False)
+def test_key_names_are_not_in_the_facts_of_a_sensitive_dataset(tmp_path: Path) -> None:
+    shard = build_rows(tmp_path, SHAREGPT, names_keys=False)
     assert shard.receipt.facts["unread_keys"] == {"": 6}
     assert list(describe_rows([shard.receipt])) == ["rows of chat: form sharegpt; other keys are not read"]
 
 
-def test_a_row_of_another_form_than_its_file_is_bad(tmp_path: Path) -> None:
+def test_a_row_with_another_form_than_its_file_is_bad(tmp_path: Path) -> None:
     rows = [*SHAREGPT, *ALPACA]
     with raises(BadRecordError, "rows.jsonl", "row 7", "other_form"):
-        built_rows(tmp_path, rows)
-    shard = built_rows(tmp_path / "dropped", rows, bad_rows="drop", budget=1.0)
+        build_rows(tmp_path, rows)
+    shard = build_rows(tmp_path / "dropped", rows, bad_rows="drop", budget=1.0)
     assert shard.receipt.ledger is not None
     assert dict(shard.receipt.ledger.dropped) == {"other_form": 1}
-    # a range of rows has the form of the file, whatever its own first row is
+    # a range of rows has the form of the file, whatever the form of its own first row
     path = write_rows(tmp_path / "rows.jsonl", rows)
-    last = source(path, rows=RowRange(7, None))
+    last = describe_source(path, rows=RowRange(7, None))
     with raises(BadRecordError, "row 7", "other_form"):
-        built(tmp_path / "range", last)
+        build_shard(tmp_path / "range", last)
 
 
-def test_two_files_may_have_two_forms(tmp_path: Path) -> None:
+def test_two_files_may_have_different_forms(tmp_path: Path) -> None:
     files = [
-        source(write_rows(tmp_path / "a.jsonl", SHAREGPT), 0),
-        source(write_rows(tmp_path / "b.jsonl", ALPACA), 1),
+        describe_source(write_rows(tmp_path / "a.jsonl", SHAREGPT), 0),
+        describe_source(write_rows(tmp_path / "b.jsonl", ALPACA), 1),
     ]
-    shard = built(tmp_path, *files)
+    shard = build_shard(tmp_path, *files)
     assert [file["form"] for file in shard.receipt.facts["sources"]] == ["sharegpt", "alpaca"]
-    assert sorted(trained_texts(shard.rows))[0] == f"3{END}"
+    assert sorted(decode_trained(shard.rows))[0] == f"3{END}"
 
 
-def test_good_answers_are_chosen_without_a_budget_and_a_pair_names_what_it_is(tmp_path: Path) -> None:
+def test_good_answers_are_selected_without_a_budget_and_a_pair_is_reported_as_such(tmp_path: Path) -> None:
     rows = [{"prompt": f"Q{n}", "completion": f"A{n}", "label": n != 1} for n in range(3)]
     fields = ConversationFields(format="kto")
-    shard = built_rows(tmp_path, rows, fields=fields)
+    shard = build_rows(tmp_path, rows, fields=fields)
     assert shard.receipt.ledger is not None
     assert dict(shard.receipt.ledger.dropped) == {"rejected_answer": 1}
-    assert sorted(trained_texts(shard.rows)) == [f"A0{END}", f"A2{END}"]
+    assert sorted(decode_trained(shard.rows)) == [f"A0{END}", f"A2{END}"]
     with raises(BadRecordError, "row 1", "byte 0", "preference_pair", "stage: pairs"):
-        built_rows(tmp_path / "pair", [{"prompt": "Q", "chosen": "A", "rejected": "B"}])
+        build_rows(tmp_path / "pair", [{"prompt": "Q", "chosen": "A", "rejected": "B"}])

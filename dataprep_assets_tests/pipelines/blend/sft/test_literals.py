@@ -1,4 +1,4 @@
-"""Tokens that a template writes, written by people in messages: packed as text, except the tags of a model's own."""
+"""Special tokens of a template in the text of messages are packed as text, except the model's own tags."""
 
 import shutil
 from dataclasses import replace
@@ -14,8 +14,8 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refuse_engine
 from dataprep_assets.tokenization.chat.choices import OURS
 from dataprep_assets.tokenization.chat.template import ChatTemplate
-from dataprep_assets_tests.pipelines.blend.sft.conversations import build, source, work, write_rows
-from dataprep_assets_tests.pipelines.blend.sft.proven_shards import findings, opened
+from dataprep_assets_tests.pipelines.blend.sft.conversations import build, describe_source, work, write_rows
+from dataprep_assets_tests.pipelines.blend.sft.proven_shards import open_shard, run_checks
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.tokenization.chat.trap import CHATML, TRAP
 from dataprep_assets_tests.tokenization.families import save
@@ -32,7 +32,7 @@ QUESTION, ANSWER = {"role": "user", "content": "Q"}, {"role": "assistant", "cont
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> TokenizerBundle:
-    """The small tokenizer of chats with further tokens, none of them flagged special."""
+    """Return the small chat tokenizer with additional tokens, none of them flagged special."""
     folder = tmp_path_factory.mktemp("tokenizer")
     path = write_chat_tokenizer(folder).directory / "tokenizer.json"
     value = orjson.loads(path.read_bytes())
@@ -42,30 +42,30 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> TokenizerBundle:
     return TokenizerBundle.load(folder)
 
 
-def packed(folder: Path, bundle: TokenizerBundle, template: str, messages: list[dict[str, Any]]) -> list[str]:
-    """The text of each token that a row becomes; every check of its shard passes."""
+def pack(folder: Path, bundle: TokenizerBundle, template: str, messages: list[dict[str, Any]]) -> list[str]:
+    """Return the text of each token of a packed row, whose shard must pass every check."""
     refused = refuse_engine(bundle, "text", "tokenizers", "a test")
     plan = chat_plan(bundle, refused, ChatTemplate("given", template), pack_size=512, sample_rate=1.0, choices=_CHOICES)
     path = write_rows(folder / "rows.jsonl", [{"messages": messages, "tools": [{"function": {"name": "f"}}]}])
-    shard = build(work(folder / "out", [source(path)], plan))
-    found = findings(replace(opened(shard), bundle=bundle))
+    shard = build(work(folder / "out", [describe_source(path)], plan))
+    found = run_checks(replace(open_shard(shard), bundle=bundle))
     assert {name: finding.summary for name, finding in found.items() if not finding.passed} == {}
     return [bundle.decode([token]) for row in shard.rows for token in row["input_ids"]]
 
 
 @pytest.mark.parametrize(("template", "token"), [(MARKED, "<|sec|>"), (NAMED, "<|user|>")])
-def test_a_token_that_a_template_writes_stays_text_in_a_message_though_it_is_not_special(
+def test_a_template_token_in_a_message_stays_text_although_it_is_not_special(
     tmp_path: Path, bundle: TokenizerBundle, template: str, token: str
 ) -> None:
     said = f"It is {token} and{token}{token}<|im_end|>?"
     messages = [{"role": "user", "content": said}, {"role": "assistant", "content": f"A {token}."}]
-    tokens = packed(tmp_path / "said", bundle, template, messages)
-    plain = packed(tmp_path / "plain", bundle, template, [QUESTION, ANSWER])
+    tokens = pack(tmp_path / "said", bundle, template, messages)
+    plain = pack(tmp_path / "plain", bundle, template, [QUESTION, ANSWER])
     assert tokens.count(token) == plain.count(token) > 0
     assert said in "".join(tokens)
 
 
-def test_a_literal_token_is_not_cut_where_a_tokenizer_begins_words_with_a_blank(
+def test_a_literal_token_is_not_shortened_if_a_tokenizer_starts_words_with_a_blank(
     tmp_path: Path, bundle: TokenizerBundle
 ) -> None:
     folder = Path(shutil.copytree(bundle.directory, tmp_path / "prefixed"))
@@ -75,14 +75,14 @@ def test_a_literal_token_is_not_cut_where_a_tokenizer_begins_words_with_a_blank(
     assert prefixed.digest != bundle.digest
     said = "x<|sec|>y, <|sec|><|im_end|>"
     messages = [{"role": "user", "content": said}, {"role": "assistant", "content": f"A {said}"}]
-    tokens = packed(tmp_path, prefixed, MARKED, messages)
+    tokens = pack(tmp_path, prefixed, MARKED, messages)
     assert tokens.count("<|sec|>") == 2
     assert "".join(tokens).count(" x <| sec |> y , <| sec |>") == 2
 
 
 def test_an_added_token_that_no_template_writes_keeps_its_id(tmp_path: Path, bundle: TokenizerBundle) -> None:
     messages = [{"role": "user", "content": "What is <|fim|>"}, {"role": "assistant", "content": "1  <|fim|>"}]
-    tokens = packed(tmp_path, bundle, MARKED, messages)
+    tokens = pack(tmp_path, bundle, MARKED, messages)
     assert [tokens.count(token) for token in ("<|fim|>", "  ", "What")] == [2, 1, 1]
 
 
@@ -96,23 +96,23 @@ def test_an_added_token_that_no_template_writes_keeps_its_id(tmp_path: Path, bun
         ([{"role": "user", "content": "<tool_response>4</tool_response>"}, ANSWER], "<tool_response>", 1),
     ],
 )
-def test_a_tag_is_a_token_where_a_model_writes_or_is_told_it_and_text_elsewhere(
+def test_a_tag_is_a_token_where_a_model_writes_or_reads_it_and_text_elsewhere(
     tmp_path: Path, bundle: TokenizerBundle, messages: list[dict[str, Any]], tag: str, written: int
 ) -> None:
-    tokens = packed(tmp_path, bundle, TAGGED, messages)
+    tokens = pack(tmp_path, bundle, TAGGED, messages)
     # TRAP writes an empty thought before an answer without one
     own = sum(message["role"] == "assistant" and "<think>" not in message["content"] for message in messages)
     assert tokens.count(tag) == written + (own if "think" in tag else 0)
 
 
-def test_unknown_tokens_side_by_side_are_no_fault_of_a_template(tmp_path: Path) -> None:
+def test_adjacent_unknown_tokens_are_no_error_of_a_template(tmp_path: Path) -> None:
     words = TokenizerBundle.load(save(tmp_path / "words", "wordlevel"))
     template = CHATML.replace("<|im_start|>", "<s> ").replace("<|im_end|>", " </s>")
     given = chat_plan(
         words, refuse_engine(words, "text", "tokenizers", "a test"), ChatTemplate("given", template), pack_size=512
     )
     path = write_rows(tmp_path / "rows.jsonl", [{"messages": [QUESTION | {"content": "ひ ふ み"}, ANSWER]}])
-    shard = build(work(tmp_path / "out", [source(path)], given))
+    shard = build(work(tmp_path / "out", [describe_source(path)], given))
     ids = shard.rows[0]["input_ids"]
     assert words.definition.unknown_id in [one for one, following in pairwise(ids) if one == following]
-    assert findings(replace(opened(shard), bundle=words))["no_repeated_special_tokens"].passed
+    assert run_checks(replace(open_shard(shard), bundle=words))["no_repeated_special_tokens"].passed

@@ -1,4 +1,4 @@
-"""From a token of a chat blend's rows to its message, and back to exactly the tokens of that message."""
+"""Trace a token of a chat blend's rows to its message, and back to exactly the tokens of that message."""
 
 import json
 from collections.abc import Mapping
@@ -28,11 +28,11 @@ from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
-from dataprep_assets_tests.pipelines.blend.sft.conversations import conversation
+from dataprep_assets_tests.pipelines.blend.sft.conversations import make_conversation
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
 VIEWS = ["messages", "olmo_sft", "sft_rows", "sft_rows_packed"]
-ROWS = [conversation(seed, 20) for seed in range(12)]
+ROWS = [make_conversation(seed, 20) for seed in range(12)]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Built:
         return TrainingBlend(self.blend).tracer(self.store)
 
     def decode(self, ids: Any) -> str:
-        """The text of ids."""
+        """Return the text of ids."""
         return load_declared_tokenizer(self.blend.required_tokenizer).decode(ids)
 
 
@@ -84,8 +84,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return build(tmp_path_factory.mktemp("built"))
 
 
-def rows_of(built: Built) -> dict[str, list[list[int]]]:
-    """The ids of the rows of each artifact with tokens, read without the tracer."""
+def read_rows(built: Built) -> dict[str, list[list[int]]]:
+    """Return the ids of the rows of each artifact with tokens, read without the tracer."""
     folder = built.store.directory(built.blend.artifact("packed_sft", "chat-00000"))
     packed = [row["input_ids"] for row in pq.read_table(folder / "packed.parquet").to_pylist()]
     rows = {"packed_sft": packed}
@@ -96,8 +96,8 @@ def rows_of(built: Built) -> dict[str, list[list[int]]]:
     return rows
 
 
-def padding_of(built: Built) -> list[set[int]]:
-    """The positions of padding in each packed row."""
+def find_padding(built: Built) -> list[set[int]]:
+    """Return the positions of padding in each packed row."""
     folder = built.store.directory(built.blend.artifact("packed_sft", "chat-00000"))
     return [
         {
@@ -118,7 +118,7 @@ def read_ids(path: Path) -> list[list[int]]:
         return found
 
 
-def question(name: str, number: int) -> dict[str, Any]:
+def make_question(name: str, number: int) -> dict[str, Any]:
     return (
         {"shard": "chat-00000", "packed_row": number}
         if name == "packed_sft"
@@ -126,8 +126,8 @@ def question(name: str, number: int) -> dict[str, Any]:
     )
 
 
-def words_of(message: Mapping[str, Any]) -> list[str]:
-    """The texts of a message."""
+def find_texts(message: Mapping[str, Any]) -> list[str]:
+    """Return the texts of a message."""
     calls = [call["function"] for call in message.get("tool_calls", ())]
     arguments = [str(value) for call in calls for value in json.loads(call["arguments"]).values()]
     texts = [message.get("reasoning_content", ""), message["content"], *(call["name"] for call in calls), *arguments]
@@ -136,18 +136,18 @@ def words_of(message: Mapping[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("name", ["packed_sft", "sft_rows", "sft_rows_packed"])
 def test_every_token_leads_to_a_message_whose_tokens_include_it(built: Built, name: str) -> None:
-    tracer, ids_of_row = built.tracer, rows_of(built)[name]
+    tracer, ids_of_row = built.tracer, read_rows(built)[name]
     ranges: dict[tuple[str, int, int], list[Trace]] = {}
-    padding = padding_of(built) if name == "packed_sft" else [set[int]() for _ in ids_of_row]
+    padding = find_padding(built) if name == "packed_sft" else [set[int]() for _ in ids_of_row]
     seen = set()
     for number, ids in enumerate(ids_of_row[:3]):
         owned: dict[tuple[str, int, int], list[int]] = {}
         for position in range(len(ids)):
             if position in padding[number]:
                 with raises(NotFoundError, position, "padding"):
-                    trace_documents(tracer, token=position, decode=False, **question(name, number))
+                    trace_documents(tracer, token=position, decode=False, **make_question(name, number))
                 continue
-            (found,) = trace_documents(tracer, token=position, decode=False, **question(name, number))
+            (found,) = trace_documents(tracer, token=position, decode=False, **make_question(name, number))
             assert found.message is not None
             assert found.message.token == position
             if found.message.index is None:
@@ -173,7 +173,7 @@ def test_every_token_leads_to_a_message_whose_tokens_include_it(built: Built, na
             if message.get("reasoning_content", "").strip() not in text:
                 del message["reasoning_content"]  # the template drops the reasoning of earlier turns
                 assert index < len(ROWS[row - 1]["messages"]) - 1
-            for words in words_of(message):
+            for words in find_texts(message):
                 assert words in text
             assert "<|im_" not in text
             seen.add(key)
@@ -181,17 +181,17 @@ def test_every_token_leads_to_a_message_whose_tokens_include_it(built: Built, na
 
 
 def test_every_message_has_its_tokens_in_every_artifact(built: Built) -> None:
-    tracer, ids_of_rows = built.tracer, rows_of(built)
+    tracer, ids_of_rows = built.tracer, read_rows(built)
     flat_folder = built.store.directory(built.blend.artifact("olmo_sft"))
     for row, source in enumerate(ROWS, 1):
-        (whole,) = trace_documents(tracer, file=(file := files(built)[0]), row=row)
+        (whole,) = trace_documents(tracer, file=(file := list_files(built)[0]), row=row)
         for index, message in enumerate(source["messages"]):
             (found,) = trace_documents(tracer, file=file, row=row, message=index)
             assert found.message is not None
             assert (found.message.index, found.message.role) == (index, message["role"])
             assert (found.source, found.tokens, found.document) == (whole.source, whole.tokens, whole.document)
             assert found.text is not None
-            assert all(words in found.text for words in words_of(message))
+            assert all(words in found.text for words in find_texts(message))
             by_artifact: dict[str, list[str]] = {}
             for place in found.places:
                 name = place.artifact.split("/")[1]
@@ -211,12 +211,12 @@ def test_every_message_has_its_tokens_in_every_artifact(built: Built) -> None:
             assert trace_documents(tracer, view="messages", split="train", sample=sample, message=index) == [found]
 
 
-def files(built: Built) -> list[str]:
+def list_files(built: Built) -> list[str]:
     return sorted({one.file for one in trace_documents(built.tracer, shard="chat-00000", packed_row=0)})
 
 
 def test_output_has_the_message(built: Built) -> None:
-    (found,) = trace_documents(built.tracer, token=0, **question("sft_rows", 0))
+    (found,) = trace_documents(built.tracer, token=0, **make_question("sft_rows", 0))
     assert found.to_json()["message"] == {"index": None, "role": None}
     assert found.to_json()["token"] == 0
     assert any(line.startswith("  token 0: ") and "template" in line for line in found.lines())
@@ -229,16 +229,16 @@ def test_output_has_the_message(built: Built) -> None:
 
 
 def test_a_message_that_does_not_exist_is_one_error(built: Built) -> None:
-    tracer, file = built.tracer, files(built)[0]
+    tracer, file = built.tracer, list_files(built)[0]
     for index in (-1, len(ROWS[0]["messages"])):
         with raises(NotFoundError, "message", index, len(ROWS[0]["messages"])):
             trace_documents(tracer, file=file, row=1, message=index)
     with raises(NotFoundError, "token", 10**6, "padding"):
-        trace_documents(tracer, token=10**6, **question("sft_rows", 0))
+        trace_documents(tracer, token=10**6, **make_question("sft_rows", 0))
     with raises(ConfigError, "messages", "message"):
-        trace_documents(tracer, token=1, **question("messages", 0))
+        trace_documents(tracer, token=1, **make_question("messages", 0))
     with raises(ConfigError, "token", "message"):
-        trace_documents(tracer, token=1, message=0, **question("sft_rows", 0))
+        trace_documents(tracer, token=1, message=0, **make_question("sft_rows", 0))
 
 
 def test_sensitive_text_is_not_decoded(built: Built) -> None:
@@ -256,16 +256,16 @@ def test_a_changed_source_row_is_one_error(tmp_path: Path) -> None:
     changed = path.read_text(encoding="utf-8").replace("Question", "Query")
     path.write_text(changed, encoding="utf-8")
     with raises(IntegrityError, "row 1", "a.jsonl", "ids"):
-        trace_documents(built.tracer, file=str(files(built)[0]), row=1, message=0)
+        trace_documents(built.tracer, file=str(list_files(built)[0]), row=1, message=0)
 
 
 @pytest.mark.parametrize("limit", [{"max_doc_tokens": 40}, {"turns": "always"}])
 def test_truncated_sequences_and_several_turns(tmp_path: Path, limit: dict[str, Any]) -> None:
     built = build(tmp_path, **limit)
     tracer = built.tracer
-    for number, ids in enumerate(rows_of(built)["sft_rows"][:6]):
+    for number, ids in enumerate(read_rows(built)["sft_rows"][:6]):
         for position in range(0, len(ids), 7):
-            (found,) = trace_documents(tracer, token=position, decode=False, **question("sft_rows", number))
+            (found,) = trace_documents(tracer, token=position, decode=False, **make_question("sft_rows", number))
             assert found.message is not None
             if (index := found.message.index) is not None:
                 (back,) = trace_documents(tracer, file=found.file, row=found.row, message=index)

@@ -1,4 +1,4 @@
-"""The view `messages`: the run's conversations and nothing else, with equal values through `datasets` and in lines."""
+"""The view `messages` has exactly the run's conversations, with equal values through `datasets` and in JSON lines."""
 
 import json
 from collections.abc import Iterator
@@ -14,9 +14,15 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.conversations import message_rows
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets_tests.messages import raises
-from dataprep_assets_tests.pipelines.blend.dagster_blend import REFERENCE, Blend, blend, evaluations, failed
+from dataprep_assets_tests.pipelines.blend.dagster_blend import (
+    REFERENCE,
+    Blend,
+    find_failed,
+    open_blend,
+    read_evaluations,
+)
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
-from dataprep_assets_tests.pipelines.blend.sft.equal_conversations import CALL, EQUAL, TEMPLATE, TOOL, conversation
+from dataprep_assets_tests.pipelines.blend.sft.equal_conversations import CALL, EQUAL, TEMPLATE, TOOL, make_conversation
 from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.readers import hf_datasets, trl
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
@@ -36,26 +42,26 @@ OTHER_TOOL = {
 }
 
 
-def call(arguments: Any, **keys: Any) -> dict[str, Any]:
+def make_call(arguments: Any, **keys: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "look", "arguments": arguments}, **keys}
 
 
-def called(*calls: dict[str, Any]) -> list[dict[str, Any]]:
+def make_called_messages(*calls: dict[str, Any]) -> list[dict[str, Any]]:
     return [QUESTION, {"role": "assistant", "content": "", "tool_calls": list(calls)}]
 
 
 HARD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "arguments of any type": (
-        {"messages": called(call(ARGUMENTS)), "tools": [OTHER_TOOL]},
-        {"messages": called(call(ARGUMENTS)), "tools": [OTHER_TOOL]},
+        {"messages": make_called_messages(make_call(ARGUMENTS)), "tools": [OTHER_TOOL]},
+        {"messages": make_called_messages(make_call(ARGUMENTS)), "tools": [OTHER_TOOL]},
     ),
     "arguments and tools as text, with an id": (
-        {"messages": called(call('{"x": [1, null]}', id="abc")), "tools": json.dumps([OTHER_TOOL])},
-        {"messages": called(call({"x": [1, None]}, id="abc")), "tools": [OTHER_TOOL]},
+        {"messages": make_called_messages(make_call('{"x": [1, null]}', id="abc")), "tools": json.dumps([OTHER_TOOL])},
+        {"messages": make_called_messages(make_call({"x": [1, None]}, id="abc")), "tools": [OTHER_TOOL]},
     ),
     "two calls, one with another key": (
-        {"messages": called(call({"y": 1}), call({}, index=3)), "tools": [OTHER_TOOL]},
-        {"messages": called(call({"y": 1}), call({}, index=3)), "tools": [OTHER_TOOL]},
+        {"messages": make_called_messages(make_call({"y": 1}), make_call({}, index=3)), "tools": [OTHER_TOOL]},
+        {"messages": make_called_messages(make_call({"y": 1}), make_call({}, index=3)), "tools": [OTHER_TOOL]},
     ),
     "null keys, and messages after the last answer": (
         {"messages": [QUESTION, {**ANSWER, "tool_calls": None, "name": None}, QUESTION], "tools": None},
@@ -72,10 +78,10 @@ BAD: list[dict[str, Any]] = [
     {"messages": [QUESTION, {"role": "assistant", "content": ""}]},
     {"text": "no conversation"},
 ]
-ROWS = [*map(conversation, range(EQUAL)), *BAD, *(row for row, _ in HARD.values())]
+ROWS = [*map(make_conversation, range(EQUAL)), *BAD, *(row for row, _ in HARD.values())]
 
 
-def declared(home: Path, rows: list[dict[str, Any]], **changes: Any) -> BlendDeclaration:
+def declare_chats(home: Path, rows: list[dict[str, Any]], **changes: Any) -> BlendDeclaration:
     share = [
         {"conversations": [{"from": "human", "value": f"Hello {n}?"}, {"from": "gpt", "value": "Hi."}]}
         for n in range(9)
@@ -102,25 +108,25 @@ def declared(home: Path, rows: list[dict[str, Any]], **changes: Any) -> BlendDec
 @pytest.fixture(scope="module")
 def chats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blend]:
     home = tmp_path_factory.mktemp("messages")
-    with blend(declared(home, ROWS), home / "artifacts") as made:
+    with open_blend(declare_chats(home, ROWS), home / "artifacts") as made:
         outcomes = made.run_all()
         assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
-        assert failed(evaluations(outcomes)) == REFERENCE
+        assert find_failed(read_evaluations(outcomes)) == REFERENCE
         yield made
 
 
-def lines(made: Blend, split: str) -> list[dict[str, Any]]:
+def read_lines(made: Blend, split: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in open(made.directory("messages") / f"{split}.jsonl", "rb")]
 
 
-def by_source(rows: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
+def group_by_source(rows: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
     found = {(row["extra_info"]["file"], row["extra_info"]["row"]): row for row in rows}
     assert len(found) == len(rows)
     return found
 
 
-def test_it_has_each_conversation_of_the_run_once(chats: Blend) -> None:
-    rows = by_source([*lines(chats, "train"), *lines(chats, "validation")])
+def test_the_view_has_each_conversation_of_the_run_once(chats: Blend) -> None:
+    rows = group_by_source([*read_lines(chats, "train"), *read_lines(chats, "validation")])
     sources = {("chat.jsonl", number) for number in range(1, len(ROWS) + 1)}
     bad = {("chat.jsonl", number) for number in range(EQUAL + 1, EQUAL + 1 + len(BAD))}
     assert rows.keys() == sources - bad | {("share.jsonl", number) for number in range(1, 10)}
@@ -140,8 +146,8 @@ def test_rows_are_in_the_order_of_their_sources(chats: Blend) -> None:
             assert rows == sorted(rows, key=lambda row: (row["file"], row["row"]))
 
 
-def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of Parquet as a trainer uses it: parsed texts, and no key that is null."""
+def remove_nulls(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a Parquet row as a trainer uses it: with parsed texts and without null keys."""
     messages = []
     for message in row["messages"]:
         values = {key: value for key, value in message.items() if value is not None}
@@ -156,23 +162,25 @@ def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_values_come_back_equal_through_datasets(chats: Blend, tmp_path: Path) -> None:
+def test_values_are_read_back_equal_through_datasets(chats: Blend, tmp_path: Path) -> None:
     found = hf_datasets.all_rows(chats.directory("messages"), tmp_path)
     assert list(found) == ["train", "validation"]
     for split, rows in found.items():
-        assert [without_nulls(row) for row in rows] == lines(chats, split)
+        assert [remove_nulls(row) for row in rows] == read_lines(chats, split)
 
 
 @pytest.mark.slow
 def test_trl_renders_the_tokens_and_labels_of_the_run(chats: Blend) -> None:
-    """Its own preparation of the view's messages gives the rows of `sft_rows`, for all conversations of equal kinds."""
+    """TRL's own preparation of the view's messages gives the rows of `sft_rows`, for all conversations of equal
+    kinds.
+    """
     tracer = chats.component.tracer(chats.store)
     view_rows = trl.view_rows(chats.directory("sft_rows"), "train")
     tokens = {}
     for number, row in enumerate(view_rows):
         (one,) = trace_documents(tracer, view="sft_rows", split="train", sample=number, decode=False)
         tokens[one.file, one.row] = (row["input_ids"], row["labels"])
-    equal = [row for row in lines(chats, "train") if row["extra_info"]["row"] <= EQUAL]
+    equal = [row for row in read_lines(chats, "train") if row["extra_info"]["row"] <= EQUAL]
     own = trl.own_rows(chats.declaration.required_tokenizer.path, TEMPLATE, equal)  # type: ignore[arg-type]
     assert len(own) > EQUAL // 2
     for row, prepared in zip(equal, own, strict=True):
@@ -182,7 +190,7 @@ def test_trl_renders_the_tokens_and_labels_of_the_run(chats: Blend) -> None:
 
 def test_a_row_is_traced_to_its_source_and_back(chats: Blend) -> None:
     tracer = chats.component.tracer(chats.store)
-    for split, rows in (("train", lines(chats, "train")), ("valid", lines(chats, "validation"))):
+    for split, rows in (("train", read_lines(chats, "train")), ("valid", read_lines(chats, "validation"))):
         for number in range(0, len(rows), 25):
             (found,) = trace_documents(tracer, view="messages", split=split, sample=number)
             info = rows[number]["extra_info"]
@@ -193,13 +201,13 @@ def test_a_row_is_traced_to_its_source_and_back(chats: Blend) -> None:
             assert "tokens [0, 0)" not in "".join(found.lines())
 
 
-def test_another_packing_of_the_same_conversations_leaves_every_byte(tmp_path: Path) -> None:
+def test_a_different_packing_of_the_same_conversations_changes_no_byte(tmp_path: Path) -> None:
     rows = ROWS[:30]
     files = []
     for algorithm in ("first_fit_shuffle", "best_fit"):
         sft = {"pack_size": 512, "chat_template": TEMPLATE, "algorithm": algorithm}
         home = tmp_path / algorithm
-        with blend(declared(home, rows, sft=sft, num_shards=2), home / "artifacts") as made:
+        with open_blend(declare_chats(home, rows, sft=sft, num_shards=2), home / "artifacts") as made:
             assert all(outcome.success for outcome in made.run_all())
             folder = made.directory("messages")
             files.append({p.relative_to(folder): p.read_bytes() for p in folder.rglob("*.parquet")})
@@ -208,29 +216,29 @@ def test_another_packing_of_the_same_conversations_leaves_every_byte(tmp_path: P
 
 
 def test_a_view_without_calls_has_no_column_for_them(tmp_path: Path) -> None:
-    """Templates such as Llama 3's take a message with the key `tool_calls` for a call, even if it is null."""
+    """Templates such as Llama 3's treat a message with the key `tool_calls` as a call, even if it is null."""
     rows = [row for row in ROWS[:20] if "tools" not in row]
-    with blend(declared(tmp_path, rows, num_shards=2), tmp_path / "artifacts") as made:
+    with open_blend(declare_chats(tmp_path, rows, num_shards=2), tmp_path / "artifacts") as made:
         assert all(outcome.success for outcome in made.run_all())
         for path in made.directory("messages").rglob("*.parquet"):
             (message,) = (pq.read_schema(path).field("messages").type.value_type,)
             assert [field.name for field in message] == ["role", "content"]
 
 
-def test_content_that_is_no_text_is_refused() -> None:
+def test_content_that_is_not_text_is_refused() -> None:
     parts = [{"type": "text", "text": "x"}]
     with raises(FormatError, "a.jsonl", 7, "message 0", "join_text_parts", "messages"):
         message_rows.build_row([{"role": "user", "content": parts}], None, {}, "a.jsonl", 7)
 
 
 def test_a_call_without_a_function_gets_one() -> None:
-    row = message_rows.build_row(called({"name": "look", "arguments": {"y": 1}}), None, {}, "a.jsonl", 7)
-    assert row["messages"] == called(call({"y": 1}))
+    row = message_rows.build_row(make_called_messages({"name": "look", "arguments": {"y": 1}}), None, {}, "a.jsonl", 7)
+    assert row["messages"] == make_called_messages(make_call({"y": 1}))
 
 
 def test_keys_of_rows_and_kwargs_are_kept(tmp_path: Path) -> None:
     row = message_rows.build_row([QUESTION, ANSWER], [TOOL], {"enable_thinking": False}, "a.jsonl", 7)
-    call_row = message_rows.build_row(called(CALL, {**CALL, "id": 4}), None, {}, "a.jsonl", 8)
+    call_row = message_rows.build_row(make_called_messages(CALL, {**CALL, "id": 4}), None, {}, "a.jsonl", 8)
     keys = message_rows.write_lines(tmp_path / "a.jsonl", [row, call_row])
     message_rows.write_parquet(tmp_path / "a.parquet", iter([row, call_row]), keys.build_schema())
     assert list(message_rows.read_parquet(tmp_path / "a.parquet")) == [row, call_row]

@@ -1,4 +1,4 @@
-"""The settings of chat data: presets and single choices."""
+"""The settings of chat data: presets and individual choices."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +19,12 @@ from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS
 from dataprep_assets_tests.messages import raises
-from dataprep_assets_tests.pipelines.blend.sft.conversations import conversation, plan, write_rows
+from dataprep_assets_tests.pipelines.blend.sft.conversations import make_conversation, plan, write_rows
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
 from dataprep_assets_tests.tokenization.chat.trap import NO_KWARGS
 
 
-def options(**given: Any) -> SftOptions:
+def make_options(**given: Any) -> SftOptions:
     return SftOptions.model_validate(given)
 
 
@@ -40,17 +40,17 @@ def blend(**sft: Any) -> BlendDeclaration:
     )
 
 
-def test_a_preset_is_one_side_of_everything_and_three_keys_change_it() -> None:
-    assert options().choices == OURS
-    assert options(like="nemotron").choices == NEMOTRON
+def test_a_preset_sets_every_choice_and_three_keys_override_it() -> None:
+    assert make_options().choices == OURS
+    assert make_options(like="nemotron").choices == NEMOTRON
     roles = ["user", "assistant", "developer"]
     changed = {"answers": "last_turn", "roles": tuple(roles), "content": "join_parts"}
     for like, preset in (("ours", OURS), ("nemotron", NEMOTRON)):
-        given = options(like=like, answers="last_turn", roles=roles, join_text_parts=True)
+        given = make_options(like=like, answers="last_turn", roles=roles, join_text_parts=True)
         assert given.choices == replace(preset, **changed)
 
 
-def test_a_default_that_is_declared_changes_no_key() -> None:
+def test_declaring_a_default_changes_no_key() -> None:
     named = blend(like="ours", answers="every", join_text_parts=False)
     assert collect_stage_identity(named) == collect_stage_identity(blend())
 
@@ -62,12 +62,12 @@ def test_a_default_that_is_declared_changes_no_key() -> None:
 def test_a_choice_that_can_change_a_byte_is_part_of_the_keys(given: dict[str, Any], name: str) -> None:
     found = collect_stage_identity(blend(**given))["options"]
     assert found[name] != collect_stage_identity(blend())["options"][name]
-    changes = {"choices": options(**given).choices, "template_kwargs": options(**given).template_kwargs}
+    changes = {"choices": make_options(**given).choices, "template_kwargs": make_options(**given).template_kwargs}
     assert plan(**changes).key_parts()[name] == found[name]
 
 
-def test_one_name_of_what_a_row_is_used_in_may_stand_alone() -> None:
-    assert options(used_in_filter="nano_v3") == options(used_in_filter=["nano_v3"])
+def test_a_single_name_of_used_in_needs_no_list() -> None:
+    assert make_options(used_in_filter="nano_v3") == make_options(used_in_filter=["nano_v3"])
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_one_name_of_what_a_row_is_used_in_may_stand_alone() -> None:
         {"chat_template": {"repo": "model", "revision": "0" * 40}},
     ],
 )
-def test_what_is_no_option_is_refused(given: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        options(**given)
+        make_options(**given)
 
 
 def test_a_template_of_the_hub_is_a_file_at_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the cache, which is what there is without a network."""
+    """Read from the cache, the only source without a network."""
     commit, file = "0" * 40, "templates/chat.jinja"
     snapshot = tmp_path / "models--org--model" / "snapshots" / commit
     (snapshot / "templates").mkdir(parents=True)
@@ -97,16 +97,16 @@ def test_a_template_of_the_hub_is_a_file_at_a_commit(tmp_path: Path, monkeypatch
     monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path), raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     tokenizer = TokenizerDeclaration(path=tmp_path)
-    there = options(chat_template={"repo": "org/model", "revision": commit, "file": file})
-    absent = options(chat_template={"repo": "org/model", "revision": "1" * 40})
+    there = make_options(chat_template={"repo": "org/model", "revision": commit, "file": file})
+    absent = make_options(chat_template={"repo": "org/model", "revision": "1" * 40})
     assert load_declared_template(there, tokenizer).text == "{{ messages }}"
     assert (has_local_template(there, tokenizer), has_local_template(absent, tokenizer)) == (True, False)
     with raises(TokenizerError, "chat_template", "org/model@" + "1" * 40, "chat_template.jinja"):
         load_declared_template(absent, tokenizer)
 
 
-def test_a_template_that_can_be_read_in_two_ways_is_told_before_anything_is_built(tmp_path: Path) -> None:
-    row = conversation(0)
+def test_an_ambiguous_template_is_reported_before_a_build(tmp_path: Path) -> None:
+    row = make_conversation(0)
     path = write_rows(tmp_path / "a.jsonl", [{key: value for key, value in row.items() if key != "id"}])
     datasets = {"blend": DataBlend.model_validate({"datasets": [{"name": "a", "path": str(path)}]})}
     assert list(TrainingBlend(blend().model_copy(update=datasets)).remarks()) == []
@@ -128,10 +128,10 @@ REFUSES = (
     [(TURNS, "<|im_start|>assistant\n"), (TURNS + PROMPT, ""), (REFUSES + TURNS + PROMPT, "")],
     ids=["without a prompt", "with one", "that takes no question alone"],
 )
-def test_what_is_trained_before_an_answer_for_want_of_a_prompt(template: str, header: str) -> None:
+def test_tokens_before_an_answer_are_trained_if_there_is_no_prompt(template: str, header: str) -> None:
     assert find_unprompted_header(plan(template), chat_bundle()) == header
 
 
-def test_pairs_have_the_settings_of_conversations_under_the_same_names() -> None:
+def test_pairs_have_the_settings_of_conversations_under_equal_names() -> None:
     declared = PairsOptions.model_validate({"used_in_filter": "dpo", "stop": "<|end|>", "max_length": 64})
     assert (declared.chat.used_in_filter, declared.chat.stop, declared.chat.pack_size) == (("dpo",), "<|end|>", 64)

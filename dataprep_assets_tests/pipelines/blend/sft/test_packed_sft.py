@@ -1,4 +1,4 @@
-"""Packed chat shards: the trainer reads what was said, the books balance, and no defect of the original is here."""
+"""Packed chat shards: the trainer reads the conversations, the ledgers balance, and no upstream defect occurs."""
 
 import json
 import shutil
@@ -26,33 +26,33 @@ from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.sft.conversations import (
     END,
-    answers,
     build,
     build_rows,
-    consumed,
-    conversation,
+    decode_trained,
+    describe_source,
+    find_answers,
+    make_conversation,
     plan,
-    source,
-    trained_texts,
+    read_consumed,
     work,
     write_rows,
 )
-from dataprep_assets_tests.pipelines.blend.sft.proven_shards import failing
+from dataprep_assets_tests.pipelines.blend.sft.proven_shards import find_failing
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.tokenization.chat.trap import QWEN
 
-ROWS = [conversation(seed) for seed in range(120)]
+ROWS = [make_conversation(seed) for seed in range(120)]
 USER = {"role": "user", "content": "Why?"}
 
 
-def said(*contents: str) -> dict[str, Any]:
+def list_answers(*contents: str) -> dict[str, Any]:
     return {"messages": [{"role": ("user", "assistant")[i % 2], "content": c} for i, c in enumerate(contents)]}
 
 
 @pytest.mark.parametrize("algorithm", ["first_fit_shuffle", "first_fit_decreasing", "concatenative", "best_fit"])
-def test_labels_under_the_mask_are_exactly_the_answers_and_their_stop_tokens(algorithm: str, tmp_path: Path) -> None:
+def test_labels_under_the_mask_are_exactly_the_answers_with_their_stop_tokens(algorithm: str, tmp_path: Path) -> None:
     shard = build_rows(tmp_path, ROWS, packing={"algorithm": algorithm})
-    assert Counter(trained_texts(shard.rows)) == Counter(text for row in ROWS for text in answers(row))
+    assert Counter(decode_trained(shard.rows)) == Counter(text for row in ROWS for text in find_answers(row))
 
 
 def test_the_trainer_never_predicts_across_sequences(tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_the_trainer_never_predicts_across_sequences(tmp_path: Path) -> None:
     rows = shard.rows
     first = rows[0]["input_ids"][0]
     assert len(rows) > 3
-    for tokens, labels, mask in consumed(rows):
-        assert tokens[0] == first  # each begins as every rendering does
+    for tokens, labels, mask in read_consumed(rows):
+        assert tokens[0] == first  # each sequence begins like every rendering
         assert len(tokens) == len(labels) == len(mask)
         assert sum(mask) > 0
     for row in rows:
@@ -69,7 +69,7 @@ def test_the_trainer_never_predicts_across_sequences(tmp_path: Path) -> None:
         assert all(row["loss_mask"][start - 1] == 0 for start in [*row["seq_start_id"][1:], len(row["input_ids"])])
 
 
-def test_the_receipt_says_what_is_in_the_file(tmp_path: Path) -> None:
+def test_the_receipt_describes_the_file(tmp_path: Path) -> None:
     shard = build_rows(tmp_path, ROWS)
     facts, ledger, rows = shard.receipt.facts, shard.receipt.ledger, shard.rows
     assert ledger is not None
@@ -94,12 +94,12 @@ def _sequences(row: dict[str, Any]) -> int:
     return roles.count("user") if any("reasoning_content" in m for m in row["messages"]) else 1
 
 
-def test_sizes_of_workers_and_places_change_no_byte(tmp_path: Path) -> None:
+def test_numbers_of_workers_and_folders_do_not_change_bytes(tmp_path: Path) -> None:
     paths = [write_rows(tmp_path / f"{i}.jsonl.zst", ROWS[i * 30 : i * 30 + 30]) for i in range(4)]
-    files = [source(path, i) for i, path in enumerate(paths)]
+    files = [describe_source(path, i) for i, path in enumerate(paths)]
     one = build(work(tmp_path / "one", files, plan()), workers=1)
     copies = [Path(shutil.copy(path, tmp_path / f"copy-{path.name}")) for path in paths]
-    moved = [source(path, i, label=f.label) for i, (path, f) in enumerate(zip(copies, files, strict=True))]
+    moved = [describe_source(path, i, label=f.label) for i, (path, f) in enumerate(zip(copies, files, strict=True))]
     three = build(work(tmp_path / "three", moved, plan()), workers=3)
     assert one.receipt.key == three.receipt.key
     for name in (PACKED, ORIGINS):
@@ -108,7 +108,7 @@ def test_sizes_of_workers_and_places_change_no_byte(tmp_path: Path) -> None:
 
 def test_a_second_run_is_a_no_op(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", ROWS)
-    todo = work(tmp_path / "out", [source(path)], plan())
+    todo = work(tmp_path / "out", [describe_source(path)], plan())
     build(todo)
     before = (tmp_path / "out/d/packed_sft/chat-00000" / PACKED).stat()
     (again,) = build_packed_sft([todo], workers=2)
@@ -116,10 +116,10 @@ def test_a_second_run_is_a_no_op(tmp_path: Path) -> None:
     assert (tmp_path / "out/d/packed_sft/chat-00000" / PACKED).stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_a_finished_shard_needs_no_cluster_and_loses_its_spools(
+def test_a_finished_shard_needs_no_cluster_and_its_spools_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    todo = work(tmp_path / "out", [source(write_rows(tmp_path / "a.jsonl", ROWS))], plan())
+    todo = work(tmp_path / "out", [describe_source(write_rows(tmp_path / "a.jsonl", ROWS))], plan())
     first = build(todo)
     left = get_spool_artifact(todo.artifact, todo.sources[0].ordinal).directory(todo.scratch)
     left.mkdir(parents=True)
@@ -130,10 +130,10 @@ def test_a_finished_shard_needs_no_cluster_and_loses_its_spools(
     assert not left.exists()
 
 
-def test_a_truncated_output_is_noticed_and_rebuilt_to_the_same_bytes(tmp_path: Path) -> None:
-    """The original believes any file that exists (docs/formats/shard-plan.md#resume)."""
+def test_a_truncated_output_is_found_and_rebuilt_with_the_same_bytes(tmp_path: Path) -> None:
+    """Upstream accepts any file that exists (docs/formats/shard-plan.md#resume)."""
     path = write_rows(tmp_path / "rows.jsonl", ROWS)
-    todo = work(tmp_path / "out", [source(path)], plan())
+    todo = work(tmp_path / "out", [describe_source(path)], plan())
     packed = build(todo).directory / PACKED
     whole = packed.read_bytes()
     packed.write_bytes(whole[:3])
@@ -143,8 +143,8 @@ def test_a_truncated_output_is_noticed_and_rebuilt_to_the_same_bytes(tmp_path: P
 
 
 def test_a_template_edited_under_its_name_changes_the_key(tmp_path: Path) -> None:
-    """The original's plan holds the template's name or path only (docs/formats/shard-plan.md#template-by-name)."""
-    rows = source(write_rows(tmp_path / "rows.jsonl", ROWS[:8]))
+    """Upstream's plan has only the template's name or path (docs/formats/shard-plan.md#template-by-name)."""
+    rows = describe_source(write_rows(tmp_path / "rows.jsonl", ROWS[:8]))
     mine = tmp_path / "mine.jinja"
     mine.write_text(ChatTemplate.load("chatml_reasoning").text)
     before = work(tmp_path / "out", [rows], plan(str(mine)))
@@ -157,8 +157,8 @@ def test_a_template_edited_under_its_name_changes_the_key(tmp_path: Path) -> Non
     assert not result.reused
 
 
-def test_the_key_changes_with_what_decides_bytes_and_with_nothing_else(tmp_path: Path) -> None:
-    rows = source(write_rows(tmp_path / "rows.jsonl", ROWS[:8]))
+def test_the_key_depends_exactly_on_what_decides_bytes(tmp_path: Path) -> None:
+    rows = describe_source(write_rows(tmp_path / "rows.jsonl", ROWS[:8]))
     base = work(tmp_path / "a", [rows], plan())
     same = [work(tmp_path / "b", [replace(rows, path=tmp_path / "else", size=1)], plan(sample_rate=0.5))]
     other_tokenizer = write_chat_tokenizer(tmp_path / "tokenizer", normalized=True)
@@ -178,18 +178,18 @@ def test_the_key_changes_with_what_decides_bytes_and_with_nothing_else(tmp_path:
     assert len({w.key for w in changed} | {base.key}) == len(changed) + 1
 
 
-def test_shards_that_share_a_file_hold_each_row_once(tmp_path: Path) -> None:
+def test_shards_that_share_a_file_contain_each_row_once(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", ROWS)
     shards = [
-        work(tmp_path / "out", [source(path, rows=rows)], plan(), shard=f"chat-{i:05d}")
+        work(tmp_path / "out", [describe_source(path, rows=rows)], plan(), shard=f"chat-{i:05d}")
         for i, rows in enumerate(split_rows(len(ROWS), 7))
     ]
     results = list(build_packed_sft(shards, workers=2))
     assert [r.error for r in results] == [None] * 7
     texts = [
-        t for s in shards for t in trained_texts(pq.read_table(s.store.directory(s.artifact) / PACKED).to_pylist())
+        t for s in shards for t in decode_trained(pq.read_table(s.store.directory(s.artifact) / PACKED).to_pylist())
     ]
-    assert Counter(texts) == Counter(text for row in ROWS for text in answers(row))
+    assert Counter(texts) == Counter(text for row in ROWS for text in find_answers(row))
 
 
 BAD: list[tuple[Any, str]] = [
@@ -222,11 +222,11 @@ def test_bad_rows_are_dropped_counted_and_quarantined_and_the_ledger_balances(tm
 
 @pytest.mark.parametrize("policy", ["fail", "drop"])
 @pytest.mark.parametrize("data", [[b"broken"], [{"text": "a"}, b"[1]"], [{"messages": "text"}]])
-def test_a_file_without_one_conversation_fails_under_both_policies(
+def test_a_file_without_any_conversation_fails_under_both_policies(
     tmp_path: Path, data: list[Any], policy: str
 ) -> None:
-    good = source(write_rows(tmp_path / "a.jsonl", ROWS))
-    bad = source(write_rows(tmp_path / "z.jsonl", data), 1)
+    good = describe_source(write_rows(tmp_path / "a.jsonl", ROWS))
+    bad = describe_source(write_rows(tmp_path / "z.jsonl", data), 1)
     with raises(BadRecordError, "z.jsonl", 1) as raised:
         build(work(tmp_path / "out", [good, bad], plan(bad_rows=policy), budget=1.0))
     assert "policy: drop" not in str(raised.value)
@@ -238,7 +238,7 @@ def test_under_the_policy_fail_the_first_bad_row_is_named(row: Any, reason: str,
         build_rows(tmp_path, [ROWS[0], row], bad_rows="fail")
 
 
-def test_no_text_of_a_conversation_is_in_a_message(tmp_path: Path) -> None:
+def test_messages_contain_no_text_of_a_conversation(tmp_path: Path) -> None:
     row = {"messages": [{"role": "user", "content": "SECRET"}, {"role": "SECRET", "content": "SECRET"}]}
     with pytest.raises(BadRecordError) as caught:
         build_rows(tmp_path, [row], bad_rows="fail")
@@ -248,7 +248,7 @@ def test_no_text_of_a_conversation_is_in_a_message(tmp_path: Path) -> None:
     assert "message 1: unknown_role" in str(caught.value)
 
 
-def test_more_bad_rows_than_the_budget_fail_the_shard_and_leave_what_was_there(tmp_path: Path) -> None:
+def test_more_bad_rows_than_the_budget_fail_the_shard_and_keep_the_old_one(tmp_path: Path) -> None:
     good = build_rows(tmp_path, ROWS[:4], budget=0.1)
     whole = (good.directory / PACKED).read_bytes()
     with raises(BadRecordError, 1, 5, "no_messages: 1", "rows.jsonl"):
@@ -256,8 +256,8 @@ def test_more_bad_rows_than_the_budget_fail_the_shard_and_leave_what_was_there(t
     assert (good.directory / PACKED).read_bytes() == whole
 
 
-def test_choices_are_no_defects(tmp_path: Path) -> None:
-    """Rows filtered out by the declaration neither fail nor count against the budget."""
+def test_filtered_rows_are_not_defects(tmp_path: Path) -> None:
+    """Rows that the declaration filters out neither fail nor count against the budget."""
     rows = [{**ROWS[0], "used_in": "a"}, {**ROWS[1], "used_in": "b"}, ROWS[2]]
     fields = ConversationFields(used_in_filter=("a",))
     shard = build_rows(tmp_path, rows, bad_rows="fail", budget=0.0, fields=fields)
@@ -265,28 +265,34 @@ def test_choices_are_no_defects(tmp_path: Path) -> None:
     assert dict(shard.receipt.ledger.dropped) == {"not_used_in": 2}
 
 
-def test_a_prefix_that_does_not_hold_names_row_and_message(tmp_path: Path) -> None:
+def test_a_changed_prefix_names_row_and_message(tmp_path: Path) -> None:
     template = (
         ChatTemplate.load("chatml_reasoning").text
         + "{% if messages[0].content == 'x' or messages | length > 4 %}{{ raise_exception('too long') }}{% endif %}"
     )
     with raises(BadRecordError, 2, 0, "template_refused", "TemplateError: too long"):
-        build_rows(tmp_path, [said("a", "b"), said("x", "b", "c", "d")], template=template, bad_rows="fail")
-    shard = build_rows(tmp_path / "used", [said("a", "b", "c", "d", "e", "f")], template=template, bad_rows="fail")
-    assert trained_texts(shard.rows) == [f"b{END}", f"d{END}"]
+        build_rows(
+            tmp_path, [list_answers("a", "b"), list_answers("x", "b", "c", "d")], template=template, bad_rows="fail"
+        )
+    shard = build_rows(
+        tmp_path / "used", [list_answers("a", "b", "c", "d", "e", "f")], template=template, bad_rows="fail"
+    )
+    assert decode_trained(shard.rows) == [f"b{END}", f"d{END}"]
     assert shard.receipt.facts["conversations_cut"] == {"template_refused": 1}
-    assert failing(shard) == {}
+    assert find_failing(shard) == {}
 
 
-def test_a_template_without_the_prefix_property_makes_a_sequence_of_each_turn() -> None:
+def test_a_template_without_the_prefix_property_gives_one_sequence_per_turn() -> None:
     assert plan(AHEAD).turns == plan(QWEN).turns == plan(turns="always").turns == "always"
     assert plan().turns == "reasoning"
 
 
-def test_rows_of_a_template_in_the_style_of_qwen_pass_every_proof_with_default_settings(tmp_path: Path) -> None:
-    shard = build_rows(tmp_path, [conversation(seed) for seed in range(40)], template=QWEN, bad_rows="fail", budget=0.0)
-    assert failing(shard) == {}
-    assert not any(text.startswith("<think>\n\n") for text in trained_texts(shard.rows))
+def test_rows_of_a_qwen_style_template_pass_every_check_with_default_settings(tmp_path: Path) -> None:
+    shard = build_rows(
+        tmp_path, [make_conversation(seed) for seed in range(40)], template=QWEN, bad_rows="fail", budget=0.0
+    )
+    assert find_failing(shard) == {}
+    assert not any(text.startswith("<think>\n\n") for text in decode_trained(shard.rows))
 
 
 AHEAD = (
@@ -295,47 +301,52 @@ AHEAD = (
 )
 
 
-def test_long_sequences_are_cut_and_counted(tmp_path: Path) -> None:
-    rows = [said("a", "b " * 300), said("c", "d"), said("e " * 300, "f"), said("g", "h " * 5)]
+def test_long_sequences_are_truncated_and_counted(tmp_path: Path) -> None:
+    rows = [
+        list_answers("a", "b " * 300),
+        list_answers("c", "d"),
+        list_answers("e " * 300, "f"),
+        list_answers("g", "h " * 5),
+    ]
     shard = build_rows(tmp_path, rows, pack_size=64, max_doc_tokens=100)
     facts = shard.receipt.facts
     assert max(len(r["input_ids"]) for r in shard.rows) == 64
     assert shard.receipt.ledger is not None
-    assert dict(shard.receipt.ledger.dropped) == {"empty_after_masking": 1}  # its answer was beyond the cut
+    assert dict(shard.receipt.ledger.dropped) == {"empty_after_masking": 1}  # its answer was in the truncated part
     assert (facts["truncated"], facts["truncated_to_pack_size"]) == (1, 1)
-    assert sorted(t.endswith(END) for t in trained_texts(shard.rows)) == [False, True, True]
+    assert sorted(t.endswith(END) for t in decode_trained(shard.rows)) == [False, True, True]
 
 
-def test_sequences_that_train_nothing_may_be_kept(tmp_path: Path) -> None:
-    rows = [said("a", "b " * 300), said("c", "d"), said("e " * 300, "f"), {"messages": [USER]}]
+def test_sequences_without_trained_tokens_may_be_kept(tmp_path: Path) -> None:
+    rows = [list_answers("a", "b " * 300), list_answers("c", "d"), list_answers("e " * 300, "f"), {"messages": [USER]}]
     kept = replace(OURS, untrained="kept")
     shard = build_rows(tmp_path, rows, pack_size=64, max_doc_tokens=100, choices=kept)
     assert shard.receipt.ledger is not None
     assert (shard.receipt.ledger.documents, dict(shard.receipt.ledger.dropped)) == (4, {})
-    assert sorted(sum(mask) > 0 for _, _, mask in consumed(shard.rows)) == [False, False, True, True]
-    assert failing(shard) == {}
+    assert sorted(sum(mask) > 0 for _, _, mask in read_consumed(shard.rows)) == [False, False, True, True]
+    assert find_failing(shard) == {}
     said_otherwise = replace(shard, work=replace(shard.work, plan=plan(pack_size=64, max_doc_tokens=100)))
-    assert set(failing(said_otherwise)) == {"rows_valid", "sampled_sequences_trained"}
+    assert set(find_failing(said_otherwise)) == {"rows_valid", "sampled_sequences_trained"}
 
 
-def test_an_answer_for_which_nobody_asks_is_trained(tmp_path: Path) -> None:
+def test_an_answer_without_a_question_is_trained(tmp_path: Path) -> None:
     unasked = {"messages": [{"role": "assistant", "content": "b", "reasoning_content": "t"}]}
-    shard = build_rows(tmp_path, [unasked, said("c", "d")])
-    assert sorted(trained_texts(shard.rows)) == [f"d{END}", f"t\n</think>\nb{END}"]
-    assert failing(shard) == {}
+    shard = build_rows(tmp_path, [unasked, list_answers("c", "d")])
+    assert sorted(decode_trained(shard.rows)) == [f"d{END}", f"t\n</think>\nb{END}"]
+    assert find_failing(shard) == {}
 
 
 def test_long_sequences_may_be_dropped_instead(tmp_path: Path) -> None:
-    rows = [said("a", "b " * 300), said("c", "d")]
+    rows = [list_answers("a", "b " * 300), list_answers("c", "d")]
     shard = build_rows(tmp_path, rows, pack_size=64, too_long="drop", bad_rows="fail", budget=0.0)
     assert shard.receipt.ledger is not None
     assert dict(shard.receipt.ledger.dropped) == {"longer_than_pack_size": 1}
-    assert trained_texts(shard.rows) == [f"d{END}"]
+    assert decode_trained(shard.rows) == [f"d{END}"]
 
 
 @pytest.mark.parametrize("too_long", ["truncate", "drop"])
-def test_a_conversation_that_is_dropped_whole_counts_as_a_row_alone(tmp_path: Path, too_long: str) -> None:
-    rows = [said("a " * 300, "b"), said("c", "d")]
+def test_a_conversation_that_is_dropped_whole_counts_only_as_a_row(tmp_path: Path, too_long: str) -> None:
+    rows = [list_answers("a " * 300, "b"), list_answers("c", "d")]
     shard = build_rows(tmp_path, rows, pack_size=64, max_doc_tokens=100, too_long=too_long)
     assert shard.receipt.ledger is not None
     assert sum(shard.receipt.ledger.dropped.values()) == 1
@@ -343,8 +354,8 @@ def test_a_conversation_that_is_dropped_whole_counts_as_a_row_alone(tmp_path: Pa
     assert (facts["sequences_dropped"], facts["truncated"], facts["truncated_to_pack_size"]) == ({}, 0, 0)
 
 
-def test_one_long_turn_of_a_conversation_is_no_reason_to_drop_the_others(tmp_path: Path) -> None:
-    row = said("a", "b", "c", "d " * 200)
+def test_one_long_turn_does_not_drop_the_other_turns_of_a_conversation(tmp_path: Path) -> None:
+    row = list_answers("a", "b", "c", "d " * 200)
     row["messages"][1]["reasoning_content"] = "hm"
     shard = build_rows(tmp_path, [row], pack_size=64, too_long="drop")
     assert shard.receipt.ledger is not None
@@ -353,7 +364,7 @@ def test_one_long_turn_of_a_conversation_is_no_reason_to_drop_the_others(tmp_pat
     assert shard.origins == [[0, 1, 0]]
 
 
-def test_a_shard_of_nothing_is_declared_empty_and_has_no_file(tmp_path: Path) -> None:
+def test_a_shard_without_rows_is_declared_empty_and_has_no_file(tmp_path: Path) -> None:
     shard = build_rows(tmp_path, [{}, {"messages": [USER]}])
     assert shard.receipt.facts["empty"] is True
     assert not (shard.directory / PACKED).exists()
@@ -362,25 +373,25 @@ def test_a_shard_of_nothing_is_declared_empty_and_has_no_file(tmp_path: Path) ->
     assert build(work(tmp_path / "none", [], plan())).receipt.facts["empty"] is True
 
 
-def test_parquet_rows_are_conversations_too(tmp_path: Path) -> None:
+def test_parquet_rows_are_also_conversations(tmp_path: Path) -> None:
     rows = [{"messages": r["messages"], "tools": json.dumps(r.get("tools"))} for r in ROWS]
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.Table.from_pylist(rows), path)
-    shard = build(work(tmp_path / "out", [source(path)], plan()))
-    assert Counter(trained_texts(shard.rows)) == Counter(text for row in ROWS for text in answers(row))
+    shard = build(work(tmp_path / "out", [describe_source(path)], plan()))
+    assert Counter(decode_trained(shard.rows)) == Counter(text for row in ROWS for text in find_answers(row))
 
 
-def test_a_file_that_is_not_the_declared_one_is_refused(tmp_path: Path) -> None:
+def test_a_file_other_than_the_declared_one_is_refused(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", ROWS[:3])
-    declared = source(path)
+    declared = describe_source(path)
     write_rows(path, ROWS[:4])
     with raises(CorruptSourceError, "rows.jsonl", "sha256"):
         build(work(tmp_path / "out", [declared], plan()))
 
 
-def test_one_bad_shard_does_not_stop_the_others(tmp_path: Path) -> None:
-    good = source(write_rows(tmp_path / "good.jsonl", ROWS[:9]))
-    bad = source(write_rows(tmp_path / "bad.jsonl", [{}]))
+def test_a_failed_shard_does_not_stop_the_others(tmp_path: Path) -> None:
+    good = describe_source(write_rows(tmp_path / "good.jsonl", ROWS[:9]))
+    bad = describe_source(write_rows(tmp_path / "bad.jsonl", [{}]))
     shards = [
         work(tmp_path / "out", [good if i != 1 else bad, replace(good, ordinal=1)], plan(), shard=f"chat-{i:05d}")
         for i in range(3)
@@ -390,7 +401,7 @@ def test_one_bad_shard_does_not_stop_the_others(tmp_path: Path) -> None:
     assert [results[f"chat-0000{i}"].receipt is not None for i in range(3)] == [True, False, True]
 
 
-def test_packing_settings_that_cannot_be_are_refused() -> None:
+def test_impossible_packing_settings_are_refused() -> None:
     with raises(ConfigError, "packing", "'magic'"):
         PackPlan(algorithm="magic")  # type: ignore[arg-type]
     with raises(ConfigError, "row_group_bins", 0):

@@ -1,4 +1,4 @@
-"""Sequences padded for context parallelism: what is stored, checked, traced and written to views."""
+"""Sequences padded for context parallelism: how they are stored, checked, traced and written to views."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,7 +21,14 @@ from dataprep_assets.pipelines.blend.sft.packed_sft import prepare_sft_shards
 from dataprep_assets.pipelines.blend.sft.packed_sft_checks import PACKED_SFT_CHECKS, open_shard
 from dataprep_assets_tests.faults.edits import edit_json
 from dataprep_assets_tests.messages import assert_names
-from dataprep_assets_tests.pipelines.blend.dagster_blend import REFERENCE, Blend, blend, chats, evaluations, failed
+from dataprep_assets_tests.pipelines.blend.dagster_blend import (
+    REFERENCE,
+    Blend,
+    declare_chats,
+    find_failed,
+    open_blend,
+    read_evaluations,
+)
 from dataprep_assets_tests.project import failure_of
 
 MULTIPLE, PACK_SIZE = 8, 256
@@ -30,11 +37,11 @@ VIEWS = ["olmo_sft", "sft_rows", "sft_rows_packed"]
 
 def built(home: Path, **sft: Any) -> Iterator[Blend]:
     options = {"pack_size": PACK_SIZE, "chat_template": "chatml_reasoning", **sft}
-    declaration = chats(home / "sources", views=VIEWS, sft=options)
-    with blend(declaration, home / "artifacts") as made:
+    declaration = declare_chats(home / "sources", views=VIEWS, sft=options)
+    with open_blend(declaration, home / "artifacts") as made:
         outcomes = made.run_all()
         assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
-        assert failed(evaluations(outcomes)) == REFERENCE
+        assert find_failed(read_evaluations(outcomes)) == REFERENCE
         yield made
 
 
@@ -70,15 +77,15 @@ def test_each_sequence_has_a_multiple_of_labels(padded: Blend) -> None:
     assert seen > 10
 
 
-def test_padding_is_no_token_of_the_run_or_its_views(plain: Blend, padded: Blend) -> None:
+def test_padding_is_not_counted_as_tokens_of_the_run_or_its_views(plain: Blend, padded: Blend) -> None:
     for name in ("sft_rows", "olmo_sft"):
         facts = [made.store.require(made.declaration.artifact(name)).facts for made in (plain, padded)]
         assert facts[0] == facts[1]
-    assert sorted(sequences(padded, "sft_rows")) == sorted(sequences(plain, "sft_rows"))
-    assert sorted(sequences(padded, "sft_rows_packed")) == sorted(sequences(plain, "sft_rows_packed"))
+    assert sorted(read_sequences(padded, "sft_rows")) == sorted(read_sequences(plain, "sft_rows"))
+    assert sorted(read_sequences(padded, "sft_rows_packed")) == sorted(read_sequences(plain, "sft_rows_packed"))
 
 
-def sequences(made: Blend, name: str) -> list[tuple[list[int], list[int]]]:
+def read_sequences(made: Blend, name: str) -> list[tuple[list[int], list[int]]]:
     found = []
     for path in sorted(made.directory(name).glob("train/*.arrow")):
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
@@ -90,7 +97,7 @@ def sequences(made: Blend, name: str) -> list[tuple[list[int], list[int]]]:
     return found
 
 
-def test_keys_change_only_if_it_is_set(plain: Blend, padded: Blend) -> None:
+def test_keys_change_only_if_padding_is_set(plain: Blend, padded: Blend) -> None:
     for made, names in ((plain, set()), (padded, {"pad_to_multiple", "pad_id"})):
         plan = load_blend_plan(made.declaration, made.store)
         (first, *_) = prepare_sft_shards(made.declaration, made.store, plan, plan.partitions)
@@ -102,12 +109,12 @@ def test_keys_change_only_if_it_is_set(plain: Blend, padded: Blend) -> None:
     assert padded.declaration.sft_options.identity()["pad_to_multiple"] == MULTIPLE
 
 
-def test_the_trainer_is_told_the_multiple(plain: Blend, padded: Blend) -> None:
+def test_the_multiple_is_passed_to_the_trainer(plain: Blend, padded: Blend) -> None:
     line = f"pad_seq_to_mult={MULTIPLE}"
     assert [line in made.component.describe_trainers(made.store) for made in (plain, padded)] == [False, True]
 
 
-def test_places_of_a_trace_have_no_padding(padded: Blend) -> None:
+def test_traced_positions_contain_no_padding(padded: Blend) -> None:
     tracer = padded.component.tracer(padded.store)
     for sample in range(padded.store.require(padded.declaration.artifact("sft_rows")).facts["rows"]["train"]):
         (found,) = trace_documents(tracer, view="sft_rows", split="train", sample=sample)
@@ -193,17 +200,17 @@ def test_wrong_padding_fails_a_check(
     assert wrong <= {name for name, passed in findings.items() if not passed}
 
 
-def test_sizes_that_do_not_fit_are_refused() -> None:
+def test_incompatible_sizes_are_refused() -> None:
     with pytest.raises(ValidationError) as raised:
         SftOptions(pack_size=100, pad_to_multiple=8)
     assert_names(str(raised.value), "pack_size", 100, "pad_to_multiple", 8)
 
 
 def test_a_tokenizer_without_eos_cannot_pad(tmp_path: Path) -> None:
-    declaration = chats(tmp_path / "sources", sft={"pack_size": 256, "chat_template": "chatml_reasoning"})
+    declaration = declare_chats(tmp_path / "sources", sft={"pack_size": 256, "chat_template": "chatml_reasoning"})
     edit_json(tmp_path / "sources" / "tokenizer" / "tokenizer_config.json", lambda config: config.pop("eos_token"))
     options = declaration.sft_options.model_copy(update={"pad_to_multiple": 8})
-    with blend(declaration.model_copy(update={"sft": options}), tmp_path / "artifacts") as made:
+    with open_blend(declaration.model_copy(update={"sft": options}), tmp_path / "artifacts") as made:
         (outcome,) = made.run_all()
         assert not outcome.success
         assert_names(failure_of(outcome), "sft.pad_to_multiple", "eos_token")

@@ -1,4 +1,4 @@
-"""Proofs on the rows of a shard: each fails on its own planted faults, naming the place."""
+"""Checks of the rows of a shard: each fails on its own planted faults and names the position."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,42 +16,42 @@ from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, build_rows
 from dataprep_assets_tests.pipelines.blend.sft.proven_shards import (
     ROWS,
-    edit,
-    failing,
-    opened,
-    with_facts,
-    with_ledger,
+    edit_rows,
+    find_failing,
+    open_shard,
+    set_facts,
+    set_ledger,
 )
 
 
-def test_books_that_do_not_balance_are_found(shard: Shard) -> None:
-    wrong = replace(shard, receipt=with_ledger(shard.receipt, rows_in=62))
-    assert "does not balance" in failing(wrong)["ledger_balances"]
+def test_an_unbalanced_ledger_is_found(shard: Shard) -> None:
+    wrong = replace(shard, receipt=set_ledger(shard.receipt, rows_in=62))
+    assert "does not balance" in find_failing(wrong)["ledger_balances"]
     (shard.directory / QUARANTINE).unlink()
-    assert_names(failing(shard)["ledger_balances"], 1, "no_messages", "quarantine.jsonl", 0)
+    assert_names(find_failing(shard)["ledger_balances"], 1, "no_messages", "quarantine.jsonl", 0)
 
 
-def test_a_source_line_that_does_not_add_up_is_found(shard: Shard) -> None:
+def test_a_source_line_with_a_wrong_sum_is_found(shard: Shard) -> None:
     (line,) = shard.receipt.facts["sources"]
-    wrong = with_facts(shard, sources=[{**line, "conversations": 59}])
-    assert_names(failing(wrong)["ledger_balances"], "rows.jsonl", 61, 59, 1)
+    wrong = set_facts(shard, sources=[{**line, "conversations": 59}])
+    assert_names(find_failing(wrong)["ledger_balances"], "rows.jsonl", 61, 59, 1)
 
 
 @pytest.mark.parametrize("fact", ["bins", "sequences", "tokens", "trained_tokens", "fill"])
-def test_a_count_that_is_not_the_files_is_found(fact: str, shard: Shard) -> None:
-    wrong = with_facts(shard, **{fact: shard.receipt.facts[fact] + 1})
-    assert str(wrong.receipt.facts[fact]) in failing(wrong)["counts_match"]
+def test_a_count_that_differs_from_the_file_is_found(fact: str, shard: Shard) -> None:
+    wrong = set_facts(shard, **{fact: shard.receipt.facts[fact] + 1})
+    assert str(wrong.receipt.facts[fact]) in find_failing(wrong)["counts_match"]
 
 
 def test_another_schema_is_found(shard: Shard) -> None:
     wide = pa.schema([(f.name, pa.list_(pa.int64())) for f in build_schema()])
-    edit(shard, lambda rows: None, wide)
-    assert_names(failing(shard)["rows_valid"], "input_ids", "list<element: int32>")
+    edit_rows(shard, lambda rows: None, wide)
+    assert_names(find_failing(shard)["rows_valid"], "input_ids", "list<element: int32>")
 
 
 def test_other_row_groups_are_found(shard: Shard) -> None:
     pq.write_table(pq.read_table(shard.directory / PACKED), shard.directory / PACKED)
-    assert "but 4 are declared" in failing(shard)["rows_valid"]
+    assert "but 4 are declared" in find_failing(shard)["rows_valid"]
 
 
 def set_starts(rows: list[dict[str, list[int]]]) -> None:
@@ -79,23 +79,23 @@ ROW_FAULTS: list[tuple[Callable[[list[dict[str, list[int]]]], None], str]] = [
 
 @pytest.mark.parametrize(("change", "said"), ROW_FAULTS)
 def test_a_row_that_the_trainer_would_misread_is_found(change: Any, said: str, shard: Shard) -> None:
-    edit(shard, change)
-    assert said in failing(shard)["rows_valid"]
+    edit_rows(shard, change)
+    assert said in find_failing(shard)["rows_valid"]
 
 
 def test_a_row_longer_than_the_pack_size_is_found(shard: Shard) -> None:
-    assert_names(failing(with_facts(shard, pack_size=600))["rows_valid"], "pack size", 600)
+    assert_names(find_failing(set_facts(shard, pack_size=600))["rows_valid"], "pack size", 600)
 
 
 @pytest.mark.parametrize("token", [-1, 4102])
 def test_an_id_outside_the_vocabulary_is_found(token: int, shard: Shard) -> None:
-    edit(shard, lambda rows: rows[5]["input_ids"].__setitem__(7, token))
-    assert_names(failing(shard)["ids_in_vocabulary"], 5, token, "[0, 4102)")
+    edit_rows(shard, lambda rows: rows[5]["input_ids"].__setitem__(7, token))
+    assert_names(find_failing(shard)["ids_in_vocabulary"], 5, token, "[0, 4102)")
 
 
-def test_a_range_of_ids_that_is_not_the_ledgers_is_found(shard: Shard) -> None:
-    wrong = replace(shard, receipt=with_ledger(shard.receipt, max_id=4000))
-    assert_names(failing(wrong)["ids_in_vocabulary"], "[")
+def test_a_range_of_ids_that_differs_from_the_ledger_is_found(shard: Shard) -> None:
+    wrong = replace(shard, receipt=set_ledger(shard.receipt, max_id=4000))
+    assert_names(find_failing(wrong)["ids_in_vocabulary"], "[")
 
 
 def _shifted(rows: list[dict[str, list[int]]], by: int) -> None:
@@ -107,8 +107,8 @@ def _shifted(rows: list[dict[str, list[int]]], by: int) -> None:
 
 @pytest.mark.parametrize("by", [-1, 1])
 def test_a_mask_not_shifted_or_shifted_twice_is_found(by: int, shard: Shard) -> None:
-    edit(shard, lambda rows: _shifted(rows, by))
-    found = failing(shard)
+    edit_rows(shard, lambda rows: _shifted(rows, by))
+    found = find_failing(shard)
     assert_names(found["stop_tokens_in_loss"], "<|im_end|>")
     assert "its loss mask differ" in found["round_trip"]
 
@@ -119,27 +119,27 @@ def test_a_stop_token_outside_the_mask_is_found(shard: Shard) -> None:
         last = max(i for i, on in enumerate(row["loss_mask"]) if on)
         row["loss_mask"][last] = 0
 
-    edit(shard, change)
-    assert_names(failing(shard)["stop_tokens_in_loss"], "row 5", "labels")
+    edit_rows(shard, change)
+    assert_names(find_failing(shard)["stop_tokens_in_loss"], "row 5", "labels")
 
 
-def test_answers_cut_off_that_nobody_counted_are_found(tmp_path: Path) -> None:
+def test_uncounted_truncated_answers_are_found(tmp_path: Path) -> None:
     shard = build_rows(tmp_path, ROWS, pack_size=100)
-    wrong = with_facts(shard, truncated_to_pack_size=0)
-    assert_names(failing(wrong)["stop_tokens_in_loss"], "answer", 0)
+    wrong = set_facts(shard, truncated_to_pack_size=0)
+    assert_names(find_failing(wrong)["stop_tokens_in_loss"], "answer", 0)
 
 
 TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
 PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n"
 
 
-def test_a_doubled_special_token_is_found_and_one_beside_another_sequences_is_not(tmp_path: Path) -> None:
+def test_a_doubled_special_token_is_found_unless_it_starts_the_next_sequence(tmp_path: Path) -> None:
     rows = [{"messages": r["messages"]} for seed, r in enumerate(ROWS[:60]) if seed % 4 < 2]
     twice = f"<|endoftext|><|endoftext|>{TURNS}{PROMPT}{{% endif %}}"
     around = f"<|endoftext|>{TURNS}{PROMPT}{{% else %}}<|endoftext|>{{% endif %}}"
     doubled = build_rows(tmp_path / "a", rows, template=twice)
     single = build_rows(tmp_path / "b", rows, template=around, turns="always")
-    found = failing(doubled)
+    found = find_failing(doubled)
     assert found.keys() == {"no_repeated_special_tokens"}
     assert_names(found["no_repeated_special_tokens"], "'<|endoftext|>'", 30, 0)
-    assert no_repeated_special_tokens(opened(single)).passed
+    assert no_repeated_special_tokens(open_shard(single)).passed

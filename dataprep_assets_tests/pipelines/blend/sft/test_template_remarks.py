@@ -1,4 +1,4 @@
-"""What a template drops of the first rows is a remark: an error if rows would be refused, else a hint."""
+"""Features of the first rows that a template drops are remarks: errors if rows would be refused, else hints."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokeni
 from dataprep_assets_tests.tokenization.chat.trap import CHATML
 
 
-def remarks(folder: Path, **keys: Any) -> list[Remark]:
+def find_remarks(folder: Path, **keys: Any) -> list[Remark]:
     user, thought = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "reasoning": "c"}
     rows = [{"messages": [user, thought]}, {"messages": [user, {"role": "assistant", "content": "b"}]}]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -29,9 +29,9 @@ def remarks(folder: Path, **keys: Any) -> list[Remark]:
 
 
 def test_dropped_features_are_named_with_the_number_of_rows(tmp_path: Path) -> None:
-    [remark] = remarks(tmp_path)
+    [remark] = find_remarks(tmp_path)
     assert_names(remark.sentence, "reasoning", "1 of the first 2")
     assert (remark.hint, remark.of_source) == (False, True)
-    [hint] = remarks(tmp_path, bad_records={"policy": "drop", "budget": 1.0})
+    [hint] = find_remarks(tmp_path, bad_records={"policy": "drop", "budget": 1.0})
     assert hint.hint
-    assert remarks(tmp_path, sft={"allow_loss": ["reasoning"]}) == []
+    assert find_remarks(tmp_path, sft={"allow_loss": ["reasoning"]}) == []

@@ -1,9 +1,9 @@
-"""Answers with a thought in their text, as one text or as text parts, packed by `dataprep run` in templates of three
+"""Answers with a thought in their text, as one text or as text parts, packed by `dataprep run` with three template
 styles.
 
-What the original does with such rows was found by running it (`dataprep_assets_tests/tools/parity`), and
-docs/formats/packed-sft.md lists the differences; here they hold where the original is not: what is refused, and from
-where on the rest is trained.
+The upstream behavior for such rows was found by running the original (`dataprep_assets_tests/tools/parity`), and
+docs/formats/packed-sft.md lists the differences. These tests cover them without the original: which rows are refused,
+and at which token the training of the others starts.
 """
 
 import json
@@ -18,7 +18,7 @@ import yaml
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
-from dataprep_assets_tests.pipelines.blend.sft.conversations import END, trained_texts
+from dataprep_assets_tests.pipelines.blend.sft.conversations import END, decode_trained
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.tokenization.chat.trap import BROKEN_THOUGHTS, HEADERS, HERMES
 
@@ -38,7 +38,7 @@ THOUGHT = "because it was asked"
 
 
 def _rows() -> list[dict[str, Any]]:
-    """A row of each answer above, as the second one of a conversation whose first one has reasoning."""
+    """Return a row for each answer above, as the second answer of a conversation whose first one has reasoning."""
     parts = {what: [{"type": "text", "text": text} for text in texts] for what, texts in PARTS.items()}
     first = {"role": "assistant", "content": FIRST, "reasoning_content": THOUGHT}
     return [
@@ -55,13 +55,13 @@ def _rows() -> list[dict[str, Any]]:
 
 
 class Packed:
-    """What a dataset made of the rows: why some were dropped, and the trained text of each answer."""
+    """The packed rows of a dataset: the reasons for dropped rows, and the trained text of each answer."""
 
     def __init__(self, artifacts: Path, name: str, bundle: TokenizerBundle) -> None:
         (receipt,) = (artifacts / name / "packed_sft").glob("*/receipt.json")
         self.dropped: dict[str, int] = json.loads(receipt.read_bytes())["ledger"]["dropped"]
         rows = [row for path in receipt.parent.rglob("packed.parquet") for row in pq.read_table(path).to_pylist()]
-        texts = trained_texts(rows, bundle)
+        texts = decode_trained(rows, bundle)
         self.first = Counter(text for text in texts if FIRST in text)
         self.second = sorted(text for text in texts if FIRST not in text)
 
@@ -76,7 +76,7 @@ DATASETS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Packed]:
-    """The rows, packed by one run of a project of `dataprep init` in each of the ways above."""
+    """Pack the rows in each of the ways above, with one run of a `dataprep init` project."""
     folder = tmp_path_factory.mktemp("thoughts")
     made = dataprep(folder, "init", str(project := folder / "thoughts"), project=folder)
     assert made.returncode == 0, made.stderr
@@ -102,7 +102,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Packed]:
 
 
 def test_every_thought_in_a_text_is_trained_after_the_prompt_that_opens_it(packed: dict[str, Packed]) -> None:
-    """Also half of one, which the template writes without the tag that its prompt ends with."""
+    """Includes half a thought, which the template writes without the tag at the end of its prompt."""
     made = packed["joined"]
     assert made.dropped == {}
     assert made.first == {f"{THOUGHT}\n</think>\n{FIRST}{END}": 6}
@@ -118,18 +118,18 @@ def test_every_thought_in_a_text_is_trained_after_the_prompt_that_opens_it(packe
     )
 
 
-def test_like_nemotron_refuses_every_thought_in_the_text_and_text_parts_beside_reasoning(
+def test_like_nemotron_refuses_thoughts_in_the_text_and_text_parts_next_to_reasoning(
     packed: dict[str, Packed],
 ) -> None:
-    """The original trains these five from 15 characters within the text on."""
+    """Upstream trains these five from the 15th character of the text."""
     made = packed["theirs"]
     assert made.dropped == {"template_mismatch": 5}
     assert made.first == {f"{THOUGHT}\n</think>\n{FIRST}{END}\n": 1}
     assert made.second == [f"{TEXTS['plain']}{END}\n"]
 
 
-def test_like_nemotron_in_a_template_like_hermes_trains_each_answer_whole(packed: dict[str, Packed]) -> None:
-    """The original's mask begins 15 characters late there; parts are printed as Python does, as it does."""
+def test_like_nemotron_with_a_hermes_style_template_trains_each_answer_whole(packed: dict[str, Packed]) -> None:
+    """The original's mask starts 15 characters late there; parts are printed as Python literals, like upstream."""
     made = packed["theirs_hermes"]
     assert made.dropped == {}
     assert made.first == {f"{FIRST}{END}\n": 6}
@@ -137,7 +137,7 @@ def test_like_nemotron_in_a_template_like_hermes_trains_each_answer_whole(packed
     assert made.second == sorted(f"{text}{END}\n" for text in (*TEXTS.values(), *printed))
 
 
-def test_like_nemotron_in_a_template_like_llama_trains_joined_parts_whole(packed: dict[str, Packed]) -> None:
+def test_like_nemotron_with_a_llama_style_template_trains_joined_parts_whole(packed: dict[str, Packed]) -> None:
     made = packed["theirs_headers"]
     assert made.dropped == {}
     assert made.first == {f"{FIRST}{END}": 6}

@@ -9,9 +9,15 @@ import pytest
 
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets_tests.pipelines.blend.dagster_blend import REFERENCE, Blend, blend, evaluations, failed
+from dataprep_assets_tests.pipelines.blend.dagster_blend import (
+    REFERENCE,
+    Blend,
+    find_failed,
+    open_blend,
+    read_evaluations,
+)
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
-from dataprep_assets_tests.pipelines.blend.sft.equal_conversations import EQUAL, TEMPLATE, conversation
+from dataprep_assets_tests.pipelines.blend.sft.equal_conversations import EQUAL, TEMPLATE, make_conversation
 from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.readers import trl
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
@@ -41,7 +47,7 @@ DIFFERENT: dict[str, dict[str, Any]] = {
         ]
     },
 }
-ROWS = [*map(conversation, range(EQUAL)), *DIFFERENT.values()]
+ROWS = [*map(make_conversation, range(EQUAL)), *DIFFERENT.values()]
 
 
 @pytest.fixture(scope="module")
@@ -56,26 +62,26 @@ def chats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blend]:
         "num_shards": 2,
         "views": ["sft_rows", "sft_rows_packed"],
     }
-    with blend(BlendDeclaration.model_validate(declared), home / "artifacts") as made:
+    with open_blend(BlendDeclaration.model_validate(declared), home / "artifacts") as made:
         outcomes = made.run_all()
         assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
-        assert failed(evaluations(outcomes)) == REFERENCE
+        assert find_failed(read_evaluations(outcomes)) == REFERENCE
         yield made
 
 
 @pytest.fixture(scope="module")
 def own(chats: Blend) -> list[dict[str, list[int]]]:
-    """TRL's own preparation of the source rows."""
-    return trl.own_rows(tokenizer_of(chats), TEMPLATE, ROWS)
+    """Return TRL's own preparation of the source rows."""
+    return trl.own_rows(load_tokenizer(chats), TEMPLATE, ROWS)
 
 
-def tokenizer_of(chats: Blend) -> Path:
+def load_tokenizer(chats: Blend) -> Path:
     assert chats.declaration.tokenizer is not None
     assert chats.declaration.tokenizer.path is not None
     return chats.declaration.tokenizer.path
 
 
-def sequences(chats: Blend) -> list[int]:
+def read_sequences(chats: Blend) -> list[int]:
     """Return the number of the source row of each row of `sft_rows`."""
     tracer = chats.component.tracer(chats.store)
     rows = range(len(trl.view_rows(chats.directory("sft_rows"), "train")))
@@ -83,18 +89,18 @@ def sequences(chats: Blend) -> list[int]:
     return [one.row - 1 for (one,) in found]
 
 
-def packed(chats: Blend) -> list[list[int]]:
+def read_packed(chats: Blend) -> list[list[int]]:
     """Return the numbers of the source rows of each packed row, in the order of its sequences."""
     # the packed rows and the sequences of a split are in the same order
     lengths = [len(row["seq_lengths"]) for row in trl.view_rows(chats.directory("sft_rows_packed"), "train")]
     ends = [sum(lengths[:number]) for number in range(len(lengths) + 1)]
-    order = sequences(chats)
+    order = read_sequences(chats)
     assert ends[-1] == len(order)
     return [order[start:stop] for start, stop in pairwise(ends)]
 
 
-def test_ids_and_labels_equal_its_own(chats: Blend, own: list[dict[str, list[int]]]) -> None:
-    order, rows = sequences(chats), trl.view_rows(chats.directory("sft_rows"), "train")
+def test_ids_and_labels_equal_trls_own(chats: Blend, own: list[dict[str, list[int]]]) -> None:
+    order, rows = read_sequences(chats), trl.view_rows(chats.directory("sft_rows"), "train")
     assert sorted(order) == list(range(len(ROWS)))
     unequal = [
         source
@@ -111,20 +117,20 @@ def test_ids_and_labels_equal_its_own(chats: Blend, own: list[dict[str, list[int
     assert after[1]["input_ids"][: len(after[0]["input_ids"])] == after[0]["input_ids"]
 
 
-def test_padded_batches_equal_its_own(chats: Blend, own: list[dict[str, list[int]]]) -> None:
+def test_padded_batches_equal_trls_own(chats: Blend, own: list[dict[str, list[int]]]) -> None:
     rows = trl.view_rows(chats.directory("sft_rows"), "train")
-    numbers = [number for number, source in enumerate(sequences(chats)) if source < EQUAL]
-    order = sequences(chats)
+    numbers = [number for number, source in enumerate(read_sequences(chats)) if source < EQUAL]
+    order = read_sequences(chats)
     batches = [numbers[start : start + 8] for start in range(0, len(numbers), 8)]
     ours = trl.collate([[rows[number] for number in batch] for batch in batches], padding_free=False)
     theirs = trl.collate([[own[order[number]] for number in batch] for batch in batches], padding_free=False)
     assert ours == theirs
 
 
-def test_packed_batches_equal_its_own(chats: Blend, own: list[dict[str, list[int]]]) -> None:
+def test_packed_batches_equal_trls_own(chats: Blend, own: list[dict[str, list[int]]]) -> None:
     """Each packed row is a batch of its sequences without padding: ids, labels, positions and boundaries."""
     rows = trl.view_rows(chats.directory("sft_rows_packed"), "train")
-    equal = [(row, sources) for row, sources in zip(rows, packed(chats), strict=True) if max(sources) < EQUAL]
+    equal = [(row, sources) for row, sources in zip(rows, read_packed(chats), strict=True) if max(sources) < EQUAL]
     assert len(equal) > len(rows) - 4
     ours = trl.collate([[row] for row, _ in equal], padding_free=True)
     theirs = trl.collate([[own[source] for source in sources] for _, sources in equal], padding_free=True)
@@ -133,43 +139,43 @@ def test_packed_batches_equal_its_own(chats: Blend, own: list[dict[str, list[int
 
 
 def test_ten_steps_have_the_same_losses(chats: Blend) -> None:
-    order = sequences(chats)
+    order = read_sequences(chats)
     rows = [ROWS[source] for source in order[:40]]
     batches = [list(range(start, start + 4)) for start in range(0, 40, 4)]
     assert max(order[:40]) < EQUAL
     settings: dict[str, Any] = {"per_device_train_batch_size": 4}
-    theirs = trl.own_losses(tokenizer_of(chats), TEMPLATE, rows, batches, **settings)
-    ours = trl.view_losses(chats.directory("sft_rows"), "train", tokenizer_of(chats), TEMPLATE, **settings)
+    theirs = trl.own_losses(load_tokenizer(chats), TEMPLATE, rows, batches, **settings)
+    ours = trl.view_losses(chats.directory("sft_rows"), "train", load_tokenizer(chats), TEMPLATE, **settings)
     assert len(ours) == 10
     assert ours == pytest.approx(theirs, abs=1e-6)
 
 
 def test_ten_steps_over_packed_rows_have_the_same_losses(chats: Blend) -> None:
-    groups = packed(chats)[:10]
+    groups = read_packed(chats)[:10]
     assert max(map(max, groups)) < EQUAL
     rows = [ROWS[source] for group in groups for source in group]
     ends = [sum(map(len, groups[:number])) for number in range(len(groups) + 1)]
     batches = [list(range(start, stop)) for start, stop in pairwise(ends)]
     settings: dict[str, Any] = {"padding_free": True, "per_device_train_batch_size": 1}
-    theirs = trl.own_losses(tokenizer_of(chats), TEMPLATE, rows, batches, **settings)
-    ours = trl.view_losses(chats.directory("sft_rows_packed"), "train", tokenizer_of(chats), TEMPLATE, **settings)
+    theirs = trl.own_losses(load_tokenizer(chats), TEMPLATE, rows, batches, **settings)
+    ours = trl.view_losses(chats.directory("sft_rows_packed"), "train", load_tokenizer(chats), TEMPLATE, **settings)
     assert len(ours) == 10
     assert ours == pytest.approx(theirs, abs=1e-6)
 
 
-def test_it_trains_the_same_tokens_of_the_packed_parquet(chats: Blend) -> None:
+def test_trl_trains_the_same_tokens_of_the_packed_parquet(chats: Blend) -> None:
     """`assistant_masks` has the loss mask for TRL, which does not read `loss_mask`; `seq_lengths` has the sequences."""
     rows = trl.view_rows(chats.directory("sft_rows_packed"), "train")
     packed_folder = chats.run_directory / "splits" / "train"
-    prepared = trl.prepared_rows(tokenizer_of(chats), TEMPLATE, packed_folder)
+    prepared = trl.prepared_rows(load_tokenizer(chats), TEMPLATE, packed_folder)
     assert [row["labels"] for row in prepared] == [row["labels"] for row in rows]
-    assert trl.prepared_rows(tokenizer_of(chats), TEMPLATE, packed_folder, without=("assistant_masks",)) != prepared
+    assert trl.prepared_rows(load_tokenizer(chats), TEMPLATE, packed_folder, without=("assistant_masks",)) != prepared
     ours, theirs = (trl.collate([[row] for row in batch], padding_free=True) for batch in (rows, prepared))
     assert ours == theirs
 
 
-def test_it_refuses_the_packed_parquet_unprepared(chats: Blend) -> None:
-    """Without preparation, it would ignore the masks; it says so instead."""
+def test_trl_refuses_the_unprepared_packed_parquet(chats: Blend) -> None:
+    """Without preparation TRL would ignore the masks, so it raises an error."""
     packed_folder = chats.run_directory / "splits" / "train"
     with pytest.raises(ValueError, match="skip_prepare_dataset"):
-        trl.prepared_rows(tokenizer_of(chats), TEMPLATE, packed_folder, dataset_kwargs={"skip_prepare_dataset": True})
+        trl.prepared_rows(load_tokenizer(chats), TEMPLATE, packed_folder, dataset_kwargs={"skip_prepare_dataset": True})

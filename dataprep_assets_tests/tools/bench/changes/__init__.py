@@ -1,6 +1,6 @@
-"""Seeded changes of three small corpora in a project of another name, each followed by what a user types.
+"""Apply seeded changes to three small corpora in a project of another name, each followed by a user's commands.
 
-`corpus` is a corpus and what it is made of, `keys` every key of its declaration with another value, `mutations` what
-can happen to it and what that may touch, `project` the project with its commands, `rounds` judges what the commands do,
-`training` what a schedule over two of the corpora tells, and what is read by it.
+`corpus` has a corpus with its inputs, `keys` another value of every key of its declaration, `mutations` the possible
+changes and the artifacts that each may affect, `project` the project with its commands. `rounds` judges the results of
+the commands, and `training` the reports of a schedule over two of the corpora, and its reads.
 """

@@ -1,4 +1,4 @@
-"""`python -m dataprep_assets_tests.tools.bench.changes --rounds 300 --seed 1`: a table per kind of change."""
+"""Run `python -m dataprep_assets_tests.tools.bench.changes --rounds 300 --seed 1`: a table per kind of change."""
 
 import argparse
 import contextlib
@@ -16,7 +16,7 @@ _COLUMNS = ("rounds", "announced", "built", "kept", "red", "mismatches")
 
 
 def table(judged: Sequence[Round]) -> str:
-    """A row a kind of change, then their sums."""
+    """Return a row per kind of change, then their totals."""
     lines = [f"{'change':<32}" + "".join(f"{name:>12}" for name in _COLUMNS)]
     for kind in [*sorted({one.kind for one in judged}), "all"]:
         members = [one for one in judged if kind in (one.kind, "all")]
@@ -31,7 +31,7 @@ def table(judged: Sequence[Round]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the rounds and print the tables."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.changes", description=__doc__)
     parser.add_argument("--rounds", type=int, default=300, help="one change each")
     parser.add_argument("--seed", type=int, default=1)
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="leave every round in this file")
     arguments = parser.parse_args(argv)
     started, judged = time.monotonic(), []
-    # an hour or two: whoever interrupts it sees what was judged so far
+    # it takes an hour or two, so an interrupt shows the results so far
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as folder, contextlib.suppress(KeyboardInterrupt):
         for one in rounds(
             Path(folder), arguments.rounds, arguments.seed, check_every=arguments.check_every, only=arguments.only

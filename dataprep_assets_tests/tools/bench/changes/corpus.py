@@ -25,14 +25,14 @@ FILES = {"train": 9, "val": 3, "test": 3}
 SELECTS = {
     "tag": ["gopher"],
     "drop": {"long": "characters > 480"},
-    # by a column: with `oldest` a build from scratch has other ages than one of many appends
+    # by a column: with `oldest`, a build from scratch has other ages than one after many appends
     "duplicates": {"priority": {"column": "bytes", "order": "lowest"}, "across_splits": "ignore"},
     "budget": {"per_source": 0.99},
 }
-"""What a corpus declares that decides which documents are kept."""
+"""The part of a corpus's declaration that decides which documents are kept."""
 
 Document = tuple[str, str, str]
-"""Id, text, and a remark that no setting but `text_field` reads."""
+"""Id, text, and a remark that only the setting `text_field` can select."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class File:
     compressed: int = 0
 
     def render(self, path: str) -> bytes:
-        """As it lies on the disk under this name."""
+        """Return the bytes of the file on the disk under this name."""
         separators = None if self.spaced else (",", ":")
         lines = (
             json.dumps({"id": i, "text": t, "remark": r}, separators=separators) + "\n" for i, t, r in self.documents
@@ -52,14 +52,16 @@ class File:
         data = "".join(lines).encode()
         if not path.endswith(".zst"):
             return data
-        # with the checksum or without it: small files have the same bytes at every level
+        # with or without the checksum, because small files have equal bytes at every level
         level, checksum = 1 + self.compressed, bool(self.compressed % 2)
         return zstandard.ZstdCompressor(level=level, write_checksum=checksum).compress(data)
 
 
 @dataclass
 class State:
-    """What a change may alter: files by path, the tokenizer's number, dotted keys of the YAML, ids retracted."""
+    """The state that a change may alter: files by path, the tokenizer's number, dotted keys of the YAML,
+    retracted ids.
+    """
 
     files: dict[str, File] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -68,10 +70,10 @@ class State:
 
 
 class Corpus:
-    """A corpus in a folder: sources, two tokenizers; its declaration and its list of retractions are in `home`.
+    """A corpus in a folder with sources and two tokenizers; its declaration and its retraction list are in `home`.
 
-    With a `hub` the files are on its branch, which `publish` moves; `data` is then what is committed next. One that
-    `selects` has a table of documents, a rule, and duplicates, of which now and then a document is one.
+    With a `hub` the files are on its branch, which `publish` moves; `data` then has the files of the next commit. A
+    corpus that `selects` has a document table, a rule, and deduplication, with occasional duplicates.
     """
 
     def __init__(
@@ -97,13 +99,13 @@ class Corpus:
         for split, files in FILES.items():
             for _ in range(files):
                 self.write(self.new_path(split), File([self.document() for _ in range(DOCUMENTS)]))
-        for number in range(2):  # of one size, so that ids of special tokens and the vocabulary's size stay
+        for number in range(2):  # equal in size, so that the ids of special tokens and the vocabulary's size stay
             texts = [sentence(self.rng, self._words, 40) for _ in range(200)]
             train_tokenizer(folder / f"tokenizer-{number}", texts)
         self.publish()
 
     def attributes(self) -> dict[str, Any]:
-        """The attributes of its YAML as they are now."""
+        """Return the current attributes of its YAML."""
         source = {"kind": "local", "path": str(self.data)}
         if self.hub is not None:
             source = {"kind": "hub", "repo": self.hub.repo_id, "revision": "main", "endpoint": self.hub.endpoint}
@@ -134,23 +136,23 @@ class Corpus:
         return value
 
     def declared(self) -> CorpusDeclaration:
-        """As its YAML declares it now."""
+        """Return its current declaration."""
         return validate_declaration(CorpusDeclaration, self.attributes(), self.home / "defs.yaml")
 
     def declare(self) -> None:
-        """Write the YAML, as it is now."""
+        """Write the current YAML."""
         body = {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": self.attributes()}
         self.home.mkdir(parents=True, exist_ok=True)
-        (self.home / "defs.yaml").write_text(json.dumps(body, indent=1) + "\n")  # JSON is YAML
+        (self.home / "defs.yaml").write_text(json.dumps(body, indent=1) + "\n")  # JSON is valid YAML
 
     def publish(self) -> None:
-        """Let the hub's branch name the files as they are; nothing where they are on the disk."""
+        """Move the hub's branch to the current files; do nothing for files on the disk."""
         if self.hub is not None:
             files = {p.relative_to(self.data).as_posix(): p.read_bytes() for p in self.data.rglob("*") if p.is_file()}
             self.hub.move_branch({**files, "README.md": f"# edition {self.state.moves}\n".encode()})
 
     def document(self) -> Document:
-        """A new one, of an id that no other has; now and then with a separator in its text."""
+        """Return a new document with a unique id, occasionally with a separator in its text."""
         self._made += 1
         text = sentence(self.rng, self._words, self.rng.randint(30, 90))
         others = [one for file in self.state.files.values() for _, one, _ in file.documents]
@@ -160,38 +162,38 @@ class Corpus:
         return f"d{self._made}", text + marked, sentence(self.rng, self._words, 6)
 
     def new_path(self, split: str) -> str:
-        """A path that was never used, anywhere among the split's in order."""
+        """Return an unused path, at any position in the order of the split."""
         self._made += 1
         suffix = self.rng.choice([".jsonl", ".jsonl.zst"])
         return f"{split}/{self.rng.randrange(10**6):06d}-{self._made:06d}{suffix}"
 
     def write(self, path: str, file: File) -> None:
-        """Put a file into the source."""
+        """Add a file to the source."""
         self.state.files[path] = file
         (self.data / path).parent.mkdir(parents=True, exist_ok=True)
         (self.data / path).write_bytes(file.render(path))
 
     def delete(self, path: str) -> File:
-        """Take a file out of the source."""
+        """Remove a file from the source."""
         (self.data / path).unlink()
         return self.state.files.pop(path)
 
     def some_file(self, suffix: str = "", *, least: int = 1) -> str:
-        """A path of a file with at least so many documents."""
+        """Return the path of a file with at least this many documents."""
         files = sorted(self.state.files.items())
         return self.rng.choice([p for p, f in files if len(f.documents) >= least and p.endswith(suffix)])
 
     def spare_file(self) -> str:
-        """A path of a file whose split has others."""
+        """Return the path of a file whose split has others."""
         counts = {s: sum(p.startswith(f"{s}/") for p in self.state.files) for s in SPLITS}
         return self.rng.choice([p for p in sorted(self.state.files) if counts[p.split("/")[0]] > 2])
 
     def touch(self, path: str) -> None:
-        """Another modification time."""
+        """Change the modification time."""
         os.utime(self.data / path, (0, self.rng.randrange(10**9)))
 
     def copy_of(self, folder: Path) -> Path:
-        """A copy of a file or folder beside it, of the same content."""
+        """Copy a file or folder next to itself, and return the path."""
         copy = folder.with_name(f"{folder.name}-copied")
         if folder.is_dir():
             shutil.rmtree(copy, ignore_errors=True)
@@ -201,11 +203,11 @@ class Corpus:
         return copy
 
     def splits(self) -> list[str]:
-        """The splits as they are declared now."""
+        """Return the currently declared splits."""
         return list(self.attributes()["splits"])
 
     def plan(self) -> dict[str, list[str]]:
-        """Shard → its files, as the manifest has them; empty without a manifest, or with one that cannot be read."""
+        """Return shard → its files in the manifest; empty if the manifest is missing or unreadable."""
         folder = self.root / self.name / "manifest"
         try:
             listed = [json.loads(line)["relpath"] for line in (folder / "manifest.jsonl").read_text().splitlines()]

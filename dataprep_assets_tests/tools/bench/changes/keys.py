@@ -1,6 +1,7 @@
-"""Every key of a corpus's declaration: another sensible value for it, what that may touch, or why it is left alone.
+"""Every key of a corpus's declaration, with another sensible value and its effects, or the reason for leaving it
+unchanged.
 
-`test_changes.py` compares the names with the model's: a new key has to be put here.
+`test_changes.py` compares the names with the model's: a new key must be added here.
 """
 
 from collections.abc import Iterator
@@ -55,7 +56,7 @@ _CARD = {
 }
 _TABLE = ("tags/", "selection/", "documents/", "data_card")
 _LONG = {"long": "characters > 480"}
-"""A rule that drops a few documents of every split, never all of one."""
+"""A rule that drops a few documents of every split, and never a whole split."""
 _RULED = {
     "keep": {"keep": {"short": "characters <= 480"}},
     "drop": {"drop": _LONG},
@@ -77,14 +78,14 @@ _NOTHING = {
     "automation.freshness": "168h",
     "source.follow_links": True,
     "tokenizer.max_loss": 0.02,
-    # of files of other formats
+    # keys of other file formats
     "text_separator": "\n",
     "csv_delimiter": ";",
     "csv_quotes": False,
 }
 _OF_A_TABLE = {"document.url_field": "remark", "document.source_field": "remark"}
-"""Of a table of documents that there is not. Turned back at once: the remarks are no sources that a budget can be for,
-and a sensitive dataset may have none."""
+"""Keys of a missing document table. They are reverted at once, because a budget cannot be for the remarks, which are
+not sources, and a sensitive dataset may have none."""
 _PRIORITY = {"duplicates.priority": {"column": "bytes", "order": "lowest"}, "duplicates.across_splits": "ignore"}
 _ALIKE: dict[str, dict[str, Any]] = {
     "duplicates.kind": {"duplicates.kind": "exact", "duplicates.across_splits": "ignore"},
@@ -100,7 +101,7 @@ _ALIKE: dict[str, dict[str, Any]] = {
 
 
 def keys(corpus: Corpus) -> dict[str, Key]:
-    """Key → its other value, for this corpus."""
+    """Return key → its other value, for this corpus."""
     tokenizer = str(corpus.folder / "tokenizer-1")
     found = {
         "dtype": Key(turned={"dtype": "uint32"}, touches=_TOKENS),
@@ -139,7 +140,8 @@ def keys(corpus: Corpus) -> dict[str, Key]:
             told=("settings changed", "tokenizer was "),
         ),
         "tokenizer.engine": Key(
-            # classes that the fast engine may encode no more are encoded again: who turns this may not trust it
+            # classes that the fast engine must not encode are encoded again, because the change implies that the cache
+            # is not trusted
             turned={"tokenizer.engine": "tokenizers"},
             touches=("engine_certificate", *_TOKENS),
             told=("", ""),
@@ -155,19 +157,19 @@ def keys(corpus: Corpus) -> dict[str, Key]:
         "olmo_sequence_length": Key(turned={"olmo_sequence_length": 128}, touches=("olmo_bins",)),
         "mds_sequence_length": Key(turned={"mds_sequence_length": 128}, touches=("mds_bins",)),
         **{name: Key(turned={name: value}, touches=("data_card",), told=("", "")) for name, value in _CARD.items()},
-        # nothing is built again; what is proven is, and the card says how much that is
+        # nothing is rebuilt, but checks are repeated, and the card shows how much was checked
         "prove.level": Key(turned={"prove.level": "every_document"}, touches=("data_card",), told=("", "")),
         **{name: Key(turned={name: value}) for name, value in _NOTHING.items()},
         **{name: Key(turned={name: value}, back=True) for name, value in _OF_A_TABLE.items()},
         "document.keep_fields": Key(
             turned={"document.keep_fields": {"remark": "string"}}, touches=_TABLE, told=("", ""), back=True, prunes=True
         ),
-        # turned back at once: with a rule that another key declares a budget would be left without one
+        # reverted at once: together with a rule that has a budget under another key, one rule would have no budget
         **{
             name: Key(turned=turned, touches=(*_TABLE, *_TOKENS), told=("", ""), back=True, prunes=True)
             for name, turned in _RULED.items()
         },
-        # turned back at once, too: the texts of rounds are alike in any number of ways
+        # also reverted at once, because the texts of rounds may be similar in many ways
         **{
             name: Key(turned=turned, touches=(*_TABLE, *_TOKENS, "signatures/", "duplicates"), told=("", ""), back=True)
             for name, turned in _ALIKE.items()
@@ -184,7 +186,7 @@ def keys(corpus: Corpus) -> dict[str, Key]:
     if corpus.hub is None:
         found["source.path"] = Key(turned={"source.path": partial(corpus.copy_of, corpus.data)}, back=True)
     if corpus.selects:
-        # what it declares itself is turned by changes of their own; sensitive data carry no field of text
+        # separate changes cover the dataset's own declared values; sensitive datasets carry no text field
         for name in (*_RULED, *_OF_A_TABLE, *_ALIKE, "document.keep_fields"):
             found.pop(name, None)
     return found
@@ -211,7 +213,7 @@ LEFT_ALONE = {
     "tokenizer.repo": "needs a second repository on the hub",
     "tokenizer.revision": "goes with tokenizer.repo",
 }
-"""Keys that no round turns, and why."""
+"""Keys that no round changes, with the reasons."""
 
 
 def leaves(model: type[BaseModel], prefix: str = "") -> Iterator[str]:

@@ -1,4 +1,6 @@
-"""The kinds of change: each happens to a corpus in one step or in several, and says what it may touch and why."""
+"""The kinds of change: each is applied to a corpus in one or several steps, and declares its allowed effects with
+reasons.
+"""
 
 import json
 import os
@@ -38,7 +40,7 @@ Steps = Iterator[Step]
 
 
 def _files_changed(corpus: Corpus, what: str, counted: str, names: list[str]) -> Step:
-    """A change of the listing: `names` are those of the files that came, went or changed."""
+    """Return a step that changes the listing; `names` are the added, removed or changed files."""
     told, moved = ("input changed", tuple(names)), ("input changed", (counted, "the revision moved"))
     because = {"manifest": moved, "engine_certificate": ("input changed", ("sampled files",))}
     for artifact in ("snapshot/", "token_bins/"):
@@ -51,7 +53,7 @@ def _files_changed(corpus: Corpus, what: str, counted: str, names: list[str]) ->
 
 
 def _chosen(corpus: Corpus) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """The artifacts that choose documents, and shards in which other rows may be dropped, for whatever reason."""
+    """Return the artifacts that select documents, and shards in which other rows may be dropped for any reason."""
     if not corpus.selects:
         return {}
     names = ("tags/", "signatures/", "duplicates", "selection/", "documents/", "token_bins/")
@@ -64,7 +66,7 @@ def _edited(corpus: Corpus, path: str, what: str) -> Step:
 
 
 def edit(corpus: Corpus) -> Steps:
-    """A document of a file is added, removed or has another text."""
+    """Add, remove or change a document of a file."""
     path = corpus.some_file(least=2)
     documents = corpus.state.files[path].documents
     at = corpus.rng.randrange(len(documents))
@@ -80,10 +82,10 @@ def edit(corpus: Corpus) -> Steps:
 
 
 def same_size(corpus: Corpus) -> Steps:
-    """A document has another text of the same length: no listing shows it.
+    """Give a document another text of equal length, which no listing shows.
 
-    Not one with a separator in it: the engine's certificate knows its sample by names and sizes, and counts documents
-    by classes; a document that is of another class now would be counted otherwise from scratch.
+    Documents with a separator are excluded: the engine's certificate identifies its sample by names and sizes and
+    counts documents by class, so a build from scratch would count a document of another class differently.
     """
     path = corpus.some_file(".jsonl")
     documents = corpus.state.files[path].documents
@@ -95,7 +97,7 @@ def same_size(corpus: Corpus) -> Steps:
 
 
 def other_id(corpus: Corpus) -> Steps:
-    """A document has another id, and the same text."""
+    """Give a document another id and the same text."""
     path = corpus.some_file()
     documents = corpus.state.files[path].documents
     documents[0] = (corpus.document()[0], *documents[0][1:])
@@ -103,7 +105,7 @@ def other_id(corpus: Corpus) -> Steps:
 
 
 def unused_field(corpus: Corpus) -> Steps:
-    """A field that the dataset does not use has another value."""
+    """Change the value of a field that the dataset does not use."""
     path = corpus.some_file()
     documents = corpus.state.files[path].documents
     documents[0] = (*documents[0][:2], documents[0][2] + " indeed")
@@ -111,35 +113,35 @@ def unused_field(corpus: Corpus) -> Steps:
 
 
 def reformat(corpus: Corpus) -> Steps:
-    """The same documents, written with other spaces."""
+    """Write the same documents with other spaces."""
     path = corpus.some_file()
     corpus.state.files[path].spaced ^= True
     yield _edited(corpus, path, "other spaces")
 
 
 def recompress(corpus: Corpus) -> Steps:
-    """The same bytes, compressed in another way."""
+    """Compress the same bytes differently."""
     path = corpus.some_file(".zst")
     corpus.state.files[path].compressed += 1
     yield _edited(corpus, path, "compressed again")
 
 
 def add(corpus: Corpus) -> Steps:
-    """A new file."""
+    """Add a new file."""
     path = corpus.new_path(corpus.rng.choice(SPLITS))
     corpus.write(path, File([corpus.document() for _ in range(corpus.rng.randint(1, 4))]))
     yield _files_changed(corpus, f"added {path}", "1 file added", [path])
 
 
 def remove(corpus: Corpus) -> Steps:
-    """A file is gone, and with the last one its shard."""
+    """Remove a file, and with the last file its shard."""
     path = corpus.spare_file()
     corpus.delete(path)
     yield _files_changed(corpus, f"removed {path}", "1 file removed", [path])
 
 
 def rename(corpus: Corpus) -> Steps:
-    """A file has another name, in its split."""
+    """Rename a file within its split."""
     old = corpus.spare_file()
     split, suffix = old.split("/")[0], old.partition(".")[2]
     file, new = corpus.delete(old), corpus.new_path(split).partition(".")[0] + f".{suffix}"
@@ -148,7 +150,7 @@ def rename(corpus: Corpus) -> Steps:
 
 
 def touch(corpus: Corpus) -> Steps:
-    """A file, or all, have another modification time."""
+    """Change the modification time of a file, or of all files."""
     paths = sorted(corpus.state.files)
     for path in paths if corpus.rng.random() < 0.3 else [corpus.some_file()]:
         corpus.touch(path)
@@ -156,19 +158,19 @@ def touch(corpus: Corpus) -> Steps:
 
 
 def moved_readme(corpus: Corpus) -> Steps:
-    """The branch moved, and only its README changed."""
+    """Move the branch, with a change only in its README."""
     corpus.state.moves += 1
     yield _files_changed(corpus, "moved the branch, README only", "the revision moved", [])
 
 
 def moved_file(corpus: Corpus) -> Steps:
-    """The branch moved, and one file changed."""
+    """Move the branch, with a change in one file."""
     corpus.state.moves += 1
     yield from edit(corpus)
 
 
 def force_pushed(corpus: Corpus) -> Steps:
-    """The branch has another history: its commits are gone, and one file is another."""
+    """Replace the history of the branch: its commits disappear, and one file changes."""
     assert corpus.hub is not None
     corpus.state.moves += 1
     gone = list(corpus.hub.commits)
@@ -182,7 +184,7 @@ def force_pushed(corpus: Corpus) -> Steps:
 
 
 def retract(corpus: Corpus) -> Steps:
-    """One to three documents are retracted, by id or by row; now and then one that is not there."""
+    """Retract one to three documents by id or row, occasionally including a missing one."""
     state = corpus.state
     there = sorted(i for f in state.files.values() for i, *_ in f.documents if i not in state.retracted)
     chosen = corpus.rng.sample(there, corpus.rng.randint(1, 3))
@@ -206,7 +208,7 @@ def _row(corpus: Corpus, wanted: str) -> str:
 
 
 def revert_progress(corpus: Corpus) -> Steps:
-    """A line is taken off the list of retractions; where there is none yet, one is put there."""
+    """Remove a line from the retraction list, or add one if the list is empty."""
     lines = corpus.list.read_text().splitlines(keepends=True) if corpus.list.exists() else []
     if not lines:
         yield from retract(corpus)
@@ -219,7 +221,7 @@ def revert_progress(corpus: Corpus) -> Steps:
 
 
 def renamed_rule(corpus: Corpus) -> Steps:
-    """A rule has another name, and drops what it dropped: its reason is another, and nothing is tokenized again."""
+    """Rename a rule that drops the same documents: their reason changes, and nothing is tokenized again."""
     ((name, rule),) = corpus.attributes()["drop"].items()
     name = "lengthy" if name == "long" else "long"
     corpus.state.settings["drop"] = {name: rule}
@@ -228,7 +230,7 @@ def renamed_rule(corpus: Corpus) -> Steps:
 
 
 def other_threshold(corpus: Corpus) -> Steps:
-    """The rule drops more, or what it did."""
+    """Make the rule drop more documents, or the same as before."""
     settings = corpus.state.settings
     if settings.pop("drop", None) is None:
         settings["drop"] = {"long": "characters > 420"}
@@ -237,12 +239,12 @@ def other_threshold(corpus: Corpus) -> Steps:
 
 
 def prune(_corpus: Corpus) -> Steps:
-    """What is in no plan any more is removed."""
+    """Prune obsolete artifacts."""
     yield Step("pruned", commands=[["prune", "--yes"]])
 
 
 def _turns(name: str) -> Callable[[Corpus], Steps]:
-    """A key of the declaration has its other value, and then or in a later round its first one again."""
+    """Return a change of a key to its other value, and back at once or in a later round."""
 
     def turn(corpus: Corpus) -> Steps:
         settings, key = corpus.state.settings, keys(corpus)[name]
@@ -265,7 +267,7 @@ def _turns(name: str) -> Callable[[Corpus], Steps]:
 
 
 def close(folder: Path) -> None:
-    """Take from others the permission to read what was made before it was declared sensitive, as a run asks for."""
+    """Make everything private that was built before the dataset was declared sensitive, as a run demands."""
     for path, mode in list(list_open_to_others(folder)):
         path.chmod(mode & ~OTHERS)
 
@@ -285,7 +287,7 @@ def _of_key(name: str, key: Key) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 def _damage(corpus: Corpus, path: Path, how: str) -> Step:
-    """One file of an artifact is altered in place, cut, replaced or gone, or another file appears beside it."""
+    """Change one file of an artifact in place, truncate, replace or delete it, or add another file next to it."""
     below = corpus.root / corpus.name
     same = {path}
     if how in ("in place", "cut"):
@@ -319,14 +321,16 @@ def _damage(corpus: Corpus, path: Path, how: str) -> Step:
 
 
 def _artifact(path: Path, below: Path) -> str:
-    """The artifact that a file is of, in whose folder a view may have folders of its own."""
+    """Return the artifact to which a file belongs, in whose folder a view may have its own folders."""
     parts = path.relative_to(below).parts[:-1]
     depth = 1 if parts[0].endswith("_bins") and parts[0] not in ("token_bins", "combined_bins") else len(parts)
     return "/".join(parts[:depth])
 
 
 def _some_product(corpus: Corpus, artifact: str) -> Path:
-    """A file of a kind of artifact; a name first, so that receipts and small files are hit as often as the others."""
+    """Return a file of an artifact, chosen by file name first, so that receipts and small files are chosen as often as
+    others.
+    """
     below, plan = corpus.root / corpus.name, corpus.plan()
     views = [below / f"{view}_bins" for view in corpus.attributes()["views"]]
     files = [
@@ -334,7 +338,7 @@ def _some_product(corpus: Corpus, artifact: str) -> Path:
         for folder in (views if artifact == "views" else [below / artifact])
         for path in sorted(folder.rglob("*"))
         if path.is_file()
-        and ".staging" not in path.parts  # locks of those who build
+        and ".staging" not in path.parts  # locks of the builders
         and (artifact not in ("snapshot", "token_bins", *_SHARDED) or path.parent.name in plan)
     ]
     name = corpus.rng.choice(sorted({path.name for path in files}))
@@ -350,7 +354,7 @@ def _damages(artifact: str) -> Callable[[Corpus], Steps]:
 
 
 def _damages_unseen(artifact: str) -> Callable[[Corpus], Steps]:
-    """Under `verify: size`: damage, then an edit that makes proofs look, then all is verified again."""
+    """Return damage under `verify: size`, then an edit that makes checks run, then a full verification."""
 
     def damage(corpus: Corpus) -> Steps:
         corpus.state.settings["verify"] = "size"
@@ -373,7 +377,7 @@ _KEPT = ("manifest", "engine_certificate", "snapshot", "token_bins", "combined_b
 
 
 def kinds(corpus: Corpus) -> dict[str, Callable[[Corpus], Steps]]:
-    """Name → the change, of those that can happen to this corpus."""
+    """Return name → the change, for all changes that are possible for this corpus."""
     damaged = (*_KEPT, *_SHARDED, "duplicates") if corpus.selects else _KEPT
     on_hub = {"hub: README": moved_readme, "hub: one file": moved_file, "hub: force-pushed": force_pushed}
     return {

@@ -1,4 +1,4 @@
-"""A project that `dataprep init` made under another name, with corpora of one's own, and its commands."""
+"""A `dataprep init` project under another name, with its own corpora, and its commands."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from dataprep_assets_tests.tools.bench.changes.corpus import Corpus
 
 PROJECT = "vineyard"
 _STARTED_EVERY = 25
-"""One command of so many starts Python itself; the others are processes forked from one that has imported Dagster."""
+"""One of this many commands starts Python itself; the others are forked from a process that has imported Dagster."""
 
 
 class Named(Protocol):
@@ -28,14 +28,14 @@ class Named(Protocol):
 
 @dataclass(frozen=True)
 class Made:
-    """A finished artifact: its folder, its receipt, and what tells whether it was made again."""
+    """A finished artifact: its folder, its receipt, and a mark that changes with each build."""
 
     folder: Path
     receipt: Mapping[str, Any]
     written: tuple[int, int]
 
     def files(self) -> dict[str, bytes]:
-        """Its files but the receipt."""
+        """Return its files except the receipt."""
         files = [path for path in self.folder.rglob("*") if path.is_file() and path.name != NAME]
         return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in files}
 
@@ -53,16 +53,16 @@ class Project:
 
     @classmethod
     def made(cls, folder: Path) -> "Project":
-        """A new one, by the command."""
+        """Create a project with the command."""
         project = cls(folder / PROJECT)
         folder.mkdir(parents=True, exist_ok=True)
         project._run(["init", PROJECT], folder).check_returncode()
         return project
 
     def copied(self, folder: Path, corpus: Corpus) -> "Project":
-        """Another in which nothing is built of a corpus but its manifest.
+        """Return a copy in which only the manifest of a corpus is built.
 
-        Which file is in which shard depends on what was appended when: a build from scratch is one of the same plan.
+        The shard of a file depends on the order of appends, so a build from scratch must have the same plan.
         """
         shutil.rmtree(folder, ignore_errors=True)
         target = folder / PROJECT
@@ -71,19 +71,19 @@ class Project:
         shutil.copy(self.folder / ".dagster" / "dagster.yaml", target / ".dagster")
         copy = Project(target)
         shutil.copytree(self.root / corpus.name / "manifest", copy.root / corpus.name / "manifest")
-        (copy.root / corpus.name).chmod(0o700)  # where it is sensitive that is asked for
+        (copy.root / corpus.name).chmod(0o700)  # required if it is sensitive
         return copy
 
     def corpus(
         self, name: str, sources: Path, seed: int, hub: HubServer | None = None, *, selects: bool = False
     ) -> Corpus:
-        """Declare a new corpus in it."""
+        """Declare a new corpus in the project."""
         corpus = Corpus(sources, seed, name=name, home=self.defs / name, root=self.root, hub=hub, selects=selects)
         corpus.declare()
         return corpus
 
     def command(self, name: str, dataset: Named, *options: str) -> subprocess.CompletedProcess[str]:
-        """`dataprep NAME DATASET …`, in a process."""
+        """Run `dataprep NAME DATASET …` in a process."""
         return self._run([name, dataset.name, *options], self.folder)
 
     def _run(self, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -95,7 +95,7 @@ class Project:
         return forked.run(program, cwd=folder, env=self._environment)
 
     def announced(self, dataset: Named) -> dict[str, dict[str, Any]]:
-        """Artifact → what `run --dry-run --json` says of it; raises CalledProcessError if it says nothing."""
+        """Return artifact → its entry in `run --dry-run --json`. Raises CalledProcessError if there is no output."""
         done = self.command("run", dataset, "--dry-run", "--json")
         if done.returncode not in (0, 1) or not done.stdout:
             done.check_returncode()
@@ -104,7 +104,7 @@ class Project:
         return {one["name"].removeprefix(f"{dataset.name}/"): one for one in told}
 
     def forget(self, corpus: Corpus) -> None:
-        """Remove all that was made of a corpus, and what Dagster knows."""
+        """Remove all artifacts of a corpus, and Dagster's records."""
         shutil.rmtree(self.root / corpus.name, ignore_errors=True)
         for path in (self.folder / ".dagster").iterdir():
             if path.name != "dagster.yaml":
@@ -112,7 +112,7 @@ class Project:
 
 
 def made(root: Path) -> dict[str, Made]:
-    """Artifact → what there is of it, below the folder of a dataset; a damaged receipt counts as empty."""
+    """Return artifact → its current state, below the folder of a dataset; a damaged receipt counts as empty."""
     found = {}
     for path in sorted(root.rglob(NAME)):
         if "/." in f"/{path.relative_to(root)}":
@@ -128,5 +128,5 @@ def made(root: Path) -> dict[str, Made]:
 
 
 def last_lines(text: str, lines: int = 6) -> str:
-    """The end of what a command printed, on one line."""
+    """Return the end of a command's output as one line."""
     return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-lines:])

@@ -1,4 +1,6 @@
-"""One change a round: what `status` announces, what `run` makes again, whether that was needed, and all bytes."""
+"""One change per round: the announcements of `status`, the rebuilds of `run`, whether these were necessary, and all
+bytes.
+"""
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,12 +19,12 @@ from dataprep_assets_tests.tools.bench.changes.training import Training
 
 _FRAMED = ("key", "recipe", "dataset", "artifact", "partition", "schema_version", "inputs", "sources")
 _OF_THAT_TIME = ("reference_documents", "sampled_documents")
-"""Counts of a ledger that say how documents were encoded and compared when a shard was made, not which they are."""
+"""Counts in a ledger that describe how a shard's documents were encoded and compared, not which they are."""
 
 
 @dataclass
 class Round:
-    """One change and what came of it. `mismatches` are sentences; none is right."""
+    """A change with its results. `mismatches` are sentences; none means success."""
 
     number: int
     kind: str
@@ -33,11 +35,11 @@ class Round:
     kept: int = 0
     mismatches: list[str] = field(default_factory=list)
     training: dict[str, int] = field(default_factory=dict)
-    """What the schedule has met so far."""
+    """The situations that the schedule has met so far."""
 
     @property
     def stuck(self) -> bool:
-        """Whether a dataset did not come back from it."""
+        """Whether a dataset did not recover from the change."""
         return any(one.startswith("dead end") for one in self.mismatches)
 
 
@@ -69,7 +71,7 @@ def rounds(folder: Path, count: int, seed: int, *, check_every: int = 10, only: 
             judged = Round(number, kind, corpus.name)
             for step in kinds(corpus)[kind](corpus):
                 judged.steps.append(step.what)
-                if not judged.stuck:  # else what it turned is turned back all the same
+                if not judged.stuck:  # otherwise the change is reverted anyway
                     _judge(project, corpus, step, judged)
             since[corpus] += 1
             last = number == count or kind.startswith("unseen: ")
@@ -84,7 +86,7 @@ def rounds(folder: Path, count: int, seed: int, *, check_every: int = 10, only: 
 
 
 def _judge(project: Project, corpus: Corpus, step: Step, judged: Round) -> None:
-    """Do as a user does after a change, and note what is not right."""
+    """Act as a user does after a change, and record mistakes."""
     found = judged.mismatches
     for name, *options in step.commands:
         if (done := project.command(name, corpus, *options)).returncode:
@@ -136,38 +138,38 @@ def _direct(step: Step, name: str) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _unplanned(corpus: Corpus, names: Iterable[str]) -> list[str]:
-    """Those of shards that the plan, as the manifest has it now, does not have."""
+    """Return the shards that the current manifest does not plan."""
     return [name for name in names if name.partition("/")[2] not in ("", *corpus.splits(), *corpus.plan())]
 
 
 def _untrue(
     announced: Mapping[str, dict[str, Any]], gone: Sequence[str], left: Sequence[str], step: Step
 ) -> Iterator[str]:
-    """Reasons that are not the true one: the change itself, or an input that is announced as well, or has gone."""
+    """Return reasons that are wrong: neither the change itself nor an input that is announced or was removed."""
     for name, one in announced.items():
         kind, reason = one["kind"], one["reason"]
         if kind == "input changed" and any(other in reason for other in (*announced, *gone) if other != name):
             continue
-        if name == "data_card" and len(announced) > 1:  # it tells of all the others
+        if name == "data_card" and len(announced) > 1:  # its message covers all others
             continue
         if (direct := _direct(step, name)) is None:
             yield f"{step.what}: nothing of {name} changed, told is {kind}: {reason}"
         elif direct[0] == "missing" and name in left:
-            continue  # a new shard has the name of one of an earlier plan, which is there and of other files
+            continue  # a new shard has the name of an obsolete one that still exists with other files
         elif direct[1] and any(part in reason for part in direct[1]):
-            continue  # with another reason before it, which is true as well: a key that was turned in an earlier round
+            continue  # with an earlier reason that is also true: a key that was changed in an earlier round
         elif direct[1] or (direct[0] and kind != direct[0]):
             yield f"{step.what}: {name}: told is {kind}: {reason}; true is {direct[0]}: {' or '.join(direct[1])}"
 
 
 def _needless(built: set[str], before: Mapping[str, Made], after: Mapping[str, Made], step: Step) -> Iterator[str]:
-    """Artifacts that were made again though neither the change nor another content of an input asks for it."""
+    """Return artifacts that were rebuilt although neither the change nor new content of an input requires it."""
     for name in sorted(built):
         if name not in before or name in step.damaged or _direct(step, name) is not None:
             continue
         if name == "data_card" and len(built) > 1:
             continue
-        # a row that is bad and a duplicate has another reason, which the ledgers of all that follows repeat
+        # a bad row that is also a duplicate has another reason, which all downstream ledgers repeat
         was, now = (
             (made[name].receipt.get("recipe", {}).get("upstream"), made[name].receipt.get("ledger"))
             for made in (before, after)
@@ -179,7 +181,7 @@ def _needless(built: set[str], before: Mapping[str, Made], after: Mapping[str, M
 def _tokenized_again(
     built: set[str], before: Mapping[str, Made], after: Mapping[str, Made], step: Step
 ) -> Iterator[str]:
-    """Shards whose tokens were made again although which rows go, and all else that decides them, is what it was."""
+    """Return shards that were tokenized again although their dropped rows and all other inputs are unchanged."""
     for name in sorted(built):
         if name.startswith("token_bins/") and name in before and name not in step.damaged:
             key = before[name].receipt.get("key")
@@ -188,7 +190,7 @@ def _tokenized_again(
 
 
 def _compared(project: Project, corpus: Corpus, judged: Round, folder: Path, since: int) -> None:
-    """Compare with a build from scratch in another project; where it differs, or is stuck, go on from nothing."""
+    """Compare with a build from scratch in another project; if it differs, or is stuck, start again from nothing."""
     found = judged.mismatches
     if not judged.stuck:
         scratch = project.copied(folder, corpus)

@@ -1,7 +1,7 @@
-"""A training schedule over corpora that change: what is told of it, what a revision reads, what was read before it.
+"""A training schedule over changing corpora: its reports, the reads of a revision, and the earlier reads.
 
-Beside it a loop writes down every sample that it reads, from the files of the shards themselves. A document is known by
-its id and its length, as a schedule knows it: another text of the same length under the same id is the same document.
+A loop records every sample that it reads from the shards' own files. A document is identified by id and length, as in a
+schedule: another text of equal length under the same id is the same document.
 """
 
 import json
@@ -27,12 +27,12 @@ from dataprep_assets_tests.tools.bench.changes.corpus import Corpus
 from dataprep_assets_tests.tools.bench.changes.project import Project, last_lines, made
 
 _COMPARED = 12
-"""Steps of earlier rounds that are looked at in each."""
+"""The number of steps of earlier rounds that each round inspects."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard as it lies on the disk: its receipt's content and tokenizer, its tokens, ids and ends of documents."""
+    """A shard on the disk: its receipt's content and tokenizer, its tokens, ids and ends of documents."""
 
     content: str
     kind: tuple[str, str]
@@ -42,7 +42,7 @@ class Shard:
 
     @classmethod
     def read(cls, folder: Path) -> "Shard":
-        """One of token bins."""
+        """Read a shard of token bins."""
         receipt = json.loads((folder / NAME).read_bytes())
         dtype, read = receipt["facts"]["dtype"], np.fromfile
         return cls(
@@ -55,7 +55,7 @@ class Shard:
 
     @property
     def documents(self) -> list[tuple[int, int]]:
-        """Id and length of each."""
+        """The id and length of each document."""
         return list(zip(self.ids, np.diff(self.ends, prepend=0).tolist(), strict=True))
 
 
@@ -65,14 +65,14 @@ Sources = dict[str, dict[str, Shard]]
 
 @dataclass
 class Step:
-    """What was read in one: the tokens, and how many there were of each document at each position."""
+    """The reads of a step: the tokens, and the number of tokens of each document at each position."""
 
     tokens: NDArray[np.int64]
     documents: Counter[tuple[int, str]] = field(default_factory=Counter)
 
 
 class Training:
-    """A schedule in a project, and the loop that trains by it."""
+    """A schedule in a project, with a loop that trains by it."""
 
     def __init__(self, project: Project, corpora: Sequence[Corpus], seed: int) -> None:
         self.project, self.corpora, self.random = project, corpora, random.Random(seed)
@@ -81,7 +81,7 @@ class Training:
         self._begin()
 
     def _begin(self) -> None:
-        """Declare a new run: of a new name, because no step of it was trained on."""
+        """Declare a new run under a new name, because no step of it was trained on."""
         if self.name:
             shutil.rmtree(self.project.root / self.name)
             shutil.rmtree(self.project.defs / self.name)
@@ -98,7 +98,7 @@ class Training:
         self.declare()
 
     def sources(self) -> Sources:
-        """The shards of each corpus that has the tokenizer of the first, by the name of its source."""
+        """Return the shards of each corpus that has the tokenizer of the first one, by the name of its source."""
         found: Sources = {}
         for corpus in self.corpora:
             bins = self.project.root / corpus.name / "token_bins"
@@ -108,7 +108,7 @@ class Training:
         return found
 
     def declare(self) -> Sources:
-        """Write the YAML; what it declares is returned."""
+        """Write the YAML, and return the declaration."""
         found = self.sources()
         named = {f"{corpus.name}{self.names[corpus]}": corpus.name for corpus in self.corpora}
         settings = dict(self.settings)
@@ -129,7 +129,7 @@ class Training:
         return found
 
     def judge(self) -> Iterator[str]:
-        """Do as a user does who trains on corpora that changed; what is not right."""
+        """Act as a user who trains on changed corpora, and return mistakes."""
         if not self.scheduled:
             yield from self._made(self.declare())
             yield from self._train()
@@ -148,7 +148,7 @@ class Training:
         yield from self._as_it_was()
 
     def _set(self) -> None:
-        """Now and then declare something else."""
+        """Occasionally change the declaration."""
         if self.random.random() > 0.12:
             return
         names = ["batch", "seed", "steps", "sequence_length", "weights"]
@@ -165,9 +165,9 @@ class Training:
                 self.settings["sequence_length"] = self.random.choice([16, 32, 40])
 
     def _pending(self, found: Sources) -> set[str]:
-        """The keys and sources that are otherwise than the last revision has them."""
+        """Return the keys and sources that differ from the last revision."""
         keys = {key for key, value in self.settings.items() if key != "weights" and value != self.scheduled[key]}
-        # the others share what a source had that is declared no more
+        # the other sources take over the share of a source that is no longer declared
         weighed_otherwise = bool(self.settings["weights"]) and self.revised.keys() != found.keys()
         if weighed_otherwise or self.settings["weights"] != self.scheduled["weights"]:
             keys.add("of the samples")
@@ -176,15 +176,15 @@ class Training:
         return keys | {name for name in {*self.revised, *found} if contents[0].get(name) != contents[1].get(name)}
 
     def _told(self, pending: set[str]) -> Iterator[str]:
-        """What `status` does not tell of that, or tells without it."""
+        """Return changes that `status` does not report, and wrong reports."""
         status = self.project.command("status", self)
-        # a schedule is not built again for what changed in its sources, but its checks are due
+        # a change in its sources does not rebuild a schedule, but makes its checks due
         up_to_date = status.returncode == 0 and "everything is up to date" in status.stdout
         to_check = status.returncode == 1 and "nothing to build" in status.stdout
         if not (up_to_date or (pending and to_check)):
             yield f"schedule: status: rc {status.returncode}: {last_lines(status.stdout + status.stderr)}"
         told = [line for line in status.stdout.splitlines() if "not read yet" in line]
-        # declared weights may come to the same shares
+        # declared weights may give equal shares
         missing = sorted(p for p in pending - {"of the samples"} if not any(p in line for line in told))
         if missing:
             yield f"schedule: changed, not told: {', '.join(missing)}"
@@ -192,7 +192,7 @@ class Training:
             yield f"schedule: told, not changed: {needless[0]}"
 
     def _left_alone(self, pending: set[str]) -> Iterator[str]:
-        """A run makes nothing, whatever its sources are; those steps can be read that need nothing that changed."""
+        """Assert that a run without a revision builds nothing, and that steps that need no changed data can be read."""
         before = made(self.project.root / self.name)
         done = self.project.command("run", self)
         if done.returncode:
@@ -224,7 +224,7 @@ class Training:
                 self.names[named[0]] += 1
                 found = self.declare()
             elif "nothing has changed" in told:
-                return  # the declared weights come to the shares that there were
+                return  # the declared weights give the same shares as before
             else:
                 yield f"schedule {' '.join(options)}: rc {done.returncode}: {last_lines(told)}"
                 return
@@ -241,12 +241,12 @@ class Training:
         yield from self._train()
 
     def _other_tokenizer(self, found: Sources) -> bool:
-        """Whether the sources have another tokenizer than those that were read."""
+        """Return whether the sources have another tokenizer than the ones that were read."""
         read, now = (kind_of(next(iter(one.values()))) for one in (self.revised, found))
         return read[0] != now[0]
 
     def _moved(self, name: str, found: Sources) -> bool:
-        """Whether a document of a source is at another place than it was, among those that are still there."""
+        """Return whether an existing document of a source has moved."""
         then, now = (
             [(document, key) for key, shard in sorted(one[name].items()) for document in shard.documents]
             for one in (self.revised, found)
@@ -255,7 +255,7 @@ class Training:
         return [one for one in then if one[0] in both] != [one for one in now if one[0] in both]
 
     def _made(self, found: Sources) -> Iterator[str]:
-        """Run it, which makes the schedule and nothing else."""
+        """Run the schedule, which must build only the schedule."""
         try:
             announced = self.project.announced(self)
         except CalledProcessError as error:
@@ -271,13 +271,13 @@ class Training:
             self.loop.meet(name, [self._numbers(name, one) for s in shards.values() for one in s.documents])
 
     def _numbers(self, source: str, document: tuple[int, int]) -> range:
-        """The numbers of a document's tokens, which are its own."""
+        """Return the unique numbers of a document's tokens."""
         first = self.numbers.setdefault((source, *document), self.token)
         self.token = max(self.token, first + document[1])
         return range(first, first + document[1])
 
     def _train(self) -> Iterator[str]:
-        """Train some steps; what is not read as the shards have it, or once more in an epoch."""
+        """Train some steps; return samples that differ from the shards, or that are repeated within an epoch."""
         data = TrainingData(str(self.project.root), self.name)
         numbered = {
             (name, key): [number for one in shard.documents for number in self._numbers(name, one)]
@@ -310,7 +310,7 @@ class Training:
             self.step = step + 1
 
     def _as_it_was(self) -> Iterator[str]:
-        """What some steps read is told as it was written down, and is read again or refused."""
+        """Check that earlier steps are reported as recorded, and are read equally or refused."""
         data = TrainingData(str(self.project.root), self.name)
         ledger = SeenLedger(data)
         for step in self.random.sample(sorted(self.wrote), min(_COMPARED, len(self.wrote))):
@@ -322,11 +322,11 @@ class Training:
             try:
                 again = data.batch(step).tokens
             except ConfigError:
-                continue  # of a shard that is another now
+                continue  # of a shard that has changed since
             if not np.array_equal(again, self.wrote[step].tokens):
                 yield f"schedule: step {step} reads other tokens than it did"
 
 
 def kind_of(shards: dict[str, Shard]) -> tuple[str, str]:
-    """The tokenizer of a source, and the type of its tokens."""
+    """Return the tokenizer of a source, and the type of its tokens."""
     return next(iter(shards.values())).kind
