@@ -24,7 +24,7 @@ from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.orchestration.partitions import asset_key
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets.resources import StorageResource, create_resources
 from dataprep_assets_tests.deploy.cluster import Cluster, run_cluster
 from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 from dataprep_assets_tests.deploy.wall_time import measure_wall_time
@@ -41,7 +41,7 @@ def make_key(running: Cluster, name: str, split: str | None = None) -> dg.AssetK
 def prepare(running: Cluster) -> list[str]:
     """Materialize manifest and certificate on the cluster's instance, and return the partitions of `train`."""
     built = TokenizedCorpus(running.corpus).build_defs(None)  # type: ignore[arg-type]
-    resources = resources_of(StorageResource(root=str(running.root)))
+    resources = create_resources(StorageResource(root=str(running.root)))
     job = dg.Definitions.merge(built, dg.Definitions(resources=resources)).resolve_implicit_global_asset_job_def()
     with running.instance() as instance:
         job.execute_in_process(

@@ -75,7 +75,9 @@ def test_ids_are_hashed_from_the_array_not_from_the_file(tmp_path: Path) -> None
     np.save(tmp_path / "t.npy", tokens)
     raw = np.memmap(tmp_path / "t.npy", dtype="<u4", mode="r")
     shifted = hash_in_loop(np.asarray(raw[: 256 // 64 * 64]), 64)
-    assert sample_ids.compute_sample_ids(np.load(tmp_path / "t.npy", mmap_mode="r"), 64).tolist() == hash_in_loop(tokens, 64)
+    assert sample_ids.compute_sample_ids(np.load(tmp_path / "t.npy", mmap_mode="r"), 64).tolist() == hash_in_loop(
+        tokens, 64
+    )
     assert not set(shifted) & set(hash_in_loop(tokens, 64))
 
 

@@ -260,7 +260,8 @@ def test_parts_of_a_killed_shard_are_not_taken_for_each_others(tmp_path: Path) -
     plan = build_stream_plan(corpus, load_certificate(corpus, store))
     (shard,) = plan_token_shards(corpus, store, manifest, plan, ["b-00000"])
     shutil.rmtree(shard.directory)
-    with open_staging(shard.directory, shard.key) as staged:  # the leftovers of a run that was killed before its last file
+    # the leftovers of a run that was killed before its last file
+    with open_staging(shard.directory, shard.key) as staged:
         for piece in range(2):
             encode_piece(plan, shard.files[piece], staged, piece)
     write(data / "a/2.jsonl.zst", "two")
