@@ -16,7 +16,7 @@ def find_in_view(made: Blend, store: LocalArtifacts, name: str) -> dict[str, Fin
     """The findings on a view whose receipt describes its files as they are now."""
     declaration, artifact = made.declaration, made.declaration.artifact(name)
     kind = VIEW_KINDS[declaration.stage]
-    opened = OpenedView(artifact, store, kind.load(name), kind.splits(declaration, store), declaration)
+    opened = OpenedView(artifact, store, kind.load(name), kind.load_splits(declaration, store), declaration)
     directory = store.directory(artifact)
     receipt = replace(store.require(artifact), files=record_files(directory))
     opened.__dict__.update(directory=directory, receipt=receipt)
