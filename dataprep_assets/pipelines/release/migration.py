@@ -104,6 +104,6 @@ def migrate(
 
     is_sent, _ = send_release(target, plan.release, find_path, progress)
     for file in plan.release.files:
-        # also remove a file that a killed copy downloaded and uploaded
+        # remove all downloads, because a killed copy may have left a file that it had already uploaded
         (scratch / file.sha256).unlink(missing_ok=True)
     return is_sent
