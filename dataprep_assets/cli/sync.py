@@ -267,7 +267,7 @@ def _sync_release(
         release.ReleaseLocation(address(), prefix) for address in (source, destination)
     )
     plan = plan_migration(source_release, destination_release)
-    missing_keys = {file.key for file in plan.todo}
+    missing_keys = {file.key for file in plan.files_to_copy}
     output.plan = {"bytes": plan.bytes, "on_server": False, "release": plan.release.digest, "notes": []}
     output.plan["objects"] = [
         {
@@ -290,7 +290,7 @@ def _sync_release(
             progress.show()
 
         migrate(plan, source_release, destination_release, scratch, add_bytes)
-    output(_describe_copy(len(plan.todo), "file", plan.bytes, began))
+    output(_describe_copy(len(plan.files_to_copy), "file", plan.bytes, began))
     output(f"Copy complete, digests match: {destination_release}/{release.MANIFEST}")
     for line in [*list_consumer_environment(destination), format_consumer_code(destination_release)]:
         output(line)

@@ -46,7 +46,7 @@ def command(
     profile: Profile = None,
 ) -> int:
     """Write a release manifest for existing npy shards."""
-    from dataprep_assets.pipelines.release.adopted_manifest import Adoption, adopt_shards, keep_adopted
+    from dataprep_assets.pipelines.release.adopted_manifest import Adoption, adopt_shards, write_adopted_manifest
     from dataprep_assets.serving.window.release import ReleaseLocation, locate_release
 
     location = locate_release(url) if profile is None else ReleaseLocation(project.open_store(url, profile)())
@@ -60,7 +60,9 @@ def command(
         digest_file=project.find_work_folder() / "adopt" / f"{identity}.json",
     )
     release = adopt_shards(adoption, lambda key, size: print(f"reading {size:>18,} B  {key}", flush=True))
-    manifest_path = keep_adopted(release, location, None if to is None else expand_path(to, "--to").absolute())
+    manifest_path = write_adopted_manifest(
+        release, location, None if to is None else expand_path(to, "--to").absolute()
+    )
     for prefix, members in release.shards.items():
         tokens = sum(shard.tokens for shard in members)
         samples = (

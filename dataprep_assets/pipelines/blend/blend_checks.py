@@ -169,7 +169,7 @@ class _BlendSource:
     current_files: DiscoveredDataset | None
 
     @property
-    def bytes_now(self) -> int:
+    def current_bytes(self) -> int:
         """Current size of the dataset's files in bytes; the planned size if the files could not be listed."""
         return (
             self.unit.size_bytes
@@ -261,7 +261,7 @@ def _build_source_rows(
         for source in own_sources
     }
     current_amounts = {
-        source.unit.name: round(planned_amounts[source.unit.name] * source.bytes_now / source.unit.size_bytes)
+        source.unit.name: round(planned_amounts[source.unit.name] * source.current_bytes / source.unit.size_bytes)
         if source.unit.size_bytes
         else planned_amounts[source.unit.name]
         for source in own_sources

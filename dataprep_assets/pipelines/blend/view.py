@@ -95,7 +95,7 @@ class UsedShard(Generic[F]):
         """The key of the shard's artifact."""
         return self.receipt.key
 
-    def path(self, store: ArtifactStore) -> Path:
+    def fetch_file(self, store: ArtifactStore) -> Path:
         """Return the path of the file with the shard's rows. The file is downloaded if necessary."""
         name = self.file.record.path
         return store.local(self.file.artifact, [name]) / name
@@ -140,14 +140,14 @@ class RunSplit(Generic[F]):
             for shard, file in zip(shards, files, strict=True)
         )
 
-    def total(self, fact: str) -> int:
+    def sum_fact(self, fact: str) -> int:
         """Return the sum of a fact over the shards."""
         return sum(getattr(shard.facts, fact) for shard in self.shards)
 
     @property
     def tokens(self) -> int:
         """Total number of tokens in the shards; 0 for RL records."""
-        return self.total("tokens")
+        return self.sum_fact("tokens")
 
 
 S = TypeVar("S", bound=RunSplit[Any])
@@ -208,7 +208,7 @@ class BlendView(View, ABC, Generic[S]):
         """Checks of the view."""
 
     @classmethod
-    def splits(cls, blend: BlendDeclaration, store: ArtifactStore) -> list[S]:
+    def load_splits(cls, blend: BlendDeclaration, store: ArtifactStore) -> list[S]:
         """Return the splits of the committed plan's run. Raises the errors of `load_run_splits`."""
         splits: list[Any] = load_run_splits(blend, store, cls.split_type)
         return splits
@@ -216,7 +216,7 @@ class BlendView(View, ABC, Generic[S]):
     def require_writable(self, blend: BlendDeclaration, splits: Sequence[S]) -> None:
         """Raise ConfigError if the format cannot express all rows."""
 
-    def identity_of(self, shard: UsedShard[Any]) -> Any:
+    def identify_rows(self, shard: UsedShard[Any]) -> Any:
         """Return a JSON value that identifies the rows of a shard for this view."""
         return shard.content
 
@@ -229,11 +229,11 @@ class BlendView(View, ABC, Generic[S]):
         """Return the facts that the view must have, computed from the run."""
 
     @abstractmethod
-    def differences(self, opened: "OpenedBlendView[S]", split: S) -> Iterator[str]:
+    def find_differences(self, opened: "OpenedBlendView[S]", split: S) -> Iterator[str]:
         """Yield differences between the view and a split of the run."""
 
     @abstractmethod
-    def layout_defects(self, opened: "OpenedBlendView[S]") -> Iterator[str]:
+    def find_layout_defects(self, opened: "OpenedBlendView[S]") -> Iterator[str]:
         """Yield a sentence for each part of the finished layout that a trainer would not accept."""
 
     @abstractmethod
@@ -241,28 +241,28 @@ class BlendView(View, ABC, Generic[S]):
         """Return the sentence and the counts of a passed check, for a view with these facts that equals the run."""
 
     @abstractmethod
-    def row_offsets(self, shard: UsedShard[Any], store: ArtifactStore) -> Sequence[int]:
+    def compute_row_offsets(self, shard: UsedShard[Any], store: ArtifactStore) -> Sequence[int]:
         """Return, for each row of a shard, the number of the view's rows from earlier rows; then their total number."""
 
     @abstractmethod
-    def file_of(self, split: S, index: int) -> tuple[str, int]:
+    def find_file(self, split: S, index: int) -> tuple[str, int]:
         """Return the view's file with the rows of shard `index` of a split, and the index of the file's first shard."""
 
-    def lines(self, location: str, facts: Any) -> Iterator[str]:
+    def format_lines(self, location: str, facts: Any) -> Iterator[str]:
         """Yield lines with the settings of each trainer, and notes about the view."""
         yield from self.trainer(location, facts)
 
-    def recipe(self, blend: BlendDeclaration, splits: Sequence[S]) -> Recipe:
+    def build_recipe(self, blend: BlendDeclaration, splits: Sequence[S]) -> Recipe:
         """Return the recipe of the view for these splits."""
         shards = [shard for split in splits for shard in split.shards]
         return view_recipe(
             self,
             blend.artifact(self.name),
             blend,
-            content=[[split.split, [self.identity_of(shard) for shard in split.shards]] for split in splits],
+            content=[[split.split, [self.identify_rows(shard) for shard in split.shards]] for split in splits],
             upstream={f"{self.split_type.shards_name}/{shard.partition}": shard.content for shard in shards},
             ledger=Ledger(
-                rows_in=(documents := sum(split.total(split.documents_fact) for split in splits)),
+                rows_in=(documents := sum(split.sum_fact(split.documents_fact) for split in splits)),
                 documents=documents,
                 tokens=sum(split.tokens for split in splits),
             ),
@@ -288,9 +288,9 @@ def build_view(
 
     Raises ConfigError or BadRecordError if the format cannot express all rows.
     """
-    splits = view.splits(blend, store)
+    splits = view.load_splits(blend, store)
     view.require_writable(blend, splits)
-    recipe = view.recipe(blend, splits)
+    recipe = view.build_recipe(blend, splits)
 
     def write(staged: Path) -> WrittenFiles:
         writer = BlendViewWriter(blend=blend, store=store, target=staged, threads=threads)
@@ -316,7 +316,7 @@ def build_view_spec(blend: BlendDeclaration, view: BlendView[Any], *, run: Artif
         description=view.description,
         kinds=view.kinds,
         inputs=(run,),
-        recipes=lambda store, _: [view.recipe(blend, view.splits(blend, store))],
+        recipes=lambda store, _: [view.build_recipe(blend, view.load_splits(blend, store))],
         build=partial(_build_views, blend, view),
         rows=lambda receipt: sum(view.facts_type.from_receipt(receipt).rows.values()),
         metadata=lambda _, receipt: _build_metadata(view, receipt),
@@ -338,7 +338,7 @@ def list_view_lines(blend: BlendDeclaration, store: ArtifactStore, views: Iterab
     for view in views:
         artifact = blend.artifact(view.name)
         if (receipt := store.receipt(artifact)) is not None:
-            yield from view.lines(locate_for_trainer(store, artifact), view.facts_type.from_receipt(receipt))
+            yield from view.format_lines(locate_for_trainer(store, artifact), view.facts_type.from_receipt(receipt))
 
 
 # --- checks of a view
@@ -354,7 +354,7 @@ class OpenedBlendView(OpenedArtifact, Generic[S]):
 
     def defects(self) -> Iterator[str]:
         """Yield a sentence for each defect of the view's layout."""
-        yield from catch_errors(partial(self.view.layout_defects, self))
+        yield from catch_errors(partial(self.view.find_layout_defects, self))
 
 
 def open_view(
@@ -364,7 +364,7 @@ def open_view(
 
     Raises MissingArtifactError if the view is not built, and the errors of `load_run_splits`.
     """
-    return OpenedBlendView(blend.artifact(view.name), store, view, view.splits(blend, store), blend).with_local_files()
+    return OpenedBlendView(blend.artifact(view.name), store, view, view.load_splits(blend, store), blend).with_local_files()
 
 
 def matches_run(subject: OpenedBlendView[Any]) -> Finding:
@@ -383,7 +383,7 @@ def matches_run(subject: OpenedBlendView[Any]) -> Finding:
 
 def _find_differences(subject: OpenedBlendView[S], split: S) -> Iterator[str]:
     try:
-        yield from subject.view.differences(subject, split)
+        yield from subject.view.find_differences(subject, split)
     except DataprepError as error:
         yield str(error)
     # other packages' readers may raise any of these errors for a damaged file
@@ -442,18 +442,18 @@ class ViewRows(Generic[V]):
     def __init__(self, blend: BlendDeclaration, store: ArtifactStore, view: V) -> None:
         """Open a view. Raises MissingArtifactError if it is not built, and IntegrityError if it is out of date."""
         self.view, self.artifact, self._store = view, blend.artifact(view.name), store
-        self._splits = {split.split: split for split in view.splits(blend, store)}
+        self._splits = {split.split: split for split in view.load_splits(blend, store)}
         self.receipt = store.require(self.artifact)
-        if self.receipt.key != view.recipe(blend, [*self._splits.values()]).key:
+        if self.receipt.key != view.build_recipe(blend, [*self._splits.values()]).key:
             raise IntegrityError(
                 f"{self.artifact}: was not built from the current {view.contents}. Rebuild the dataset"
             )
 
     @cached_property
     def _offsets(self) -> dict[str, list[Sequence[int]]]:
-        """The row offsets (`BlendView.row_offsets`) of each shard, by split."""
+        """The row offsets (`BlendView.compute_row_offsets`) of each shard, by split."""
         return {
-            name: [self.view.row_offsets(shard, self._store) for shard in split.shards]
+            name: [self.view.compute_row_offsets(shard, self._store) for shard in split.shards]
             for name, split in self._splits.items()
         }
 
@@ -483,7 +483,7 @@ class ViewRows(Generic[V]):
             starts = self._starts[name]
             for index, shard in enumerate(split.shards):
                 if shard.partition == partition:
-                    file, first_shard = self.view.file_of(split, index)
+                    file, first_shard = self.view.find_file(split, index)
                     offsets = self._offsets[name][index]
                     for sample in range(starts[index] + offsets[number], starts[index] + offsets[number + 1]):
                         yield ViewPlace(file, sample - starts[first_shard], sample)

@@ -4,7 +4,7 @@ A manifest is computed from a listing, the headers of the shards, the number of 
 the files. If the store does not know a digest, the whole file must be read. Computed digests are saved in a file, so
 that a killed adoption can resume.
 
-Entry points: `adopt_shards`, `keep_adopted`.
+Entry points: `adopt_shards`, `write_adopted_manifest`.
 """
 
 import json
@@ -111,7 +111,7 @@ def adopt_shards(adoption: Adoption, reads: Callable[[str, int], None]) -> Relea
     )
 
 
-def keep_adopted(release: Release, place: ReleaseLocation, folder: Path | None) -> Path | str:
+def write_adopted_manifest(release: Release, place: ReleaseLocation, folder: Path | None) -> Path | str:
     """Write an adopted manifest next to its shards, or into a local folder; return its location.
 
     Raises IntegrityError if a different manifest exists there, and ConflictError if one is written at the same time.

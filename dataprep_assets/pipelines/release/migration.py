@@ -27,19 +27,19 @@ class MigrationPlan:
     target: Inventory
 
     @property
-    def todo(self) -> Sequence[ReleaseFile]:
+    def files_to_copy(self) -> Sequence[ReleaseFile]:
         """The files to upload, in order."""
         return [f for f in self.release.files if f in self.target.missing or f.key in self.target.different]
 
     @property
     def bytes(self) -> int:
         """Number of bytes to download and upload."""
-        return sum(file.bytes for file in self.todo)
+        return sum(file.bytes for file in self.files_to_copy)
 
     @property
     def scratch_bytes(self) -> int:
         """Size in bytes of the largest file to copy, which the scratch folder must be able to hold."""
-        return max((file.bytes for file in self.todo), default=0)
+        return max((file.bytes for file in self.files_to_copy), default=0)
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ class MigrationPlan:
         gaps = [*(f.key for f in self.source.missing), *self.source.different]
         lines = [
             (
-                f"{len(self.todo)} of {count_of(len(self.release.files), 'file')} to copy "
+                f"{len(self.files_to_copy)} of {count_of(len(self.release.files), 'file')} to copy "
                 f"({count_of(self.bytes, 'byte')}). The scratch folder needs {count_of(self.scratch_bytes, 'byte')}."
             )
         ]
@@ -104,6 +104,6 @@ def migrate(
 
     is_sent, _ = send_release(target, plan.release, find_path, progress)
     for file in plan.release.files:
-        # also remove a file that a killed copy downloaded and uploaded
+        # remove all downloads, because a killed copy may have left a file that it had already uploaded
         (scratch / file.sha256).unlink(missing_ok=True)
     return is_sent

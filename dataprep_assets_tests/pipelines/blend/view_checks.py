@@ -16,7 +16,7 @@ def find_in_view(made: Blend, store: LocalArtifacts, name: str) -> dict[str, Fin
     """Return the findings on a view whose receipt describes its current files."""
     declaration, artifact = made.declaration, made.declaration.artifact(name)
     kind = VIEW_KINDS[declaration.stage]
-    opened = OpenedBlendView(artifact, store, kind.load(name), kind.splits(declaration, store), declaration)
+    opened = OpenedBlendView(artifact, store, kind.load(name), kind.load_splits(declaration, store), declaration)
     directory = store.directory(artifact)
     receipt = replace(store.require(artifact), files=record_files(directory))
     opened.__dict__.update(directory=directory, receipt=receipt)

@@ -23,7 +23,7 @@ def test_a_release_is_copied_between_buckets_with_a_dry_run_and_resume(moto: str
     store = CountedStore(tmp_path / "own")
     target = ReleaseLocation(store, "mine/")
     plan = plan_migration(source, target)
-    assert len(plan.todo) == 8
+    assert len(plan.files_to_copy) == 8
     assert plan.lines[0].startswith("8 of 8 files to copy")
     assert plan.scratch_bytes == max(file.bytes for file in release.files)
     assert list(target.store.list()) == []
@@ -32,7 +32,7 @@ def test_a_release_is_copied_between_buckets_with_a_dry_run_and_resume(moto: str
         migrate(plan, source, target, tmp_path / "scratch")
     store.fail = None
     again = plan_migration(source, target)
-    assert 0 < len(again.todo) < 8
+    assert 0 < len(again.files_to_copy) < 8
     assert migrate(again, source, target, tmp_path / "scratch")
     assert len(store.sent) == 8
     assert list((tmp_path / "scratch").iterdir()) == []

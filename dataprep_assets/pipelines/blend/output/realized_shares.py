@@ -128,7 +128,7 @@ def compute_shares(
         if blend.stage == "pretrain":
             parts = dict.fromkeys(groups, 0.0)
             for weight, shard in weigh_shards(members):
-                parts[shard.unit.name] += float(f"{weight:.15g}")  # round as in `blend.json`
+                parts[shard.unit.name] += float(f"{weight:.15g}")  # round to the precision of `blend.json`
         else:
             parts = {name: float(sum(s.rows for s in group)) for name, group in groups.items()}
         total = sum(parts.values())

@@ -71,7 +71,7 @@ class PairsSplit(RunSplit[PairsFacts]):
     def read_rows(self, store: ArtifactStore) -> Iterator[PreferenceRow]:
         """Yield the rows of all shards, in order."""
         for shard in self.shards:
-            for rows in read_preferences(shard.path(store)):
+            for rows in read_preferences(shard.fetch_file(store)):
                 yield from rows
 
     def read_answers(self, store: ArtifactStore) -> Iterator[LabeledAnswer]:
@@ -109,8 +109,8 @@ class PreferenceView(BlendView[PairsSplit]):
     per_answer: bool = False
     texts_only: bool = False
 
-    def file(self, split: str) -> str:
-        """Return the file of a split."""
+    def get_file_name(self, split: str) -> str:
+        """Return the name of a split's file."""
         return f"{split_name(split)}.{'parquet' if self.is_parquet else 'jsonl'}"
 
     @property
@@ -118,7 +118,9 @@ class PreferenceView(BlendView[PairsSplit]):
         return CHECKS
 
     def require_writable(self, blend: BlendDeclaration, splits: Sequence[PairsSplit]) -> None:
-        pairs, labeled, plain = (sum(split.total(name) for split in splits) for name in ("pairs", "labeled", "plain"))
+        pairs, labeled, plain = (
+            sum(split.sum_fact(name) for split in splits) for name in ("pairs", "labeled", "plain")
+        )
         name = f"{blend.dataset}: the view {self.name}"
         if labeled and not self.per_answer:
             amount = "some rows" if blend.sensitive else f"{labeled:,} of {count_of(pairs, 'row')}"
@@ -135,7 +137,7 @@ class PreferenceView(BlendView[PairsSplit]):
 
     def write_files(self, splits: Sequence[PairsSplit], writer: BlendViewWriter) -> None:
         for split in splits:
-            path = writer.target / self.file(split.split)
+            path = writer.target / self.get_file_name(split.split)
             # a file with its final name is complete, because it depends only on its own split
             if not path.exists():
                 self.write_file(path, (record for row in split.read_rows(writer.store) for record in self.records(row)))
@@ -158,30 +160,30 @@ class PreferenceView(BlendView[PairsSplit]):
         return json_lines.read_lines(path)
 
     def measure(self, splits: Sequence[PairsSplit], store: ArtifactStore) -> PreferenceViewFacts:
-        answers = {s.split: 2 * s.total("pairs") - s.total("labeled") for s in splits}
+        answers = {s.split: 2 * s.sum_fact("pairs") - s.sum_fact("labeled") for s in splits}
         return PreferenceViewFacts(
             view=self.name,
-            rows=answers if self.per_answer else {s.split: s.total("pairs") for s in splits},
+            rows=answers if self.per_answer else {s.split: s.sum_fact("pairs") for s in splits},
             answers=answers,
         )
 
-    def layout_defects(self, opened: OpenedBlendView[PairsSplit]) -> Iterator[str]:
+    def find_layout_defects(self, opened: OpenedBlendView[PairsSplit]) -> Iterator[str]:
         directory, receipt, splits = opened.directory, opened.receipt, opened.splits
         sidecars = self.sidecars(receipt.dataset, [split.split for split in splits])
         for name, content in sidecars.items():
             if (directory / name).read_bytes() != content:
                 yield f"{directory / name}: does not match the splits"
-        files = {self.file(split.split) for split in splits}
+        files = {self.get_file_name(split.split) for split in splits}
         for name in sorted({record.path for record in receipt.files} - files - sidecars.keys()):
             yield f"{directory / name}: belongs to no split"
         for split in splits:
-            for number, record in enumerate(self.read_file(directory / self.file(split.split))):
+            for number, record in enumerate(self.read_file(directory / self.get_file_name(split.split))):
                 if record.keys() != self.columns.keys():
                     yield f"{split.split}: row {number} must have the keys {', '.join(self.columns)}"
                     break
 
-    def differences(self, opened: OpenedBlendView[PairsSplit], split: PairsSplit) -> Iterator[str]:
-        records = self.read_file(opened.directory / self.file(split.split))
+    def find_differences(self, opened: OpenedBlendView[PairsSplit], split: PairsSplit) -> Iterator[str]:
+        records = self.read_file(opened.directory / self.get_file_name(split.split))
         answers = (answer for record in records for answer in self.answers(record))
         return compare_rows(split.split, "answer", answers, split.read_answers(opened.store), _compare_answers)
 
@@ -190,14 +192,14 @@ class PreferenceView(BlendView[PairsSplit]):
         sentence = f"{count_of(answers, 'answer')} with their prompts, equal to the run's pairs."
         return sentence, {"rows": rows, "answers": answers}
 
-    def row_offsets(self, shard: UsedShard[PairsFacts], store: ArtifactStore) -> Sequence[int]:
+    def compute_row_offsets(self, shard: UsedShard[PairsFacts], store: ArtifactStore) -> Sequence[int]:
         if not self.per_answer:
             return range(shard.facts.pairs + 1)
-        answers = (read_lengths(shard.path(store))[:, 1:] >= 0).sum(axis=1).tolist()
+        answers = (read_lengths(shard.fetch_file(store))[:, 1:] >= 0).sum(axis=1).tolist()
         return list(accumulate(answers, initial=0))
 
-    def file_of(self, split: PairsSplit, _: int) -> tuple[str, int]:
-        return self.file(split.split), 0
+    def find_file(self, split: PairsSplit, _: int) -> tuple[str, int]:
+        return self.get_file_name(split.split), 0
 
 
 def _compare_answers(answer: LabeledAnswer, run_answer: LabeledAnswer) -> str | None:

@@ -82,7 +82,7 @@ def _find_commit(access: HubMirror) -> str:
 
 
 def _describe_changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
-    """Return a text with the numbers of files and datasets that have changed since the current plan."""
+    """Return a phrase with the numbers of files and datasets that have changed since the current plan."""
     units = blend.load_data_blend().list_units()
     if not has_blend_plan(blend, store):
         return join_counts([(len(units), "dataset", "not planned yet")])
@@ -138,7 +138,7 @@ def _count_file_changes(blend: BlendDeclaration, unit: Unit, units: Iterable[Pla
 
 
 def _identify_version(place: SourcePlace, file: SourceFile) -> tuple[int, str | None]:
-    """Identify the version of a listed file: its size and, for mirrored files, its digest or ETag."""
+    """Return values that identify the version of a listed file: its size and, if mirrored, its digest or ETag."""
     return file.size_bytes, (file.sha256 or file.etag) if place.access.mirrored else None
 
 

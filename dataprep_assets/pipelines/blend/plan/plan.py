@@ -121,7 +121,7 @@ def _encode_unit(unit: PlannedUnit) -> dict[str, Any]:
 
 
 def decode_plan(value: dict[str, Any], location: str) -> BlendPlan:
-    """Return the plan in a value of `BlendPlan.to_json`. Raises FormatError for any other value."""
+    """Decode a plan from a value that `BlendPlan.to_json` returned. Raises FormatError for any other value."""
     try:
         if value["version"] != VERSION:
             raise FormatError(

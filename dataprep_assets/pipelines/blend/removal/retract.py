@@ -192,7 +192,7 @@ class _RowLookup:
         return None
 
     def _find_rows_in_source(self, file: str, row: int) -> Iterator[_NamedRow]:
-        """Yield the row of each source file with this name."""
+        """Yield the row `row` of each source file whose name is `file`."""
         for discovered in self._sources:
             dataset = discovered.unit.dataset
             for entry in discovered.entries:

@@ -107,12 +107,12 @@ def _apply_step(record: Record, step: TransformStep, location: str) -> Record | 
         next_record: Any = step.transform(record)
     except KeyError as error:
         # a KeyError in a built-in transform means that the record does not have a field that the transform needs
-        if not step.is_own:
+        if not step.is_user_function:
             return None
         raise _build_transform_error(location, step.name, error) from None
     except Exception as error:  # catch every error of a user's function, because the message must name the row
         # an error while reading a placeholder's file already names the file
-        if isinstance(error, DataprepError) and not step.is_own:
+        if isinstance(error, DataprepError) and not step.is_user_function:
             raise
         raise _build_transform_error(location, step.name, error) from None
     if next_record is not None and not isinstance(next_record, dict):

@@ -107,7 +107,7 @@ class DeclaredTransform:
     options: Any = None
 
     @property
-    def is_own(self) -> bool:
+    def is_user_function(self) -> bool:
         """Whether the transform is a user's function."""
         return ":" in self.name
 
@@ -164,7 +164,7 @@ def build_fingerprint(
             content = identify_sources(
                 list_declared_sources([{RESOLVE: step.options}]), access, digests, placeholder_files
             )
-        elif step.is_own:
+        elif step.is_user_function:
             # digest the whole module, because the function may call other functions in it
             content = [step.options, sha256_file(_find_source(_import_transform(step.name)))]
         else:
@@ -197,7 +197,7 @@ class TransformStep:
     find_unread: Callable[[Record], Iterable[str]] = lambda _: ()
 
     @property
-    def is_own(self) -> bool:
+    def is_user_function(self) -> bool:
         """Whether the step is a user's function."""
         return ":" in self.name
 
@@ -213,7 +213,7 @@ def compose_steps(
 def _build_step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> TransformStep:
     if step.name == RESOLVE:
         return _build_resolve_step(sources, rules)
-    if not step.is_own:
+    if not step.is_user_function:
         prompts = _find_prompt_paths(step)
         return TransformStep(
             name=step.name,

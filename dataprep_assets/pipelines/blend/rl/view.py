@@ -101,7 +101,7 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
     @property
     def rows(self) -> int:
         """Number of records."""
-        return self.total("records")
+        return self.sum_fact("records")
 
     @property
     def tokens(self) -> int:
@@ -134,7 +134,7 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
         """
         for index in range(len(self.shards)) if group is None else self.groups[group]:
             shard = self.shards[index]
-            for number, line in enumerate(read_lines(shard.path(store))):
+            for number, line in enumerate(read_lines(shard.fetch_file(store))):
                 location = f"{shard.artifact}: line {number + 1}"
                 yield self._build_record(self._starts[index] + number, shard.dataset, line, location)
 
@@ -184,7 +184,7 @@ class RecordView(BlendView[RecordSplit]):
     def checks(self) -> tuple[Check[OpenedBlendView[Any]], ...]:
         return CHECKS
 
-    def identity_of(self, shard: UsedShard[RlJsonlFacts]) -> Any:
+    def identify_rows(self, shard: UsedShard[RlJsonlFacts]) -> Any:
         return [shard.dataset, shard.content]
 
     def write_files(self, splits: Sequence[RecordSplit], writer: BlendViewWriter) -> None:
@@ -204,10 +204,10 @@ class RecordView(BlendView[RecordSplit]):
             files={s.split: tuple(self.files(s)) for s in splits},
         )
 
-    def layout_defects(self, opened: OpenedBlendView[RecordSplit]) -> Iterator[str]:
+    def find_layout_defects(self, opened: OpenedBlendView[RecordSplit]) -> Iterator[str]:
         return self.defects(opened.directory, opened.receipt, opened.splits, opened.store)
 
-    def differences(self, opened: OpenedBlendView[RecordSplit], split: RecordSplit) -> Iterator[str]:
+    def find_differences(self, opened: OpenedBlendView[RecordSplit], split: RecordSplit) -> Iterator[str]:
         rows = self.read(opened.directory, split)
         return compare_rows(split.split, "record", rows, split.read_run_records(opened.store), self.difference)
 
@@ -216,17 +216,17 @@ class RecordView(BlendView[RecordSplit]):
         sentence = f"{count_of(records, 'record')}, {count_of(answers, 'expected answer')}, equal to the run's."
         return sentence, {"records": records, "answers": answers}
 
-    def row_offsets(self, shard: UsedShard[RlJsonlFacts], _: ArtifactStore) -> Sequence[int]:
+    def compute_row_offsets(self, shard: UsedShard[RlJsonlFacts], _: ArtifactStore) -> Sequence[int]:
         return range(shard.facts.records + 1)
 
-    def file_of(self, split: RecordSplit, index: int) -> tuple[str, int]:
+    def find_file(self, split: RecordSplit, index: int) -> tuple[str, int]:
         files = self.files(split)
         if len(files) == 1:
             return files[0], 0
         number = next(number for number, shards in enumerate(split.groups) if index in shards)
         return files[number], split.groups[number].start
 
-    def lines(self, location: str, facts: RecordViewFacts) -> Iterator[str]:
+    def format_lines(self, location: str, facts: RecordViewFacts) -> Iterator[str]:
         yield from self.trainer(location, facts)
         if without := sum(facts.rows.values()) - sum(facts.answers.values()):
             yield f"{self.name}: {count_of(without, 'record has', 'records have')} no expected answer (`rl.answer`)"

@@ -1,4 +1,4 @@
-"""Assignment of the tokens of packed conversations to messages, by rendering their source rows a second time.
+"""Assignment of the tokens of packed conversations to messages, by rendering their source rows again.
 
 Entry point: `MessageTokens`.
 """

@@ -171,7 +171,7 @@ class _SpoolBuild:
         self._files: dict[str, BinaryIO] = {}
         self._rows = self._blank = self._conversations = self._literals = self._characters = 0
         self._truncated = self._clamped = self._sequences = self._tokens = self._trained = self._sampled = 0
-        # begin above and below every id
+        # start with bounds that the first id replaces
         self._low, self._high = 1 << 31, -1
 
     def run(self) -> WrittenFiles:

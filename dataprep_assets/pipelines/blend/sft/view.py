@@ -72,7 +72,7 @@ class PackedSplit(RunSplit[PackedSftFacts]):
 
         An iteration reads one row group at a time.
         """
-        return open_packed_file(self.shards[number].path(store)).without_padding()
+        return open_packed_file(self.shards[number].fetch_file(store)).without_padding()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ class ConversationView(BlendView[PackedSplit]):
     def checks(self) -> tuple[Check[OpenedBlendView[Any]], ...]:
         return CHECKS if self.compare is None else MESSAGE_CHECKS
 
-    def identity_of(self, shard: UsedShard[PackedSftFacts]) -> Any:
+    def identify_rows(self, shard: UsedShard[PackedSftFacts]) -> Any:
         return shard.content if self.identity is None else [shard.content, self.identity(shard)]
 
     def write_files(self, splits: Sequence[PackedSplit], writer: BlendViewWriter) -> None:
@@ -129,16 +129,16 @@ class ConversationView(BlendView[PackedSplit]):
     def measure(self, splits: Sequence[PackedSplit], store: ArtifactStore) -> ConversationViewFacts:
         return ConversationViewFacts(
             view=self.name,
-            rows={s.split: s.total(_ROW_FACTS[self.row]) for s in splits},
-            sequences={s.split: s.total("sequences") for s in splits},
-            tokens={s.split: s.total("tokens") for s in splits},
-            trained_tokens={s.split: s.total("trained_tokens") for s in splits},
+            rows={s.split: s.sum_fact(_ROW_FACTS[self.row]) for s in splits},
+            sequences={s.split: s.sum_fact("sequences") for s in splits},
+            tokens={s.split: s.sum_fact("tokens") for s in splits},
+            trained_tokens={s.split: s.sum_fact("trained_tokens") for s in splits},
         )
 
-    def layout_defects(self, opened: OpenedBlendView[PackedSplit]) -> Iterator[str]:
+    def find_layout_defects(self, opened: OpenedBlendView[PackedSplit]) -> Iterator[str]:
         return self.defects(opened.directory, opened.receipt, opened.splits)
 
-    def differences(self, opened: OpenedBlendView[PackedSplit], split: PackedSplit) -> Iterator[str]:
+    def find_differences(self, opened: OpenedBlendView[PackedSplit], split: PackedSplit) -> Iterator[str]:
         if self.compare is not None:
             return self.compare(opened, split)
         assert self.read is not None, "a view of tokens"
@@ -152,10 +152,10 @@ class ConversationView(BlendView[PackedSplit]):
         sentence = f"{count_of(sequences, 'sequence')}, {count_of(in_loss, 'trained token')}"
         return f"{sentence}, equal to the run's packed rows.", {"sequences": sequences, "trained_tokens": in_loss}
 
-    def row_offsets(self, shard: UsedShard[PackedSftFacts], _: ArtifactStore) -> Sequence[int]:
+    def compute_row_offsets(self, shard: UsedShard[PackedSftFacts], _: ArtifactStore) -> Sequence[int]:
         return range(getattr(shard.facts, _ROW_FACTS[self.row]) + 1)
 
-    def file_of(self, split: PackedSplit, index: int) -> tuple[str, int]:
+    def find_file(self, split: PackedSplit, index: int) -> tuple[str, int]:
         return self.file(split.split, index, len(split.shards)), index
 
 
@@ -181,9 +181,9 @@ def _find_sequence_difference(
             yield f"{split.split}: has {part} sequences than the run"
         else:
             yield f"{split.split}: sequence {number} differs from the run's: {part}"
-    elif in_loss != split.total("trained_tokens"):
+    elif in_loss != split.sum_fact("trained_tokens"):
         yield (
-            f"{split.split}: has {count_of(in_loss, 'trained token')}, but the run has {split.total('trained_tokens')}"
+            f"{split.split}: has {count_of(in_loss, 'trained token')}, but the run has {split.sum_fact('trained_tokens')}"
         )
 
 

@@ -20,7 +20,7 @@ from dataprep_assets.formats.conversations.preference_rows import PreferenceRow,
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.blend.component import TrainingBlend
-from dataprep_assets.pipelines.blend.pairs.lengths import build_length_rows, lengths_balanced
+from dataprep_assets.pipelines.blend.pairs.lengths import build_length_rows, find_length_bias
 from dataprep_assets.pipelines.blend.pairs.pairs import prepare_pairs_shards
 from dataprep_assets.pipelines.blend.pairs.pairs_checks import PAIRS_CHECKS, OpenedPairs
 from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE
@@ -409,9 +409,9 @@ def test_answers_of_one_length_are_reported(tmp_path: Path, texts: Blend) -> Non
     assert rows[0]["rejected_longer"] == 1.0
     assert rows[0]["chosen_p10"] <= rows[0]["chosen_p50"] <= rows[0]["chosen_max"] < rows[0]["rejected_p10"]
     few = [{**rows[0], "pairs": 19}]
-    assert lengths_balanced(few, 0.8).passed
-    assert lengths_balanced([{**rows[0], "pairs": 20, "rejected_longer": 0.8}], 0.8).passed
-    assert not lengths_balanced([{**rows[0], "pairs": 20, "chosen_longer": 0.81}], 0.8).passed
+    assert find_length_bias(few, 0.8).passed
+    assert find_length_bias([{**rows[0], "pairs": 20, "rejected_longer": 0.8}], 0.8).passed
+    assert not find_length_bias([{**rows[0], "pairs": 20, "chosen_longer": 0.81}], 0.8).passed
 
 
 # --- views

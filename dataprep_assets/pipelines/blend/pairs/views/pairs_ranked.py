@@ -22,7 +22,7 @@ def _format_trainer_lines(where: str, facts: PreferenceViewFacts) -> Iterator[st
     keys = {"train": "train", "valid": "validation"}
     entries = [
         f"{keys[split]}: {{dataset_name: PreferenceDataset, data_path: "
-        f"{json.dumps(f'{where}/{VIEW.file(split)}', ensure_ascii=False)}}}"
+        f"{json.dumps(f'{where}/{VIEW.get_file_name(split)}', ensure_ascii=False)}}}"
         for split in facts.rows
         if split in keys
     ]

@@ -32,7 +32,7 @@ def _read_answers(record: Mapping[str, Any]) -> Iterator[LabeledAnswer]:
 def _build_sidecars(dataset: str, splits: Sequence[str]) -> Mapping[str, bytes]:
     info = {
         f"{dataset}_{split_name(split)}": {
-            "file_name": VIEW.file(split),
+            "file_name": VIEW.get_file_name(split),
             "formatting": "sharegpt",
             "ranking": True,
             "columns": {"messages": "messages", "chosen": "chosen", "rejected": "rejected"},
@@ -45,7 +45,7 @@ def _build_sidecars(dataset: str, splits: Sequence[str]) -> Mapping[str, bytes]:
 
 def _format_trainer_lines(where: str, facts: PreferenceViewFacts) -> Iterator[str]:
     split = next(iter(facts.rows))
-    folder, file = (json.dumps(path, ensure_ascii=False) for path in (where, f"{where}/{VIEW.file(split)}"))
+    folder, file = (json.dumps(path, ensure_ascii=False) for path in (where, f"{where}/{VIEW.get_file_name(split)}"))
     yield f"LLaMA-Factory: stage: dpo, dataset_dir: {folder}, dataset: the name in dataset_info.json"
     yield f"axolotl: rl: dpo, datasets: [{{path: {file}, ds_type: json, split: train, type: chat_template.default}}]"
 
