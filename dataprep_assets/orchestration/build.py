@@ -64,18 +64,18 @@ class BuildListener(Protocol):
 
     def checking(self, spec: ArtifactSpec) -> None:
         """Handle a built artifact before its checks run."""
-        return  # not abstract
+        return  # overriding it is optional
 
     def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
         """Handle an artifact that is present and not blocked by a check; may raise DataprepError."""
 
     def failed(self, spec: ArtifactSpec, reason: str) -> None:
         """Handle an artifact that cannot be built or is blocked by a check; `reason` may be empty."""
-        return  # not abstract
+        return  # overriding it is optional
 
     def report_line(self, sentence: str) -> None:
         """Report a warning of a step, or a removal by the last step."""
-        return  # not abstract
+        return  # overriding it is optional
 
 
 class StepTimer(BuildListener):
@@ -193,7 +193,7 @@ def _build_step(
 
 
 class _JobBuild:
-    """The build of an artifact, or of some of its partitions, in a run of the job."""
+    """Build of an artifact, or of some of its partitions, in a run of the job."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class _JobBuild:
         self._partitions = partitions
         self._slots: list[str | None] = list(partitions) if spec.partitions is not None else [None]
         self._dagster_events = DagsterEvents(context.instance)
-        self._evaluations: list[dg.AssetCheckEvaluation] = []  # not reported yet
+        self._evaluations: list[dg.AssetCheckEvaluation] = []  # collected until the step reports them
 
     def build_and_check(self, specs: Sequence[ArtifactSpec]) -> Iterator[_Event]:
         """Build out-of-date partitions, run due checks, and yield the events of both.

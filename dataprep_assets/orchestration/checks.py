@@ -67,7 +67,7 @@ def examine_in_run(spec: ArtifactSpec, storage: StorageResource, run: dg.Dagster
         if spec.partitions is not None:
             slots = select_partitions(run, spec.partitions.keys(store))
     except DataprepError as error:
-        return _unreadable_findings(spec, error)
+        return _build_unreadable_findings(spec, error)
     # a run without a selection covers everything, including this artifact
     is_full_run = run.asset_selection is None and run.asset_check_selection is None
     return examine_artifact(
@@ -103,7 +103,7 @@ def examine_artifact(
             result = {name: replace(finding, facts={**finding.facts, **age}) for name, finding in result.items()}
     except DataprepError as error:
         # keep the findings that were made before the error
-        result = _unreadable_findings(spec, error) | result
+        result = _build_unreadable_findings(spec, error) | result
     except Exception as error:
         if not spec.declaration.sensitive:
             raise
@@ -112,7 +112,7 @@ def examine_artifact(
     return result
 
 
-def _unreadable_findings(spec: ArtifactSpec, error: DataprepError) -> dict[str, Finding]:
+def _build_unreadable_findings(spec: ArtifactSpec, error: DataprepError) -> dict[str, Finding]:
     """Return failed findings for unreadable input, such as a damaged receipt or a missing shard."""
     return {check.name: Finding(passed=False, summary=str(error)) for check in spec.checks}
 

@@ -131,9 +131,15 @@ def normalize_weights(weights: Mapping[str, float]) -> dict[str, float]:
 class SourceOutlook:
     """Tokens that a blend requests from one dataset, and tokens that the dataset can provide.
 
-    `requested` is the dataset's requested share, and `wanted_tokens` is that share of the token budget. `epochs` are
-    the wanted tokens divided by the dataset's tokens (infinite if it has none). `realizable` is its share if no dataset
-    is read more than `max_epochs` times. The shares of all datasets sum to 1.
+    The shares of all datasets sum to 1.
+
+    Attributes:
+        name: The dataset's name.
+        requested: The dataset's requested share.
+        tokens: Number of its tokens.
+        wanted_tokens: The requested share of the token budget, in tokens.
+        epochs: The wanted tokens divided by the dataset's tokens; infinite if it has none.
+        realizable: The dataset's share if no dataset is read more than `max_epochs` times.
     """
 
     name: str

@@ -51,16 +51,20 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Unit costs; `from_receipts` takes the first three from finished shards.
+    """Unit costs; `from_receipts` measures the first three on finished shards.
 
-    `source_bytes_per_cpu_second`: source bytes that are decompressed, parsed, tokenized and digested per CPU-second.
-    The default is for compressed bytes, from the project's benchmark over mixed text with the Qwen3 tokenizer and a
-    cold word cache (about 9 M tokens per CPU-second). `tokens_per_source_byte`, `bytes_per_token`: measured on the same
-    text. `partition_seconds`: time for Dagster's records of one shard of one asset (22 ms on Postgres with batched
-    events). `build_seconds`: `dataprep run` with its steps, checks and workers, without tokenizing (a small corpus: 5.7
-    to 8.8 s, of which tokenizing takes at most 1.4; `bench.whole_run`). `run_seconds`: the same for one run of a
-    backfill. `launch_seconds`: the extra time of a run that the daemon launches, because it is a separate process.
-    `tick_seconds`: time until the daemon processes a backfill.
+    Attributes:
+        source_bytes_per_cpu_second: Source bytes that are decompressed, parsed, tokenized and digested per CPU-second.
+            The default is for compressed bytes, from the project's benchmark over mixed text with the Qwen3 tokenizer
+            and a cold word cache (about 9 M tokens per CPU-second).
+        tokens_per_source_byte: Tokens per byte of the source; the default was measured on the same text.
+        bytes_per_token: Bytes per stored token.
+        partition_seconds: Time for Dagster's records of one shard of one asset (22 ms on Postgres with batched events).
+        run_seconds: Time of one run of a backfill with its steps, checks and workers, without tokenizing.
+        build_seconds: The same time for `dataprep run` (5.7 to 8.8 s for a small corpus, of which tokenizing takes at
+            most 1.4 s; `bench.whole_run`).
+        launch_seconds: Extra time of a run that the daemon launches, because it is a separate process.
+        tick_seconds: Time until the daemon processes a backfill.
     """
 
     source_bytes_per_cpu_second: float = 9e6
@@ -133,10 +137,13 @@ class SplitSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Products:
-    """Outputs of the token stream: the numbers of full copies on this machine's disks and of full uploads.
+    """Outputs of the token stream.
 
-    `joined`: whether the shards of a split are joined; in object storage, the server does this. `tokens_per_shard`: the
-    stream is additionally cut into the npy shards of a release.
+    Attributes:
+        copies: Number of full copies of the stream on this machine's disks.
+        uploads: Number of full uploads of the stream.
+        joined: Whether the shards of a split are joined; in object storage, the server does this.
+        tokens_per_shard: Tokens per npy shard of a release; None if the stream is not cut into npy shards.
     """
 
     copies: int = 2

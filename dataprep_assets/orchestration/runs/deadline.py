@@ -19,7 +19,7 @@ def run_with_deadline(seconds: float, work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             result.append(work())
-        except BaseException as error:  # reraised in the waiting thread
+        except BaseException as error:  # raised again in the waiting thread
             errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True)

@@ -118,7 +118,7 @@ def _is_in_notebook() -> bool:
 
 @dataclass(frozen=True)
 class _Watcher:
-    """The progress output of a command: a stream, and its last line if it is a terminal that can move its cursor."""
+    """Progress output of a command: a stream, and its last line if it is a terminal that can move its cursor."""
 
     stream: TextIO
     line: StepLine | None

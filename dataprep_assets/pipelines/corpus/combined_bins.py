@@ -351,7 +351,7 @@ class OpenedCombined(OpenedArtifact):
             {self.split: [IndexedShard(self.store, shard, receipt) for shard, receipt in self.input_shards]}
         )
 
-    def source_at(self, token: int) -> str:
+    def find_token_source(self, token: int) -> str:
         """Return the source file and row that contain a token."""
         file, row = self._index.source(*self._index.locate_token(self.split, None, token))
         return f"{file}: row {row}"
@@ -610,7 +610,7 @@ def _check_alignment(combined: OpenedCombined) -> Finding:
 def _check_random_batches(combined: OpenedCombined) -> Finding:
     vocab_size = combined.bundle.vocab_size
     return random_batches_load(
-        combined.tokens_path, combined.facts.dtype, vocab_size, seed=combined.seed, source_at=combined.source_at
+        combined.tokens_path, combined.facts.dtype, vocab_size, seed=combined.seed, source_at=combined.find_token_source
     )
 
 

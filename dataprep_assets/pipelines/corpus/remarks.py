@@ -29,7 +29,7 @@ from dataprep_assets.errors import (
 )
 from dataprep_assets.fields import find_siblings, value_at
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.source.source_parts import present_part, read_texts
+from dataprep_assets.pipelines.corpus.source.source_parts import build_present_part, read_texts
 from dataprep_assets.pipelines.corpus.token_bins import choose_stream_dtype
 from dataprep_assets.pipelines.corpus.view import MinimumLength, load_corpus_view
 from dataprep_assets.planning.manifest import (
@@ -114,7 +114,7 @@ def _check_libraries(corpus: CorpusDeclaration) -> Iterator[Remark]:
             # the message of the benchmark tagger begins with the key
             keys = ("tag", index) if index < len(corpus.tag) else parse_error_keys(error)
             yield Remark(keys=keys, sentence=str(error))
-        except SourceError as error:  # raised by an asset
+        except SourceError as error:  # the tagger reads an asset that was never materialized
             yield Remark(keys=("tag", index), sentence=str(error), of_source=True)
         else:
             if index == len(corpus.tag):  # the benchmark tagger follows the taggers of `tag`
@@ -334,7 +334,7 @@ def _find_merged_records(corpus: CorpusDeclaration, entries: Sequence[ManifestEn
     """Yield a remark on a CSV record that may consist of several, unless the declaration sets the quoting."""
     source = open_source(corpus.source)
     for entry in entries:
-        reader = present_part(corpus, entry, source.path(entry)).read_rows()
+        reader = build_present_part(corpus, entry, source.path(entry)).read_rows()
         if sentence := describe_merged_rows(reader, "a file" if corpus.sensitive else entry.relpath):
             yield Remark(keys=("csv_quotes",), sentence=sentence, hint=True)
             return
@@ -344,7 +344,7 @@ class _SampledFile:
     """State of a file by its first rows: `damage` if it is unreadable, `refusal` if a run would reject its rows."""
 
     def __init__(self, corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> None:
-        part = present_part(corpus, entry, path)
+        part = build_present_part(corpus, entry, path)
         if corpus.sensitive:
             part = replace(part, label="a file")
         self.damage, self.refusal = "", ""

@@ -38,7 +38,7 @@ from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, has_manifest, load_manifest
-from dataprep_assets.pipelines.corpus.source.source_parts import present_part
+from dataprep_assets.pipelines.corpus.source.source_parts import build_present_part
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest
 from dataprep_assets.sources.access import Listing, find_copies
 from dataprep_assets.sources.readers.records import RecordFields
@@ -130,7 +130,7 @@ class LeftOutRows:
             return None
         access = open_source(corpus.source)
         access.fetch([entry])
-        part = present_part(corpus, entry, access.path(entry))
+        part = build_present_part(corpus, entry, access.path(entry))
         fields = RecordFields(corpus.text_field, self._ids.id_field)
         try:
             if (block := part.record_at(row, fields)) is None:

@@ -222,8 +222,8 @@ def plan_token_shards(
         corpus: The dataset.
         store: The store of its artifacts.
         manifest: The manifest, which lists the files of each shard.
-            plan: The settings that determine the bytes of the stream.
-            partitions: The shards, in the order of the result.
+        plan: The settings that determine the bytes of the stream.
+        partitions: The shards, in the order of the result.
     """
     shards = []
     for partition in partitions:

@@ -4,9 +4,9 @@ The first revision is built from the declaration and the current sources. Later 
 `dataprep schedule`, to a file next to the YAML. Therefore a run that finds different data cannot change the schedule.
 
 `schedule.json` contains the schedule. `documents/<content>/` contains the document ends, ids and rows of a shard, which
-are linked from the shard's artifact while it exists. Its `shard.json` lists the source files of the rows, and the
-shard's files, whose list has the shard's content as its digest. It allows the copies to be verified after the shard is
-removed. `packs/` contains the packs of whole documents.
+are linked from the shard's artifact while it exists. The folder's `shard.json` lists the source files of the rows, and
+the shard's files. The digest of that list of files is the shard's content, so the copies can be verified even after the
+shard is removed. `packs/` contains the packs of whole documents.
 
 Entry points: `build_schedule_spec`, `load_current_schedule`, `revise_schedule`.
 """
@@ -282,7 +282,7 @@ def _link_documents(
         (staged / folder / SHARD).write_bytes(_encode_shard(dataset, receipt))
     else:
         # the shard was removed or rebuilt, so take its documents from the artifact that this build replaces
-        handle = documents.stored_artifact(content)
+        handle = documents.require_stored_artifact(content)
         artifact = handle.artifact
         parts = {r.path.rpartition("/")[2]: r for r in handle.files if r.path.startswith(f"{folder}/")}
         (staged / folder).mkdir(parents=True)

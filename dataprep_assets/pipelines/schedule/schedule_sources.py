@@ -48,7 +48,7 @@ def select_sources(store: ArtifactStore, name: str, source: ScheduleSource) -> l
     Args:
         store: Store of the artifacts.
         name: Name of the schedule, for messages.
-            source: The declared source.
+        source: The declared source.
     Raises MissingArtifactError, with the dataset's name, if the dataset was not built; ConfigError for an unknown split
     and for a blend of a stage other than `pretrain`.
     """
@@ -139,12 +139,12 @@ class ShardDocuments:
             artifact, receipt = self.found[content]
             handle, folder = ArtifactHandle(self.store, artifact, receipt), ""
         else:
-            handle, folder = self.stored_artifact(content), f"{get_documents_folder(content)}/"
+            handle, folder = self.require_stored_artifact(content), f"{get_documents_folder(content)}/"
         names = {record.path for record in handle.files}
         ids = _open_numbers(handle, f"{folder}{IDS}") if f"{folder}{IDS}" in names else None
         return DocumentEnds(ends=_open_numbers(handle, f"{folder}{ENDS}"), ids=ids)
 
-    def stored_artifact(self, content: str) -> ArtifactHandle:
+    def require_stored_artifact(self, content: str) -> ArtifactHandle:
         """Return the schedule's artifact; raise IntegrityError if it has no copy of this shard's documents."""
         handle = self.schedule_artifact
         if handle is None or not any(record.path.startswith(get_documents_folder(content)) for record in handle.files):

@@ -64,8 +64,17 @@ class UnorderedVersion(_RecordModel):
 class RowDifference(_RecordModel):
     """Counts of the rows that differ from the original.
 
-    `changed + unchanged + added` is `rows`. `missing` counts ids of the original without a row. `repeated` rows have
-    the id of an earlier row. `relabelled` rows are also `changed`.
+    `rows` is the sum of `changed`, `unchanged` and `added`.
+
+    Attributes:
+        original_rows: Rows of the original.
+        rows: Rows of this version.
+        unchanged: Rows that are equal to the original row with the same id.
+        changed: Rows that differ from the original row with the same id.
+        relabelled: Changed rows with a different label.
+        missing: Ids of the original without a row in this version.
+        added: Rows with an id that the original does not have.
+        repeated: Rows with the id of an earlier row.
     """
 
     original_rows: int

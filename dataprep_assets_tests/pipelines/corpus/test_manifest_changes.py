@@ -154,7 +154,7 @@ def test_a_plan_that_another_run_has_overtaken_is_made_again(tmp_path: Path) -> 
     build_manifest_artifact(corpus, store)
     before = load_manifest(corpus, store)
     with pytest.raises(manifest._OvertakenError):
-        manifest._commit(corpus, store, overtaken, lambda _: None)
+        manifest._commit_manifest(corpus, store, overtaken, lambda _: None)
     assert load_manifest(corpus, store) == before
     (tmp_path / "train_d.jsonl").write_text('{"text": "kite"}\n')
     build_manifest_artifact(corpus, store)

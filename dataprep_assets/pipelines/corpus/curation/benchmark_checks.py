@@ -63,8 +63,11 @@ def check_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partiti
             "common_ngrams_left_out": benchmarks.common,
             **{f"items_{name}": one.items for name, one in benchmarks.coverage.items()},
             **{f"not_searched_{name}": one.items - one.looked_for for name, one in benchmarks.coverage.items()},
-            **{f"detected_{_fact_name(name)}_%": round(100 * share, 2) for name, share in recalls.items()},
-            **{f"false_matches_{_fact_name(name)}_%": round(100 * share, 2) for name, share in false_matches.items()},
+            **{f"detected_{_format_fact_name(name)}_%": round(100 * share, 2) for name, share in recalls.items()},
+            **{
+                f"false_matches_{_format_fact_name(name)}_%": round(100 * share, 2)
+                for name, share in false_matches.items()
+            },
         },
         # no table if there are defects, because it would replace their list
         table=None if contaminated else _build_table(benchmarks, recalls, false_matches),
@@ -90,7 +93,7 @@ def _build_table(
         }
 
 
-def _fact_name(name: str) -> str:
+def _format_fact_name(name: str) -> str:
     return name.replace(" ", "_")
 
 

@@ -95,7 +95,7 @@ def build_documents_spec(
         split: One of its splits.
         partitions: The split's shards.
         tags: The tags of the shards.
-            selection: The selection of the shards; None if the dataset declares no rules.
+        selection: The selection of the shards; None if the dataset declares no rules.
         token_bins: The token bins of the shards.
     """
     return ArtifactSpec(
@@ -280,7 +280,7 @@ class _TokenizedDocuments:
 
     @cached_property
     def _files(self) -> Mapping[str, tuple[NDArray[np.uint64], NDArray[np.int64]]]:
-        """Map from file to the rows and the token counts of its documents."""
+        """Source file → the rows and the token counts of its documents."""
         index = build_document_rows(self.directory, self.receipt)
         ends = document_ends.open_ends(self.directory / ENDS)
         documents, start = {}, 0

@@ -20,7 +20,7 @@ from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId, discard_output
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import read_part_batches
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.source.source_parts import present_part
+from dataprep_assets.pipelines.corpus.source.source_parts import build_present_part
 from dataprep_assets.planning.manifest import build_manifest
 from dataprep_assets.stores.files import private_files
 from dataprep_assets.stream.source import is_mirrored, open_source
@@ -39,7 +39,7 @@ def find_trial_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on taggers that fail on the first documents of the splits, and on rules that drop all of them."""
     try:
         taggers = corpus.taggers[: len(corpus.tag)]  # leave out the benchmark tagger, which is last
-    except ConfigError:  # reported with the declaration
+    except ConfigError:  # the check of the declaration reports the error
         return
     batches = _read_first_documents(corpus)
     columns: Tags = [{} for _ in batches]
@@ -75,7 +75,7 @@ def _read_first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
             if entry is None:
                 continue
             # read only one batch, because the reader compares the file's digest at its end
-            batch = next(read_part_batches(present_part(corpus, entry, source.path(entry)), fields), None)
+            batch = next(read_part_batches(build_present_part(corpus, entry, source.path(entry)), fields), None)
             if batch is not None and batch.texts:
                 batches.append(batch.slice_texts(slice(0, _ROWS_PER_SPLIT)))
     return batches

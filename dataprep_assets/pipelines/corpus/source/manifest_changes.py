@@ -67,7 +67,7 @@ class ManifestChanges:
 
     Attributes:
         added: New files.
-            removed: Files that no longer exist.
+        removed: Files that no longer exist.
         edited: Files whose size, digest or version changed.
         no_split: Included files that match no split, without the files that the previous manifest listed as such.
         new_shards: New shards.

@@ -86,8 +86,8 @@ def load_source_parts(
         corpus: The dataset.
         store: The store of its snapshot.
         manifest: The manifest, which lists the files of the shard.
-            partition: The shard.
-            ruled_out: The rows that the selection drops; None if the corpus has no selection.
+        partition: The shard.
+        ruled_out: The rows that the selection drops; None if the corpus has no selection.
     """
     access = open_source(corpus.source)
     digests, source_digests = read_snapshot_digests(corpus, store, partition), corpus.source_digests()
@@ -106,7 +106,7 @@ def load_source_parts(
     )
 
 
-def present_part(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> SourcePart:
+def build_present_part(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> SourcePart:
     """Return a part for an existing file, from which some rows are read.
 
     The part has no digest, because a digest is compared only after the whole file is read.
@@ -149,7 +149,7 @@ class PresentFiles:
 
     def record_at(self, entry: ManifestEntry, row: int, fields: RecordFields) -> Block | None:
         """Read the record of a row; raise the errors of `SourcePart.record_at`, and OSError for an unreadable file."""
-        return present_part(self._corpus, entry, self.path(entry)).record_at(row, fields)
+        return build_present_part(self._corpus, entry, self.path(entry)).record_at(row, fields)
 
 
 SAMPLED_FILES = 6
@@ -207,5 +207,5 @@ def read_corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterato
 
 def read_texts(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> Iterator[str]:
     """Yield the texts of an existing file."""
-    for block in present_part(corpus, entry, path).read_records(RecordFields(corpus.text_field)):
+    for block in build_present_part(corpus, entry, path).read_records(RecordFields(corpus.text_field)):
         yield from block.texts

@@ -112,7 +112,7 @@ class TracedMonth:
 
     @cached_property
     def _shards(self) -> list[tuple[Artifact, str, list[tuple[str, TracedShardFile]]]]:
-        """For each artifact of shards: the content of its packed rows, and the split and file of each shard."""
+        """Artifacts of shards, each with the content of its packed rows, and the split and file of each shard."""
         artifacts = [Artifact(dataset=self.dataset, name=name, partition=self.month) for name in COHORT_SHARDS.values()]
         shards = []
         for artifact, receipt in zip(artifacts, self._store.receipts(artifacts), strict=True):

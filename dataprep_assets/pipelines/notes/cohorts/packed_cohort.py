@@ -169,7 +169,7 @@ class _Writer:
         """Return the patients in the rows, and the patients and notes that were left out."""
         retracted_positions = np.concatenate([layout.retracted for layout in layouts])
         patients = self._plan.retracted.intersection(_list_patients(spool, [retracted_positions]))
-        # notes of a retracted patient count for the patient, even if the list also has them individually
+        # a note of a retracted patient counts as the patient's, even if it is also listed individually
         left_out_notes = (
             index for index in retracted_positions.tolist() if spool.digests[spool.patients[index]] not in patients
         )

@@ -61,7 +61,7 @@ class DropCounter:
         self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
-        # of rejected notes: the first messages, the total number, and remedies in order
+        # the first messages about rejected notes, the number of rejected notes, and the remedies in order
         self._refused: list[str] = []
         self._first_refused = RowPosition()
         self._refusals = 0
