@@ -50,7 +50,7 @@ class Engine(Protocol):
 
 
 class ReferenceEngine:
-    """Hugging Face `tokenizers`. Its tokenizer is cached per process (`reference_tokenizer`)."""
+    """Hugging Face `tokenizers`. Its tokenizer is cached per process (`load_reference_tokenizer`)."""
 
     name = reference.NAME
 

@@ -326,7 +326,7 @@ def _measure_coverage(name: str, items: Sequence[BenchmarkItem], covered: set[st
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkTagger(VersionedTagger):
-    """Tagger that finds the benchmark item of which a document contains the largest share.
+    """Tagger that finds the benchmark item with the largest share of its text in a document.
 
     Attributes:
         sets: The sets of items.

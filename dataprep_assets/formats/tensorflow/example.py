@@ -400,7 +400,7 @@ def _unpack_uneven(rows: Sequence[memoryview], column: FeatureColumn) -> npt.NDA
 
 
 def _unpack(payload: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
-    """Return the values of packed varints, the last of which must be complete.
+    """Return the values of packed varints. The last varint must be complete.
 
     The dtype is uint8, uint16 or uint32 if no varint is longer than four bytes, and int64 otherwise.
     """

@@ -85,7 +85,7 @@ def test_a_benchmark_is_read_as_declared(folder: Path) -> None:
     assert (whole.settings, read.settings) == ({}, {"csv_delimiter": ";"})
     assert [item.parts[0].text for item in read.read_items(2)] == ["text, of 0", "text, of 1"]
     with raises(ConfigError, "csv_delimiter"):
-        DeclaredSet(path="b.csv", fields=("text",)).build_set("b", folder).items()
+        DeclaredSet(path="b.csv", fields=("text",)).build_set("b", folder).read_items()
 
 
 def test_a_dataset_without_the_field_reports_the_format_of_its_file(folder: Path) -> None:
