@@ -17,7 +17,7 @@ from dataprep_assets.engine.yaml.mistakes import read_documents, validate_docume
 from dataprep_assets.pipelines.blend.rl.views import VIEWS as RECORD_VIEWS
 from dataprep_assets.pipelines.blend.sft.views import VIEWS as CONVERSATION_VIEWS
 from dataprep_assets.pipelines.corpus.views import VIEWS
-from dataprep_assets_tests.docs.iterate_run_blocks import blocks
+from dataprep_assets_tests.docs.run_blocks import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -16,7 +16,7 @@ from dataprep_assets.serving.window import templar
 from dataprep_assets.serving.window.release import ReleaseLocation
 from dataprep_assets.sources.readers.input_format import InputFile
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets_tests.docs.iterate_run_blocks import block, blocks
+from dataprep_assets_tests.docs.run_blocks import block, blocks
 from dataprep_assets_tests.readers.pytorch import block_of_loader, block_of_manager
 from dataprep_assets_tests.serving.releases import make_release, publish
 

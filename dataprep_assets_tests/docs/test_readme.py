@@ -19,7 +19,7 @@ import yaml
 from tokenizers import Tokenizer
 
 from dataprep_assets_tests.cli.commands import run_line
-from dataprep_assets_tests.docs.iterate_run_blocks import blocks
+from dataprep_assets_tests.docs.run_blocks import blocks
 from dataprep_assets_tests.fakes.hub_server import HubServer
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -201,7 +201,7 @@ def test_sweeping_leaves_what_another_process_is_building(tmp_path: Path) -> Non
 def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
     final = tmp_path / "final"
     code = (
-        "import os, signal; from pathlib import Path; from dataprep_assets.integrity.commit import staging\n"
+        "import os, signal; from pathlib import Path; from dataprep_assets.integrity.commit import open_staging\n"
         f"with open_staging(Path({str(final)!r}), {KEY!r}): os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9

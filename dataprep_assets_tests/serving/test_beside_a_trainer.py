@@ -21,7 +21,7 @@ from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests import fresh_environment
-from dataprep_assets_tests.docs.iterate_run_blocks import blocks
+from dataprep_assets_tests.docs.run_blocks import blocks
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.serving.releases import make_release, publish, tokens_of
 

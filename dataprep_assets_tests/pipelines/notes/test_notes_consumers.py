@@ -22,7 +22,7 @@ from dataprep_assets.packing.stock_maxtext import StockRule
 from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.tfds.maxtext import build_maxtext_settings
 from dataprep_assets.serving.sampler.maxtext import six_columns
-from dataprep_assets_tests.docs.iterate_run_blocks import blocks
+from dataprep_assets_tests.docs.run_blocks import blocks
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 from dataprep_assets_tests.readers.families import TENSORFLOW

@@ -26,7 +26,7 @@ from dataprep_assets.serving.sampler.training_data import IGNORED, Batch, Traini
 from dataprep_assets.stores.connect import AWS_PAIR, READ_PAIR, WRITE_PAIR
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import Store
-from dataprep_assets_tests.docs.iterate_run_blocks import blocks
+from dataprep_assets_tests.docs.run_blocks import blocks
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
