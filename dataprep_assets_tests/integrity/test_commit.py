@@ -201,7 +201,7 @@ def test_sweeping_keeps_artifacts_that_another_process_is_building(tmp_path: Pat
 def test_a_lock_is_released_at_the_end_of_its_process(tmp_path: Path) -> None:
     final = tmp_path / "final"
     code = (
-        "import os, signal; from pathlib import Path; from dataprep_assets.integrity.commit import staging\n"
+        "import os, signal; from pathlib import Path; from dataprep_assets.integrity.commit import open_staging\n"
         f"with open_staging(Path({str(final)!r}), {KEY!r}): os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9

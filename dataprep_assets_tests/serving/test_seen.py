@@ -15,7 +15,7 @@ def test_counted_tokens_of_each_document_equal_those_of_the_spans(seed: int) -> 
     run = history(seed)
     sampler = run.sampler()
     ledger: Any = SimpleNamespace(
-        data=SimpleNamespace(sampler=sampler, ends=lambda shard: run.world.documents(shard.content).ends)
+        data=SimpleNamespace(sampler=sampler, open_document_ends=lambda shard: run.world.documents(shard.content).ends)
     )
     until = min(sampler.end, run.schedule.revisions[-1].first_step + 60)
     expected = Counter(token for _, _, token in readings_of(run, until))

@@ -216,7 +216,7 @@ def test_an_unreachable_endpoint_is_named() -> None:
 
 def test_a_client_with_its_own_retries_or_checksums_is_refused(swift: SwiftServer) -> None:
     plain = boto3.client("s3", endpoint_url=swift.url, aws_access_key_id="a", aws_secret_access_key="b")
-    with raises(ConfigError, "s3_client"):
+    with raises(ConfigError, "create_s3_client"):
         S3Store(plain, "bucket")
 
 
@@ -236,7 +236,7 @@ def test_a_resource_of_dagster_aws_creates_the_client(swift: SwiftServer) -> Non
     assert isinstance(place, S3Address)
     assert create_s3_client(place).meta.region_name == "auto"
     place().put("key", b"x")
-    with raises(ConfigError, "s3_client"):
+    with raises(ConfigError, "create_s3_client"):
         S3Store(resource.get_client(), bucket)
 
 
