@@ -97,7 +97,7 @@ def test_beyond_twenty_causes_the_rest_is_a_number(privacy: Privacy) -> None:
         assert [line.split()[0] for line in lines[1:4]] == ["input", "asset_00", "asset_01"]
         return
     assert lines[2 * MOST - 1] == f"cause {MOST - 1}"
-    assert lines[2 * MOST + 1] == "and 3 more causes, of 6 artifacts (`--json` lists all)"
+    assert lines[2 * MOST + 1] == "and 3 more causes, for 6 artifacts (`--json` lists all)"
 
 
 @pytest.mark.parametrize("count", [MOST + 1, MOST + 2])
