@@ -77,7 +77,7 @@ def test_a_source_of_which_a_license_is_declared_is_asked_as_well(sources: Path,
     good = finish(pretraining(sources, blend=entries), tmp_path / "out")
     assert judge(good).passed
     write_rows(sources / "code" / "part-11.jsonl.gz", texts("code", 90, 90))
-    assert judge(good).summary.startswith("code: 1 file added since the plan")
+    assert judge(good).summary.startswith("code: 1 file added")
 
 
 def test_a_byte_of_the_same_size_and_a_lost_file_are_changes(sources: Path, tmp_path: Path) -> None:
