@@ -97,7 +97,7 @@ def test_causes_beyond_twenty_are_counted(privacy: Privacy) -> None:
         assert [line.split()[0] for line in lines[1:4]] == ["input", "asset_00", "asset_01"]
         return
     assert lines[2 * MAX_LISTED - 1] == f"cause {MAX_LISTED - 1}"
-    assert lines[2 * MAX_LISTED + 1] == "and 3 more causes, of 6 artifacts (`--json` lists all)"
+    assert lines[2 * MAX_LISTED + 1] == "and 3 more causes, for 6 artifacts (`--json` lists all)"
 
 
 @pytest.mark.parametrize("count", [MAX_LISTED + 1, MAX_LISTED + 2])

@@ -134,7 +134,7 @@ def test_without_an_instance_only_receipts_are_read_and_a_dry_run_writes_nothing
     assert {row["kind"] for row in found["rebuild"]} == {"missing"}
     tried = dataprep(tmp_path, "run", "words", "--dry-run", project=project)
     assert tried.returncode == 1
-    assert tried.stdout.splitlines()[0] == "words: 6 artifacts to build"
+    assert tried.stdout.startswith("words: 6 ")
     assert list(tmp_path.iterdir()) == [], "no artifact, no instance"
     both = dataprep(tmp_path, "run", "words", "words", "--dry-run", "--json", project=project)
     assert [json.loads(line)["dataset"] for line in both.stdout.splitlines()] == ["words", "words"]

@@ -77,7 +77,7 @@ def test_a_source_with_a_declared_license_is_also_checked(sources: Path, tmp_pat
     good = finish(declare_pretraining(sources, blend=entries), tmp_path / "out")
     assert judge(good).passed
     write_rows(sources / "code" / "part-11.jsonl.gz", make_texts("code", 90, 90))
-    assert judge(good).summary.startswith("code: 1 file added since the plan")
+    assert judge(good).summary.startswith("code: 1 file added")
 
 
 def test_a_changed_byte_and_a_lost_file_are_changes(sources: Path, tmp_path: Path) -> None:
@@ -86,9 +86,9 @@ def test_a_changed_byte_and_a_lost_file_are_changes(sources: Path, tmp_path: Pat
     raw = bytearray(path.read_bytes())
     raw[5] ^= 1
     path.write_bytes(raw)
-    assert_names(judge(good).summary, "code", "1 changed")
+    assert_names(judge(good).summary, "code", "1 file changed")
     path.unlink()
-    assert_names(judge(good).summary, "code", "1 removed")
+    assert_names(judge(good).summary, "code", "1 file removed")
     (sources / "web" / "train-00000.parquet").unlink()
     finding = judge(good)
     assert {row["dataset"]: row["current_share_of_data"] for row in finding.table} == {"code": 1.0, "web": 0.0}
@@ -99,7 +99,7 @@ def test_shares_of_records_equal_those_of_rows(tmp_path: Path) -> None:
     assert judge(good).passed
     write_rows(tmp_path / "s" / "web" / "train-00000.parquet", make_texts("web", 120))
     summary = judge(good).summary
-    assert_names(summary, "web__train", "1 changed", "train", "40.0%")
+    assert_names(summary, "web__train", "1 file changed", "train", "40.0%")
     assert "it is read" not in summary
 
 
@@ -116,7 +116,7 @@ def test_a_moved_branch_is_a_change_and_a_missing_one_is_reported(tmp_path: Path
         good = finish(blend, tmp_path / "out")
         assert judge(good).passed
         hub.move_branch({**files, "train-00001.jsonl": b'{"text": "four five six"}\n' * 40})
-        assert_names(judge(good).summary, "more", "1 added")
+        assert_names(judge(good).summary, "more", "1 file added")
         hub.fail("revision", "missing", times=None)
         finding = judge(good)
     assert finding.passed
@@ -157,7 +157,7 @@ def test_a_document_that_a_corpus_retracted_is_reported_for_a_blend_until_it_is_
     assert held(good) == ["indexed_bins"]
     assert len(traced(good)) == 1
     write_rows(sources / "code" / "part-2.jsonl.zst", [row for at, row in enumerate(make_texts("code", 40)) if at != 6])
-    assert_names(judge(good).summary, "code", "1 changed")
+    assert_names(judge(good).summary, "code", "1 file changed")
     again = finish(declare_pretraining(sources), tmp_path / "out")
     assert judge(again).passed
     assert held(again) == []

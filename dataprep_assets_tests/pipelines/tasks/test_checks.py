@@ -68,8 +68,8 @@ SCHEMA_FAULTS: dict[str, tuple[str, str, Change, str]] = {
         in_rows(put(1, answerKey="E")),
         ":1: answerKey: not one of the labels of the row's choices",
     ),
-    "choice texts": ("ArcC_Cloze", ARC, choices(text=["only one"]), ":1: choices.text: 1 choice text for"),
-    "few choices": ("ArcC_MC", ARC, choices(text=["a"], label=["A"]), ":1: choices.label: 1 choice. Use 3 to 5"),
+    "choice texts": ("ArcC_Cloze", ARC, choices(text=["only one"]), ":1: choices.text: has 1 choice text for"),
+    "few choices": ("ArcC_MC", ARC, choices(text=["a"], label=["A"]), ":1: choices.label: has 1 choice. Use 3 to 5"),
     "one label twice": (
         "ArcC_MC",
         ARC,
@@ -83,7 +83,7 @@ WARNINGS: dict[str, tuple[Change, str]] = {
     "last line end": (raw(lambda b: b[:-1]), ":12: the last line has no line end"),
     "another key": (in_rows(put(3, note="extra")), ":3: note: is not in the contract"),
     "repeated id": (in_rows(put(4, idx=0)), ":4: has the idx of line 1"),
-    "another number of rows": (in_rows(lambda rows: rows[:-1]), ": 11 rows, but the contract allows 12"),
+    "another number of rows": (in_rows(lambda rows: rows[:-1]), ": has 11 rows, but the contract allows 12"),
 }
 
 
@@ -134,7 +134,7 @@ FILE_FAULTS: dict[str, tuple[Change, str, bool]] = {
     "permissions": (lambda p: p.chmod(0o600), "its permissions are 0600, not 0644", True),
     "nobody may read it": (lambda p: p.chmod(0), "its permissions are 0000: not readable by this user", False),
     "edited": (in_rows(put(1, premise="Edited here.")), "sha256", False),
-    "a link now": (lambda p: p.symlink_to(p.rename(p.with_name("kept")).name), "was copied, but is a link now", True),
+    "a link now": (lambda p: p.symlink_to(p.rename(p.with_name("kept")).name), "was copied, but is now a link", True),
 }
 
 
