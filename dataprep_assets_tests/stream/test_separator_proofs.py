@@ -15,9 +15,9 @@ from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, 
 from dataprep_assets_tests.pipelines.corpus.shard_proofs import (
     PAD,
     SEPARATOR,
+    check_shard,
     edit,
-    failing,
-    prove_all,
+    find_failing,
     put,
     with_ledger,
 )
@@ -71,7 +71,7 @@ def test_text_that_ends_with_its_own_separator_is_a_warning(sample: Sample, spec
     assert not found.passed
     assert found.warning
     assert "document 0" in found.summary
-    assert failing(prove_all(shard, sample.bundle, "match")).keys() == {"separators_match_documents"}
+    assert find_failing(check_shard(shard, sample.bundle, "match")).keys() == {"separators_match_documents"}
 
 
 def test_a_missing_and_a_doubled_bos_name_their_document(special: Special) -> None:

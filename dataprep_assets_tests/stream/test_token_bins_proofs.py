@@ -15,9 +15,9 @@ from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, 
 from dataprep_assets_tests.pipelines.corpus.shard_proofs import (
     PAD,
     SEPARATOR,
+    check_shard,
     edit,
-    failing,
-    prove_all,
+    find_failing,
     put,
     with_ledger,
 )
@@ -25,14 +25,14 @@ from dataprep_assets_tests.pipelines.corpus.shard_proofs import (
 
 def test_every_shard_of_the_sample_passes_every_check(sample: Sample) -> None:
     for shard in sample.shards.values():
-        assert failing(prove_all(shard, sample.bundle)) == {}
+        assert find_failing(check_shard(shard, sample.bundle)) == {}
 
 
 def test_empty_documents_bos_wide_ids_and_blank_lines_pass(sample: Sample, special: Special) -> None:
     lines = ["", "one document", "", "", " \n ", "end <|endoftext|> of it", ""]
     for changes in ({}, {"bos_id": PAD}, {"bos_id": SEPARATOR}, {"dtype": "uint32"}):
         shard = special(lines, **changes)
-        assert failing(prove_all(shard, sample.bundle)) == {}
+        assert find_failing(check_shard(shard, sample.bundle)) == {}
         assert separators_match_documents(shard.directory, shard.receipt).facts["empty_documents"] == 4
 
 
@@ -40,7 +40,7 @@ def test_a_shard_without_documents_passes(sample: Sample, special: Special) -> N
     shard = special([b""])
     assert shard.receipt.ledger is not None
     assert shard.receipt.ledger.documents == 0
-    assert failing(prove_all(shard, sample.bundle)) == {}
+    assert find_failing(check_shard(shard, sample.bundle)) == {}
 
 
 # --- files_intact
@@ -62,8 +62,8 @@ def test_a_missing_and_an_unlisted_file_are_named(shard: Shard) -> None:
 
 def test_a_missing_bin_fails_every_check_that_reads_it(shard: Shard, sample: Sample) -> None:
     (shard.directory / TOKENS).unlink()
-    failed = failing(prove_all(shard, sample.bundle))
-    assert set(failed) == set(prove_all(shard, sample.bundle)) - {"ledger_balances", "engine_certified"}
+    failed = find_failing(check_shard(shard, sample.bundle))
+    assert set(failed) == set(check_shard(shard, sample.bundle)) - {"ledger_balances", "engine_certified"}
     assert all(TOKENS in summary for summary in failed.values())
 
 
@@ -94,7 +94,7 @@ def test_a_source_file_that_lost_rows_is_named(shard: Shard) -> None:
 
 def test_drops_balance_with_the_quarantine_and_a_missing_line_is_found(sample: Sample, special: Special) -> None:
     shard = special(["good", b"{bad", b'{"text": 7}', "good too"], bad_records="drop")
-    assert failing(prove_all(shard, sample.bundle)) == {}
+    assert find_failing(check_shard(shard, sample.bundle)) == {}
     found = proofs.ledger_balances(shard.directory, shard.receipt)
     assert (found.facts["dropped"], found.facts["dropped_bad_json"]) == (2, 1)
     path = shard.directory / QUARANTINE

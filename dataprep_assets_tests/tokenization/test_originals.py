@@ -15,8 +15,8 @@ from dataprep_assets_tests.tokenization.other_forms import (
     LLAMA,
     PATTERN,
     SENTENCES,
-    byte_pairs,
-    ranked_tokens,
+    rank_tokens,
+    train_byte_pairs,
     write_merges,
     write_sentencepiece,
     write_tekken,
@@ -71,15 +71,16 @@ def test_the_encoders_of_byte_pairs_give_the_ids_of_one_tokenizer(tmp_path: Path
     assert tekken is not None
     assert merges is not None
     by_rank, by_tekken, by_merges = open_encoder(tiktoken), open_encoder(tekken), open_encoder(merges, PATTERN)
-    tokens, letters = ranked_tokens(), originals._map_letters_to_bytes()
+    tokens, letters = rank_tokens(), originals._map_letters_to_bytes()
     id_by_token = {
-        bytes(letters[letter] for letter in content): number for content, number in byte_pairs().get_vocab().items()
+        bytes(letters[letter] for letter in content): number
+        for content, number in train_byte_pairs().get_vocab().items()
     }
     for text in (*SENTENCES[:5], "", "  a\n\n b\t", "敏捷 🙂"):
         ranks = by_rank(text)
         assert b"".join(tokens[rank] for rank in ranks) == text.encode()
         assert by_tekken(text) == [rank + 20 for rank in ranks]
-        expected = byte_pairs().encode(text).ids
+        expected = train_byte_pairs().encode(text).ids
         assert by_merges(text) == expected == [id_by_token[tokens[rank]] for rank in ranks]
 
 

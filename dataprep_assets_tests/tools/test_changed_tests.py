@@ -1,4 +1,4 @@
-"""Which test files belong to a changed file, within a budget."""
+"""Selection of the test files for a changed file, within a budget."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_a_module_selects_the_tests_that_import_it_until_the_budget_is_used() ->
     assert select(changed, {own.as_posix(): 1000}) == [own], "its own test file whatever it takes"
 
 
-def test_a_module_that_nearly_all_import_keeps_to_the_budget() -> None:
+def test_a_module_that_nearly_all_tests_import_keeps_to_the_budget() -> None:
     files, left_out = select_files([Path("dataprep_assets/errors.py")], {"any": 1.0}, 50)
     assert files[0] == TESTS / "test_errors.py"
     assert len(files) == 50

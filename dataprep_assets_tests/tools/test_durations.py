@@ -14,7 +14,7 @@ SLEEPING = "import time\n\nclass TestThem:\n    def test_it(self): time.sleep(0.
 OTHER = "dataprep_assets_tests/tools/test_durations.py"
 
 
-def test_the_seconds_of_each_file_are_kept_and_those_of_other_files_stay(
+def test_the_seconds_of_each_file_are_stored_and_those_of_other_files_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report, kept = tmp_path / "fast.xml", tmp_path / "durations.json"

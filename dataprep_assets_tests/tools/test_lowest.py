@@ -9,7 +9,7 @@ from dataprep_assets_tests.tools.lowest import lowest
 DEPENDENCIES = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["dependencies"]
 
 
-def test_each_requirement_is_held_at_its_lower_bound() -> None:
+def test_each_requirement_is_pinned_to_its_lower_bound() -> None:
     held = dict(line.split("==") for line in lowest(DEPENDENCIES))
     exact = {re.split("==", one)[0] for one in DEPENDENCIES if "==" in one}
     names = {re.match(r"[A-Za-z0-9._-]+", one)[0] for one in DEPENDENCIES}  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""The lint of the language finds each kind in what is written, and its budgets may only fall."""
+"""The language lint finds each kind of habit, and its budgets may only fall."""
 
 import json
 from collections import Counter
@@ -20,13 +20,13 @@ def kinds_of_module(source: str) -> Counter[str]:
     return Counter(finding.kind for finding in prose.of_module(source, "module.py"))
 
 
-def test_long_sentences_and_paragraphs_of_a_page(tmp_path: Path) -> None:
+def test_long_sentences_and_paragraphs_of_a_page_are_found(tmp_path: Path) -> None:
     long, short = "word " * 41 + "end. ", "Four words are here. "
     found = kinds_of_page(tmp_path, f"# {long}\n\n{long}\n\n{short * 26}\n\n- {short * 20}\n- {short * 20}\n")
     assert found == {"docs: sentences over 40 words": 1, "docs: paragraphs over 100 words": 1}
 
 
-def test_code_and_rows_of_tables_are_no_sentences(tmp_path: Path) -> None:
+def test_code_and_table_rows_are_not_sentences(tmp_path: Path) -> None:
     words = "word " * 120
     page = f"```\n{words} told\n```\n\n| a | b |\n|---|---|\n| {words} | x |\n\nIt is `told`. <!-- {words} -->\n"
     assert kinds_of_page(tmp_path, page) == {}
@@ -66,7 +66,7 @@ def test_each_habit_is_found_in_docs_comments_docstrings_and_messages(tmp_path: 
     assert kinds_of_page(tmp_path, "What is a shard?\n") == {}
 
 
-def test_names_docstrings_and_remedies_of_a_module() -> None:
+def test_names_docstrings_and_missing_remedies_of_a_module_are_found() -> None:
     found = kinds_of_module(
         'class Told:\n    """What it is called."""\n\ndef kept(of, rows):\n    found = _ = rows\n'
         '    raise ConfigError(f"{rows} are wrong here")\n    raise ConfigError(f"{rows} is missing. Set it.")\n'
@@ -83,7 +83,7 @@ def test_names_docstrings_and_remedies_of_a_module() -> None:
     }
 
 
-def test_sentences_that_tests_expect() -> None:
+def test_sentences_that_tests_expect_are_found() -> None:
     sentence = "the file was not found, so 3 rows are left"
     found = Counter(
         finding.kind
@@ -99,7 +99,7 @@ def test_sentences_that_tests_expect() -> None:
     assert found == {"tests: messages by over 3 words of prose": 3, "tests: texts by over 3 words of prose": 3}
 
 
-def test_long_entries_of_the_unreleased_changelog_only(tmp_path: Path) -> None:
+def test_only_long_changelog_entries_of_the_unreleased_version_are_found(tmp_path: Path) -> None:
     long = "word " * 26
     (tmp_path / "CHANGELOG.md").write_text(f"# C\n\n## Unreleased\n\n- {long}\n- short\n\n## 0.1.0\n\n- {long}\n")
     assert [finding.kind for finding in prose.of_changelog(tmp_path / "CHANGELOG.md")] == [

@@ -1,13 +1,14 @@
-"""`python -m dataprep_assets_tests.tools.weather`: a job of a quarter of an hour, of which something dies every 30 s.
+"""Run a job of a quarter of an hour in which something is killed every 30 s: `python -m
+dataprep_assets_tests.tools.weather`.
 
-A corpus whose shards the reference engine encodes, which takes long; its artifacts go to a bucket (moto). What dies, in
-turn: a worker, the run with all that it started, and of Ray the second node with all
-that it holds. A run that died is started again, and so is a node. A death waits until files have been begun for a
-quarter of the time between two: where a busy machine takes longer to begin than that, a job would never end.
+It is a corpus whose shards are encoded by the slow reference engine, with artifacts in a bucket (moto). The kills hit
+in turn a worker, the run with all its child processes, and with Ray also the second node with all its processes. A
+killed run or node is restarted. A kill waits until files have been in progress for a quarter of the interval, because
+otherwise a job would never end on a busy machine.
 
-At the end the bytes in the bucket are compared with those of a quiet build. The files that were begun more than once
-are counted, beside how many were at work in what died: one in a worker, as many as there are workers in a run or a
-node. The last line says all of it.
+At the end the bytes in the bucket are compared with those of an undisturbed build. The number of files that were
+started more than once is compared with the number in progress in killed processes: one in a worker, as many as there
+are workers in a run or a node. The last line summarizes all of it.
 """
 
 import argparse
@@ -47,7 +48,7 @@ FILES_A_SHARD, DOCUMENTS, WORKERS = 3, 18_000, 2
 
 @dataclass(frozen=True)
 class Job:
-    """The corpus, and where its artifacts go."""
+    """The corpus, and the location of its artifacts."""
 
     folder: Path
     shards: int
@@ -56,13 +57,13 @@ class Job:
     bucket: str
 
     def corpus(self, tokenizer_engine: str) -> CorpusDeclaration:
-        """Its declaration; the bytes of token bins do not depend on who encodes."""
+        """Return its declaration; the bytes of token bins do not depend on the engine."""
         declared = make_attributes(self.folder / "corpus", self.shards, views=[], run_on=self.engine)
         declared["tokenizer"] |= {"engine": tokenizer_engine}
         return CorpusDeclaration.model_validate(declared)
 
     def store(self, name: str) -> BucketArtifacts:
-        """The bucket, with copies and staging below a folder of the job's."""
+        """Return the bucket, with copies and staging below a folder of the job."""
         place = S3Address(
             bucket=self.bucket,
             prefix="weather",
@@ -82,7 +83,9 @@ class Job:
 
 @dataclass
 class Begun:
-    """Counts how often parts of shards are begun: each beginning is an empty file, mostly with another inode."""
+    """A counter of how often parts of shards are started: each start creates an empty file, mostly with another
+    inode.
+    """
 
     root: Path
     times: Counter[str] = field(default_factory=Counter)
@@ -90,7 +93,7 @@ class Begun:
     over: threading.Event = field(default_factory=threading.Event)
 
     def seconds_after(self, moment: float) -> float:
-        """How long ago a part was begun for the first time after this moment; 0 if none was."""
+        """Return how long ago a part was first started after this moment; 0 if none was."""
         return next((time.monotonic() - begun for begun in self.moments if begun > moment), 0.0)
 
     def __enter__(self) -> "Begun":
@@ -103,7 +106,7 @@ class Begun:
         self._watcher.join()
 
     def _watch(self) -> None:
-        """Until `over`; a part takes half a second or more, so that none is missed."""
+        """Watch until `over`; a part takes at least half a second, so that none is missed."""
         sizes: dict[tuple[str, int], int] = {}
         while not self.over.wait(0.05):
             # not Path.glob, which raises if a folder is deleted while it reads
@@ -117,7 +120,7 @@ class Begun:
 
 
 class Weather:
-    """What dies of a job, in turn, and what starts it again."""
+    """The kills of a job's processes in turn, and their restarts."""
 
     def __init__(self, job: Job, variables: Mapping[str, str], ray: RayCluster | None) -> None:
         self._job, self._ray = job, ray
@@ -134,14 +137,14 @@ class Weather:
             return subprocess.Popen(self._job.words, stdout=log, stderr=log, env=self._environment)
 
     def strike(self) -> None:
-        """Kill the next one that there is."""
+        """Kill the next existing process."""
         for victim in itertools.islice(self._victims, 3):
             if (what := victim()) is not None:
                 self.killed.append(what)
                 return
 
     def ended_well(self) -> bool:
-        """Whether the job is done; a run that ended otherwise is started again."""
+        """Return whether the job is done; restart a run that ended otherwise."""
         if self.run.poll() is None:
             return False
         if self.run.returncode == 0:
@@ -150,7 +153,7 @@ class Weather:
         return False
 
     def end(self) -> None:
-        """End the run, if it still goes on."""
+        """End the run if it is still active."""
         if self.run.poll() is None:
             self._run()
 
@@ -183,7 +186,9 @@ class Weather:
 
 
 def differences(job: Job) -> list[str]:
-    """Shards of the bucket whose files are not those of a quiet build on this machine, by the fast engine."""
+    """Return the shards of the bucket whose files differ from those of an undisturbed build on this machine, by the
+    fast engine.
+    """
     quiet = LocalArtifacts(job.folder / "quiet")
     declared = job.corpus("fastokens").model_copy(update={"run_on": PROCESSES})
     build_all(corpus_specs(declared), quiet)
@@ -198,7 +203,9 @@ def differences(job: Job) -> list[str]:
 
 
 def seconds_a_file(job: Job) -> float:
-    """What the reference engine takes for one file: the first shard of a corpus of one, without start-up."""
+    """Return the seconds that the reference engine takes for one file: the first shard of a corpus of one, without
+    start-up.
+    """
     specs = corpus_specs(job.corpus("tokenizers").model_copy(update={"run_on": PROCESSES}))
     store = LocalArtifacts(job.folder / "probe")
     build_all(specs, store)
@@ -207,7 +214,7 @@ def seconds_a_file(job: Job) -> float:
 
 
 def main(folder: Path, engine: str, minutes: float, every: float) -> int:
-    """The command; 1 when a byte differs."""
+    """Run the job; return 1 if a byte differs."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its end also ends its child processes
     with ExitStack() as stack:
         server = stack.enter_context(run_moto_server())

@@ -17,11 +17,11 @@ from dataprep_assets_tests.servers import end, free_port, wait_until
 
 
 class _RefusedError(Exception):
-    """What the browser says that it cannot do."""
+    """The browser reported that it cannot do something."""
 
 
 class Browser:
-    """A headless Chromium, driven through its DevTools protocol."""
+    """A headless Chromium, controlled through its DevTools protocol."""
 
     def __init__(self, folder: Path) -> None:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -57,7 +57,7 @@ class Browser:
         end(self.process)
 
     def call(self, method: str, **parameters: Any) -> Any:
-        """One DevTools command and its result."""
+        """Run one DevTools command, and return its result."""
         self._calls += 1
         self._socket.send(json.dumps({"id": self._calls, "method": method, "params": parameters}))
         while True:
@@ -68,7 +68,7 @@ class Browser:
                 return message["result"]
 
     def evaluate(self, script: str) -> Any:
-        """The value of a JavaScript expression on the page; None while it goes over to another page."""
+        """Return the value of a JavaScript expression on the page; None while the page is changing."""
         try:
             return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
         except _RefusedError:
@@ -80,14 +80,14 @@ class Browser:
         self.wait_for(*texts)
 
     def wait_for(self, *texts: str) -> None:
-        """Wait until the page shows all the texts; fails naming the ones that it does not."""
+        """Wait until the page shows all the texts; fail with the names of missing ones."""
         limit = time.monotonic() + 180
         while missing := [t for t in texts if t not in (self.evaluate("document.body.innerText") or "")]:
             assert time.monotonic() < limit, f"the page does not show {missing}"
             time.sleep(0.5)
 
     def rest(self) -> None:
-        """Leave the page: what moves on it is drawn without a graphics card, which keeps a core busy."""
+        """Leave the page, because without a graphics card, drawing its animations keeps a core busy."""
         self.call("Page.navigate", url="about:blank")
 
     def click(self, text: str) -> None:
@@ -96,7 +96,7 @@ class Browser:
         assert self.evaluate(f"{found} ? ({found}.click(), true) : false"), f"nothing on the page reads {text!r}"
 
     def picture(self, path: Path) -> None:
-        """Keep a screenshot."""
+        """Write a screenshot."""
         time.sleep(1)  # the graph is still moving
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
         assert path.stat().st_size > 10_000

@@ -1,4 +1,4 @@
-"""What a person clicks in Dagster's UI: a job's button, "Materialize all", a backfill's menu."""
+"""Click like a user in Dagster's UI: a job's button, "Materialize all", a backfill's menu."""
 
 import contextlib
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from dataprep_assets_tests.ui.site import LOCATION, ServedProject
 
 _RE_EXECUTE = """[...document.querySelectorAll('button')].map(e => e.textContent.trim())
   .find(text => text.startsWith('Re-execute') || text === 'From failure')"""
-"""What the button says depends on how many steps the run has; a dataset's job has one."""
+"""The label of the button depends on the number of steps of the run; a dataset's job has one."""
 _MENU = """[...document.querySelectorAll('button')].find(
   e => !e.textContent.trim() && e.querySelector('[aria-label="expand_more"]'))"""
 _LAUNCHABLE = """[...document.querySelectorAll('button')].some(
@@ -17,20 +17,22 @@ _LAUNCHABLE = """[...document.querySelectorAll('button')].some(
 
 
 def launch_job(site: ServedProject, browser: Browser, dataset: str) -> str:
-    """Launch the job of a dataset from its Launchpad; the id of the run."""
+    """Launch the job of a dataset from its Launchpad, and return the id of the run."""
     page = f"{site.url}/locations/{LOCATION}/jobs/build_{dataset}/playground"
     browser.open(page, "Launch Run", "No errors")
     return _run_of(site, browser, dataset, "Launch Run")
 
 
 def re_execute(site: ServedProject, browser: Browser, dataset: str, run: str) -> str:
-    """Execute a failed run of the job of a dataset again, from the run's page; the id of the new run."""
+    """Re-execute a failed run of a dataset's job from the run's page, and return the id of the new run."""
     browser.open(f"{site.url}/runs/{run}", "Re-execute")
     return _run_of(site, browser, dataset, browser.evaluate(_RE_EXECUTE))
 
 
 def materialize_all(site: ServedProject, browser: Browser, dataset: str, partitions: int) -> str:
-    """Press "Materialize all" in the group of a dataset of one split, with all its partitions; the backfill's id."""
+    """Press "Materialize all" in the group of a dataset of one split, with all its partitions; return the backfill's
+    id.
+    """
     browser.open(f"{site.url}/locations/{LOCATION}/asset-groups/{dataset}/lineage", "Materialize all…")
     browser.click("Materialize all…")
     browser.wait_for("Launch backfill", "Partition selection")
@@ -41,7 +43,7 @@ def materialize_all(site: ServedProject, browser: Browser, dataset: str, partiti
 
 
 def cancel_backfill(site: ServedProject, browser: Browser, backfill: str) -> None:
-    """Cancel a backfill from the menu of its page, and wait until it is."""
+    """Cancel a backfill from the menu of its page, and wait until it is canceled."""
     _choose(site, browser, backfill, "Cancel backfill")
     browser.wait_for("In progress runs associated with this backfill will be canceled")
     browser.click("Cancel backfill")
@@ -51,7 +53,7 @@ def cancel_backfill(site: ServedProject, browser: Browser, backfill: str) -> Non
 
 
 def resume_backfill(site: ServedProject, browser: Browser, backfill: str) -> str:
-    """Have a canceled backfill go on, from the menu of its page: what it left is another backfill; its id."""
+    """Resume a canceled backfill from the menu of its page as another backfill, and return that one's id."""
     _choose(site, browser, backfill)
     return _made(browser, "Re-execute from failure", lambda: set(site.backfills()))
 
@@ -66,13 +68,18 @@ def _choose(site: ServedProject, browser: Browser, backfill: str, entry: str | N
 
 
 def _run_of(site: ServedProject, browser: Browser, dataset: str, button: str) -> str:
-    """Click a button of the open page that launches a run of a job (the UI shows it in a new tab); the run's id."""
+    """Click a button of the open page that launches a run of a job (the UI shows it in a new tab); return the
+    run's id.
+    """
     job = f"build_{dataset}"
     return _made(browser, button, lambda: {run["runId"] for run in site.runs() if run["jobName"] == job})
 
 
 def _made(browser: Browser, button: str, there: Callable[[], set[str]]) -> str:
-    """Click until there is one more of something; its id. The page then rests: its drawings cost a core."""
+    """Click until there is one more run or backfill, and return its id.
+
+    Then leave the page, whose drawings cost a core.
+    """
     before = there()
 
     def clicked() -> bool:

@@ -1,8 +1,8 @@
-"""A web page of another origin that tries to drive Dagster's webserver, as any page can that an operator visits.
+"""A web page of another origin that tries to control Dagster's webserver, like any page that an operator may visit.
 
-It sends what a browser lets a page send without asking: mutations in GETs, images, `text/plain` POSTs and forms,
-reports of assets, a WebSocket, frames of the UI. What it was answered it mostly may not read; `tried` tells what it
-saw.
+It sends everything that a browser allows a page to send without asking: mutations in GETs, images, `text/plain` POSTs
+and forms, reports of assets, a WebSocket, frames of the UI. It cannot read most answers; `tried` has those that it
+could.
 """
 
 import json
@@ -62,7 +62,7 @@ go();
 
 @contextmanager
 def hostile_page(ui: str) -> Iterator[str]:
-    """The address of a page, at a port of its own, that attacks the webserver at the address `ui`."""
+    """Yield the address of a page, on its own port, that attacks the webserver at the address `ui`."""
     script = _TRIES % {name: json.dumps(value) for name, value in (("ui", ui), ("pool", POOL), ("asset", ASSET))}
     page = f"<!doctype html><title>kittens</title><body><script>{script}</script>".encode()
 
@@ -74,7 +74,7 @@ def hostile_page(ui: str) -> Iterator[str]:
             self.wfile.write(page)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing is printed."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)

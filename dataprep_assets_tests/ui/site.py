@@ -37,7 +37,7 @@ def model() -> int:
 """
 _FREED_KEY = "free_slots_after_run_end_seconds"
 _FREED = f"{_FREED_KEY}: 60"
-"""What a killed run held is free so many seconds later; a test would wait for them."""
+"""The seconds after which the resources of a killed run are free, short because a test waits for them."""
 _RELOAD = """mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename
   ... on WorkspaceLocationEntry { loadStatus locationOrLoadError { __typename ... on PythonError { message } } } } }"""
 _LAUNCH = """mutation($params: ExecutionParams!) { launchRun(executionParams: $params) { __typename
@@ -62,11 +62,11 @@ class ServedProject:
     """A running webserver and daemon, the project that they show, and their instance.
 
     Attributes:
-        url: Of the webserver.
-        root: Where artifacts go.
-        pictures: Where screenshots are kept: DATAPREP_PICTURES, if that is set.
+        url: The address of the webserver.
+        root: The folder of artifacts.
+        pictures: The folder of screenshots: DATAPREP_PICTURES, if that is set.
         project: A test may add to its `defs`.
-        environment: Of the server and its runs.
+        environment: The environment of the server and its runs.
     """
 
     url: str
@@ -76,7 +76,7 @@ class ServedProject:
     environment: Mapping[str, str]
 
     def query(self, text: str, **variables: Any) -> Any:
-        """The data of a GraphQL query or mutation, as the UI sends them."""
+        """Return the data of a GraphQL query or mutation, sent like the UI does."""
         request = urllib.request.Request(
             f"{self.url}/graphql",
             json.dumps({"query": text, "variables": variables}).encode(),
@@ -89,11 +89,14 @@ class ServedProject:
 
     @property
     def defs(self) -> Path:
-        """Where datasets are declared; of a scratch project a test may add to it."""
+        """The folder of the declarations; in a scratch project, a test may add to it."""
         return self.project / LOCATION / "defs"
 
     def declare(self, name: str, component: str, attributes: Mapping[str, Any]) -> Path:
-        """Write `defs/<name>/defs.yaml`; its folder. The UI shows it after `reload`, or after a click on "Reload"."""
+        """Write `defs/<name>/defs.yaml`, and return its folder.
+
+        The UI shows it after `reload`, or after a click on "Reload".
+        """
         folder = self.defs / name
         folder.mkdir(parents=True, exist_ok=True)
         declaration = {"type": f"dataprep_assets.components.{component}", "attributes": attributes}
@@ -101,44 +104,44 @@ class ServedProject:
         return folder
 
     def reload(self) -> None:
-        """Load the code location anew, as "Reload" in the UI does."""
+        """Reload the code location, as "Reload" in the UI does."""
         entry = self.query(_RELOAD, name=LOCATION)["reloadRepositoryLocation"]
         assert entry["locationOrLoadError"]["__typename"] == "RepositoryLocation", entry
 
     def launch_job(self, job: str) -> str:
-        """Launch a job as the UI's Launchpad does; the id of its run."""
+        """Launch a job as the UI's Launchpad does, and return the id of its run."""
         selector = {**_REPOSITORY, "jobName": job}
         launched = self.query(_LAUNCH, params={"selector": selector, "runConfigData": {}, "mode": "default"})
         assert launched["launchRun"]["__typename"] == "LaunchRunSuccess", launched
         return str(launched["launchRun"]["run"]["runId"])
 
     def runs(self) -> list[dict[str, Any]]:
-        """The latest runs, newest first: id, name of the job, status, tags."""
+        """Return the latest runs, newest first: id, name of the job, status, tags."""
         found = self.query(_RUNS)["runsOrError"]["results"]
         return [{**run, "tags": {tag["key"]: tag["value"] for tag in run["tags"]}} for run in found]
 
     def runs_with(self, tag: str, value: str) -> list[str]:
-        """The ids of the latest runs that have a tag, newest first."""
+        """Return the ids of the latest runs that have a tag, newest first."""
         return [run["runId"] for run in self.runs() if run["tags"].get(tag) == value]
 
     @property
     def groups(self) -> set[str]:
-        """The groups of assets that the UI has."""
+        """The groups of assets in the UI."""
         return {node["groupName"] for node in self.query("{ assetNodes { groupName } }")["assetNodes"]}
 
     def backfills(self) -> dict[str, str]:
-        """The latest backfills: id → status."""
+        """Return the latest backfills: id → status."""
         found = self.query(_BACKFILLS)["partitionBackfillsOrError"]["results"]
         return {backfill["id"]: backfill["status"] for backfill in found}
 
     def ticks(self, sensor: str) -> list[dict[str, Any]]:
-        """The latest ticks of a sensor, newest first: status, skipReason, runIds."""
+        """Return the latest ticks of a sensor, newest first: status, skipReason, runIds."""
         selector = {**_REPOSITORY, "sensorName": sensor}
         ticks: list[dict[str, Any]] = self.query(_TICKS, sensor=selector)["sensorOrError"]["sensorState"]["ticks"]
         return ticks
 
     def all_materialized(self, dataset: str) -> bool:
-        """Whether every asset of a dataset is materialized, each in all its partitions."""
+        """Return whether every asset of a dataset is materialized, each in all its partitions."""
         nodes = [node for node in self.query(_ASSETS)["assetNodes"] if node["groupName"] == dataset]
         for node in nodes:
             stats = node["partitionStats"]
@@ -149,7 +152,9 @@ class ServedProject:
         return bool(nodes)
 
     def checks(self, dataset: str) -> dict[str, str]:
-        """`asset: check` of a dataset → its latest status in the UI; "" where there is none for what is there."""
+        """Return `asset: check` of a dataset → its latest status in the UI; "" if there is none for the current
+        artifact.
+        """
         found = {}
         for node in self.query(_CHECKS)["assetNodes"]:
             if node["groupName"] == dataset:
@@ -166,12 +171,14 @@ class ServedProject:
         assert stopped["__typename"] == "StopSensorMutationResult", stopped
 
     def command(self, *arguments: str, seconds: float = 300) -> None:
-        """`dataprep` with these arguments, on the same instance and artifacts; it has to succeed within the seconds."""
+        """Run `dataprep` with these arguments, on the same instance and artifacts; it must succeed within the
+        seconds.
+        """
         words = ["-m", "dataprep_assets.cli", *arguments]
         forked.run(words, env=self.environment, check=True, cwd=self.project, timeout=seconds)
 
     def wait_for_run(self, run_id: str, seconds: float = 300) -> str:
-        """The status of a run when it has ended."""
+        """Wait until a run has ended, and return its status."""
         text = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
         status = ""
 
@@ -185,14 +192,14 @@ class ServedProject:
 
     @contextmanager
     def instance(self) -> Iterator[dg.DagsterInstance]:
-        """The instance, in this process."""
+        """Return the instance, opened in this process."""
         home = self.environment["DAGSTER_HOME"]
         with mock.patch.dict(os.environ, self.environment), dg.DagsterInstance.from_config(home) as instance:
             yield instance
 
 
 def scratch_project(parent: Path) -> Path:
-    """A new project below a folder, without a dataset; beside the datasets to come is an asset of somebody else's."""
+    """Create a project without a dataset below a folder, with a third-party asset next to the future datasets."""
     project = parent / LOCATION
     write_project(project)
     shutil.rmtree(project / LOCATION / "defs" / "sample_corpus")
@@ -202,11 +209,11 @@ def scratch_project(parent: Path) -> Path:
 
 @contextmanager
 def site(folder: Path, project: Path) -> Iterator[ServedProject]:
-    """`dataprep ui` over a project, with a home of its own; ended afterwards.
+    """Run `dataprep ui` over a project, with its own home, and end it afterwards.
 
     Args:
         folder: Gets `home`, `artifacts` and `server.log`.
-        project: What is served.
+        project: The project to serve.
     """
     home, root = folder / "home", folder / "artifacts"
     home.mkdir(parents=True)

@@ -1,10 +1,10 @@
-"""What a person does and sees, by clicks in a real browser, on one instance that is empty at first.
+"""A user's actions and views, by clicks in a real browser, on one instance that is empty at first.
 
-A corpus is declared, made by one button, broken, mended and executed again; a file is appended and arrives; a backfill
-is canceled and goes on; a job that was killed is done again; every other kind is made by the same button; last the
-pages of what was made. One server for all, and no page is left open that nobody looks at: both cost a core.
+A corpus is declared, built by one button, broken, repaired and re-executed; an appended file is picked up; a backfill
+is canceled and resumed; a killed job is launched again; every other kind is built by the same button; at the end the
+pages of the results are inspected. All tests share one server, and unused pages are left, because both cost a core.
 
-`DATAPREP_PICTURES=folder` keeps the screenshots; the pictures of the README and the pages are made that way.
+`DATAPREP_PICTURES=folder` keeps the screenshots, from which the pictures of the README and the pages are made.
 """
 
 import json
@@ -49,7 +49,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProject]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A headless Chromium with a profile of its own; the tests are skipped without one."""
+    """Return a headless Chromium with its own profile; skip the tests without one."""
     made = Browser(tmp_path_factory.mktemp("profile"))
     yield made
     made.close()
@@ -63,13 +63,13 @@ def rested(browser: Browser) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Source files that a test may break."""
+    """Return source files that a test may break."""
     return Path(shutil.copytree(TRAIN / "chunk1", tmp_path_factory.mktemp("source") / "train"))
 
 
 @pytest.fixture(scope="module")
 def declaration(source: Path) -> dict[str, Any]:
-    """Of a corpus of one split, over the source files."""
+    """Return the declaration of a corpus of one split, over the source files."""
     return sample_attributes(
         dataset="mine",
         source={"kind": "local", "path": str(source.parent)},
@@ -80,7 +80,7 @@ def declaration(source: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def corpus(site: ServedProject, browser: Browser, declaration: dict[str, Any]) -> str:
-    """That corpus, declared while the UI was open and shown after a click on "Reload"."""
+    """Return that corpus, declared while the UI was open and shown after a click on "Reload"."""
     browser.open(f"{site.url}/locations", LOCATION, "Reload")
     site.declare("mine", "TokenizedCorpus", declaration)
     browser.click("Reload")
@@ -88,8 +88,8 @@ def corpus(site: ServedProject, browser: Browser, declaration: dict[str, Any]) -
     return "mine"
 
 
-def green(site: ServedProject, dataset: str) -> bool:
-    """Whether all of a dataset is there, and every check of it passed on what is there."""
+def is_green(site: ServedProject, dataset: str) -> bool:
+    """Return whether all artifacts of a dataset exist, and every check passed on them."""
     return site.all_materialized(dataset) and set(site.checks(dataset).values()) == {"SUCCEEDED"}
 
 
@@ -108,17 +108,17 @@ def ship(site: ServedProject, *names: str) -> None:
     site.reload()
 
 
-def test_one_button_makes_and_checks_a_new_corpus(site: ServedProject, browser: Browser, corpus: str) -> None:
+def test_one_button_builds_and_checks_a_new_corpus(site: ServedProject, browser: Browser, corpus: str) -> None:
     run = launch_job(site, browser, corpus)
     assert site.wait_for_run(run, 500) == "SUCCESS"
     browser.open(f"{site.url}/runs/{run}", "manifest", "token_bins_train", "nanogpt_bins", "RUN_SUCCESS")
     browser.picture(site.pictures / "build_job.png")
-    assert green(site, corpus)
+    assert is_green(site, corpus)
     browser.open(f"{site.url}/locations/{LOCATION}/asset-groups/mine/lineage", "nanogpt_bins", "100% filled")
     browser.picture(site.pictures / "first_action.png")
 
 
-def test_a_broken_file_is_told_in_a_sentence_and_one_re_execution_is_green(
+def test_a_broken_file_is_reported_in_a_sentence_and_one_re_execution_repairs_it(
     site: ServedProject, browser: Browser, corpus: str, source: Path
 ) -> None:
     broken = sorted(source.iterdir())[1]
@@ -131,7 +131,7 @@ def test_a_broken_file_is_told_in_a_sentence_and_one_re_execution_is_green(
     broken.write_bytes(content)
     again = re_execute(site, browser, corpus, failed)
     assert site.wait_for_run(again) == "SUCCESS"
-    assert green(site, corpus)
+    assert is_green(site, corpus)
 
 
 _BACKFILL = """mutation($keys: [AssetKeyInput!]!, $shards: [String!]!) {
@@ -142,10 +142,10 @@ _AGAIN = """mutation($id: String!) {
     __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 
 
-def test_a_backfill_makes_what_is_not_there_and_its_failed_run_repairs_itself(
+def test_a_backfill_builds_missing_shards_and_its_failed_run_repairs_itself(
     site: ServedProject, corpus: str, source: Path
 ) -> None:
-    """The snapshot of the failed run recorded the damaged file and is green: the re-execution makes it anew."""
+    """The snapshot of the failed run recorded the damaged file and passed, so the re-execution rebuilds it."""
     shards = [f"train-{number:05d}" for number in range(3)]
     files = {shard: site.root / corpus / "token_bins" / shard / "tokens.bin" for shard in shards}
     before = {shard: (path.stat().st_ino, path.read_bytes()) for shard, path in files.items()}
@@ -163,13 +163,13 @@ def test_a_backfill_makes_what_is_not_there_and_its_failed_run_repairs_itself(
     again = site.query(_AGAIN, id=failed)["launchRunReexecution"]
     assert again["__typename"] == "LaunchRunSuccess", again
     assert site.wait_for_run(again["run"]["runId"]) == "SUCCESS"
-    assert green(site, corpus)
+    assert is_green(site, corpus)
     assert {shard: path.read_bytes() for shard, path in files.items()} == {s: b for s, (_, b) in before.items()}
     made_again = {shard for shard, path in files.items() if path.stat().st_ino != before[shard][0]}
     assert made_again <= {shards[0], shards[1]}
 
 
-def test_an_appended_file_arrives_while_the_sensor_is_on(
+def test_an_appended_file_is_built_while_the_sensor_is_on(
     site: ServedProject, browser: Browser, corpus: str, declaration: dict[str, Any], source: Path
 ) -> None:
     site.command("run", corpus)  # whether or not an earlier test has done it
@@ -198,17 +198,17 @@ def test_an_appended_file_arrives_while_the_sensor_is_on(
         wait_until(lambda: said()[0] == "nothing changed since the last poll", 120)
         assert site.all_materialized(corpus)
         assert f"{corpus}/nanogpt_bins: {FRESH}" in site.checks(corpus)
-        wait_until(lambda: green(site, corpus), 240)  # its sensor polls once a minute
+        wait_until(lambda: is_green(site, corpus), 240)  # its sensor polls once a minute
         assert hook.got == []
     site.declare(corpus, "TokenizedCorpus", declaration)
 
 
 TINY = 60
-"""Shards: two runs."""
+"""The number of shards, for two runs."""
 
 
 @pytest.mark.timeout(1200)  # two backfills, each of which waits for ticks of the daemon
-def test_materialize_all_is_canceled_half_way_and_what_is_left_is_resumed(
+def test_materialize_all_is_canceled_half_way_and_the_rest_resumed(
     site: ServedProject, browser: Browser, tmp_path: Path
 ) -> None:
     site.declare("tiny", "TokenizedCorpus", make_attributes(write_corpus(tmp_path / "tiny", TINY), TINY))
@@ -233,10 +233,10 @@ def test_materialize_all_is_canceled_half_way_and_what_is_left_is_resumed(
     assert {path: path.stat().st_ino for path in receipts} == receipts, "what was finished was kept"
     browser.open(f"{site.url}/runs/b/{second}", "nanogpt_bins")
     browser.picture(site.pictures / "resumed.png")
-    assert green(site, "tiny")
+    assert is_green(site, "tiny")
 
 
-def test_a_job_that_is_killed_half_way_is_launched_again_and_ends_green(site: ServedProject, tmp_path: Path) -> None:
+def test_a_job_that_is_killed_half_way_is_launched_again_and_succeeds(site: ServedProject, tmp_path: Path) -> None:
     site.declare(
         "killed", "TokenizedCorpus", make_attributes(write_corpus(tmp_path / "killed", 40), 40, dataset="killed")
     )
@@ -251,7 +251,7 @@ def test_a_job_that_is_killed_half_way_is_launched_again_and_ends_green(site: Se
     wait_until(lambda: bool(site.runs_with("dagster/parent_run_id", run)), 120)
     (again,) = site.runs_with("dagster/parent_run_id", run)
     assert site.wait_for_run(again) == "SUCCESS", "what the killed run held is free"
-    assert green(site, "killed")
+    assert is_green(site, "killed")
     states = {run["status"] for run in site.runs() if run["tags"].get(DATASET) == "killed"}
     assert states == {"SUCCESS", "FAILURE"}, "nothing is said to be in progress"
 
@@ -263,10 +263,10 @@ def test_a_job_that_is_killed_half_way_is_launched_again_and_ends_green(site: Se
         ("sample_blend_rl", []),
     ],
 )
-def test_the_same_button_makes_and_checks_every_other_kind(
+def test_the_same_button_builds_and_checks_every_other_kind(
     site: ServedProject, browser: Browser, name: str, beside: list[str]
 ) -> None:
-    """Of `beside` the next one is made, too; that takes no button."""
+    """The next dataset depends on `beside`, and needs no button."""
     ship(site, "sample_corpus", *beside, name)  # the first dataset has the tokenizer and the text of the others
     for other in beside:
         site.command("run", other)
@@ -302,7 +302,7 @@ def test_the_shares_of_a_blend_are_drawn(site: ServedProject, browser: Browser, 
 
 @pytest.fixture(scope="module")
 def sample(site: ServedProject) -> str:
-    """The sample corpus, made by the command."""
+    """Build the sample corpus with the command."""
     ship(site, "sample_corpus")
     site.command("run", "sample_corpus")
     return "sample_corpus"
@@ -323,7 +323,7 @@ def test_a_partition_shows_its_numbers(site: ServedProject, browser: Browser, sa
     browser.picture(site.pictures / "partitions.png")
 
 
-def test_the_numbers_of_an_asset_plot(site: ServedProject, browser: Browser, sample: str) -> None:
+def test_the_numbers_of_an_asset_are_plotted(site: ServedProject, browser: Browser, sample: str) -> None:
     browser.open(f"{site.url}/assets/sample_corpus/token_bins_train?view=overview", "Plots", "tokens_per_cpu_second")
 
     def plotted() -> bool:
@@ -354,10 +354,10 @@ _UNCUT = """(() => {
   const table = [...document.querySelectorAll('table')].find(t => t.innerText.trim().startsWith('Key'));
   return table !== undefined && table.getBoundingClientRect().right <= innerWidth - 312;
 })()"""
-"""Whether nothing of the table of an asset's metadata is cut off: the column to its right is 312 pixels wide."""
+"""Whether the table of an asset's metadata is fully visible: the column to its right is 312 pixels wide."""
 
 
-def test_the_page_of_all_datasets_leads_to_a_failed_check(site: ServedProject, browser: Browser, sample: str) -> None:
+def test_the_overview_page_leads_to_a_failed_check(site: ServedProject, browser: Browser, sample: str) -> None:
     site.declare("broken", "TokenizedCorpus", {"spilts": {}})
     site.reload()
     card = site.root / "sample_corpus" / "data_card" / "dataset_card.md"

@@ -1,4 +1,4 @@
-"""The guard before Dagster's webserver: its rules in a table, and the real server in this process behind it."""
+"""The guard in front of Dagster's webserver: a table of its rules, and the real server behind it in this process."""
 
 import json
 from collections.abc import Iterator
@@ -21,8 +21,10 @@ LIMIT = 'mutation { setConcurrencyLimit(concurrencyKey: "hostile", limit: 3) }'
 REPORT = "/report_asset_materialization/hostile"
 
 
-def scope(method: str = "GET", path: str = "/", query: str = "", kind: str = "http", **headers: str) -> dict[str, Any]:
-    """An ASGI scope; of a name of a header, `_` stands for `-`."""
+def make_scope(
+    method: str = "GET", path: str = "/", query: str = "", kind: str = "http", **headers: str
+) -> dict[str, Any]:
+    """Return an ASGI scope; in names of headers, `_` replaces `-`."""
     given = {"host": HERE, **{name.replace("_", "-").lower(): value for name, value in headers.items()}}
     pairs = [(name.encode(), value.encode()) for name, value in given.items()]
     return {"type": kind, "method": method, "path": path, "query_string": query.encode(), "headers": pairs}
@@ -34,68 +36,70 @@ POST = {"method": "POST", "path": "/graphql", "content_type": "application/json"
 @pytest.mark.parametrize(
     "made",
     [
-        scope(),
-        scope(host="127.0.0.1"),
-        scope(host="[::1]:3000"),
-        scope(host="LOCALHOST:3000"),
-        scope(host="dagster.hospital.example"),
-        scope(path="/server_info", host="10.0.0.7:80"),
-        scope(**POST),
-        scope(**POST, origin=f"http://{HERE}", sec_fetch_site="same-origin"),
-        scope(**POST | {"content_type": "application/json; charset=utf-8"}),
-        scope(method="POST", path=REPORT),
-        scope(sec_fetch_site="none"),
-        scope(sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="document"),
-        scope(path="/graphql", accept="text/html"),
-        scope(path="/graphql", kind="websocket", origin=f"http://{HERE}"),
-        scope(path="/graphql", kind="websocket"),
+        make_scope(),
+        make_scope(host="127.0.0.1"),
+        make_scope(host="[::1]:3000"),
+        make_scope(host="LOCALHOST:3000"),
+        make_scope(host="dagster.hospital.example"),
+        make_scope(path="/server_info", host="10.0.0.7:80"),
+        make_scope(**POST),
+        make_scope(**POST, origin=f"http://{HERE}", sec_fetch_site="same-origin"),
+        make_scope(**POST | {"content_type": "application/json; charset=utf-8"}),
+        make_scope(method="POST", path=REPORT),
+        make_scope(sec_fetch_site="none"),
+        make_scope(sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="document"),
+        make_scope(path="/graphql", accept="text/html"),
+        make_scope(path="/graphql", kind="websocket", origin=f"http://{HERE}"),
+        make_scope(path="/graphql", kind="websocket"),
     ],
 )
-def test_people_and_programs_pass(made: dict[str, Any]) -> None:
+def test_people_and_programs_are_allowed(made: dict[str, Any]) -> None:
     assert explain_refusal(made, list_hosts({HOSTS: " dagster.hospital.example ,"})) is None
 
 
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (scope(host="evil.example:3000"), f"add it to {HOSTS}"),
-        (scope(host=""), "unknown host name"),
-        (scope(host="localhost.evil.example"), "unknown host name"),
-        (scope(method="POST", path="/server_info", host="10.0.0.7"), "unknown host name"),
-        (scope(**POST, origin="http://evil.example"), "different origin"),
-        (scope(**POST, origin="http://localhost:8000"), "different origin"),
-        (scope(**POST, origin="null"), "different origin"),
-        (scope(origin="http://evil.example"), "different origin"),
-        (scope(**POST, sec_fetch_site="cross-site"), "different site"),
-        (scope(**POST, sec_fetch_site="same-site"), "different site"),
-        (scope(sec_fetch_site="cross-site", sec_fetch_mode="no-cors", sec_fetch_dest="image"), "different site"),
-        (scope(sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="iframe"), "different site"),
+        (make_scope(host="evil.example:3000"), f"add it to {HOSTS}"),
+        (make_scope(host=""), "unknown host name"),
+        (make_scope(host="localhost.evil.example"), "unknown host name"),
+        (make_scope(method="POST", path="/server_info", host="10.0.0.7"), "unknown host name"),
+        (make_scope(**POST, origin="http://evil.example"), "different origin"),
+        (make_scope(**POST, origin="http://localhost:8000"), "different origin"),
+        (make_scope(**POST, origin="null"), "different origin"),
+        (make_scope(origin="http://evil.example"), "different origin"),
+        (make_scope(**POST, sec_fetch_site="cross-site"), "different site"),
+        (make_scope(**POST, sec_fetch_site="same-site"), "different site"),
+        (make_scope(sec_fetch_site="cross-site", sec_fetch_mode="no-cors", sec_fetch_dest="image"), "different site"),
+        (make_scope(sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="iframe"), "different site"),
         (
-            scope(path="/graphql", sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="document"),
+            make_scope(
+                path="/graphql", sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="document"
+            ),
             "different site",
         ),
-        (scope(path="/graphql", query="query=mutation{x}"), "queries must use POST"),
-        (scope(path="/graphql/", query="a=b&query=%7Bversion%7D"), "queries must use POST"),
-        (scope(path="/prefix/graphql", query="query={version}"), "queries must use POST"),
-        (scope(**POST | {"content_type": "text/plain"}), "application/json"),
-        (scope(**POST | {"content_type": "Text/Plain; x=application/json"}), "application/json"),
-        (scope(**POST | {"content_type": "multipart/form-data; boundary=x"}), "application/json"),
-        (scope(method="POST", path=REPORT, content_length="5"), "application/json"),
-        (scope(method="POST", path=REPORT, transfer_encoding="chunked"), "application/json"),
-        (scope(method="DELETE"), "'DELETE'"),
-        (scope(path="/graphql", kind="websocket", origin="http://evil.example"), "different origin"),
-        (scope(path="/graphql", kind="websocket", sec_fetch_site="cross-site"), "different site"),
-        (scope(path="/graphql", kind="websocket", host="evil.example"), "unknown host name"),
-        (scope() | {"headers": [(b"host", HERE.encode()), (b"host", b"evil.example")]}, "twice"),
+        (make_scope(path="/graphql", query="query=mutation{x}"), "queries must use POST"),
+        (make_scope(path="/graphql/", query="a=b&query=%7Bversion%7D"), "queries must use POST"),
+        (make_scope(path="/prefix/graphql", query="query={version}"), "queries must use POST"),
+        (make_scope(**POST | {"content_type": "text/plain"}), "application/json"),
+        (make_scope(**POST | {"content_type": "Text/Plain; x=application/json"}), "application/json"),
+        (make_scope(**POST | {"content_type": "multipart/form-data; boundary=x"}), "application/json"),
+        (make_scope(method="POST", path=REPORT, content_length="5"), "application/json"),
+        (make_scope(method="POST", path=REPORT, transfer_encoding="chunked"), "application/json"),
+        (make_scope(method="DELETE"), "'DELETE'"),
+        (make_scope(path="/graphql", kind="websocket", origin="http://evil.example"), "different origin"),
+        (make_scope(path="/graphql", kind="websocket", sec_fetch_site="cross-site"), "different site"),
+        (make_scope(path="/graphql", kind="websocket", host="evil.example"), "unknown host name"),
+        (make_scope() | {"headers": [(b"host", HERE.encode()), (b"host", b"evil.example")]}, "twice"),
     ],
 )
-def test_pages_of_other_sites_do_not(made: dict[str, Any], why: str) -> None:
+def test_pages_of_other_sites_are_refused(made: dict[str, Any], why: str) -> None:
     assert why in (explain_refusal(made, list_hosts({})) or "")
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClient, dg.DagsterInstance]]:
-    """Dagster's own application over an empty workspace, guarded, and its instance."""
+    """Return Dagster's own application over an empty workspace, guarded, and its instance."""
     with (
         new_instance(tmp_path_factory.mktemp("home")) as instance,
         WorkspaceProcessContext(instance, EmptyWorkspaceTarget(), version="") as context,
@@ -108,7 +112,7 @@ def nothing_happened(instance: dg.DagsterInstance) -> bool:
     return limits == set() and instance.get_latest_materialization_event(dg.AssetKey("hostile")) is None
 
 
-def test_what_a_hostile_page_sends_changes_nothing(served: tuple[TestClient, dg.DagsterInstance]) -> None:
+def test_requests_of_a_hostile_page_change_nothing(served: tuple[TestClient, dg.DagsterInstance]) -> None:
     client, instance = served
     foreign = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
     plain, body = {"Content-Type": "text/plain"}, json.dumps({"query": LIMIT})

@@ -24,7 +24,7 @@ class FinishedBlend:
     receipt: Receipt
 
     @property
-    def plan_shards(self) -> Sequence[ShardToBuild]:
+    def shards(self) -> Sequence[ShardToBuild]:
         """All shards of the plan."""
         return plan_shards(self.blend, self.store, self.plan)
 

@@ -251,7 +251,7 @@ class Sources:
             sources = len(list(self._sources.glob("datasets--*/snapshots/*/*.jsonl")))
             self.here.append((sources, len(list(self._shards.glob("*/receipt.json")))))
 
-    def find_failed(self, spec: ArtifactSpec, why: str) -> None:
+    def failed(self, spec: ArtifactSpec, why: str) -> None:
         raise AssertionError(why)
 
     def report_line(self, sentence: str) -> None:

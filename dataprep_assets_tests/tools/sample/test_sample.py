@@ -87,7 +87,7 @@ def test_the_tree_stays_under_a_megabyte() -> None:
 
 
 @pytest.mark.parametrize(("name", "count"), COUNTS.items())
-def test_every_file_has_its_rows_and_each_nasty_document_once(name: str, count: int) -> None:
+def test_every_file_has_its_rows_and_each_difficult_document_once(name: str, count: int) -> None:
     found = texts(name)
     assert len(found) == count
     assert max(map(len, found)) <= MAX_CHARS
@@ -96,7 +96,7 @@ def test_every_file_has_its_rows_and_each_nasty_document_once(name: str, count: 
         assert len(kept) == 1, label
 
 
-def test_no_text_but_the_blank_ones_occurs_twice(all_texts: list[str]) -> None:
+def test_no_text_except_blank_ones_occurs_twice(all_texts: list[str]) -> None:
     repeated = {text for text, count in Counter(all_texts).items() if count > 1}
     assert not {text for text in repeated if text.strip()}
 

@@ -1,4 +1,4 @@
-"""The committed sample blends are what their generator writes, small, and plainly fiction."""
+"""The committed sample blends equal their generator's output, are small, and are clearly fiction."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from dataprep_assets_tests.tools.sample.make_sample_blends import sample_rows, w
 SAMPLES = Path(dataprep_assets.__file__).parent / "defs" / "samples"
 
 
-def test_the_committed_rows_are_those_of_the_generator_and_say_that_they_are_fiction() -> None:
+def test_the_committed_rows_equal_the_generators_and_say_that_they_are_fiction() -> None:
     total = 0
     for name, expected in sample_rows():
         path = SAMPLES / name
@@ -27,7 +27,7 @@ def test_the_committed_rows_are_those_of_the_generator_and_say_that_they_are_fic
     assert total < 110_000
 
 
-def test_the_committed_tokenizer_is_that_of_the_generator(tmp_path: Path) -> None:
+def test_the_committed_tokenizer_equals_the_generators(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
     for name in ("sample_blend_sft", "sample_blend_pairs"):
         committed = SAMPLES / name / "tokenizer"

@@ -1,4 +1,6 @@
-"""The sample with a table of documents: an upstream asset, a tagger of its own, rules; why each document is gone."""
+"""The sample with a document table: an upstream asset, its own tagger, rules, and the reason for each dropped
+document.
+"""
 
 from pathlib import Path
 
@@ -20,9 +22,7 @@ from dataprep_assets_tests.engine.building import build_all, find_failed_checks
 pytestmark = pytest.mark.slow
 
 
-def test_of_every_dropped_document_it_is_said_which_rule_dropped_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rule_is_shown_for_every_dropped_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "CLEANED", tmp_path / "cleaned")
     made = pages.pages()
     assert isinstance(made, dg.MaterializeResult)

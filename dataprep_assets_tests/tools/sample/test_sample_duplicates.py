@@ -1,4 +1,6 @@
-"""The sample with duplicates and leaks is what its generator writes, and loses what its URLs say that it should."""
+"""The sample with duplicates and leaks equals its generator's output, and loses exactly the documents that its URLs
+mark.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -16,7 +18,7 @@ pytest.importorskip("rensa", reason="the extra `duplicates`")
 COMMITTED = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_duplicates"
 
 
-def test_the_committed_files_are_what_the_generator_writes(tmp_path: Path) -> None:
+def test_the_committed_files_equal_the_generators_output(tmp_path: Path) -> None:
     write_sample(tmp_path)
     made = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*.jsonl")}
     assert made == {p.relative_to(COMMITTED): p.read_bytes() for p in COMMITTED.rglob("*.jsonl")}
@@ -24,7 +26,7 @@ def test_the_committed_files_are_what_the_generator_writes(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_of_each_page_one_stays_and_of_each_item_none(tmp_path: Path) -> None:
+def test_one_copy_of_each_page_stays_and_no_benchmark_item(tmp_path: Path) -> None:
     dataset, store = find_sample("sample_duplicates"), LocalArtifacts(tmp_path / "artifacts")
     assert isinstance(dataset, Corpus)
     build_all(dataset.specs, store)

@@ -1,4 +1,4 @@
-"""The committed sample of notes is what its generator writes, small, and plainly fiction."""
+"""The committed sample of notes equals its generator's output, is small, and is clearly fiction."""
 
 import json
 
@@ -6,7 +6,7 @@ from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE
 from dataprep_assets_tests.tools.sample.make_sample_notes import sample_cohorts
 
 
-def test_the_committed_cohorts_are_those_of_the_generator() -> None:
+def test_the_committed_cohorts_equal_the_generators() -> None:
     assert {path.name: path.read_bytes() for path in SAMPLE.iterdir()} == sample_cohorts()
 
 

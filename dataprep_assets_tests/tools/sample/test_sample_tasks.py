@@ -1,4 +1,4 @@
-"""The sample task folders that ship are what their generator writes, small, and pass every check."""
+"""The shipped sample task folders equal their generator's output, are small, and pass every check."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_the_committed_files_are_what_the_generator_writes(tmp_path: Path) -> None:
+def test_the_committed_files_equal_the_generators_output(tmp_path: Path) -> None:
     write_sample(tmp_path)
     assert files(tmp_path) == files(COMMITTED)
     assert sum(map(len, files(COMMITTED).values())) < 60_000
@@ -47,7 +47,7 @@ def test_the_sample_migrates_and_passes_every_check(tmp_path: Path, version: str
         assert set(map(tuple, check_task(declaration, store, partition).values())) == {()}
 
 
-def test_the_latest_version_is_not_the_last_by_letters() -> None:
+def test_the_latest_version_is_not_the_last_alphabetically() -> None:
     folder = COMMITTED / "old" / LAYOUT / "Copa" / "mezo_gpt"
     names = sorted(p.name for p in folder.iterdir())
     assert VERSIONS[-1] == "version_10-1"

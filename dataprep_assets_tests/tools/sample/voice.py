@@ -1,4 +1,4 @@
-"""A seeded speaker of the sentences of the sample corpus."""
+"""A seeded generator of the sentences of the sample corpus."""
 
 import math
 import re
@@ -57,14 +57,14 @@ class Voice:
         }
 
     def between(self, low: int, high: int) -> int:
-        """An integer from ``low`` to ``high``, both included."""
+        """Return an integer from ``low`` to ``high``, both included."""
         return low + int(self._random() * (high - low + 1))
 
     def chance(self, probability: float) -> bool:
         return self._random() < probability
 
     def log_between(self, low: int, high: int) -> int:
-        """An integer whose logarithm is uniform: many short lengths, a few long ones."""
+        """Return an integer whose logarithm is uniform: many short lengths, a few long ones."""
         return int(math.exp(math.log(low) + self._random() * (math.log(high) - math.log(low))))
 
     def pick(self, items: Sequence[Item]) -> Item:
@@ -78,7 +78,7 @@ class Voice:
         return dealt
 
     def deal(self, items: Sequence[Item]) -> Iterator[Item]:
-        """Endless draws in which no item repeats before every other has had its turn."""
+        """Yield endless draws in which no item repeats before every other has been drawn."""
         while True:
             yield from self.shuffled(items)
 
@@ -93,7 +93,7 @@ class Voice:
         return f"{start}–{start + self.between(2, 40)}"
 
     def bind(self, **names: str | Sequence[str]) -> None:
-        """Fix slots for the document at hand, to one value or to a word list, and forget the last document's."""
+        """Fix slots for the current document, to one value or to a word list, and forget those of the last document."""
         self._bound = names
 
     def say(self, template: str) -> str:

@@ -1,1 +1,1 @@
-"""Hostile files, made by generators from a seed, through `dataprep run` itself."""
+"""Generate hostile files from a seed, and read them with `dataprep run` itself."""

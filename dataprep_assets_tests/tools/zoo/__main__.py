@@ -1,6 +1,6 @@
-"""`python -m dataprep_assets_tests.tools.zoo --seed N --files 300`: hostile files through `dataprep run`.
+"""Read hostile files with `dataprep run`: `python -m dataprep_assets_tests.tools.zoo --seed N --files 300`.
 
-The exit code is 1 when one took more than 1 GiB or 60 s without being refused with its name, or showed a stack.
+The exit code is 1 if a file took more than 1 GiB or 60 s without being refused by name, or caused a traceback.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from dataprep_assets_tests.tools.zoo.keeper import Keeper, Seen
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Read the files, and print the tables."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.zoo", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="of the files; default: 1")
     parser.add_argument("--files", type=int, default=300, metavar="N", help="how many; default: 300")
@@ -61,7 +61,7 @@ def _line(seen: Seen) -> str:
 
 
 def table(seen: Sequence[Seen]) -> str:
-    """How the files of each kind ended, and the most that one took, in Markdown."""
+    """Return the outcomes of each kind of file, and the maximum resources of one, in Markdown."""
     lines = ["| files | read | refused by name | faults | most memory, MiB | most CPU-s |", "|---|--:|--:|--:|--:|--:|"]
     kinds = sorted({(one.animal.pipeline, one.animal.kind) for one in seen})
     for name, some in (

@@ -1,4 +1,4 @@
-"""The animals of a zoo: which file, in which dataset, by a seed."""
+"""The animals of a zoo: the hostile file and its dataset, by a seed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ ENDINGS = ("", ".gz", ".zst")
 
 @dataclass(frozen=True, kw_only=True)
 class Animal:
-    """A hostile file: its number and seed, the pipeline that reads it, and which generator makes it."""
+    """A hostile file: its number and seed, the pipeline that reads it, and the generator that makes it."""
 
     number: int
     seed: int
@@ -36,7 +36,7 @@ class Animal:
 
     @property
     def file(self) -> str:
-        """What has to be told if it is refused."""
+        """The name that a refusal must contain."""
         return f"{self.dataset}/{self.name.removesuffix('/receipt.json')}" if self.kind == "artifact" else self.name
 
     @property
@@ -59,16 +59,18 @@ class Animal:
 
     @property
     def has_good(self) -> bool:
-        """Whether there is a harmless source, `good.jsonl`, beside it, because it is none itself."""
+        """Whether there is a harmless source, `good.jsonl`, because the hostile file itself is not a source."""
         return self.kind in ("template", "artifact", "blend", "retractions")
 
     def good(self) -> bytes:
-        """Harmless lines of its pipeline."""
+        """Return harmless lines of its pipeline."""
         line = chat_line if self.pipeline in ("sft", "rl") else text_line
         return b"".join(line(self.random, n) for n in range(50))
 
     def write(self, folder: Path) -> str:
-        """Write its file into a folder, below an artifact's name if it is one of its files; what it is."""
+        """Write its file into a folder, below an artifact's name if it belongs to one; return a description of the
+        file.
+        """
         random, path = self.random, folder / self.name
         good, key = (chat_line, b"messages") if self.pipeline in ("sft", "rl") else (text_line, b"text")
         if self.kind == "template":
@@ -86,7 +88,7 @@ class Animal:
         return {"lines": lines, "cut": cut, "frames": frames}[self.kind](path, random, good, key)
 
     def attributes(self, project: Path, folder: Path) -> Mapping[str, Any]:
-        """The declaration of a dataset that reads the file."""
+        """Return the declaration of a dataset that reads the file."""
         sample = project / project.name / "defs" / "sample_corpus" / "tokenizer"
         if self.pipeline == "corpus":
             listed = {"retractions": str(folder / self.name)} if self.kind == "retractions" else {}
@@ -132,7 +134,7 @@ KINDS: Mapping[Pipeline, tuple[str, ...]] = {
 
 
 def animals(seed: int, count: int) -> Iterator[Animal]:
-    """The animals of a seed; the first of a larger zoo are those of a smaller one."""
+    """Return the animals of a seed; a larger zoo starts with those of a smaller one."""
     for number in range(count):
         random = Random(f"{seed} kind {number}")
         pipeline: Pipeline = random.choice(("corpus", "corpus", "pretrain", "sft", "sft", "rl"))

@@ -18,7 +18,7 @@ def _turns(random: Random, count: int, content: str) -> Iterator[bytes]:
 
 
 def chat(path: Path, random: Random) -> str:
-    """Sound conversations, then one of very many turns, of very deep content, or with very many tools."""
+    """Write valid conversations, then one with very many turns, with very deep content, or with very many tools."""
     kind = random.choice(("turns", "deep content", "parts", "tools", "reasoning", "roles"))
     good = b"".join(chat_line(random, n) for n in range(random.choice((1, 50, 2_000))))
     with open(path, "wb") as file:
@@ -56,7 +56,7 @@ def chat(path: Path, random: Random) -> str:
 
 
 def records(path: Path, random: Random) -> str:
-    """An array of JSON, or lines, of records with very many objects in each."""
+    """Write a JSON array, or lines, of records with very many objects in each."""
     one = random.choice((b"{},", b"[],", b'{"a":[{}]},', b"0,", b'"",'))
     count, rows = random.choice((1_000, 1_000, 300_000, 1_400_000)), random.choice((2, 2, 40))
     row = b'{"prompt":[{"role":"user","content":"a"}],"x":[' + one * count + b"0]}"

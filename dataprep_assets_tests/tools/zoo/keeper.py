@@ -1,7 +1,7 @@
-"""Runs `dataprep run` over an animal in a project of `dataprep init`, and says what it took and how it ended.
+"""Run `dataprep run` over an animal in a `dataprep init` project, and report its resources and outcome.
 
-An animal is *read* if the run ends well in the bounds, *refused* if it ends with a sentence that names its file. All
-else is a fault: more memory than the bound without being ended, a stack, a name that is not there, no end.
+An animal is *read* if the run succeeds within the limits, and *refused* if it ends with a sentence that names its file.
+Everything else is a fault: more memory than the limit without being ended, a traceback, a missing name, no end.
 """
 
 import json
@@ -26,27 +26,27 @@ from dataprep_assets_tests.tools.zoo.animals import Animal
 MEMORY_BYTES = 1 << 30
 CPU_SECONDS = 60
 _SLACK = 1.25
-"""A watcher looks some times a second: what is taken in between is not told."""
+"""A watcher samples a few times per second, and cannot see usage in between."""
 _WALL_SECONDS = 1_500
 _HEADER = re.compile(r"^(zoo_[0-9]{4}):.*$", re.MULTILINE)
 _FINISHED = "\nchecks: "
-"""Of the summary that a finished dataset ends with."""
+"""A line of the summary at the end of a finished dataset."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """How a run over an animal went.
+    """The outcome of a run over an animal.
 
     Attributes:
-        animal: Which.
-        what: What it is.
-        code: The exit code, or what it would have been of a run of this alone.
-        cpu_seconds: Of all processes.
-        peak_bytes: The most memory that one process had alone.
-        said: The last line that names it, else the last that was printed.
-        fault: What is wrong with how it ended; empty if nothing is.
+        animal: The animal.
+        what: A description of its file.
+        code: The exit code of a run of only this animal, or the one it would have had.
+        cpu_seconds: The total of all processes.
+        peak_bytes: The peak memory of a single process.
+        said: The last line that names it, or else the last line.
+        fault: The mistake in the outcome; empty if there is none.
     """
 
     animal: Animal
@@ -59,12 +59,12 @@ class Seen:
 
     @property
     def end(self) -> str:
-        """`read`, `refused` or `fault`."""
+        """The outcome: `read`, `refused` or `fault`."""
         return "fault" if self.fault else "read" if self.code == 0 else "refused"
 
 
 class Keeper:
-    """A project, whose datasets are animals: some at a time, each a dataset of its own."""
+    """A project with animals as datasets, some at a time."""
 
     def __init__(self, home: Path) -> None:
         home.mkdir(exist_ok=True)
@@ -73,10 +73,10 @@ class Keeper:
         write_chat_tokenizer(home / "animals" / "chat_tokenizer")
 
     def show(self, animals: Sequence[Animal]) -> Iterator[Seen]:
-        """Run one `dataprep run` over some animals, and yield how each ended.
+        """Run `dataprep run` over some animals, and yield the outcome of each.
 
-        One with a fault is run again alone: another may have filled the process before it. Those that one hid, because
-        it ended the run, are run again in halves.
+        One with a fault is run again by itself, because another may have filled the process before it. Animals after
+        one that ended the run are run again in halves.
         """
         seen = list(self._shown(animals))
         well = [one for one in seen if len(animals) == 1 or not one.fault]
@@ -91,7 +91,7 @@ class Keeper:
                 yield from self.show(some)
 
     def _shown(self, animals: Sequence[Animal]) -> Iterator[Seen]:
-        """How each animal ended of which one run over all of them tells."""
+        """Return the outcome of each animal that a single run over all of them shows."""
         names = [animal.dataset for animal in animals]
         what = dict[Animal, str]()
         for animal in animals:
@@ -155,14 +155,14 @@ class Keeper:
 
 @dataclass(frozen=True)
 class _Ran:
-    """A command that has ended: its exit code, all that it printed, and what it took for each dataset."""
+    """A finished command: its exit code, its whole output, and its resources for each dataset."""
 
     code: int
     said: str
     usage: "dict[str, _Usage]"
 
     def said_of(self, animal: Animal) -> str | None:
-        """What it printed of an animal among others; None if that one may not have had its turn, or not to its end."""
+        """Return the output about one of several animals; None if it may not have had its turn, or not completely."""
         parts = _HEADER.split(self.said)  # the earlier lines, then name and text of each dataset
         texts = [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name == animal.dataset]
         if not texts:  # it may have been refused before any run
@@ -202,7 +202,7 @@ def _fault(animal: Animal, code: int, said: str, peak_bytes: int) -> str:
 
 @dataclass
 class _Usage:
-    """What the processes of a session took: the most memory that one had alone, and CPU seconds of all."""
+    """The resources of a session's processes: the peak memory of a single one, and CPU seconds of all."""
 
     peak_bytes: int = 0
     cpu_seconds: float = 0.0
@@ -210,9 +210,9 @@ class _Usage:
 
 @contextmanager
 def _watched(program: Forked, output: int, others: set[str]) -> Iterator[dict[str, _Usage]]:
-    """What the processes of a program's session take, by the dataset whose name the output had last.
+    """Return the resources of the processes of a program's session, by the last dataset that the output named.
 
-    `others` are the numbers of processes that were there before.
+    `others` are the ids of processes that existed before.
     """
     found, over, seconds = {"": _Usage()}, threading.Event(), dict[int, float]()
     now, at = "", 0

@@ -1,4 +1,4 @@
-"""Files of lines: a harmless beginning, then something hostile; and streams that were cut, or are of many frames."""
+"""Files of lines: a harmless beginning, then hostile content; and streams that are truncated, or have many frames."""
 
 import gzip
 import json
@@ -10,16 +10,16 @@ import zstandard
 
 MIB = 1 << 20
 Good = Callable[[Random, int], bytes]
-"""A harmless line."""
+"""The number of harmless lines."""
 
 
 def text_line(random: Random, number: int) -> bytes:
-    """A document."""
+    """Return a document."""
     return b'{"text": "document %d, %s"}\n' % (number, random.randbytes(random.randrange(4, 60)).hex().encode())
 
 
 def chat_line(random: Random, number: int) -> bytes:
-    """A conversation."""
+    """Return a conversation."""
     said = random.randbytes(8).hex()
     turns = [{"role": "user", "content": f"Question {number}?"}, {"role": "assistant", "content": f"Answer {said}."}]
     return json.dumps({"messages": turns}).encode() + b"\n"
@@ -30,24 +30,24 @@ def _prefix(random: Random, good: Good) -> bytes:
 
 
 def _some(random: Random, max_mib: int) -> int:
-    """Bytes: a few as likely as many."""
+    """Return a number of bytes; small and large ones are equally likely."""
     return int(MIB * max_mib ** random.random() * random.choice((0.01, 0.2, 1)))
 
 
 def _open_string(random: Random, key: bytes) -> Iterator[bytes]:
-    """A string that never ends, of quotes, escapes or letters."""
+    """Return a string that never ends, of quotes, escapes or letters."""
     filler = random.choice((b'\\"', b"\\\\", b"a", b"\\u0041", b"\\", "é".encode(), b'\\"a'))
     yield b'{"%s": "' % key + filler * (_some(random, 60) // len(filler))
 
 
 def _refused_value(random: Random, key: bytes) -> Iterator[bytes]:
-    """A line that is no JSON, after a long string that is."""
+    """Return a line that becomes invalid JSON after a long valid string."""
     value = random.choice((b"1e400", b"-1e999", b"NaN", b"Infinity", b"01", b"+1", b"nul", b'"\\ud800"', b'"\\x"'))
     yield b'{"long": "' + b"b" * _some(random, 40) + b'", "%s": %s}\n' % (key, value)
 
 
 def _deep(random: Random, key: bytes) -> Iterator[bytes]:
-    """Brackets in brackets, closed or not."""
+    """Return nested brackets, closed or not."""
     depth, opens = random.choice((1_000, 100_000, 5_000_000)), random.choice((b"[", b'{"a":'))
     closes = b"]" if opens == b"[" else b"}"
     body = opens * depth + b"1" + closes * random.choice((0, depth, depth // 2))
@@ -55,7 +55,7 @@ def _deep(random: Random, key: bytes) -> Iterator[bytes]:
 
 
 def _wide(random: Random, key: bytes) -> Iterator[bytes]:
-    """An object of very many values or keys."""
+    """Return an object of very many values or keys."""
     one = random.choice((b"0,", b"[],", b"{},", b'"",', b"null,", b"[[]],", b'{"":{}},'))
     count = _some(random, 50) // len(one)
     if random.random() < 0.3:
@@ -67,24 +67,24 @@ def _wide(random: Random, key: bytes) -> Iterator[bytes]:
 
 
 def _same_key(random: Random, key: bytes) -> Iterator[bytes]:
-    """A key that comes again and again."""
+    """Return an object that repeats a key many times."""
     yield b"{" + b'"%s": "x",' % key * (_some(random, 20) // 12) + b'"%s": "last"}\n' % key
 
 
 def _number(random: Random, key: bytes) -> Iterator[bytes]:
-    """A number of very many digits."""
+    """Return a number with very many digits."""
     yield b'{"%s": "x", "n": ' % key + b"9" * _some(random, 30) + random.choice((b"", b".5", b"e5")) + b"}\n"
 
 
 def _bytes(random: Random, _: bytes) -> Iterator[bytes]:
-    """Anything: noise, zeros, line ends of all kinds, marks of byte order, halves of characters."""
+    """Return random bytes: noise, zeros, line ends of all kinds, byte order marks, halves of characters."""
     kind = random.choice((b"\x00", b"\n", b"\r\n", b"\r", b" \n", b"\xef\xbb\xbf", b"\xff\xfe", b"\xed\xa0\x80", b""))
     size = _some(random, 60)
     yield kind * (size // len(kind)) if kind else random.randbytes(min(size, 8 * MIB))
 
 
 def _long_text(random: Random, key: bytes) -> Iterator[bytes]:
-    """A valid string that is very long, or near the limit of a record."""
+    """Return a valid string that is very long, or near the size limit of a record."""
     one = random.choice((b"x", b"\\n", b"\\u00e9", "\U0001f600".encode(), b"a b ", b"\\ud83d\\ude00"))
     size = random.choice((*[_some(random, 200)] * 4, 64 * MIB - 20, 64 * MIB + 20))
     yield b'{"%s": "' % key
@@ -93,7 +93,7 @@ def _long_text(random: Random, key: bytes) -> Iterator[bytes]:
 
 
 def _many(random: Random, _: bytes) -> Iterator[bytes]:
-    """Very many lines of almost nothing."""
+    """Return very many almost empty lines."""
     one = random.choice((b"{}\n", b"[]\n", b'""\n', b"0\n", b'{"text":""}\n', b'{"text":"a"}\n', b'{"messages":[]}\n'))
     yield one * (_some(random, 4) // len(one))
 
@@ -112,7 +112,7 @@ RESTS = (
 
 
 def lines(path: Path, random: Random, good: Good, key: bytes) -> str:
-    """Write a harmless beginning and a hostile rest, in the compression of the name; perhaps with more good lines."""
+    """Write a harmless beginning and a hostile rest, with the compression in the name, and perhaps more good lines."""
     rest = random.choice(RESTS)
     pieces: list[Iterator[bytes]] = [iter([_prefix(random, good)]), rest(random, key)]
     if random.random() < 0.5:
@@ -135,14 +135,14 @@ def _write(path: Path, pieces: Iterator[bytes]) -> None:
 
 
 def cut(path: Path, random: Random, good: Good, key: bytes) -> str:
-    """Sound lines whose file was cut, or of which a bit, or a page, is another."""
+    """Write valid lines to a file and truncate it, or change a bit or a page."""
     _write(path, iter([_prefix(random, good), *(good(random, n) for n in range(random.choice((10, 20_000))))]))
     how = damaged(path, random)
     return f"cut: {how}"
 
 
 def damaged(path: Path, random: Random) -> str:
-    """Damage a file: cut at its end or in front, with another bit, or another page."""
+    """Damage a file: truncate its end or its beginning, or change a bit or a page."""
     data = bytearray(path.read_bytes())
     how = random.choice(("end", "front", "bit", "page", "tail"))
     at = random.randrange(len(data))
@@ -161,7 +161,7 @@ def damaged(path: Path, random: Random) -> str:
 
 
 def frames(path: Path, random: Random, good: Good, _: bytes) -> str:
-    """Very many frames or members, empty or of a line, after a sound one; or frames that say other than they hold."""
+    """Write very many frames or members, empty or with one line, after a valid one; or frames with wrong headers."""
     line, count = good(random, 0), random.choice((1_000, 1_000, 30_000, 30_000, 300_000, 1_000_000))
     if path.suffix == ".gz":
         member = gzip.compress(random.choice((b"", line)), mtime=0)

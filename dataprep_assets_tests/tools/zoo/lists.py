@@ -1,4 +1,4 @@
-"""Lists and claims of a hundred megabytes: receipts, manifests, plans, blend JSON, lists of what is retracted."""
+"""Lists and claims of a hundred megabytes: receipts, manifests, plans, blend JSON, retraction lists."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ OF_ARTIFACTS = (
     "token_bins/train-00000/receipt.json",
     "combined_bins/train/receipt.json",
 )
-"""Files of a finished corpus that are put in the place of the true ones before it is run again."""
+"""Files of a finished corpus that are replaced before it is run again."""
 
 
 def large(path: Path, random: Random) -> str:

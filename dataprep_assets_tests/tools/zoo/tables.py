@@ -1,4 +1,4 @@
-"""Parquet of every type, of very many nulls, lists and columns, and cut."""
+"""Parquet files with every type, with very many nulls, lists and columns, and truncated ones."""
 
 import datetime
 import decimal
@@ -53,7 +53,7 @@ _BODIES = ["text", "messages"]
 
 
 def _of_type(random: Random, key: str) -> tuple[str, pa.Table]:
-    """The column that is read, or another, of any type, with some nulls."""
+    """Return the column that is read, or another, of any type, with some nulls."""
     name = random.choice(list(TYPES))
     make, value = TYPES[name]
     rows = random.choice((1, 3, 1_000, 100_000))
@@ -65,7 +65,7 @@ def _of_type(random: Random, key: str) -> tuple[str, pa.Table]:
 
 
 def _many(random: Random, key: str) -> tuple[str, pa.Table]:
-    """One row of millions of values, in the column that is read or beside it."""
+    """Return one row of millions of values, in the column that is read or in another."""
     count = random.choice((100_000, 3_000_000, 20_000_000))
     kinds = {
         "nulls": pa.nulls(count, pa.int8()),
@@ -81,7 +81,7 @@ def _many(random: Random, key: str) -> tuple[str, pa.Table]:
 
 
 def _columns(random: Random, key: str) -> tuple[str, pa.Table]:
-    """Very many columns, or one that is nested very deep."""
+    """Return very many columns, or one that is nested very deeply."""
     if random.random() < 0.5:
         count = random.choice((100, 5_000))
         return f"{count} columns", pa.table({key: ["a"] * 10, **{f"c{n}": [n] * 10 for n in range(count)}})
@@ -93,7 +93,7 @@ def _columns(random: Random, key: str) -> tuple[str, pa.Table]:
 
 
 def _large(random: Random, key: str) -> tuple[str, pa.Table]:
-    """Few bytes that are very large values: dictionaries, or pages that compress."""
+    """Return very large values in few bytes: dictionaries, or pages that compress well."""
     mib, rows = random.choice((1, 60, 100)), random.choice((2, 20, 2_000))
     text = "v" * (mib << 20)
     column: Any = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
@@ -103,7 +103,7 @@ def _large(random: Random, key: str) -> tuple[str, pa.Table]:
 
 
 def parquet(path: Path, random: Random, key: str) -> str:
-    """Write a table; perhaps damage the file."""
+    """Write a table, and perhaps damage the file."""
     name, table = random.choice((_of_type, _of_type, _many, _columns, _large))(random, key)
     options: dict[str, Any] = {
         "compression": random.choice(("zstd", "snappy", "gzip", "none")),

@@ -1,4 +1,4 @@
-"""A seeded part of the zoo: hostile files through `dataprep run`; and that the zoo is what its seed says."""
+"""A seeded part of the zoo: hostile files through `dataprep run`; and the zoo is reproducible from its seed."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ COUNT = 3
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CAN_WATCH, reason="processes are watched on Linux alone")
-def test_hostile_files_are_read_in_bounds_or_refused_by_name(tmp_path: Path) -> None:
+def test_hostile_files_are_read_within_limits_or_refused_by_name(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
     chosen = [animal for animal in animals(SEED, 60) if _is_small(animal, tmp_path)][:COUNT]
     seen = list(keeper.show(chosen))
@@ -24,7 +24,7 @@ def test_hostile_files_are_read_in_bounds_or_refused_by_name(tmp_path: Path) -> 
 
 
 def _is_small(animal: Animal, folder: Path) -> bool:
-    """Whether its file is small, so that the test is quick: that of a large zoo need not be."""
+    """Return whether its file is small, so that the test is quick; in a large zoo it need not be small."""
     trial = folder / "trial"
     trial.mkdir(exist_ok=True)
     animal.write(trial)
