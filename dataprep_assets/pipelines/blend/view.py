@@ -364,7 +364,8 @@ def open_view(
 
     Raises MissingArtifactError if the view is not built, and the errors of `load_run_splits`.
     """
-    return OpenedBlendView(blend.artifact(view.name), store, view, view.load_splits(blend, store), blend).with_local_files()
+    artifact, splits = blend.artifact(view.name), view.load_splits(blend, store)
+    return OpenedBlendView(artifact, store, view, splits, blend).with_local_files()
 
 
 def matches_run(subject: OpenedBlendView[Any]) -> Finding:

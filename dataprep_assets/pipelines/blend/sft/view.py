@@ -183,7 +183,8 @@ def _find_sequence_difference(
             yield f"{split.split}: sequence {number} differs from the run's: {part}"
     elif in_loss != split.sum_fact("trained_tokens"):
         yield (
-            f"{split.split}: has {count_of(in_loss, 'trained token')}, but the run has {split.sum_fact('trained_tokens')}"
+            f"{split.split}: has {count_of(in_loss, 'trained token')}, but the run has "
+            f"{split.sum_fact('trained_tokens')}"
         )
 
 
