@@ -2,7 +2,7 @@
 
 Harmony ends a last answer, an earlier answer and a call with three different tokens. GLM writes no stop token: the
 header of the next role ends an answer, and no token ends the last answer, so one is added. `find_stops` finds the
-tokens in renderings of invented conversations.
+tokens in renderings of invented conversations. `find_quotes` finds the tokens around texts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -107,6 +107,18 @@ def find_stops(
             f"Available: {contents}"
         )
     return Stops(tokens, tuple(dict.fromkeys(headers)), added.get(False), added.get(True))
+
+
+def find_quotes(renderer: Renderer, form: MessageForm, specials: Sequence[SpecialToken]) -> tuple[SpecialToken, ...]:
+    """Return the tokens that the template writes both before and after a text, so that an empty text leaves a pair.
+
+    Gemma 4 puts texts in calls and tools between two such tokens.
+    """
+    try:
+        text = renderer.render(form.apply_form([USER, _CALL]), [TOOL], prompt=False, thinking=False)
+    except TemplateRenderError:
+        return ()
+    return tuple(token for token in specials if f"{token.content}{_ANSWER_TEXT}{token.content}" in text)
 
 
 def _render_texts(renderer: Renderer, form: MessageForm, probe: _StopProbe) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.bundle import SpecialToken
 from dataprep_assets.tokenization.chat.message_form import find_form
-from dataprep_assets.tokenization.chat.stops import Stops, find_stops
+from dataprep_assets.tokenization.chat.stops import Stops, find_quotes, find_stops
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.tokenization.chat.templates import CHANNELS, NEXT_ROLE
@@ -59,3 +59,16 @@ def test_a_template_that_never_ends_an_answer_is_an_error() -> None:
         stops("{% for m in messages %}{{ m.content }}{% endfor %}")
     with raises(ConfigError, "render"):
         stops("{{ raise_exception('never') }}")
+
+
+def test_a_token_on_both_sides_of_a_text_is_a_quote() -> None:
+    quoted = CHATML.replace(
+        "{{ m.content }}",
+        "{% for c in m.tool_calls or [] %}{% for value in c.function.arguments.values() %}<|c|>{{ value }}<|c|>"
+        "{% endfor %}{% endfor %}{{ m.content }}",
+    )
+    for template, quotes in ((quoted, ["<|c|>"]), (CHATML, []), (CHANNELS, [])):
+        renderer = compile_template(ChatTemplate.load(template))
+        assert contents(find_quotes(renderer, find_form(renderer), SPECIALS)) == quotes
+    strict = compile_template(ChatTemplate.load("{{ raise_exception('no calls') }}"))
+    assert find_quotes(strict, find_form(strict), SPECIALS) == ()

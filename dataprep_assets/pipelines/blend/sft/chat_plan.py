@@ -30,7 +30,7 @@ from dataprep_assets.tokenization.chat.rendering import (
     RenderedConversation,
     Turns,
 )
-from dataprep_assets.tokenization.chat.stops import Stops, find_stops
+from dataprep_assets.tokenization.chat.stops import Stops, find_quotes, find_stops
 from dataprep_assets.tokenization.chat.template import (
     ChatTemplate,
     Renderer,
@@ -40,7 +40,7 @@ from dataprep_assets.tokenization.chat.template import (
 )
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
-VERSION = 9
+VERSION = 10
 """Version in the key of each shard. Increase it if a change in `spool.py` or `tokenization/chat` may change bytes."""
 TAGS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"})
 """Texts that stay special tokens in answers and instructions, because they do not end a turn (`rendering.py`)."""
@@ -89,6 +89,7 @@ class ChatPlan:
         turn_end: The trained ids after a stop token.
         openings: Texts that the template may write at the beginning of a trained answer, before the message's text.
         structure: Tokens that the template writes although they do not have the special flag.
+        quotes: The tokens that the template writes before and after a text, so that no text leaves two of them.
         capabilities: The template's features.
         differences: Sentences about answers that begin differently with `{% generation %}` and the generation prompt.
         retractions: The kind of row ids, and the retraction list. The list is not in `key_parts`, because a shard's key
@@ -117,6 +118,7 @@ class ChatPlan:
     turn_end: tuple[int, ...] = ()
     openings: tuple[str, ...] = ()
     structure: tuple[SpecialToken, ...] = ()
+    quotes: tuple[SpecialToken, ...] = ()
     capabilities: Capabilities = field(default_factory=Capabilities)
     differences: tuple[str, ...] = ()
     retractions: RowRetractions = field(default_factory=RowRetractions)
@@ -224,6 +226,7 @@ def chat_plan(
         names_keys=names_keys,
         retractions=retractions or RowRetractions(),
         structure=structure,
+        quotes=find_quotes(renderer, form, bundle.special_tokens),
     )
     trial = _render_trial(plan, bundle)
     # several sequences mean that the template, such as Qwen3's, renders an answer differently if a later one follows

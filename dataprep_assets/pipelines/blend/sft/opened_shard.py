@@ -224,13 +224,13 @@ class OpenedShard:
             runs.wrong.append((row, token, label, len(inside_ends)))
 
     def _record_repeated_tokens(self, scan: SftRowScan, rows: PackedRowBlock, begins: NDArray[np.int64]) -> None:
-        """Record special tokens, except the unknown token, that are followed by the same token in their sequence."""
+        """Record special tokens, except the unknown token, that are followed by quotes and the same token in their sequence."""
         repeats = rows.tokens[1:] == rows.tokens[:-1]
         repeats[begins[1:] - 1] = False  # the next token belongs to a different sequence
         indexes = np.flatnonzero(repeats)
         # the unknown token may be repeated, because it replaces each unknown part of a text
-        unknown = self.bundle.definition.unknown_id
-        special = [token.id for token in self.bundle.special_tokens if token.id != unknown]
+        exempt = {self.bundle.definition.unknown_id, *(token.id for token in self.plan.quotes)}
+        special = [token.id for token in self.bundle.special_tokens if token.id not in exempt]
         indexes = indexes[np.isin(rows.tokens[indexes], special)]
         scan.doubled.update(rows.tokens[indexes].tolist())
         if len(indexes) and scan.doubled_at is None:

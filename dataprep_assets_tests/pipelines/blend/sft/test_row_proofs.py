@@ -143,3 +143,22 @@ def test_a_doubled_special_token_is_found_unless_it_starts_the_next_sequence(tmp
     assert found.keys() == {"no_repeated_special_tokens"}
     assert_names(found["no_repeated_special_tokens"], "'<|endoftext|>'", 30, 0)
     assert no_repeated_special_tokens(open_shard(single)).passed
+
+
+def test_two_quotes_around_no_text_are_not_a_doubled_token(tmp_path: Path) -> None:
+    quoted = (
+        "{% for t in tools or [] %}{{ t.function.name }}: {{ t.function.description }}{% endfor %}"
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>"
+        "{{ c.function.name }}{% for key, value in c.function.arguments.items() %}{{ key }}=<|endoftext|>{{ value }}"
+        "<|endoftext|>{% endfor %}</tool_call>{% endfor %}<|im_end|>{% endfor %}"
+        f"{PROMPT}{{% endif %}}"
+    )
+    tool = {"type": "function", "function": {"name": "look_up", "description": "Finds a word."}}
+    call = {"type": "function", "function": {"name": "look_up", "arguments": {"word": "buoy", "hint": ""}}}
+    called = {"role": "assistant", "content": "", "tool_calls": [call]}
+    row = {"messages": [{"role": "user", "content": "What?"}, called], "tools": [tool]}
+    shard = build_rows(tmp_path, [row], template=quoted)
+    found = opened(shard)
+    assert [token.content for token in found.plan.quotes] == ["<|endoftext|>"]
+    assert no_repeated_special_tokens(found).passed
+    assert not no_repeated_special_tokens(replace(found, plan=replace(found.plan, quotes=()))).passed
