@@ -16,6 +16,33 @@ from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer
 
 WRITTEN, DROPPED = "written", "dropped"
+_TOOLS, _PARAMETERS = f"{LOST}: tools", f"{LOST}: tool_parameters"
+_TOOL_LOSSES = {"tools": {_TOOLS}, "tool_parameters": {_TOOLS, _PARAMETERS}}
+"""Feature of tools → reasons that show that it is dropped. Other features are tested with a tool, which may be lost."""
+_NESTED_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "Qbookq",
+        "description": "Qberthq",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "Qshipsq": {
+                    "type": "array",
+                    "description": "Qlistq",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "Qnameq": {"type": "string", "description": "Qbowq"},
+                            "Qkindq": {"type": "string", "description": "Qhullq", "enum": ["Qsailq", "Qsteamq"]},
+                        },
+                    },
+                }
+            },
+        },
+    },
+}
+"""A tool with parameters inside of a parameter, which some templates shorten."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +82,11 @@ def _generate_probes() -> Iterator[tuple[str, list[dict[str, Any]], bool]]:
     yield "system", [{"role": "system", **rule}, USER, answer], False
     yield "late_system", [USER, answer, {"role": "system", **rule}, USER, second_answer], False
     yield "developer", [{"role": "developer", **rule}, USER, answer], False
+    yield "names", [{**USER, "name": "Qspeakerq"}, answer], False
     yield "reasoning", [USER, _build_answer("Qanswerq", reasoning_content="Qthoughtq")], False
     yield "inline_reasoning", [USER, _build_answer("<think>\nQthoughtq\n</think>\n\nQanswerq")], False
     yield "tools", [USER, answer], True
+    yield "tool_parameters", [USER, answer], True
     yield "calls", [USER, _build_answer("", tool_calls=[call])], True
     yield "results", [USER, _build_answer("", tool_calls=[call]), result, answer], True
     calls = [call, build_tool_call("Qsecondq", "abcdefgh2")]
@@ -72,8 +101,10 @@ def find_capabilities(renderer: ConversationRenderer) -> Capabilities:
     """Return the features that the template of a renderer writes."""
     outcomes = []
     for feature, messages, has_tool in _generate_probes():
-        rendered = renderer.render(Conversation(messages, [TOOL] if has_tool else None))
-        if not isinstance(rendered, Refusal) or (feature != "tools" and rendered.reason == f"{LOST}: tools"):
+        tool = _NESTED_TOOL if feature == "tool_parameters" else TOOL
+        rendered = renderer.render(Conversation(messages, [tool] if has_tool else None))
+        other_losses = {_TOOLS, _PARAMETERS} - _TOOL_LOSSES.get(feature, set())
+        if not isinstance(rendered, Refusal) or rendered.reason in other_losses:
             outcomes.append((feature, WRITTEN))
         elif rendered.reason.startswith(LOST):
             outcomes.append((feature, DROPPED))

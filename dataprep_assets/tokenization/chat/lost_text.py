@@ -1,8 +1,10 @@
 """Finds the texts of a conversation that a template drops.
 
-Every content, reasoning, tool and argument of a row must occur in the rendered text. The texts of a trained answer must
-occur in its trained part. A template may strip texts, escape them as JSON, or put other characters between their words.
-The reasoning of earlier turns is exempt, because templates drop it by design. It is trained in the sequence of its own
+Every content, reasoning, tool and argument of a row must occur in the rendered text: the texts of an answer in its own
+part, other texts outside of the answers. A template may strip texts, escape them as JSON, or put other characters
+between their words.
+The reasoning of earlier turns is exempt, because templates drop it by design. It is trained in the
+sequence of its own
 turn.
 
 Entry points: `find_losses`, `find_own_texts`, `occurs_in`, `find_strings`.
@@ -10,7 +12,7 @@ Entry points: `find_losses`, `find_own_texts`, `occurs_in`, `find_strings`.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 LOST = "lost_in_template"
@@ -21,16 +23,27 @@ Feature = Literal[
     "developer",
     "reasoning",
     "tools",
+    "tool_parameters",
     "calls",
     "parallel_calls",
     "call_text",
     "results",
+    "names",
     "template_kwargs",
 ]
 """Features that some templates cannot write, and that a declaration may allow them to drop."""
 _ROLES = {"user": "question", "tool": "results", "developer": "developer"}
+_PROSE = frozenset({"reasoning", "answer", "call_text"})
+"""Features of an answer's texts outside of calls."""
+_ROLES_OF_TOOLS = frozenset({"tool", "function", "ipython"})
+"""Roles whose messages have the name of a tool, which their call has too."""
+_THOUGHT_END = "</think>"
 _THINK = re.compile(r"</?think>")
 _WORDS = re.compile(r"[^\W_]+")
+_GAP = "\0"
+"""Character in place of a text that is cut out, so that the texts around it do not form a new one."""
+_VALUES_OF_SCHEMA = frozenset({"default", "examples", "const", "enum", "required"})
+"""Keys of a JSON schema whose values are not schemas."""
 
 
 class OwnText(NamedTuple):
@@ -41,48 +54,120 @@ class OwnText(NamedTuple):
 
 
 def find_losses(
-    text: str, answers: dict[int, str], messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None
+    text: str,
+    spans: Sequence[tuple[int, int, int]],
+    messages: list[dict[str, Any]],
+    tools: list[dict[str, Any]] | None,
 ) -> tuple[list[tuple[str, int | None]], set[int]]:
     """Return the lost features, each with the index of its message, and the indexes of answers that lost all text.
 
+    A text must occur at a place of its own: the result of a tool is lost if only the answer quotes it.
+
     Args:
         text: The rendering of `messages`.
-        answers: Index of a message → its trained part of `text`.
+        spans: Index of a message, start and end of each answer's part of `text`, in order.
         messages: The rendered messages.
         tools: The declared tools.
     """
+    answers: dict[int, str] = {}
+    pieces, position = list[str](), 0
+    for index, start, stop in spans:
+        answers[index] = answers.get(index, "") + text[start:stop]
+        pieces.append(text[position:start])
+        position = stop
+    outside = _GAP.join((*pieces, text[position:]))
     losses: list[tuple[str, int | None]] = []
-    if tools and not all(occurs_in(own_text, text) for own_text in _find_texts_of_tools(tools)):
-        losses.append(("tools", None))
-    empty_answers, position = set(), 0
+    for feature, tool_texts in _find_texts_of_tools(tools or []).items():
+        if not losses and not all(occurs_in(tool_text, outside) for tool_text in tool_texts):
+            losses.append((feature, None))
+    empty_answers, position, is_ordered = set(), 0, True
     for index, message in enumerate(messages):
         part, is_present = answers.get(index), False
+        name = message.get("name") if message["role"] not in _ROLES_OF_TOOLS else None
+        if isinstance(name, str) and not occurs_in(name, outside) and not occurs_in(name, part or ""):
+            losses.append(("names", index))
+        if part is not None and _has_second_thought(message, part):
+            losses.append(("reasoning", index))
         # search verbatim first, because most texts are written verbatim and the other searches take far longer
-        if (end := _find_verbatim_end(message, text, part, position)) is not None:
+        if (end := _find_verbatim_end(message, outside, part, position)) is not None:
             position = position if part else end
             continue
-        for own_text in find_own_texts(message, index):
+        own_texts = list(find_own_texts(message, index))
+        # compare the texts of calls only with other texts, because a call may have thousands
+        prose = [own_text for own_text in own_texts if own_text.feature in _PROSE]
+        for own_text in own_texts:
             if part is not None:
-                occurs = occurs_in(own_text.text, part)
+                neighbors = own_texts if own_text.feature in _PROSE else prose
+                occurs = occurs_in(own_text.text, _cut_others(part, own_text, neighbors))
             elif own_text.feature == "reasoning":
                 continue
             else:
-                occurs, position = _find_occurrence(own_text.text, text, position)
+                occurs, position, in_order = _find_occurrence(own_text.text, outside, position)
+                is_ordered &= in_order or message["role"] == "assistant"
             is_present |= occurs and bool(own_text.text.strip())
             if not occurs and (own_text.feature, index) not in losses:
                 losses.append((own_text.feature, index))
         if part is not None and not is_present:
             empty_answers.add(index)
+    if not is_ordered:
+        losses += [loss for loss in _find_quoted(outside, messages, answers) if loss not in losses]
     return losses, empty_answers
 
 
-def _find_verbatim_end(message: dict[str, Any], text: str, part: str | None, position: int) -> int | None:
-    """Return the end of a message's content in the text; None if a text of the message is not found verbatim."""
+def _has_second_thought(message: dict[str, Any], part: str) -> bool:
+    """Return whether a template writes a thought of its own before an answer that has one in its content.
+
+    The content's thought then is part of the answer, as in earlier templates of TRL (trl#6361).
+    """
+    content = message.get("content")
+    if not isinstance(content, str) or _THOUGHT_END not in content or message.get("reasoning_content"):
+        return False
+    return part.count(_THOUGHT_END) > content.count(_THOUGHT_END)
+
+
+def _cut_others(part: str, own_text: OwnText, neighbors: Sequence[OwnText]) -> str:
+    """Return the part of an answer without each of the other texts `neighbors` that quotes a text."""
+    text = own_text.text.strip()
+    quoting_texts = {
+        quoting_text
+        for neighbor in neighbors
+        if text
+        and neighbor is not own_text
+        and text in (quoting_text := neighbor.text.strip())
+        # of two equal texts, the one in the content is lost
+        and (text != quoting_text or own_text.feature in ("answer", "call_text"))
+    }
+    for quoting_text in sorted(quoting_texts, key=len, reverse=True):
+        part = part.replace(quoting_text, _GAP, 1)
+    return part
+
+
+def _find_quoted(
+    outside: str, messages: list[dict[str, Any]], answers: Mapping[int, str]
+) -> Iterator[tuple[str, int | None]]:
+    """Yield the features of messages whose text occurs only within the texts of other messages."""
+    contents = [
+        (index, content.strip())
+        for index, message in enumerate(messages)
+        if index not in answers and isinstance(content := message.get("content"), str)
+    ]
+    remainder = outside
+    # cut out the longest texts first, so that the texts which they quote need a place of their own; of several equal
+    # texts, the last ones are lost
+    for index, content in sorted(contents, key=lambda pair: -len(pair[1])):
+        if content in remainder:
+            remainder = remainder.replace(content, _GAP, 1)
+        elif content in outside and messages[index]["role"] != "assistant":
+            yield next(find_own_texts(messages[index], index)).feature, index
+
+
+def _end_of_verbatim(message: dict[str, Any], text: str, part: str | None, position: int) -> int | None:
+    """Return where the content of a message ends in the text; None if a text of the message is not found verbatim."""
     content = message.get("content")
     if not content or (message["role"] == "assistant" and message.get("tool_calls")):
         return None
     reasoning = message.get("reasoning_content") if part else None
-    if reasoning and reasoning.strip() not in (part or ""):
+    if reasoning and (reasoning.strip() not in (part or "") or reasoning.strip() in content or content in reasoning):
         return None
     start = (part or text).find(content, 0 if part else position)
     return start + len(content) if start >= 0 else None
@@ -112,16 +197,36 @@ def find_own_texts(message: dict[str, Any], index: int) -> Iterator[OwnText]:
             yield OwnText(feature, text)
 
 
-def _find_texts_of_tools(tools: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the names, descriptions and parameters of tools."""
+def _find_texts_of_tools(tools: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return the texts of tools by the feature that is lost with them: of the tools, and of their parameters."""
+    texts: dict[str, list[str]] = {"tools": [], "tool_parameters": []}
     for tool in tools:
         inner = tool.get("function", tool)
-        for key in ("name", "description"):
-            if isinstance(value := inner.get(key), str):
-                yield value
+        texts["tools"] += [value for key in ("name", "description") if isinstance(value := inner.get(key), str)]
         parameters = inner.get("parameters")
         properties = parameters.get("properties") if isinstance(parameters, dict) else None
-        yield from properties if isinstance(properties, dict) else ()
+        texts["tools"] += properties if isinstance(properties, dict) else ()
+        texts["tool_parameters"] += _find_texts_of_schema(parameters)
+    return texts
+
+
+def _find_texts_of_schema(schema: Any) -> Iterator[str]:
+    """Yield the names, the descriptions and the allowed texts of the parameters in a JSON schema, at every depth."""
+    if isinstance(schema, list):
+        for inner in schema:
+            yield from _find_texts_of_schema(inner)
+    for key, value in schema.items() if isinstance(schema, dict) else ():
+        if key == "properties" and isinstance(value, dict):
+            yield from value
+            yield from _find_texts_of_schema(list(value.values()))
+        elif key == "description" and isinstance(value, str):
+            yield value
+        elif key == "enum" and isinstance(value, list):
+            yield from (text for text in value if isinstance(text, str))
+        elif key in ("$defs", "definitions") and isinstance(value, dict):
+            yield from _find_texts_of_schema(list(value.values()))
+        elif key not in _VALUES_OF_SCHEMA:
+            yield from _find_texts_of_schema(value)
 
 
 def find_strings(value: Any, *, numbers: bool = False) -> Iterator[str]:
@@ -144,16 +249,18 @@ def occurs_in(own_text: str, text: str) -> bool:
     return _find_occurrence(own_text, text, 0)[0]
 
 
-def _find_occurrence(own_text: str, text: str, position: int) -> tuple[bool, int]:
-    """Return whether a text occurs, and where to search for the next text, because messages are in order."""
+def _find_occurrence(own_text: str, text: str, position: int) -> tuple[bool, int, bool]:
+    """Return whether a text occurs, where to search for the next text, and whether the text may be after `position`."""
     own_text = own_text.strip()
     if not own_text:
-        return True, position
+        return True, position, True
     if (start := text.find(own_text, position)) >= 0:
-        return True, start + len(own_text)
-    if own_text in text or json.dumps(own_text, ensure_ascii=False)[1:-1] in text:
-        return True, position
+        return True, start + len(own_text), True
+    if own_text in text:
+        return True, position, False
+    if json.dumps(own_text, ensure_ascii=False)[1:-1] in text:
+        return True, position, True
     words = _WORDS.findall(own_text)
     # search single words first, because a missing text usually lacks a word, which is faster to find
     has_words = bool(words) and all(word in text for word in words) and "".join(words) in "".join(_WORDS.findall(text))
-    return has_words, position
+    return has_words, position, True

@@ -63,7 +63,8 @@ GENERATION_MARKS = ("\ufdee", "\ufdef")
 _MARKS = [chr(code) for code in range(0xFDD0, 0xFDEE)]
 """Noncharacters for placeholders. A row with all of them is refused."""
 _OPEN_THOUGHT, _THOUGHT_END = "<think>", "\n</think>\n\n"
-_LOST_TOOLS, _LOST_KWARGS = f"{LOST}: tools", f"{LOST}: template_kwargs"
+_LOST_TOOLS, _LOST_PARAMETERS = f"{LOST}: tools", f"{LOST}: tool_parameters"
+_LOST_KWARGS = f"{LOST}: template_kwargs"
 AFTER_LAST = "after_last_answer"
 """Reason for leaving out messages that no answer follows."""
 _MAX_MESSAGE_CHARACTERS = 200
@@ -128,6 +129,8 @@ class ConversationRenderer:
         # last conversation, and whether it is rendered with `enable_thinking`
         self._last_judgment: tuple[Conversation | None, bool] = (None, False)
         self._cuts: dict[str, None] = {}  # reasons of the current conversation, in order
+        # a template that may drop tools may also shorten them
+        self._allowed_losses = {*choices.allow_loss, *({"tool_parameters"} if "tools" in choices.allow_loss else ())}
         self._indexes = {token.content: i for i, token in enumerate(tokens)}
         as_text = self._indexes.keys() if choices.special_literals == "text" else set()
         self._model_literals = LiteralFinder(tuple(as_text - set(tags)))
@@ -138,14 +141,17 @@ class ConversationRenderer:
 
         Messages after the last answer are left out. A turn without an answer has no sequence, unless the choices keep
         it. If the template refuses a message, the refusal has the sequences of the messages before it. If the template
-        writes the calls of a conversation but not its declared tools, the refusal has all sequences.
+        writes the calls of a conversation but not its declared tools, or only a part of its tools, the refusal has all
+        sequences.
         """
         mark = None
         try:
             mark, conversation = self._prepare(conversation)
             rendered = self._render_up_to(len(conversation.messages), conversation, mark)
-            is_refused = _LOST_TOOLS in rendered.cuts and "tools" not in self._choices.allow_loss
-            return Refusal(_LOST_TOOLS, part=rendered) if is_refused else rendered
+            for reason in (_LOST_TOOLS, _LOST_PARAMETERS):
+                if reason in rendered.cuts and reason.removeprefix(f"{LOST}: ") not in self._allowed_losses:
+                    return Refusal(reason, part=rendered)
+            return rendered
         except _ChatRefusedError as error:
             if self._is_strict or error.refusal.reason != "template_refused" or error.refusal.message is None:
                 return error.refusal
@@ -161,7 +167,7 @@ class ConversationRenderer:
         try:
             mark, conversation = self._prepare(conversation)
             sequences = self._render_turn(conversation, prompt_length, len(conversation.messages), mark)
-            if self._cuts.keys() - {f"{LOST}: {feature}" for feature in self._choices.allow_loss}:
+            if self._cuts.keys() - {f"{LOST}: {feature}" for feature in self._allowed_losses}:
                 return Refusal(next(iter(self._cuts)))
             return RenderedConversation((sequences[0],), mark) if len(sequences) == 1 else Refusal(SEVERAL_SEQUENCES)
         except _ChatRefusedError as error:
@@ -179,7 +185,7 @@ class ConversationRenderer:
             for mark in GENERATION_MARKS
         ):
             raise _ChatRefusedError("all_noncharacters", None)
-        if "template_kwargs" not in self._choices.allow_loss and any(
+        if "template_kwargs" not in self._allowed_losses and any(
             find_unread_variables(self._kwargs, self._renderer)
         ):
             raise _ChatRefusedError(_LOST_KWARGS, None)
@@ -383,18 +389,16 @@ class ConversationRenderer:
         """
         empty_answers: set[int] = set()
         if not self._is_strict:
-            answers: dict[int, str] = {}
-            for index, start, end in parts:
-                answers[index] = answers.get(index, "") + text[start:end]
-            losses, empty_answers = find_losses(text, answers, messages, tools)
+            losses, empty_answers = find_losses(text, parts, messages, tools)
             # put other losses first, because a conversation that loses only tools is still useful
-            losses.sort(key=lambda loss: loss[0] == "tools")
+            losses.sort(key=lambda loss: loss[0] in ("tools", "tool_parameters"))
             has_calls = any(message.get("tool_calls") for message in messages)
             for feature, fault in losses:
                 reason = f"{LOST}: {feature}"
                 # a conversation with calls is useful without the tools' declarations, because the calls show how to
-                # use them
-                if feature not in self._choices.allow_loss and not (reason == _LOST_TOOLS and has_calls):
+                # use them; any conversation is useful without some of the tools' parameters
+                is_usable = reason == _LOST_PARAMETERS or (reason == _LOST_TOOLS and has_calls)
+                if feature not in self._allowed_losses and not is_usable:
                     raise _ChatRefusedError(reason, fault)
                 self._cuts[reason] = None
         chunks: list[RenderedChunk] = []
@@ -550,7 +554,7 @@ class ConversationRenderer:
                 return len(prompt)
         # report a dropped text first, because it is the more specific reason
         for own_text in () if self._is_strict else find_own_texts(upto[-1], index):
-            if own_text.feature not in self._choices.allow_loss and not occurs_in(own_text.text, full_text):
+            if own_text.feature not in self._allowed_losses and not occurs_in(own_text.text, full_text):
                 raise _ChatRefusedError(f"{LOST}: {own_text.feature}", index)
         raise _ChatRefusedError("template_mismatch", index)
 

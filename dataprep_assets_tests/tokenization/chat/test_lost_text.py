@@ -149,4 +149,138 @@ def test_the_table_of_a_template_says_what_it_writes_drops_and_refuses() -> None
     assert table["system"] == "TemplateError: only user and assistant"
     assert table["two_answers"] == "TemplateError: roles must alternate"
     written = dict(find_capabilities(conversation_renderer("chatml_reasoning")).outcomes)
-    assert {name for name, outcome in written.items() if outcome != "written"} == {"developer"}
+    assert {name for name, outcome in written.items() if outcome != "written"} == {"developer", "names"}
+
+
+def test_a_result_that_only_the_answer_quotes_is_lost() -> None:
+    template = CHATML.replace("{{ m.content }}", "{{ '' if m.role == 'tool' else m.content }}")
+    messages = USER, answer(), RESULT, answer("It is: A float.")
+    assert render(template, *messages) == Refusal("lost_in_template: results", 2)
+
+
+def test_a_result_that_only_a_later_question_quotes_is_lost() -> None:
+    template = CHATML.replace("{{ m.content }}", "{{ '' if m.role == 'tool' else m.content }}")
+    messages = USER, answer(), RESULT, answer("Yes."), {"role": "user", "content": "So: A float. Is it?"}, answer()
+    assert render(template, *messages) == Refusal("lost_in_template: results", 2)
+    assert trained(render(CHATML, *messages)) == [["So.<|im_end|>", "Yes.<|im_end|>", "So.<|im_end|>"]]
+
+
+def test_of_two_equal_results_both_must_be_written() -> None:
+    messages = USER, answer(), RESULT, RESULT, answer("Yes.")
+    assert trained(render(CHATML, *messages)) == [["So.<|im_end|>", "Yes.<|im_end|>"]]
+    once = CHATML.replace("{{ m.content }}", "{% if loop.first or m != loop.previtem %}{{ m.content }}{% endif %}")
+    rendered = render(once, {"role": "user", "content": "A float."}, answer(), RESULT, RESULT, answer("Yes."))
+    assert rendered == Refusal("lost_in_template: results", 3)
+
+
+def test_a_system_text_that_is_moved_behind_the_question_is_not_lost() -> None:
+    moved = (
+        "{% set rest = messages if messages[0].role != 'system' else messages[1:] %}{% for m in rest %}<|im_start|>"
+        "{{ m.role }}\n{{ m.content }}{{ messages[0].content if m.role == 'user' and messages[0].role == 'system' }}"
+        "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    assert trained(render(moved, SYSTEM, USER, answer("Be brief. Why?"))) == [["Be brief. Why?<|im_end|>"]]
+
+
+def test_a_call_that_only_the_text_beside_it_describes_is_lost() -> None:
+    messages = USER, answer("I look_up the word buoy.", tool_calls=[CALL]), RESULT, answer()
+    assert render(CHATML, *messages, tools=[TOOL], allow_loss=("tools",)) == Refusal("lost_in_template: calls", 1)
+    assert render(CHANNELS, *messages, tools=[TOOL]) == Refusal("lost_in_template: call_text", 1)
+    quoted = USER, answer("buoy", tool_calls=[CALL]), RESULT, answer()
+    assert render(CHANNELS, *quoted, tools=[TOOL]) == Refusal("lost_in_template: call_text", 1)
+    part = keep_used_part(render(CHANNELS, *quoted, tools=[TOOL], allow_loss=("call_text",)))
+    assert isinstance(part, RenderedConversation)
+    assert part.cuts == ("lost_in_template: call_text", "lost_in_template: tools")
+
+
+def test_reasoning_that_only_the_answer_repeats_is_lost() -> None:
+    messages = USER, answer("Because it floats.", reasoning_content="it floats")
+    assert render(CHATML, *messages) == Refusal("lost_in_template: reasoning", 1)
+    written = "<think>\nit floats\n</think>\n\nBecause it floats.<|im_end|>"
+    assert trained(render(MARKED, *messages)) == [[written]]
+
+
+def test_tools_that_only_their_calls_name_are_lost() -> None:
+    tool = {"type": "function", "function": {"name": "look_up", "parameters": {"properties": {"word": {}}}}}
+    messages = USER, answer("", tool_calls=[CALL]), RESULT, answer()
+    assert render(CHANNELS, *messages, tools=[tool]) == Refusal("lost_in_template: tools")
+
+
+SHIP = {"type": "object", "properties": {"hull": {"type": "string", "description": "Its kind.", "enum": ["sail"]}}}
+BOOK = {
+    "type": "function",
+    "function": {
+        "name": "book",
+        "description": "Books a berth.",
+        "parameters": {"type": "object", "properties": {"ships": {"type": "array", "items": SHIP}}},
+    },
+}
+LISTED = "{% for t in tools or [] %}{{ t.function.name }}: {{ t.function.description }}{% endfor %}"
+SHORT = f"{LISTED}{{% for t in tools or [] %}}({{{{ t.function.parameters.properties | join(', ') }}}}){{% endfor %}}"
+
+
+def test_a_conversation_with_shortened_tools_is_used_and_counted() -> None:
+    refused = render(SHORT + CHATML, USER, answer(), tools=[BOOK])
+    assert refused == Refusal("lost_in_template: tool_parameters")
+    part = keep_used_part(refused)
+    assert isinstance(part, RenderedConversation)
+    assert (trained(part), part.cuts) == ([["So.<|im_end|>"]], ("lost_in_template: tool_parameters",))
+    for allowed in ("tool_parameters", "tools"):
+        assert trained(render(SHORT + CHATML, USER, answer(), tools=[BOOK], allow_loss=(allowed,))) == trained(part)
+    assert render(LISTED + CHATML, USER, answer(), tools=[BOOK]) == Refusal("lost_in_template: tools")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"ships": {"anyOf": [SHIP, {"type": "null"}]}}},
+        {"properties": {"ships": {"$ref": "#/$defs/Ship"}}, "$defs": {"Ship": SHIP}},
+        {"properties": {"ships": {"type": "string", "enum": ["sail", "steam"]}}},
+        {"properties": {"ships": {"type": "string", "description": "Their kinds."}}},
+    ],
+)
+def test_parameters_at_every_depth_must_be_written(schema: dict[str, Any]) -> None:
+    tool = {"type": "function", "function": {**BOOK["function"], "parameters": schema}}
+    assert render(SHORT + CHATML, USER, answer(), tools=[tool]) == Refusal("lost_in_template: tool_parameters")
+    whole = "{{ tools | tojson if tools }}" + CHATML
+    assert trained(render(whole, USER, answer(), tools=[tool])) == [["So.<|im_end|>"]]
+
+
+def test_a_default_that_looks_like_a_schema_is_no_parameter() -> None:
+    schema = {"properties": {"ships": {"default": {"description": "Any."}, "examples": [{"enum": ["sail"]}]}}}
+    tool = {"type": "function", "function": {**BOOK["function"], "parameters": schema}}
+    assert trained(render(SHORT + CHATML, USER, answer(), tools=[tool])) == [["So.<|im_end|>"]]
+
+
+def test_the_name_of_a_speaker_must_be_written() -> None:
+    ann, bob = {**USER, "name": "Ann"}, {**USER, "name": "Bob"}
+    assert render(CHATML, ann, bob, answer("Ann and Bob ask.")) == Refusal("lost_in_template: names", 0)
+    assert trained(render(CHATML, ann, answer(), allow_loss=("names",))) == [["So.<|im_end|>"]]
+    named = CHATML.replace("{{ m.role }}\n", "{{ m.role }}{{ ' ' + m.name if m.name }}\n")
+    assert trained(render(named, ann, bob, answer())) == [["So.<|im_end|>"]]
+    # the name of a result is that of its tool
+    assert trained(render(CHATML, USER, answer(), {**RESULT, "name": "look_up"}, answer())) == [["So.<|im_end|>"] * 2]
+
+
+def test_the_table_of_a_template_has_shortened_tools_and_names() -> None:
+    short = dict(find_capabilities(conversation_renderer(SHORT + CHATML)).outcomes)
+    assert (short["tools"], short["tool_parameters"]) == ("written", "dropped")
+    whole = dict(find_capabilities(conversation_renderer("{{ tools | tojson if tools }}" + CHATML)).outcomes)
+    assert (whole["tools"], whole["tool_parameters"], whole["names"]) == ("written", "written", "dropped")
+
+
+def test_a_thought_after_an_empty_thought_of_the_template_is_written_after_the_prompt() -> None:
+    wrapped = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ '<think>\n\n</think>\n\n' if m.role == 'assistant' }}"
+        "{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+    )
+    thought = "Once.\n</think>\n\nSo."
+    assert trained(render(wrapped, USER, answer(thought), USER, answer(thought))) == [
+        ["Once.\n</think>\n\nSo.<|im_end|>"],
+        ["Once.\n</think>\n\nSo.<|im_end|>"],
+    ]
+    without_prompt = wrapped.replace("<think>\n{% endif %}", "{% endif %}")
+    assert render(without_prompt, USER, answer(thought)) == Refusal("lost_in_template: reasoning", 1)
+    (kept,) = trained(render(without_prompt, USER, answer(thought), allow_loss=("reasoning",)))
+    assert kept == [f"<think>\n\n</think>\n\n{thought}<|im_end|>"]
