@@ -182,13 +182,13 @@ def test_nothing_is_stale_after_a_run_and_each_loss_is_detected(tmp_path: Path) 
     blend, root = declare_pretraining(write_small_sources(tmp_path / "s")), tmp_path / "out"
     directory, _, _ = finish_blend(blend, root)
     store = LocalArtifacts(root)
-    run_blend = f"small_blend/runs/{directory.name}"
+    run = f"small_blend/runs/{directory.name}"
     assert _find_stale(blend, root) == {}
     (directory / "blend.json").unlink()
-    assert _find_stale(blend, root) == {run_blend: "damaged: blend.json: missing"}
+    assert _find_stale(blend, root) == {run: "damaged: blend.json: missing"}
     shard = store.directory(blend.artifact("indexed_bins", "code-00000"))
     (shard / "tokens.idx").write_bytes(b"")
-    assert list(_find_stale(blend, root)) == ["small_blend/indexed_bins/code-00000", run_blend]
+    assert list(_find_stale(blend, root)) == ["small_blend/indexed_bins/code-00000", run]
     write_rows(tmp_path / "s" / "web" / "train-00000.parquet", make_texts("web", 9))
     found = _find_stale(blend, root)
     assert found.pop("small_blend/blend_plan") == "its source changed: web"

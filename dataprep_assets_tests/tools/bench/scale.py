@@ -93,7 +93,7 @@ class Sized:
     load_cpu: float
     load_megabytes: float
     sqlite: Books
-    run_postgres: Books | None
+    postgres: Books | None
 
 
 def write_files(folder: Path, files: int) -> None:

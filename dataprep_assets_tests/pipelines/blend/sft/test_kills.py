@@ -31,7 +31,7 @@ class Ground:
     tokenizer: Path
     files: dict[str, bytes]
     receipts: dict[str, dict]
-    read_points: list[tuple[str, int, str, str]]
+    points: list[tuple[str, int, str, str]]
 
 
 def run(
