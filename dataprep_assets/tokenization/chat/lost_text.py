@@ -161,7 +161,7 @@ def _find_quoted(
             yield next(find_own_texts(messages[index], index)).feature, index
 
 
-def _end_of_verbatim(message: dict[str, Any], text: str, part: str | None, position: int) -> int | None:
+def _find_verbatim_end(message: dict[str, Any], text: str, part: str | None, position: int) -> int | None:
     """Return where the content of a message ends in the text; None if a text of the message is not found verbatim."""
     content = message.get("content")
     if not content or (message["role"] == "assistant" and message.get("tool_calls")):

@@ -185,9 +185,7 @@ class ConversationRenderer:
             for mark in GENERATION_MARKS
         ):
             raise _ChatRefusedError("all_noncharacters", None)
-        if "template_kwargs" not in self._allowed_losses and any(
-            find_unread_variables(self._kwargs, self._renderer)
-        ):
+        if "template_kwargs" not in self._allowed_losses and any(find_unread_variables(self._kwargs, self._renderer)):
             raise _ChatRefusedError(_LOST_KWARGS, None)
         if not self._contains_literals(conversation):
             return None, conversation

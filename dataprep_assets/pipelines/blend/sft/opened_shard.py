@@ -224,7 +224,7 @@ class OpenedShard:
             runs.wrong.append((row, token, label, len(inside_ends)))
 
     def _record_repeated_tokens(self, scan: SftRowScan, rows: PackedRowBlock, begins: NDArray[np.int64]) -> None:
-        """Record special tokens, except the unknown token, that are followed by quotes and the same token in their sequence."""
+        """Record repeated special tokens within a sequence, except quotes and the unknown token."""
         repeats = rows.tokens[1:] == rows.tokens[:-1]
         repeats[begins[1:] - 1] = False  # the next token belongs to a different sequence
         indexes = np.flatnonzero(repeats)

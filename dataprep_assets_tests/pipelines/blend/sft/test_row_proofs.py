@@ -158,7 +158,7 @@ def test_two_quotes_around_no_text_are_not_a_doubled_token(tmp_path: Path) -> No
     called = {"role": "assistant", "content": "", "tool_calls": [call]}
     row = {"messages": [{"role": "user", "content": "What?"}, called], "tools": [tool]}
     shard = build_rows(tmp_path, [row], template=quoted)
-    found = opened(shard)
+    found = open_shard(shard)
     assert [token.content for token in found.plan.quotes] == ["<|endoftext|>"]
     assert no_repeated_special_tokens(found).passed
     assert not no_repeated_special_tokens(replace(found, plan=replace(found.plan, quotes=()))).passed
