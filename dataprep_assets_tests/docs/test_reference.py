@@ -55,7 +55,7 @@ def test_nested_keys_have_their_yaml_names_types_defaults_and_bounds(
     assert "| `inner` | list of [Inner](#inner) | empty | The inner ones. |" in text
     assert "| `mode` | one of `a`, `b` | `a` | Which. |" in text
     assert "| `folder` | path | `x` | Where. |" in text
-    assert "### Inner\n\nWhat is inside.\n" in text
+    assert "### Inner\n\nThe inner model.\n" in text
     assert "| `from` | text | required | Who sends. |" in text
     assert "| `tail` | whole number; at least 1 | none | Left \\| right. |" in text
 

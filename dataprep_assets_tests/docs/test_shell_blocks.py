@@ -56,7 +56,7 @@ LINES = (
         f"{TESTS}/cli/test_installed.py",
         '"concepts.md"',
     ),
-    Lines(r"dataprep .*", "docs/commands.md", f"{TESTS}/cli/test_examples.py", "list_examples("),
+    Lines(r"dataprep .*", "docs/commands.md", f"{TESTS}/cli/test_examples.py", "EXAMPLES["),
     Lines(r"dataprep ui", file=f"{TESTS}/ui/site.py", proof='"ui", "--port"'),
     Lines(
         r"dataprep (schedule|seen|run) my_run.*|dataprep retract my_corpus .*",

@@ -48,9 +48,9 @@ def test_bytes_depend_only_on_the_payloads(shard: Path, package: Any, tmp_path: 
     """They do not depend on the process, its processors, or the number of the package's threads."""
     code = (
         "import os, sys, pathlib; from dataprep_assets.formats.tensorflow import array_record, example;"
-        "from dataprep_assets_tests.formats.packed import packed_rows;"
+        "from dataprep_assets_tests.formats.packed import make_packed_rows;"
         "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]) if hasattr(os, 'sched_setaffinity') else None;"
-        "array_record.write(pathlib.Path(sys.argv[1]), list(example.encode_rows(packed_rows(9, 200))))"
+        "array_record.write(pathlib.Path(sys.argv[1]), list(example.encode_rows(make_packed_rows(9, 200))))"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "elsewhere")], check=True)
     assert (tmp_path / "elsewhere").read_bytes() == shard.read_bytes()

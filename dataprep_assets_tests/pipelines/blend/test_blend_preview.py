@@ -242,4 +242,4 @@ def test_a_source_that_rounds_to_zero_fails(tmp_path: Path) -> None:
     good = finish(declare_pretraining(tmp_path / "s", blend=tiny), tmp_path / "out")
     finding = every_dataset_sampled(good.store.require(good.blend.artifact("blend_preview")))
     assert not finding.passed
-    assert finding.summary.startswith("web: a share of 0.000000 is 0 samples")
+    assert finding.summary.startswith("web: a share of 0.000000 gives 0 samples")

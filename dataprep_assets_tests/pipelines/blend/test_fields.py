@@ -214,7 +214,7 @@ def test_a_weight_that_is_too_small_is_still_reported_as_such(tmp_path: Path) ->
     big, small = (write_rows(tmp_path / f"{name}.jsonl", make_texts(name, 60)) for name in ("big", "small"))
     entries = [{"name": "big", "path": str(big), "weight": 1e6}, {"name": "small", "path": str(small)}]
     told = _check_preview(declare_pretraining(tmp_path, blend={"datasets": entries}), tmp_path / "out")
-    assert told.startswith("small: a share of 0.000001 is 0 samples of ")
+    assert told.startswith("small: a share of 0.000001 gives 0 samples")
     assert "Raise the weight" in told
 
 

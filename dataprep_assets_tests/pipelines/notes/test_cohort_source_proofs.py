@@ -37,7 +37,7 @@ def test_notes_that_the_source_has_no_more_and_another_key_are_told(tmp_path: Pa
     written(source, {"2010-01": people[:-1]})
     (cohort,) = packed_cohorts(cohort.plan.notes, cohort.store, ["2010-01"])
     found = prove_cohort(cohort)["note_counts_match"]
-    assert "the source has digest" in found.summary
+    assert "digest: the source has" in found.summary
     assert any("kept notes 8, but the receipt 9" in str(row["defect"]) for row in found.table)
 
 

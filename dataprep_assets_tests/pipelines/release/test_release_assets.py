@@ -299,7 +299,7 @@ def test_a_release_joins_its_bins_only_for_views(tmp_path: Path, finished: Relea
 RANK = """
 import json, sys
 import numpy as np
-from dataprep_assets.formats.sample_ids import sample_ids
+from dataprep_assets.formats.sample_ids import compute_sample_ids
 
 url, cache, rank, epochs, log = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
 from dataprep_assets.serving import ShardWindow
@@ -311,7 +311,7 @@ with ShardWindow(url, cache, steps_per_shard=3, keep=2) as window:
         shard = window.swap(step)
         number, steps = window.schedule.sample_steps(step)
         rows = np.arange(len(shard))[rank::2][number::steps]
-        found = sample_ids(shard.batch(rows).reshape(-1), shard.sequence_length)
+        found = compute_sample_ids(shard.batch(rows).reshape(-1), shard.sequence_length)
         assert found.tolist() == [shard.sample_id(k) for k in rows]
         seen += [[window.schedule.epoch(step), int(i)] for i in found]
 json.dump(seen, open(log, "w"))
