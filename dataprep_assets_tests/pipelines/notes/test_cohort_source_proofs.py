@@ -38,7 +38,7 @@ def test_notes_that_the_source_has_no_more_and_another_key_are_told(tmp_path: Pa
     (cohort,) = packed_cohorts(cohort.plan.notes, cohort.store, ["2010-01"])
     found = prove_cohort(cohort)["note_counts_match"]
     assert "digest: the source has" in found.summary
-    assert any("kept notes 8, but the receipt 9" in str(row["defect"]) for row in found.table)
+    assert any("kept notes: the source has 8, but the receipt has 9" in str(row["defect"]) for row in found.table)
 
 
 def test_headers_present_and_missing_are_counted(tmp_path: Path) -> None:
