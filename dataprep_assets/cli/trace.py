@@ -67,11 +67,13 @@ def command(
     ] = None,
     split: Annotated[
         list[str] | None,
-        typer.Option(metavar="SPLIT", help="Count in these splits, e.g., val,test. For a blend: in this dataset."),
+        typer.Option(
+            metavar="SPLIT", help="Interpret positions in these splits, e.g., val,test. For a blend: in this dataset."
+        ),
     ] = None,
     shard: Annotated[
         str | None,
-        typer.Option(help="Count --token, --document or --row in this shard, e.g., train-00003."),
+        typer.Option(help="Interpret --token, --document or --row in this shard, e.g., train-00003."),
     ] = None,
     file: Annotated[
         str | None, typer.Option(help="Find a row of this source file, named as in the manifest. Needs --row.")
@@ -85,9 +87,9 @@ def command(
             "a patient id.",
         ),
     ] = None,
-    view: Annotated[str | None, typer.Option(help="Count --sample in this view: mds or sft_rows.")] = None,
+    view: Annotated[str | None, typer.Option(help="Interpret --sample in this view, e.g., mds or sft_rows.")] = None,
     npy_shard: Annotated[
-        str | None, typer.Option(help="Count --sample in this npy shard of a release, e.g., train_000003.")
+        str | None, typer.Option(help="Interpret --sample in this npy shard of a release, e.g., train_000003.")
     ] = None,
     text_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Find the document whose whole text is in this file.")

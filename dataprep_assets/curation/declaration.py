@@ -225,8 +225,8 @@ class DuplicatesDeclaration(DeclarationModel):
     normalize: Normalization | None = Field(
         None,
         description=(
-            "How texts are prepared for comparison. `words`: only words, signs and symbols are compared, regardless "
-            "of case. `space`: white space is ignored. `none`: texts are unchanged, except for line ends and Unicode "
+            "How texts are prepared for comparison. `words`: only words and symbols are compared, regardless of "
+            "case. `space`: white space is ignored. `none`: texts are unchanged, except for line endings and Unicode "
             "form (NFC). Default: `words` for `near`, `none` for `exact`."
         ),
     )

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from dataprep_assets.curation.planted import Case
+from dataprep_assets.curation.planted import PlantedCase
 from dataprep_assets.curation.table import Columns
 
 VERSION = f"text 1, Unicode {unicodedata.unidata_version}"
@@ -56,7 +56,7 @@ class TextTagger:
     columns: Columns
     tag: Callable[[Sequence[str]], Mapping[str, Sequence[Any]]]
     version: Callable[[], str]
-    planted: Callable[[], Iterable[Case]] | None = None
+    planted: Callable[[], Iterable[PlantedCase]] | None = None
 
     @classmethod
     def with_measure(
@@ -64,7 +64,7 @@ class TextTagger:
         columns: Columns,
         measure: Callable[[str], Sequence[Any]],
         version: Callable[[], str],
-        planted: Callable[[], Iterable[Case]] | None = None,
+        planted: Callable[[], Iterable[PlantedCase]] | None = None,
     ) -> Self:
         """Return a tagger that calls `measure` for the values of each normalized text, in column order.
 

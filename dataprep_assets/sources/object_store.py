@@ -291,7 +291,7 @@ class _Fetcher:
         if actual == record.get("sha256"):
             return True
         logger.warning(
-            "%s: the mirrored file %s has sha256 %s, but %s was verified; downloading it again",
+            "%s: the mirrored file %s has sha256 %s instead of the verified %s; downloading it again",
             label,
             path,
             actual,

@@ -22,7 +22,7 @@ from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import Check, Finding
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError, CorruptSourceError, FormatError, TokenizerError
 from dataprep_assets.execution.jobs import Outcome
@@ -236,7 +236,7 @@ def build_engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[Arti
         build=partial(_build_certificate, engine),
         foresee=partial(_predict_certificate_outcome, engine),
         metadata=partial(_build_metadata, engine),
-        check_groups=(WholeChecks(checks=checks, open=partial(_open_certificate, engine)),),
+        check_groups=(WholeArtifactChecks(checks=checks, open=partial(_open_certificate, engine)),),
     )
 
 

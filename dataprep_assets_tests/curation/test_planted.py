@@ -2,7 +2,7 @@
 
 import pytest
 
-from dataprep_assets.curation.planted import Case, PlantedCounts, count_found, sum_by_kind
+from dataprep_assets.curation.planted import PlantedCase, PlantedCounts, count_found, sum_by_kind
 from dataprep_assets.curation.taggers import TAGGERS
 from dataprep_assets.curation.tagging import load_tagger
 
@@ -35,8 +35,8 @@ def test_recall_is_a_share_of_planted_cases_and_precision_of_found_ones() -> Non
     def is_found(before: dict[str, int], after: dict[str, int]) -> bool:
         return after["x"] > before["x"]
 
-    def case(text: str, *, positive: bool) -> Case:
-        return Case(kind="exes, plain", text=text, is_found=is_found, positive=positive)  # type: ignore[arg-type]
+    def case(text: str, *, positive: bool) -> PlantedCase:
+        return PlantedCase(kind="exes, plain", text=text, is_found=is_found, positive=positive)  # type: ignore[arg-type]
 
     cases = [*(case(text, positive=True) for text in ("x", "xx", "y", "x")), case("xy", positive=False)]
     counts = count_found(cases, lambda texts: {"x": [text.count("x") for text in texts]}, ["x marks"])

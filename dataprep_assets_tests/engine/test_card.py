@@ -14,7 +14,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Par
 from dataprep_assets.engine.card.card import DATA_CARD, PAGE, CardFacts, build_data_card_spec
 from dataprep_assets.engine.card.contents import CardSource, CardSubject, SplitCounts, add_attribution
 from dataprep_assets.engine.checks.check import Check, Finding
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.engine.yaml.declaration import Attribution, CardDeclaration, Creator, DatasetDeclaration
 from dataprep_assets.errors import MissingArtifactError
@@ -48,7 +48,7 @@ class Letters:
             partitions=Partitions.from_keys(["a", PATIENT], "letter"),
             build=lambda request: [],
             recipes=lambda store, slots: [],
-            check_groups=(WholeChecks(checks=(check,), open=lambda *_: None),),
+            check_groups=(WholeArtifactChecks(checks=(check,), open=lambda *_: None),),
         )
 
     @property

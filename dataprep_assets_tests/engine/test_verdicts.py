@@ -12,7 +12,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import Check, Checkable, Finding
 from dataprep_assets.engine.checks.results import read_known_results
 from dataprep_assets.engine.checks.verdicts import (
-    WholeChecks,
+    WholeArtifactChecks,
     find_all,
     find_in_all_partitions,
     find_in_workers,
@@ -254,7 +254,7 @@ def test_a_verdict_on_a_whole_artifact_that_another_run_replaced_meanwhile_does_
 
     _, made, _ = make_notices_specs(declaration)
     list(made.build(BuildRequest(store=store)))
-    checks = WholeChecks(checks=(replace(WORDS, function=has_words),), open=lambda store, _: store)
+    checks = WholeArtifactChecks(checks=(replace(WORDS, function=has_words),), open=lambda store, _: store)
     board = replace(made, check_groups=(checks,))
     examine_artifact(board, store, [None])
     assert find_unchecked(board, store, [None]) == [None]
@@ -270,8 +270,8 @@ def test_a_check_of_all_partitions_runs_once_and_its_failure_applies_to_each(
     def are_few(_: ArtifactStore) -> Finding:
         return Finding(passed=passes[0], summary="3 notices")
 
-    def together(*checks: Check[ArtifactStore]) -> WholeChecks[ArtifactStore]:
-        return WholeChecks(checks=checks, open=lambda store, _: store)
+    def together(*checks: Check[ArtifactStore]) -> WholeArtifactChecks[ArtifactStore]:
+        return WholeArtifactChecks(checks=checks, open=lambda store, _: store)
 
     few = Check("are_few", "There are few notices.", are_few)
     alone = make_notices_specs(declaration)[0]

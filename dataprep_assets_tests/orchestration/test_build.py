@@ -13,7 +13,7 @@ import pytest
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
 from dataprep_assets.engine.checks.check import Check, Finding
 from dataprep_assets.engine.checks.results import UnpassedCheck, read_results
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
@@ -113,7 +113,7 @@ def test_a_failed_artifact_without_partitions_blocks_another_dataset(board: Noti
     notices, whole, _ = board.specs
     signed = [False]
     check = Check("is_signed", "It has a name.", lambda seen: Finding(passed=seen[0], summary="looked at"))
-    checks = WholeChecks(checks=(check,), open=lambda *_: signed)
+    checks = WholeArtifactChecks(checks=(check,), open=lambda *_: signed)
     checked = replace(board, specs=[notices, replace(whole, check_groups=(checks,))])
     assert not build(checked).success
     assert_names(failure_of(run_downstream(checked)), "notices/board", "is_signed")

@@ -15,7 +15,7 @@ import numpy as np
 
 from dataprep_assets.serving import Shard, ShardWindow
 from dataprep_assets.serving.window.release import ReleaseLocation
-from dataprep_assets.serving.window.shard_window import Bar
+from dataprep_assets.serving.window.shard_window import ProgressBar
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.buckets import new_store
 
@@ -75,15 +75,15 @@ def main(path: str) -> None:
     """Continue after the last logged step."""
     plan = Plan(**json.loads(Path(path).read_text()))
     blocks = 0
-    add = Bar.add
+    add = ProgressBar.add
 
-    def counted(bar: Bar, count: int) -> None:
+    def counted(bar: ProgressBar, count: int) -> None:
         nonlocal blocks
         blocks += 1
         _die(plan, f"range:{blocks}")
         add(bar, count)
 
-    Bar.add = counted  # type: ignore[method-assign]
+    ProgressBar.add = counted  # type: ignore[method-assign]
     log = Path(plan.log)
     done = len(log.read_text().splitlines()) if log.exists() else 0
     with ShardWindow(

@@ -3,7 +3,7 @@
 import io
 import sys
 
-from dataprep_assets.serving.window.shard_window import Bar
+from dataprep_assets.serving.window.shard_window import ProgressBar
 
 
 class Terminal(io.StringIO):
@@ -13,8 +13,8 @@ class Terminal(io.StringIO):
 
 def test_the_bar_is_drawn_only_on_a_terminal() -> None:
     for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
-        bar = Bar("train_000000.npy", 1000, stream)
+        bar = ProgressBar("train_000000.npy", 1000, stream)
         bar.add(420)
         bar.close()
         assert ("42%" in stream.getvalue()) == shown
-    assert Bar("x", 0)._stream is sys.stderr
+    assert ProgressBar("x", 0)._stream is sys.stderr

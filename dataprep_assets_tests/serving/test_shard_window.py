@@ -13,7 +13,7 @@ import pytest
 from dataprep_assets.errors import ConfigError, MissingArtifactError, TransferError
 from dataprep_assets.serving import Shard, ShardWindow, WindowEvent, WindowState
 from dataprep_assets.serving.window.release import ReleaseLocation
-from dataprep_assets.serving.window.shard_window import Bar
+from dataprep_assets.serving.window.shard_window import ProgressBar
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.serving.releases import (
     LENGTH,
@@ -188,14 +188,14 @@ def test_twenty_starts_and_stops_leave_no_leftovers(tmp_path: Path) -> None:
 def test_close_ends_an_active_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, _ = watched(tmp_path, (1 << 16,) * 2)
     started = threading.Event()
-    add = Bar.add
+    add = ProgressBar.add
 
-    def slow(bar: Bar, count: int) -> None:
+    def slow(bar: ProgressBar, count: int) -> None:
         add(bar, count)
         started.set()
         time.sleep(0.05)
 
-    monkeypatch.setattr(Bar, "add", slow)
+    monkeypatch.setattr(ProgressBar, "add", slow)
     window = ShardWindow(place, tmp_path / "cache", 1, retry=QUICK)
     window.prepare(0)
     assert started.wait(20)

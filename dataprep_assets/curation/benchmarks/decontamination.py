@@ -82,9 +82,9 @@ class DecontaminateDeclaration(DeclarationModel):
         13,
         ge=2,
         description=(
-            "Texts of an item with at least this many words are searched for individually. The shorter texts of an "
-            "item are combined: a document must contain this many of their words, or all if there are fewer, but at "
-            "least `ngram`."
+            "Texts of at least this many words are searched for individually. An item's shorter texts are combined: a "
+            "document must contain this many of their words, or all of them if there are fewer. Combined texts of "
+            "fewer than `ngram` words are not searched for."
         ),
     )
     containment: float | None = Field(

@@ -5,7 +5,7 @@ that its context is realistic. The tagger processes the document with and withou
 that are found. Hard negatives are texts that only look like a case. Precision is the share of true cases among all
 texts that the tagger takes for a case. The cases are the same in every run.
 
-Entry points: `Case`, `count_found`, `sum_by_kind`, `PlantedCounts`.
+Entry points: `PlantedCase`, `count_found`, `sum_by_kind`, `PlantedCounts`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ MAX_CHARACTERS = 2_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class PlantedCase:
     """A text with a known result.
 
     Attributes:
@@ -52,7 +52,7 @@ class PlantedCounts:
     negatives: int = 0
     mistaken: int = 0
 
-    def add_case(self, case: Case, is_found: bool) -> Self:
+    def add_case(self, case: PlantedCase, is_found: bool) -> Self:
         """Return the counts with one more case."""
         if case.positive:
             return replace(self, planted=self.planted + 1, found=self.found + is_found)
@@ -73,7 +73,7 @@ class PlantedCounts:
         return self.found / total if total else 1.0
 
 
-def count_found(cases: Sequence[Case], tag_texts: Look, documents: Sequence[str]) -> dict[str, PlantedCounts]:
+def count_found(cases: Sequence[PlantedCase], tag_texts: Look, documents: Sequence[str]) -> dict[str, PlantedCounts]:
     """Return the counts of each kind of case, as found by a tagger.
 
     Args:

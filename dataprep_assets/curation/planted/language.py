@@ -5,7 +5,7 @@ A short document must get the code of its language, and no document of a similar
 
 from collections.abc import Iterator
 
-from dataprep_assets.curation.planted import Case, Values
+from dataprep_assets.curation.planted import PlantedCase, Values
 
 SENTENCES: dict[str, tuple[str, ...]] = {
     "en": (
@@ -68,7 +68,7 @@ NEIGHBORS = {"de": "nl", "nl": "de", "es": "pt", "pt": "es", "fr": "it", "it": "
 """Language → a language whose texts look similar."""
 
 
-def yield_cases() -> Iterator[Case]:
+def yield_cases() -> Iterator[PlantedCase]:
     """Yield the cases: each sentence by itself, and all sentences of a language together."""
     for code, sentences in SENTENCES.items():
         for text in (*sentences, " ".join(sentences)):
@@ -78,8 +78,8 @@ def yield_cases() -> Iterator[Case]:
             yield _build_case(code, text, positive=False)
 
 
-def _build_case(code: str, text: str, *, positive: bool = True) -> Case:
+def _build_case(code: str, text: str, *, positive: bool = True) -> PlantedCase:
     def is_found(_: Values, after: Values) -> bool:
         return bool(after["language"] == code)
 
-    return Case(kind=f"languages, {code}", text=text, is_found=is_found, positive=positive, alone=True)
+    return PlantedCase(kind=f"languages, {code}", text=text, is_found=is_found, positive=positive, alone=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from random import Random
 from string import ascii_lowercase, ascii_uppercase, digits
 
-from dataprep_assets.curation.planted import Case, Values
+from dataprep_assets.curation.planted import PlantedCase, Values
 
 CASES_PER_FORM = 6
 """Number of cases per form, and of hard negatives per kind."""
@@ -56,7 +56,7 @@ _NEGATIVES = {
 }
 
 
-def yield_cases() -> Iterator[Case]:
+def yield_cases() -> Iterator[PlantedCase]:
     """Yield the cases."""
     # A text as the seed gives the same numbers in every process, because `Random` does not use its `hash()`.
     rng = Random("dataprep-assets planted personal data 1")
@@ -69,11 +69,11 @@ def yield_cases() -> Iterator[Case]:
             yield _build_case(column, "", _build_sentence(_fill_pattern(rng, pattern), rng), positive=False)
 
 
-def _build_case(column: str, form: str, text: str, *, positive: bool = True) -> Case:
+def _build_case(column: str, form: str, text: str, *, positive: bool = True) -> PlantedCase:
     def is_found(before: Values, after: Values) -> bool:
         return bool(after[column] > before[column])
 
-    return Case(kind=f"{column}, {form}" if form else column, text=text, is_found=is_found, positive=positive)
+    return PlantedCase(kind=f"{column}, {form}" if form else column, text=text, is_found=is_found, positive=positive)
 
 
 def _build_sentence(value: str, rng: Random) -> str:

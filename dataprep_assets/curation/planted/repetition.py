@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from random import Random
 
-from dataprep_assets.curation.planted import Case, Values
+from dataprep_assets.curation.planted import PlantedCase, Values
 
 CASES_PER_FORM = 12
 LIMITS = {"lines": ("repeated_line_characters", 0.2), "paragraphs": ("repeated_paragraph_characters", 0.2)}
@@ -16,7 +16,7 @@ _NOUNS = """
 _WORDS = _NOUNS.split()
 
 
-def yield_cases() -> Iterator[Case]:
+def yield_cases() -> Iterator[PlantedCase]:
     """Yield the cases. Each is a whole document, because the columns are shares of a whole document."""
     rng = Random("dataprep-assets planted repetitions 1")
     for _ in range(CASES_PER_FORM):
@@ -45,10 +45,10 @@ def _build_line(rng: Random) -> str:
     return " ".join(rng.choice(_WORDS) for _ in range(rng.randint(6, 14))) + "."
 
 
-def _build_case(kind: str, text: str, *, positive: bool = True) -> Case:
+def _build_case(kind: str, text: str, *, positive: bool = True) -> PlantedCase:
     column, limit = LIMITS.get(kind, _PHRASES)
 
     def is_found(_: Values, after: Values) -> bool:
         return bool(after[column] > limit)
 
-    return Case(kind=kind, text=text, is_found=is_found, positive=positive, alone=True)
+    return PlantedCase(kind=kind, text=text, is_found=is_found, positive=positive, alone=True)

@@ -16,7 +16,7 @@ from dataprep_assets.engine.artifact.losses import Loss, return_no_losses
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.checks.check import Check, Finding, Row, fail_on_errors
-from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeChecks
+from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeArtifactChecks
 from dataprep_assets.engine.trace.place import OpenPlaces
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError, SourceError, count_of
@@ -145,7 +145,7 @@ def list_folders(store: ArtifactStore, dataset: str, artifacts: Iterable[Artifac
 
 def build_permission_checks(
     dataset: str, locate_artifact: Callable[[ArtifactStore, str | None], Artifact]
-) -> WholeChecks[_PrivateFolders]:
+) -> WholeArtifactChecks[_PrivateFolders]:
     """Return the permission check of an artifact of a sensitive dataset.
 
     Args:
@@ -159,7 +159,7 @@ def build_permission_checks(
             "DAGSTER_HOME"
         )
 
-    return WholeChecks(checks=(PERMISSIONS_PRIVATE,), open=open)
+    return WholeArtifactChecks(checks=(PERMISSIONS_PRIVATE,), open=open)
 
 
 @fail_on_errors

@@ -29,7 +29,7 @@ from dataprep_assets.engine.card.contents import (
     gather_card,
 )
 from dataprep_assets.engine.checks.check import SAMPLE, Check, Finding, Level, build_verdict
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import croissant
@@ -90,7 +90,7 @@ def build_data_card_spec(subject: CardSubject) -> ArtifactSpec:
         recipes=lambda store, _: [_build_recipe(gather_card(subject, store))],
         build=lambda request: [_build_card(subject, request.store)],
         metadata=_build_metadata,
-        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_open_card, subject)),),
+        check_groups=(WholeArtifactChecks(checks=_CHECKS, open=partial(_open_card, subject)),),
     )
 
 

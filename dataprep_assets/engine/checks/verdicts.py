@@ -410,7 +410,7 @@ def forget_absent(dataset: str, store: ArtifactStore) -> None:
 
 # Groups of checks that share a subject: a partition, or an artifact as a whole.
 #
-# Entry points: `PartitionChecks`, `WholeChecks`, `CheckWorkers`; `find_all` for one partition.
+# Entry points: `PartitionChecks`, `WholeArtifactChecks`, `CheckWorkers`; `find_all` for one partition.
 
 S = TypeVar("S")
 
@@ -510,7 +510,7 @@ def find_all(
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeChecks(Generic[S]):
+class WholeArtifactChecks(Generic[S]):
     """Checks of an artifact as a whole: an unpartitioned artifact, or all partitions together.
 
     Attributes:
@@ -533,4 +533,4 @@ class WholeChecks(Generic[S]):
                 yield check.name, check.run(subject)
 
 
-CheckGroup = PartitionChecks[Any, Any] | WholeChecks[Any]
+CheckGroup = PartitionChecks[Any, Any] | WholeArtifactChecks[Any]

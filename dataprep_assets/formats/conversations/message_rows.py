@@ -86,13 +86,13 @@ def build_row(
             )
     info = {"file": file, "row": row, **({"chat_template_kwargs": dict(kwargs)} if kwargs else {})}
     return {
-        "messages": [_add_functions(message) for message in messages],
+        "messages": [_wrap_calls(message) for message in messages],
         **({"tools": list(tools)} if tools else {}),
         "extra_info": info,
     }
 
 
-def _add_functions(message: Mapping[str, Any]) -> Message:
+def _wrap_calls(message: Mapping[str, Any]) -> Message:
     if not message.get("tool_calls"):
         return dict(message)
     calls = [call if "function" in call else {"type": "function", "function": call} for call in message["tool_calls"]]
@@ -104,7 +104,7 @@ def _format_text(value: Any) -> str:
 
 
 @dataclass
-class Keys:
+class MessageKeys:
     """Keys that occur in the messages and calls of a view."""
 
     message: set[str] = field(default_factory=lambda: set(_REQUIRED_KEYS))
@@ -118,7 +118,7 @@ class Keys:
             self.message.update(message)
             self.has_call_ids = self.has_call_ids or any("id" in call for call in message.get("tool_calls", ()))
 
-    def update(self, keys: "Keys") -> None:
+    def update(self, keys: "MessageKeys") -> None:
         """Add the keys of more rows of the view."""
         self.message |= keys.message
         self.has_call_ids = self.has_call_ids or keys.has_call_ids
@@ -212,10 +212,10 @@ def _restore_message(message: Mapping[str, Any]) -> Message:
     return values
 
 
-def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Keys:
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> MessageKeys:
     """Write rows as the new file `path` of JSON lines; return their keys."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    keys = Keys()
+    keys = MessageKeys()
 
     def format_rows() -> Iterator[str]:
         for row in rows:
@@ -234,9 +234,9 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def read_line_keys(path: Path) -> Keys:
+def read_line_keys(path: Path) -> MessageKeys:
     """Return the keys of a file of JSON lines."""
-    keys = Keys()
+    keys = MessageKeys()
     for row in read_lines(path):
         keys.add(row)
     return keys
@@ -256,9 +256,9 @@ def read_parquet(path: Path) -> Iterator[dict[str, Any]]:
         raise FormatError(f"{path}: not a file of conversations: {error}. Rebuild the artifact") from error
 
 
-def read_row_keys(path: Path) -> Keys:
+def read_row_keys(path: Path) -> MessageKeys:
     """Return the keys that occur in any row of a Parquet file. Raises FormatError if the file cannot be read."""
-    keys = Keys()
+    keys = MessageKeys()
     with open_reader(path) as file:
         for batch in file.iter_batches(_ROWS, columns=["messages"], use_threads=False):
             messages = batch.column("messages").flatten()

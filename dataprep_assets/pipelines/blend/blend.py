@@ -15,7 +15,7 @@ from dataprep_assets.engine.artifact.losses import Loss
 from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import ConfigError, TransferError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import choose_worker_count
@@ -235,7 +235,7 @@ def build_blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> Artifa
         build=partial(_build_run, blend),
         metadata=partial(_build_metadata, blend),
         losses=partial(_find_losses, blend),
-        check_groups=(WholeChecks(checks=list_run_checks(blend), open=partial(OpenedRun.open, blend)),),
+        check_groups=(WholeArtifactChecks(checks=list_run_checks(blend), open=partial(OpenedRun.open, blend)),),
     )
 
 

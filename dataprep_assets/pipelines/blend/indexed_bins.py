@@ -99,8 +99,8 @@ INDEXED_BINS_CHECKS: tuple[Check[OpenedTokens], ...] = (
     LEDGER_BALANCES,
     Check(
         "index_matches_stream",
-        "The `.idx` file describes the `.bin` file: its sizes and pointers, lengths of at least 1, and "
-        "consecutive document indices.",
+        "The `.idx` file matches the `.bin` file: its sizes and pointers are correct, every length is at least 1, and "
+        "document indices are consecutive.",
         index_matches_stream,
     ),
     IDS_IN_VOCABULARY,

@@ -22,7 +22,7 @@ from dataprep_assets.engine.checks.check import (
     build_verdict,
     describe_artifact,
 )
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.receipt import Receipt
@@ -56,7 +56,7 @@ def build_rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> Art
         build=partial(_build_manifest, blend),
         metadata=_build_metadata,
         check_groups=(
-            WholeChecks(
+            WholeArtifactChecks(
                 checks=_CHECKS,
                 open=lambda store, _: OpenedRlManifest(blend.artifact(RL_MANIFEST), store, blend).with_local_files(),
             ),

@@ -32,7 +32,7 @@ from dataprep_assets.engine.artifact.view import (
     view_recipe,
 )
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, build_verdict, describe_artifact
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.extensions import Extensions
@@ -320,7 +320,7 @@ def build_view_spec(blend: BlendDeclaration, view: BlendView[Any], *, run: Artif
         build=partial(_build_views, blend, view),
         rows=lambda receipt: sum(view.facts_type.from_receipt(receipt).rows.values()),
         metadata=lambda _, receipt: _build_metadata(view, receipt),
-        check_groups=(WholeChecks(checks=view.checks, open=partial(open_view, blend, view)),),
+        check_groups=(WholeArtifactChecks(checks=view.checks, open=partial(open_view, blend, view)),),
     )
 
 

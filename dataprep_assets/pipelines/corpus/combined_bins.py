@@ -29,7 +29,7 @@ from dataprep_assets.engine.checks.check import (
     join_first,
     require_ledger,
 )
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
 from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.execution.jobs import Outcome
@@ -238,7 +238,7 @@ def build_combined_bins_spec(corpus: CorpusDeclaration, split: str, *, token_bin
         build=build,
         metadata=_build_metadata,
         places=partial(_locate_in_bins, corpus, split),
-        check_groups=(WholeChecks(checks=CHECKS, open=partial(_open_combined, corpus, split)),),
+        check_groups=(WholeArtifactChecks(checks=CHECKS, open=partial(_open_combined, corpus, split)),),
     )
 
 
@@ -311,7 +311,7 @@ Shards = Sequence[tuple[Path, Receipt]]
 
 
 @dataclass(frozen=True)
-class OpenedCombined(OpenedArtifact):
+class OpenedCombinedBins(OpenedArtifact):
     """Combined bins of a split, opened for checks, and the shards from which they were built."""
 
     corpus: CorpusDeclaration
@@ -357,13 +357,13 @@ class OpenedCombined(OpenedArtifact):
         return f"{file}: row {row}"
 
 
-def _open_combined(corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequence[str]) -> OpenedCombined:
+def _open_combined(corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequence[str]) -> OpenedCombinedBins:
     manifest = load_manifest(corpus, store)
     artifact, input_receipts = (
         corpus.artifact(COMBINED_BINS, split),
         read_shard_receipts(corpus, store, manifest, split),
     )
-    return OpenedCombined(artifact, store, corpus, split, manifest, input_receipts).with_local_files()
+    return OpenedCombinedBins(artifact, store, corpus, split, manifest, input_receipts).with_local_files()
 
 
 def check_concatenation(directory: Path, receipt: Receipt, shards: Shards, *, split: str) -> Finding:
@@ -594,7 +594,7 @@ def check_meta(
     )
 
 
-def _check_alignment(combined: OpenedCombined) -> Finding:
+def _check_alignment(combined: OpenedCombinedBins) -> Finding:
     return alignment(
         combined.tokens_path,
         combined.facts.dtype,
@@ -607,20 +607,20 @@ def _check_alignment(combined: OpenedCombined) -> Finding:
     )
 
 
-def _check_random_batches(combined: OpenedCombined) -> Finding:
+def _check_random_batches(combined: OpenedCombinedBins) -> Finding:
     vocab_size = combined.bundle.vocab_size
     return random_batches_load(
         combined.tokens_path, combined.facts.dtype, vocab_size, seed=combined.seed, source_at=combined.find_token_source
     )
 
 
-def _check_retractions(combined: OpenedCombined) -> Finding:
+def _check_retractions(combined: OpenedCombinedBins) -> Finding:
     corpus = combined.corpus
     removed_ids = read_retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
     return check_combined_bins(corpus, combined.store, combined.split, removed_ids)
 
 
-CHECKS: tuple[Check[OpenedCombined], ...] = (
+CHECKS: tuple[Check[OpenedCombinedBins], ...] = (
     Check(
         "matches_shards",
         "The file is the byte-for-byte concatenation of its shards in manifest order.",

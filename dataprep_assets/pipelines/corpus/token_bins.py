@@ -20,7 +20,13 @@ from dataprep_assets.curation.retractions import read_retracted_ids
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.engine.checks.check import Check, Finding, Row, build_verdict, count_documents
-from dataprep_assets.engine.checks.verdicts import CheckedSpec, CheckGroup, CheckWorkers, PartitionChecks, WholeChecks
+from dataprep_assets.engine.checks.verdicts import (
+    CheckedSpec,
+    CheckGroup,
+    CheckWorkers,
+    PartitionChecks,
+    WholeArtifactChecks,
+)
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import WORKERS
@@ -318,7 +324,9 @@ def _build_check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGro
     if corpus.document.id_field is None:
         return (shard_checks,)
     # check the whole split, regardless of the shards that are checked now
-    return shard_checks, WholeChecks(checks=(DOCUMENT_IDS_UNIQUE,), open=lambda store, _: (corpus, split, store))
+    return shard_checks, WholeArtifactChecks(
+        checks=(DOCUMENT_IDS_UNIQUE,), open=lambda store, _: (corpus, split, store)
+    )
 
 
 def _build_plan(corpus: CorpusDeclaration, store: ArtifactStore) -> StreamPlan:

@@ -33,7 +33,7 @@ from dataprep_assets.engine.artifact.view import (
     view_recipe,
 )
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, build_verdict, describe_artifact
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, count_of
 from dataprep_assets.execution.jobs import Outcome
@@ -380,7 +380,7 @@ def build_view_spec(corpus: CorpusDeclaration, name: str, *, combined: tuple[Art
         build=lambda request: [Outcome.from_receipt(*build_view(corpus, request.store, name, threads=request.workers))],
         places=partial(_open_locator, corpus, view),
         losses=lambda _, receipts: _find_losses(receipts),
-        check_groups=(WholeChecks(checks=CHECKS, open=partial(_open_view, corpus, view)),),
+        check_groups=(WholeArtifactChecks(checks=CHECKS, open=partial(_open_view, corpus, view)),),
     )
 
 

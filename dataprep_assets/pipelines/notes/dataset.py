@@ -358,7 +358,7 @@ class Replay(Dataset):
             name = source.declaration.dataset
             yield Remark(
                 keys=("sources",),
-                sentence=f"sources: {name}: its {' and '.join(splits)} is not used. Add it to `splits`, or declare "
+                sentence=f"sources: {name}: not used: {', '.join(splits)}. Extend `splits`, or declare "
                 f"`splits: [{', '.join(replay.splits)}]`",
                 hint=True,
             )

@@ -35,7 +35,7 @@ from dataprep_assets.engine.checks.verdicts import (
     CheckGroup,
     CheckWorkers,
     PartitionChecks,
-    WholeChecks,
+    WholeArtifactChecks,
     summarize_findings,
 )
 from dataprep_assets.errors import IntegrityError, count_of
@@ -494,4 +494,4 @@ def build_check_groups(release: ReleaseDeclaration) -> tuple[CheckGroup, ...]:
         open=OpenedNpyShard.open,
         workers=lambda *_: CheckWorkers(engine=release.engine, declared=release.workers),
     )
-    return shard_checks, WholeChecks(checks=SPLIT_CHECKS, open=partial(_open_splits, release))
+    return shard_checks, WholeArtifactChecks(checks=SPLIT_CHECKS, open=partial(_open_splits, release))

@@ -18,7 +18,7 @@ from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, 
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import Check, Finding, build_verdict, describe_artifact, join_first
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import npy_shards, sample_ids
@@ -101,7 +101,7 @@ def build_published_shards_spec(release: ReleaseDeclaration, target: str, *, sha
         build=partial(_build_publication, release, target),
         metadata=partial(_build_metadata, target),
         published_to=lambda receipt: PublishedShardsFacts.from_receipt(receipt).place,
-        check_groups=(WholeChecks(checks=CHECKS, open=partial(_open_publication, release, target)),),
+        check_groups=(WholeArtifactChecks(checks=CHECKS, open=partial(_open_publication, release, target)),),
     )
 
 

@@ -24,7 +24,7 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
 from dataprep_assets.engine.checks.check import Check, Finding, build_verdict, choose_sample_count, set_level
 from dataprep_assets.engine.checks.comparison import compare_rebuild
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.megatron_indices import TrainBlend, choose_sample_dtype, choose_shuffle_dtype, write_array
@@ -229,7 +229,7 @@ def build_megatron_spec(
         metadata=_build_metadata,
         rows=lambda receipt: MegatronFacts.from_receipt(receipt).samples,
         check_groups=(
-            WholeChecks(
+            WholeArtifactChecks(
                 checks=set_level(MEGATRON_CHECKS, declaration.prove.level),
                 open=lambda store, _: OpenedIndices(
                     declaration.artifact(MEGATRON_INDICES), store, declaration, indices

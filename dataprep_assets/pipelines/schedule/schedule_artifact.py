@@ -33,7 +33,7 @@ from dataprep_assets.engine.checks.check import (
     draw_documents,
     set_level,
 )
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.document_index import ENDS, IDS, ROWS, TOKEN_BINS
@@ -103,7 +103,7 @@ def build_schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
         losses=lambda store, _: _find_losses(declaration, store),
         rows=lambda receipt: ScheduleFacts.from_receipt(receipt).steps,
         check_groups=(
-            WholeChecks(
+            WholeArtifactChecks(
                 checks=set_level(CHECKS, declaration.prove.level),
                 open=lambda store, _: OpenedSchedule(declaration.artifact(SCHEDULE_ARTIFACT), store, declaration),
             ),

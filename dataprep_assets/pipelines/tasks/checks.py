@@ -20,7 +20,7 @@ from typing import Any
 from pydantic_core import SchemaValidator, ValidationError
 
 from dataprep_assets.engine.checks.check import Check, Finding, Row, build_verdict, join_first
-from dataprep_assets.engine.checks.verdicts import CheckedSpec, WholeChecks
+from dataprep_assets.engine.checks.verdicts import CheckedSpec, WholeArtifactChecks
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.fields import value_at
 from dataprep_assets.formats.task_rows import TaskRows, read_rows
@@ -40,7 +40,7 @@ _CORRECT_REMEDY = "Correct the file in the old project, or choose a different ve
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class TaskFault:
     """Fault of a task folder; `warns` is true if the data is usable despite the fault."""
 
     text: str
@@ -60,14 +60,14 @@ class _TaskFolders:
     selected: Sequence[str]
 
     @cached_property
-    def faults(self) -> Mapping[str, Mapping[str, Sequence[Fault]]]:
+    def faults(self) -> Mapping[str, Mapping[str, Sequence[TaskFault]]]:
         """Task folder → check → faults of the folder."""
         examined_keys = [
             p for p in self.partitions if p in self.selected or _is_migrated(self.declaration, self.store, p)
         ]
         return {p: self._find_faults(p) for p in examined_keys}
 
-    def _find_faults(self, partition: str) -> Mapping[str, Sequence[Fault]]:
+    def _find_faults(self, partition: str) -> Mapping[str, Sequence[TaskFault]]:
         faults_by_check = check_task(self.declaration, self.store, partition)
         if not self.declaration.tasks[partition.partition(".")[0]].optional:
             return faults_by_check
@@ -80,7 +80,7 @@ class _TaskFolders:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _TaskChecks(WholeChecks[_TaskFolders]):
+class _TaskChecks(WholeArtifactChecks[_TaskFolders]):
     """Checks of task folders; a check without any task to examine is skipped, so it neither passes nor fails."""
 
     def examine(
@@ -90,7 +90,9 @@ class _TaskChecks(WholeChecks[_TaskFolders]):
         return ((name, finding) for name, finding in findings if finding.facts["tasks"])
 
 
-def build_task_checks(declaration: TaskMigrationDeclaration, task_ids: Sequence[str]) -> WholeChecks[_TaskFolders]:
+def build_task_checks(
+    declaration: TaskMigrationDeclaration, task_ids: Sequence[str]
+) -> WholeArtifactChecks[_TaskFolders]:
     """Return the checks of all task folders of a declaration, with the partitions in `task_ids`."""
     return _TaskChecks(checks=CHECKS, open=partial(_TaskFolders, declaration, task_ids))
 
@@ -102,7 +104,7 @@ def _is_migrated(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
         return True  # the check of a damaged receipt fails
 
 
-def _build_finding(tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str], remedy: str) -> Finding:
+def _build_finding(tasks: Mapping[str, Sequence[TaskFault]], waiting: Sequence[str], remedy: str) -> Finding:
     """Build one finding for all tasks, a warning if all faults only warn; `waiting` tasks were never migrated."""
     faults = [(p, fault) for p, task_faults in tasks.items() for fault in task_faults]
     faults.sort(key=lambda one: one[1].warns)  # the sort is stable, so files and lines stay in order
@@ -131,18 +133,18 @@ def _build_finding(tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str],
     )
 
 
-def _describe_first(faults: Sequence[Fault]) -> str:
+def _describe_first(faults: Sequence[TaskFault]) -> str:
     return min(faults, key=lambda fault: fault.warns).text if faults else ""
 
 
 def check_task(
     declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str
-) -> Mapping[str, Sequence[Fault]]:
+) -> Mapping[str, Sequence[TaskFault]]:
     """Return the faults of one task folder by check, without checks that have nothing to examine."""
     try:
         folder = _TaskFolder(declaration, store, find_route(declaration, partition))
     except DataprepError as error:
-        return {FILES: [Fault(str(error))]}
+        return {FILES: [TaskFault(str(error))]}
     faults = {FILES: _collect_faults(folder.find_file_faults())}
     if folder.rows:
         faults[ROWS] = _collect_faults(folder.find_row_faults())
@@ -151,15 +153,15 @@ def check_task(
     return faults
 
 
-def _collect_faults(faults: Iterable[Fault]) -> list[Fault]:
+def _collect_faults(faults: Iterable[TaskFault]) -> list[TaskFault]:
     """Collect faults; an error that ends the iteration becomes the last fault."""
-    fault_list: list[Fault] = []
+    fault_list: list[TaskFault] = []
     try:
         fault_list.extend(faults)
     except DataprepError as error:
-        fault_list.append(Fault(str(error)))
+        fault_list.append(TaskFault(str(error)))
     except OSError as error:
-        fault_list.append(Fault(f"{error.filename}: {error.strerror}"))
+        fault_list.append(TaskFault(f"{error.filename}: {error.strerror}"))
     return fault_list
 
 
@@ -215,7 +217,7 @@ class _TaskFolder:
 
     # Files
 
-    def find_file_faults(self) -> Iterator[Fault]:
+    def find_file_faults(self) -> Iterator[TaskFault]:
         """Yield differences from the record, missing required files, and wrong permissions."""
         details = {a.name: a.detail for a in self.record.absent}
         for _, spec in self._list_files():
@@ -223,10 +225,10 @@ class _TaskFolder:
             if not os.path.lexists(path):
                 if spec.required or file_record is not None:
                     reason = f" ({details[spec.name]})" if spec.name in details else self._find_similar_name(spec.name)
-                    yield Fault(f"{spec.name}: missing in {self.route.target}{reason}")
+                    yield TaskFault(f"{spec.name}: missing in {self.route.target}{reason}")
             elif not path.is_file():
                 kind = "a broken link" if path.is_symlink() and not path.exists() else "not a regular file"
-                yield Fault(f"{spec.name}: {kind} in {self.route.target}")
+                yield TaskFault(f"{spec.name}: {kind} in {self.route.target}")
             else:
                 yield from self._find_permission_faults(spec.name)
                 if file_record is not None:
@@ -237,60 +239,64 @@ class _TaskFolder:
         names = sorted(os.listdir(folder)) if folder.is_dir() else []
         return "".join(f" ({n} exists: names are case-sensitive)" for n in names if n.casefold() == name.casefold())
 
-    def _find_permission_faults(self, name: str) -> Iterator[Fault]:
+    def _find_permission_faults(self, name: str) -> Iterator[TaskFault]:
         """Yield faults in the permissions of a copy, or of the old project's file to which a link points."""
         path = self.route.target / name
         permissions, is_link = stat.S_IMODE(path.stat().st_mode), path.is_symlink()
         text = f"{name}: its permissions are {permissions:04o}"
         # check the mode even for a superuser, who may read everything, because the trainer may run as a different user
         if not permissions & 0o444 or not os.access(path, os.R_OK):
-            yield Fault(f"{text}: not readable by this user")
+            yield TaskFault(f"{text}: not readable by this user")
         elif self.route.declaration.sensitive:
             if permissions & OTHERS:
-                yield Fault(f"{text}: readable by others, although the dataset is sensitive", warns=is_link)
+                yield TaskFault(f"{text}: readable by others, although the dataset is sensitive", warns=is_link)
         elif permissions & 0o444 != 0o444 or not (is_link or permissions == MODE):
-            yield Fault(f"{text}, not {MODE:04o}", warns=True)
+            yield TaskFault(f"{text}, not {MODE:04o}", warns=True)
 
-    def _find_changes(self, file: MigratedFile) -> Iterator[Fault]:
+    def _find_changes(self, file: MigratedFile) -> Iterator[TaskFault]:
         path = self.route.target / file.name
         if (actual := self.route.digests.digest_of(sha256_file(path))) != file.sha256:
-            yield Fault(
+            yield TaskFault(
                 f"{file.name}: sha256 is {actual[:12]}…, but was {file.sha256[:12]}… when the file was {file.how} "
                 f"from {file.source}"
             )
         elif path.is_symlink() != (file.how == "linked"):
-            yield Fault(f"{file.name}: was {file.how}, but is now a {'link' if path.is_symlink() else 'file'}", True)
+            yield TaskFault(
+                f"{file.name}: was {file.how}, but is now a {'link' if path.is_symlink() else 'file'}", True
+            )
 
     # Rows
 
-    def find_row_faults(self) -> Iterator[Fault]:
+    def find_row_faults(self) -> Iterator[TaskFault]:
         """Yield faults of rows that do not match the schema, with file and line."""
         for split, rows in self.rows.items():
             spec = self.route.contract.files[split]
             if not rows.rows:
                 path = self.route.target / spec.name
                 kind = detect_non_text(path) or detect_file_shape(path, "json", None)
-                yield Fault(f"{spec.name}: has no rows" + ("" if kind is None else f": {kind}"))
+                yield TaskFault(f"{spec.name}: has no rows" + ("" if kind is None else f": {kind}"))
             elif spec.rows and len(rows.rows) not in spec.rows:
                 allowed = " or ".join(map(str, spec.rows))
-                yield Fault(
+                yield TaskFault(
                     f"{spec.name}: has {count_of(len(rows.rows), 'row')}, but the contract allows {allowed}", warns=True
                 )
             for line, text, warns in _find_line_faults(self.route, split, rows):
-                yield Fault(f"{spec.name}:{line}: {text}", warns)
+                yield TaskFault(f"{spec.name}:{line}: {text}", warns)
 
     # Conflicts
 
-    def find_conflict_faults(self) -> Iterator[Fault]:
+    def find_conflict_faults(self) -> Iterator[TaskFault]:
         """Yield faults for files that a migration would refuse to replace, and for files that no migration wrote."""
         source = read_source(self.route)
-        yield from (Fault(text) for text in find_conflicts(self.declaration, self.store, source))
+        yield from (TaskFault(text) for text in find_conflicts(self.declaration, self.store, source))
         artifact = self.declaration.artifact(TASK_FOLDER, self.route.partition)
         record = self.record if self.store.receipt(artifact) else None
         known_names = {f.file.name for f in source.files} | {f.name for f in (record.files if record else ())}
         for _, spec in self._list_files():
             if spec.name not in known_names and os.path.lexists(self.route.target / spec.name):
-                yield Fault(f"{spec.name}: exists in {self.route.target}, but no migration of this version wrote it")
+                yield TaskFault(
+                    f"{spec.name}: exists in {self.route.target}, but no migration of this version wrote it"
+                )
 
 
 def _find_line_faults(route: TaskRoute, split: Split, rows: TaskRows) -> Iterator[tuple[int, str, bool]]:

@@ -44,7 +44,7 @@ from dataprep_assets.stores.store import Store
 _WIDTH = 30
 
 
-class Bar:
+class ProgressBar:
     """Progress bar `label ███ 42%  1.2 of 2.9 GB  310 MB/s`, drawn only if `stream` is a terminal.
 
     `total` is in bytes. The default `stream` is standard error.
@@ -160,7 +160,7 @@ class ShardWindow:
         # `_failures` has each shard's last error until it succeeds; shards in `_gave_up` wait for the next `prepare`.
         self._failures: dict[int, DataprepError] = {}
         self._gave_up: dict[int, DataprepError] = {}
-        self._bar: Bar | None = None
+        self._bar: ProgressBar | None = None
         self._fetching: int | None = None
         self._closed = False
         self._ended = False
@@ -399,7 +399,7 @@ class ShardWindow:
                 return
 
     def _fetch(self, index: int) -> None:
-        bar = Bar(self._shards[index].token_file.key, self._shards[index].bytes)
+        bar = ProgressBar(self._shards[index].token_file.key, self._shards[index].bytes)
         with self._changed:
             self._bar, self._fetching = bar, index
 

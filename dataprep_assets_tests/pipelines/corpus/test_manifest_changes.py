@@ -13,8 +13,8 @@ from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.source import manifest
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest, plan_manifest
 from dataprep_assets.pipelines.corpus.source.manifest_changes import (
-    Amounts,
     ManifestChanges,
+    ShardWork,
     build_change_metadata,
     compare_manifests,
 )
@@ -36,7 +36,7 @@ def between(
     return compare_manifests(old, plans[0], new, plans[1])
 
 
-NOTHING = Amounts(source_bytes=0, tokens=0, cpu_seconds=0.0)
+NOTHING = ShardWork(source_bytes=0, tokens=0, cpu_seconds=0.0)
 OLD = entries({"a1": 1, "a2": 2, "b1": 3})
 OLD_PLAN = {"train-00000": [0], "train-00001": [1], "val-00000": [2]}
 
@@ -53,7 +53,7 @@ def test_files_and_shards_are_told_by_what_happened_to_them() -> None:
         gone_shards=("train-00000",),
     )
     shown = build_change_metadata(
-        sample_declaration(), changes, Amounts(source_bytes=9_000, tokens=2_345, cpu_seconds=1.5)
+        sample_declaration(), changes, ShardWork(source_bytes=9_000, tokens=2_345, cpu_seconds=1.5)
     )
     assert shown["changes"] == "1 file added, 1 file removed, 1 file changed, 1 shard new, 1 shard gone"
     assert isinstance(files := shown["changed_files"], Table)

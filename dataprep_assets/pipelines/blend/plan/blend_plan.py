@@ -24,7 +24,7 @@ from dataprep_assets.engine.artifact.spec import (
     read_modification_time,
 )
 from dataprep_assets.engine.checks.check import Check, Finding, build_verdict
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -32,7 +32,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.data_blend import DESCRIPTIVE_FIELDS, BlendDataset, Unit, format_notes
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import (
-    SourcePlace,
+    SourceLocation,
     list_dataset_files,
     list_upstream_assets,
     open_place,
@@ -137,7 +137,7 @@ def _count_file_changes(blend: BlendDeclaration, unit: Unit, units: Iterable[Pla
     }
 
 
-def _identify_version(place: SourcePlace, file: SourceFile) -> tuple[int, str | None]:
+def _identify_version(place: SourceLocation, file: SourceFile) -> tuple[int, str | None]:
     """Return values that identify the version of a listed file: its size and, if mirrored, its digest or ETag."""
     return file.size_bytes, (file.sha256 or file.etag) if place.access.mirrored else None
 
@@ -272,7 +272,7 @@ def build_blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> Arti
         recipes=partial(_build_recipes, blend),
         build=lambda request: [Outcome.from_receipt(*build_blend_plan(blend, request.store))],
         metadata=partial(_build_metadata, blend),
-        check_groups=(WholeChecks(checks=CHECKS, open=lambda store, _: (blend, store)),),
+        check_groups=(WholeArtifactChecks(checks=CHECKS, open=lambda store, _: (blend, store)),),
     )
 
 

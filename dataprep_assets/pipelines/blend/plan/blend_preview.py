@@ -19,7 +19,7 @@ from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, Row, build_verdict
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.flat_bins import token_dtype
@@ -364,7 +364,7 @@ def build_blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> 
         recipes=lambda store, _: [_build_recipe(blend, store, load_blend_plan(blend, store))],
         build=partial(_build_preview, blend),
         metadata=_build_metadata,
-        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_open_preview, blend)),),
+        check_groups=(WholeArtifactChecks(checks=_CHECKS, open=partial(_open_preview, blend)),),
     )
 
 

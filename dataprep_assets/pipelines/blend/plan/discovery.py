@@ -60,7 +60,7 @@ RL_SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), 
 
 
 @dataclass(frozen=True)
-class SourcePlace:
+class SourceLocation:
     """The location of a dataset's files: the access to them, and the `globs` that match them.
 
     Files in formats such as text or tables are data only if the declared path has their ending, because otherwise they
@@ -92,7 +92,7 @@ class DiscoveredDataset:
         return [[e.relpath, e.size_bytes, e.sha256 or e.etag] for e in self.entries]
 
 
-def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patient: bool = True) -> SourcePlace:
+def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patient: bool = True) -> SourceLocation:
     """Return the location of a dataset's files. Raises ConfigError for an invalid path.
 
     Unless `patient`, requests to an unreachable hub fail after about a second, because they are retried only once.
@@ -111,13 +111,13 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
             allow_http=sources.allow_http,
             retry=RetryPolicy() if patient else RetryPolicy(attempts=2),
         )
-        return SourcePlace(HubMirror(repo))
+        return SourceLocation(HubMirror(repo))
     url = re.sub("^gcs://", "gs://", path)
     if is_bucket(url):
         return _open_bucket(dataset, url, sources)
     if path.startswith(ASSET):
         key = path.removeprefix(ASSET).split("/")
-        return SourcePlace(open_asset(key, cache_dir=sources.object_cache, follow_links=sources.follow_links))
+        return SourceLocation(open_asset(key, cache_dir=sources.object_cache, follow_links=sources.follow_links))
     if "://" in path:
         raise ConfigError(
             f"{dataset.name}.path: unsupported location {path!r}. Use hf://, {format_bucket_urls('')}, asset:// or a "
@@ -143,7 +143,7 @@ def list_upstream_assets(blend: BlendDeclaration) -> tuple[AssetInput, ...]:
     return tuple(AssetInput(key=tuple(p.removeprefix(ASSET).split("/"))) for p in paths if p.startswith(ASSET))
 
 
-def _open_bucket(dataset: BlendDataset, url: str, sources: SourceAccessDeclaration) -> SourcePlace:
+def _open_bucket(dataset: BlendDataset, url: str, sources: SourceAccessDeclaration) -> SourceLocation:
     if sources.object_cache is None:
         raise ConfigError(
             f"sources.object_cache: required, because {dataset.name} is in {dataset.path}. Set it to a download folder"
@@ -159,16 +159,16 @@ def _open_bucket(dataset: BlendDataset, url: str, sources: SourceAccessDeclarati
         allow_http=sources.allow_http,
         access=sources.object_access,
     )
-    return SourcePlace(access, globs, single_file, _find_named_format(dataset.path))
+    return SourceLocation(access, globs, single_file, _find_named_format(dataset.path))
 
 
-def _open_local(path: str, follow_links: bool) -> SourcePlace:
+def _open_local(path: str, follow_links: bool) -> SourceLocation:
     if Path(path).is_dir():
-        return SourcePlace(LocalTree(Path(path), follow_links))
+        return SourceLocation(LocalTree(Path(path), follow_links))
     # do not treat `[` in the name of an existing file or folder as a wildcard
     existing_paths = (str(p) for p in (Path(path), *Path(path).parents) if path.startswith(str(p)) and p.exists())
     folder, globs, single_file = _split_path(path, len(next(existing_paths, "")))
-    return SourcePlace(LocalTree(Path(folder or "/"), follow_links), globs, single_file, _find_named_format(path))
+    return SourceLocation(LocalTree(Path(folder or "/"), follow_links), globs, single_file, _find_named_format(path))
 
 
 def _find_named_format(path: str) -> str | None:
@@ -238,7 +238,7 @@ def discover_splits(
     }
 
 
-def list_dataset_files(place: SourcePlace, dataset: BlendDataset) -> tuple[Listing, list[SourceFile]]:
+def list_dataset_files(place: SourceLocation, dataset: BlendDataset) -> tuple[Listing, list[SourceFile]]:
     """Return the listing of a dataset's location, and the listed files that belong to the dataset.
 
     No file is read. Raises SourceError if no file is left, or if the location is a dataset of the project or one of its
@@ -263,7 +263,7 @@ def _build_dataset_error(dataset: BlendDataset) -> SourceError:
     )
 
 
-def list_left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[str]]:
+def list_left_out_data(place: SourceLocation, dataset: BlendDataset) -> dict[str, list[str]]:
     """Return the paths of data files that are not read because they are hidden or caches, by the reason."""
     if place.single_file is not None:
         return {}
@@ -280,7 +280,7 @@ def list_left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, l
     }
 
 
-def _list_files(place: SourcePlace, dataset: BlendDataset) -> Listing:
+def _list_files(place: SourceLocation, dataset: BlendDataset) -> Listing:
     if place.single_file is not None and isinstance(place.access, LocalTree):
         # do not list the folder, because it may have many files
         path = place.access.root / place.single_file
@@ -291,13 +291,13 @@ def _list_files(place: SourcePlace, dataset: BlendDataset) -> Listing:
     return place.access.list()
 
 
-def _belongs_to_dataset(relpath: str, place: SourcePlace) -> bool:
+def _belongs_to_dataset(relpath: str, place: SourceLocation) -> bool:
     if place.single_file is not None:
         return relpath == place.single_file
     return place.is_taken(relpath) and _is_data(relpath, place)
 
 
-def _is_data(relpath: str, place: SourcePlace) -> bool:
+def _is_data(relpath: str, place: SourceLocation) -> bool:
     if _DATA.search(relpath) is None:
         return place.ending is not None and relpath.lower().endswith(place.ending)
     return PurePosixPath(relpath).name not in _NOT_DATA
@@ -329,7 +329,7 @@ def select_paths(relpaths: Sequence[str], name: str) -> list[str]:
     return exact or [relpath for relpath in relpaths if has_component(relpath, name)]
 
 
-def _narrow_files(files: Sequence[SourceFile], dataset: BlendDataset, place: SourcePlace) -> list[SourceFile]:
+def _narrow_files(files: Sequence[SourceFile], dataset: BlendDataset, place: SourceLocation) -> list[SourceFile]:
     """Return the files that the dataset's `split` and `subset` select. Raises SourceError if there are none."""
     remaining = list(files)
     # a single file was already selected by its name, so ignore `subset` and `split`
@@ -361,7 +361,7 @@ def open_source_part(blend: BlendDeclaration, dataset: BlendDataset, entry: Mani
 
 def describe_dataset(
     unit: Unit,
-    place: SourcePlace,
+    place: SourceLocation,
     listing: Listing,
     files: Iterable[SourceFile],
     digests: SourceDigests = PLAIN,

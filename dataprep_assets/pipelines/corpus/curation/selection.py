@@ -35,7 +35,7 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.engine.checks.check import FILES_INTACT, REBUILD, Check, Finding, OpenedArtifact, build_verdict
 from dataprep_assets.engine.checks.comparison import compare_rebuild
-from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeChecks
+from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeArtifactChecks
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -354,4 +354,4 @@ def _build_check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGro
     shard_checks: PartitionChecks[_OpenedSelection, _OpenedSelection] = PartitionChecks(
         checks=SHARD_CHECKS, planned=partial(_plan_shards, corpus)
     )
-    return shard_checks, WholeChecks(checks=split_checks, open=open_split)
+    return shard_checks, WholeArtifactChecks(checks=split_checks, open=open_split)

@@ -28,7 +28,7 @@ from dataprep_assets.engine.checks.check import (
     describe_artifact,
 )
 from dataprep_assets.engine.checks.comparison import compare_claims, compare_files, compare_rows
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -269,7 +269,7 @@ def build_tags_spec(
         columns={**corpus.columns, "bad": "string"},
         check_groups=(
             _TASKS.group(corpus),
-            WholeChecks(checks=(_TAGGERS_ACCURATE,), open=partial(_open_planted_shard, corpus)),
+            WholeArtifactChecks(checks=(_TAGGERS_ACCURATE,), open=partial(_open_planted_shard, corpus)),
         ),
     )
 

@@ -21,7 +21,7 @@ from dataprep_assets.engine.checks.check import (
     draw_documents,
     set_level,
 )
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.kept_documents import read_pairs
@@ -200,7 +200,7 @@ DUPLICATES_CHECKS: tuple[Check[OpenedDuplicates], ...] = (FILES_INTACT, _REBUILD
 """All checks. Exact deduplication omits `recall_sufficient`, and a single split omits `splits_disjoint`."""
 
 
-def build_duplicates_checks(corpus: CorpusDeclaration) -> WholeChecks[OpenedDuplicates]:
+def build_duplicates_checks(corpus: CorpusDeclaration) -> WholeArtifactChecks[OpenedDuplicates]:
     """Return the checks that apply to a dataset's duplicates."""
     assert corpus.duplicates is not None
     left_out = set()
@@ -208,7 +208,7 @@ def build_duplicates_checks(corpus: CorpusDeclaration) -> WholeChecks[OpenedDupl
         left_out.add(_DISJOINT)
     if corpus.duplicates.kind != "near":
         left_out.add(_RECALL)
-    return WholeChecks(
+    return WholeArtifactChecks(
         checks=set_level([check for check in DUPLICATES_CHECKS if check not in left_out], corpus.prove.level),
         open=lambda store, _: OpenedDuplicates(corpus.artifact(DUPLICATES), store, corpus).with_local_files(),
     )

@@ -16,16 +16,16 @@ from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions, SourceWatch
 from dataprep_assets.engine.checks.check import Check, Finding, build_verdict, join_first
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import DataprepError, IntegrityError, TransferError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest_changes import (
-    Amounts,
     ManifestChanges,
     ManifestFacts,
+    ShardWork,
     build_change_metadata,
     build_no_split_facts,
     compare_manifests,
@@ -411,7 +411,7 @@ def build_manifest_spec(
         foresee=lambda request: [Outcome.from_receipt(*build_manifest_artifact(corpus, request.store))],
         metadata=partial(_build_metadata, corpus),
         losses=lambda _, receipts: find_left_out_files(receipts),
-        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_open_manifest, corpus)),),
+        check_groups=(WholeArtifactChecks(checks=_CHECKS, open=partial(_open_manifest, corpus)),),
     )
 
 
@@ -424,7 +424,7 @@ def _build_manifest(corpus: CorpusDeclaration, request: BuildRequest) -> list[Ou
     new = load_manifest(corpus, request.store)
     changes = compare_manifests(previous_manifest.entries, previous_manifest.plan, new.entries, new.plan)
     built_keys = [*changes.new_shards, *changes.edited_shards]
-    amounts = Amounts.from_entries([entry for key in built_keys for entry in new.shard(key)], corpus, request.store)
+    amounts = ShardWork.from_entries([entry for key in built_keys for entry in new.shard(key)], corpus, request.store)
     return [Outcome(partition="", receipt=receipt, metadata=build_change_metadata(corpus, changes, amounts))]
 
 

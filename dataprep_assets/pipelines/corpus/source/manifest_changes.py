@@ -115,7 +115,7 @@ class ManifestChanges:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Amounts:
+class ShardWork:
     """The work for new and changed shards; tokens and CPU seconds are estimates."""
 
     source_bytes: int
@@ -125,7 +125,7 @@ class Amounts:
     @classmethod
     def from_entries(
         cls, entries: Sequence[ManifestEntry], corpus: CorpusDeclaration, store: ArtifactStore
-    ) -> "Amounts":
+    ) -> "ShardWork":
         """Estimate the work for these files, from the rates of finished shards or, without any, of the benchmark."""
         from dataprep_assets.planning.cost import Rates, measure_density
 
@@ -195,7 +195,7 @@ def identify_entry(entry: ManifestEntry) -> tuple[str, int, str | None]:
 
 
 def build_change_metadata(
-    corpus: CorpusDeclaration, changes: ManifestChanges, amounts: Amounts
+    corpus: CorpusDeclaration, changes: ManifestChanges, amounts: ShardWork
 ) -> dict[str, ShownValue]:
     """Build the metadata of a manifest that replaced an earlier one: the changes, the files, and the resulting work.
 
@@ -236,7 +236,9 @@ def _count_split_changes(split: str, changes: ManifestChanges) -> dict[str, int 
     return {"split": split, **row} if any(row.values()) else {}
 
 
-def _list_effects(corpus: CorpusDeclaration, splits: Sequence[str], changes: ManifestChanges, amounts: Amounts) -> str:
+def _list_effects(
+    corpus: CorpusDeclaration, splits: Sequence[str], changes: ManifestChanges, amounts: ShardWork
+) -> str:
     shard_count = len(changes.new_shards) + len(changes.edited_shards)
     lines = []
     if shard_count:

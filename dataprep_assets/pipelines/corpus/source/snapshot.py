@@ -16,7 +16,7 @@ from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_bu
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions, ReadCost
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact
-from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeChecks
+from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeArtifactChecks
 from dataprep_assets.errors import CorruptSourceError, SourceError, combine_errors
 from dataprep_assets.execution.jobs import Outcome, run_fetches
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -99,14 +99,14 @@ def _ensure_snapshot(
     def write(staged: Path) -> WrittenFiles:
         (staged / FILES).write_bytes(encode_snapshot(lines))
         return WrittenFiles(
-            inputs={"manifest": _format_listing(entries)},
+            inputs={"manifest": _digest_listing(entries)},
             facts=SnapshotFacts(files=len(entries), source_bytes=sum(e.size_bytes for e in entries)),
         )
 
     return ensure_built(recipe, store, write)
 
 
-def _format_listing(entries: Sequence[ManifestEntry]) -> str:
+def _digest_listing(entries: Sequence[ManifestEntry]) -> str:
     # exclude `path`, which contains the commit: a new commit does not change the key, so the snapshot would stay up to
     # date and its check would always fail
     return digest_value([entry.relpath for entry in entries])
@@ -291,7 +291,7 @@ def _find_false_claims(
     expected_facts = SnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))
     if SnapshotFacts.from_receipt(receipt) != expected_facts:
         yield f"{artifact}: the file or byte counts in the receipt and the manifest differ"
-    if receipt.inputs != {"manifest": _format_listing(entries)}:
+    if receipt.inputs != {"manifest": _digest_listing(entries)}:
         yield f"{artifact}: the inputs in the receipt differ from the files of the manifest"
 
 
@@ -339,4 +339,4 @@ def _build_check_groups(corpus: CorpusDeclaration) -> tuple[CheckGroup, ...]:
     shard_checks: PartitionChecks[_OpenedSnapshot, _OpenedSnapshot] = PartitionChecks(
         checks=_CHECKS, planned=plan_shards
     )
-    return shard_checks, WholeChecks(checks=(_HEADROOM,), open=needed_bytes)
+    return shard_checks, WholeArtifactChecks(checks=(_HEADROOM,), open=needed_bytes)

@@ -30,7 +30,7 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     RETRACTED_NOTES,
     RETRACTED_PATIENTS,
     PackedCohortFacts,
-    SplitCounts,
+    PackedSplitCounts,
     list_packed_paths,
     read_patients,
 )
@@ -276,7 +276,7 @@ class OpenedCohort:
         return open_packed_file(self.directory / list_packed_paths(self.notes, self.month)[split].rows, masked=False)
 
     @property
-    def splits(self) -> Mapping[str, SplitCounts]:
+    def splits(self) -> Mapping[str, PackedSplitCounts]:
         """Split → its counts in the receipt."""
         return self.facts.splits
 

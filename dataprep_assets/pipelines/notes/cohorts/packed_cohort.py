@@ -29,7 +29,7 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     RETRACTED_NOTES,
     RETRACTED_PATIENTS,
     PackedCohortFacts,
-    SplitCounts,
+    PackedSplitCounts,
     SplitTokens,
     list_packed_paths,
 )
@@ -179,7 +179,7 @@ class _Writer:
             notes=frozenset(spool.listed[index] for index in left_out_notes),
         )
 
-    def _write_split(self, spool: Spool, layout: NoteLayout, name: str) -> SplitCounts:
+    def _write_split(self, spool: Spool, layout: NoteLayout, name: str) -> PackedSplitCounts:
         shape, paths = self._plan.shape, list_packed_paths(self._notes, self._month)[name]
         for path in (paths.jsonl, paths.rows):
             (self._staged / path).parent.mkdir(exist_ok=True)
@@ -190,7 +190,7 @@ class _Writer:
         write_origins(self._staged / paths.origins, layout.build_origins(spool))
         rows, tokens = layout.offsets.size - 1, int(layout.lengths.sum())
         positions = rows * shape.row_length if self._notes.layout == "prepacked" else tokens
-        return SplitCounts(
+        return PackedSplitCounts(
             rows=rows,
             segments=layout.items.size,
             documents=layout.documents.size,
@@ -249,7 +249,7 @@ class _Writer:
         self,
         spool: Spool,
         layouts: Sequence[NoteLayout],
-        splits: Mapping[str, SplitCounts],
+        splits: Mapping[str, PackedSplitCounts],
         rows_in: int,
         source_bytes: int,
     ) -> Ledger:
@@ -287,7 +287,9 @@ class _Writer:
             month=self._month,
         )
 
-    def _build_facts(self, spool: Spool, splits: Mapping[str, SplitCounts], retracted_count: int) -> PackedCohortFacts:
+    def _build_facts(
+        self, spool: Spool, splits: Mapping[str, PackedSplitCounts], retracted_count: int
+    ) -> PackedCohortFacts:
         plan = self._plan
         return PackedCohortFacts(
             layout=self._notes.layout,

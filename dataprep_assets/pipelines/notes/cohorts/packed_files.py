@@ -87,7 +87,7 @@ class SplitTokens(Facts):
         return self.in_documents - self.truncated + self.repeated_headers + self.overlap
 
 
-class SplitCounts(Facts):
+class PackedSplitCounts(Facts):
     """Counts of one split of a cohort; `fill` is the share of positions that contain tokens."""
 
     rows: int
@@ -108,7 +108,7 @@ class PackedCohortFacts(RowFacts):
     long_notes: dict[str, Any]
     patients: int
     patients_without_notes: int
-    splits: dict[str, SplitCounts]
+    splits: dict[str, PackedSplitCounts]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from dataprep_assets.engine.artifact.spec import (
 )
 from dataprep_assets.engine.checks.check import Check, Finding, Row, build_verdict
 from dataprep_assets.engine.checks.scratch_rebuild import find_claim_differences
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.engine.yaml.declaration import ATTRIBUTION
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.execution.jobs import Outcome
@@ -277,7 +277,7 @@ def build_combined_directory_spec(
         metadata=partial(_build_metadata, replay, tokenizer),
         losses=lambda store, receipts: find_mixture_losses(replay, store, receipts),
         check_groups=(
-            WholeChecks(
+            WholeArtifactChecks(
                 checks=VIRTUAL_CHECKS if replay.mode == "virtual" else COMBINED_CHECKS,
                 open=partial(_open_directory, replay),
                 guard=partial(hide_quoted_data, replay.dataset),

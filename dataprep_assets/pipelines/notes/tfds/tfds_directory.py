@@ -21,7 +21,7 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.checks.check import Check, Finding, build_verdict, join_first
 from dataprep_assets.engine.checks.scratch_rebuild import find_claim_differences
-from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
@@ -95,7 +95,7 @@ def build_tfds_directory_spec(notes: NotesDeclaration, format: FileFormat, *, sh
         build=lambda request: [Outcome.from_receipt(*build_tfds_directory(notes, request.store, format))],
         metadata=partial(_build_metadata, notes, format),
         check_groups=(
-            WholeChecks(
+            WholeArtifactChecks(
                 checks=DIRECTORY_CHECKS,
                 open=partial(_open_directory, notes, format),
                 guard=partial(hide_quoted_data, notes.dataset),

@@ -40,7 +40,7 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
     def get_part_path(split: PackedSplit, number: int) -> Path:
         return view.target / _PARTS / f"{split.split}-{number:05d}.jsonl"
 
-    def write_lines(split: PackedSplit, number: int) -> message_rows.Keys:
+    def write_lines(split: PackedSplit, number: int) -> message_rows.MessageKeys:
         # a file with its final name is complete, because it depends only on its own shard
         if (path := get_part_path(split, number)).exists():
             return message_rows.read_line_keys(path)
@@ -53,7 +53,7 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
         return sha256_file(path)
 
     with ThreadPoolExecutor(view.threads) as pool:
-        keys = message_rows.Keys()
+        keys = message_rows.MessageKeys()
         for shard_keys in pool.map(lambda shard: write_lines(*shard), shards):
             keys.update(shard_keys)
         schema = keys.build_schema()
@@ -140,7 +140,7 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[PackedSpli
     if (directory / message_rows.CARD).read_bytes() != message_rows.encode_card(by_split, receipt.dataset):
         yield f"{directory / message_rows.CARD}: does not match these files"
     # examine only the schema of the Parquet files, because `_compare_split` compares the rows of both files
-    keys, names = message_rows.Keys(), list(chain.from_iterable(map(_list_file_names, splits)))
+    keys, names = message_rows.MessageKeys(), list(chain.from_iterable(map(_list_file_names, splits)))
     for name in names:
         keys.update(message_rows.read_row_keys(directory / name))
     for name in names:
