@@ -7,6 +7,7 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import Profile
+from dataprep_assets.errors import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.stores.preflight import PreflightStep

@@ -126,7 +126,7 @@ def _load(path: Path) -> dict[str, Any]:
     if index != rebuilt:
         wrong_keys = sorted(key for key in index.keys() | rebuilt.keys() if index.get(key) != rebuilt.get(key))
         raise FormatError(
-            f"{path}: values that do not match the listed files (format version 1): {', '.join(wrong_keys)}. Rebuild the "
-            "view"
+            f"{path}: values that do not match the listed files (format version 1): {', '.join(wrong_keys)}. "
+            "Rebuild the view"
         )
     return rebuilt

@@ -245,7 +245,7 @@ def test_an_unreachable_store_reports_the_remedy_and_no_secret(moto: str, tmp_pa
     assert done.returncode == 1
     assert "FAILED  credentials and list" in done.stdout
     assert_names(done.stdout, "no-such-bucket")
-    assert "not ready: 9 of the steps" in done.stdout
+    assert "9 steps" in done.stdout
     for secret in secrets.values():
         assert secret not in done.stdout + done.stderr
     half = dataprep(tmp_path, "preflight", "s3://bucket/x", R2_DATASET_READ_ACCESS_KEY_ID="CANARYKEYID0123456789")
