@@ -184,7 +184,7 @@ class SourceRowIndex:
 
     def find_document(self, file: int, row: int) -> int | None:
         """Return the document of the stream that contains a row of a file, or None if the row is not in the stream."""
-        if not 0 < row < 1 << 64:  # a user may have typed the row, and NumPy could not convert it to uint64
+        if not 0 < row < 1 << 64:  # NumPy cannot convert other numbers, which a user may type, to uint64
             return None
         begin, stop = int(self._starts[file]), int(self._starts[file + 1])
         low, high = np.searchsorted(self._runs[:, 0], np.array([begin, stop], np.uint64), side="left")

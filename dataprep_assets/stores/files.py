@@ -60,8 +60,8 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
 class SourceDigests:
     """Digests that identify source files in a dataset's keys, receipts, listings and messages. Picklable.
 
-    They are plain SHA-256 digests. For sensitive data they are the HMAC-SHA256 of that digest under `key`, because with
-    a plain digest everybody who has a copy of a file could find out that it is among the sources.
+    They are plain SHA-256 digests. For sensitive data they are the HMAC-SHA256 of that digest under `key`, because a
+    plain digest would reveal to anyone with a copy of a file that it is among the sources.
     """
 
     key: bytes | None = field(default=None, repr=False)
@@ -497,7 +497,7 @@ def expand_path(path: str | Path, name: str = "") -> Path:
 # The author of such a file may be malicious, and readers turn its names into paths, log lines and pages. Therefore
 # `explain_invalid_name` checks each name once, where it is parsed; the parser adds the location to the message.
 
-# Unicode's direction marks, overrides and line ends make a terminal show a name other than the real one.
+# Unicode's direction marks, overrides and line separators make a terminal show a name other than the real one.
 # Python also uses lone surrogates for bytes of a file name that are not UTF-8; they cannot be encoded as UTF-8.
 _DECEIVING = re.compile("[\x00-\x1f\x7f-\x9f\N{ARABIC LETTER MARK}\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _OUTSIDE = frozenset(("", ".", ".."))

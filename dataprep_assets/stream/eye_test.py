@@ -41,7 +41,7 @@ def alignment(
     offsets computed from counts, and both are compared with the memory map. The grid is checked as well: the file must
     have as many tokens as the document ends require, and each window must have separators exactly at the document
     ends. So the check fails if a file is shifted by a few bytes, has lost a token, or is opened with the wrong dtype.
-    If the text has literal separators, or BOS has the same id, separators are only required at the ends. Windows are
+    If the text has literal separators, or BOS has the same id, separators are required only at the ends. Windows are
     placed at the first, the last and randomly drawn document ends.
     """
     width = flat_bins.token_dtype(dtype).itemsize

@@ -113,7 +113,7 @@ def encode_part(
 def _write_all(file: Any, data: bytes) -> None:
     view = memoryview(data)
     while view:
-        view = view[file.write(view) :]  # a raw write may be short
+        view = view[file.write(view) :]  # a raw write may write only some of the bytes
 
 
 @dataclass(frozen=True, slots=True)

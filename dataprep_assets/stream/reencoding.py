@@ -1,4 +1,4 @@
-"""Checks that a shard's ids are the reference's: a certificate covers the shard, and re-encoding gives its ids."""
+"""Checks that a shard has the reference's ids: its engine is certified, and its documents are encoded again."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -89,7 +89,7 @@ class StreamPlan:
         return (self.separator_id is not None) + (self.bos_id is not None)
 
     def key_parts(self) -> dict[str, Any]:
-        """Return the parts of the plan that enter a key. The tokenizer's path and the settings of checks do not."""
+        """Return the parts of the plan that enter a key, without the tokenizer's path and the settings of checks."""
         index = {"document_ids": "none"} if self.ids is None else self.ids.key_parts()
         return (
             index

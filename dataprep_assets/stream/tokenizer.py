@@ -14,7 +14,7 @@ from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle
 from dataprep_assets.tokenization.definition import CONFIG, DECODER, OLDER_FILES, read_settings
 from dataprep_assets.tokenization.engines import try_in_process
 
-# Texts can contain special tokens, such as conversations rendered by a template. With `text` they stay plain text.
+# Texts can contain special tokens, for example if a template rendered them. With `text`, the tokens stay plain text.
 #
 # This is right for text written by people, and wrong for text rendered for this tokenizer, so a remark reports it.
 #

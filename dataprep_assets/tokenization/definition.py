@@ -90,7 +90,7 @@ class _Model:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The id of every entry of its vocabulary."""
+        """The id of every entry in the model's vocabulary."""
         vocab = self.value["vocab"]
         return {entry[0]: index for index, entry in enumerate(vocab)} if self.kind == "Unigram" else vocab
 
@@ -396,7 +396,7 @@ def _shorten_merges(merges: Any) -> list[str] | None:
     except TypeError:
         return None
     all_texts = "\n".join(texts)
-    # the number of spaces equals the number of texts only if no part contains a space
+    # each merge has exactly one space, which separates its two parts, unless a part contains a space
     return texts if all_texts.count(" ") == len(texts) and "#version" not in all_texts else None
 
 

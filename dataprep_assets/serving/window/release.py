@@ -155,7 +155,7 @@ class Release:
 
     def _to_plain_values(self) -> dict[str, Any]:
         plain = {"kind": _KIND, **asdict(self)}
-        # Both keys are optional in the format.
+        # Leave out these two keys if they are empty, because the format does not require them.
         return {name: value for name, value in plain.items() if value or name not in ("sensitive", "location")}
 
     def to_bytes(self) -> bytes:

@@ -276,7 +276,7 @@ class S3Bucket:
         return self.pages("list_multipart_uploads", "Uploads", label, Prefix=prefix)
 
     def find_newest_part_time(self, name: str, upload: str) -> float:
-        """Return when the upload's latest part arrived, in seconds since 1970, or minus infinity without parts."""
+        """Return the arrival time of the upload's latest part in seconds since 1970; minus infinity without parts."""
         return max((part["LastModified"].timestamp() for part in self._list_parts(name, upload)), default=-math.inf)
 
     def _list_parts(self, name: str, upload: str) -> Iterator[Mapping[str, Any]]:

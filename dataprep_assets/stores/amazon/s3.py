@@ -137,7 +137,7 @@ class S3Store(Store):
         last_name = b""
         for item in self._bucket.pages("list_objects_v2", "Contents", label, Prefix=store_prefix + prefix):
             name = item["Key"].encode()
-            # This condition also ends a listing that repeats its pages.
+            # This condition also rejects a listing that repeats its pages, which would otherwise never end.
             if name <= last_name:
                 raise TransferError(
                     f"{label}: the store's listing is not sorted by key, or has a key twice. Use AWS S3, R2 or MinIO"

@@ -380,7 +380,7 @@ def describe_dataset(
             relpath=file.relpath,
             size_bytes=file.size_bytes,
             compression=compression,
-            format="json" if _JSON_ENDING.search(file.relpath) else kind,  # JSON may have lines or one array
+            format="json" if _JSON_ENDING.search(file.relpath) else kind,  # a JSON file may have lines or one array
             sha256=file.sha256,
             etag=file.etag,
             commit=listing.commit,

@@ -1,4 +1,4 @@
-"""Lookup of the rows that a list of ids names, counted by shard, and their addition to a blend's retraction list.
+"""Retraction of rows by a list of ids: the rows are looked up, counted by shard, and added to the retraction list.
 
 The index of a finished shard has every row that the shard read, including dropped rows. A row that no shard has read is
 looked up in the source, because a removal request must also apply to rows of future shards.
