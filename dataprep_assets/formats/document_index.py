@@ -125,8 +125,8 @@ def concatenate_runs(parts: Sequence[tuple[Path, int]], target: Path) -> int:
         end_before = 0
         for path, documents in parts:
             for block in _read_blocks(open_runs(path)):
-                # Add the number of documents in earlier files to document numbers. Row numbers count within their own
-                # file.
+                # Add the number of documents in earlier files, because documents are numbered across all files. Rows
+                # are numbered within a file, so add nothing.
                 file.write((block + np.array([end_before, 0], _DTYPE)).astype(_DTYPE, copy=False).tobytes())
                 runs += len(block)
             end_before += documents

@@ -104,7 +104,7 @@ def require_digest(label: str, actual: str, expected_digest: str, listing: str) 
 OTHERS = 0o077
 """Permission bits of the group and of all other users."""
 
-# Guards the umask: reading it means setting it, so two threads could restore wrong values.
+# Lock for the umask. The umask can be read only by setting it, so two threads could restore wrong values.
 _lock = threading.Lock()
 _entered: list[int] = []
 """Original umask for each active `private_files`; the last block to end restores it."""
@@ -121,7 +121,7 @@ def private_files(is_wanted: bool = True) -> Iterator[None]:
         yield
         return
     with _lock:
-        # Reading the umask means setting it. Set the private one, because other threads may create files meanwhile.
+        # The umask can be read only by setting it. Set the private one, because other threads may create files now.
         old_umask = os.umask(OTHERS)
         os.umask(OTHERS | old_umask)
         # Inside another block, `old_umask` is the private umask, so keep the outermost block's original umask.
@@ -155,7 +155,7 @@ def is_private_mode() -> bool:
 def read_umask() -> int:
     """Return the umask of this process."""
     with _lock:
-        # Reading the umask means setting it. Set the private one, because other threads may create files meanwhile.
+        # The umask can be read only by setting it. Set the private one, because other threads may create files now.
         mask = os.umask(OTHERS)
         os.umask(mask)
         return mask
@@ -480,7 +480,7 @@ def expand_path(path: str | Path, name: str = "") -> Path:
         raise ConfigError(f"{prefix}{str(path)!r}: a path cannot contain NUL")
     try:
         expanded_path = Path(path).expanduser()
-        # Raises the error for a path that the system's encoding cannot represent.
+        # This raises UnicodeEncodeError for a path that the system's encoding cannot represent.
         os.fsencode(expanded_path)
     except RuntimeError:
         raise ConfigError(

@@ -77,7 +77,7 @@ from dataprep_assets.stores.upload import UploadPart, send_parts, split_into_par
 logger = logging.getLogger(__name__)
 
 keep_secrets_from_logs()
-# Otherwise the library would fetch the bucket in a separate thread, for traces that this project does not use.
+# Without this, the library would fetch the bucket in a separate thread, for traces that this project does not use.
 os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
 
 T = TypeVar("T")
@@ -87,7 +87,8 @@ PART_BYTES = 8 * 1024 * 1024
 WORKERS = 8
 RETRY = RetryPolicy()
 
-# First range of a read without an end. Small, because such a read may stop early; it doubles up to a part.
+# Size of the first range of a read without an end. It is small, because such a read may stop early. The following
+# ranges double in size, up to a part.
 _FIRST_BYTES = 1024 * 1024
 # The library sends a body in one call, to which the socket's time limit applies, so the limit must grow with the body.
 _SLOWEST_BYTES_PER_SECOND = 64 * 1024
@@ -522,8 +523,8 @@ class GcsStore(Store):
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         for info, _ in self._bucket.blobs(prefix):
-            # Skip the empty objects with a trailing slash by which consoles represent folders. One with content is
-            # data.
+            # Skip empty objects whose key ends with a slash, because consoles create them to represent folders. If such
+            # an object has content, it is data.
             is_marker = info.key.endswith("/") and info.bytes == 0
             if not info.key.startswith(UPLOADS) and not is_marker and info.key:
                 yield info

@@ -321,7 +321,7 @@ def _write_conversion(bundle: TokenizerBundle, sample: CertificateSample, staged
     """
     if not (bundle.directory / RECORD).is_file():
         return None
-    # Imported only when needed, because most tokenizers are not converted.
+    # Import this only when it is needed, because most tokenizers are not converted.
     from dataprep_assets.tokenization.conversion import require_equal
 
     description = require_equal(bundle, sample.texts())

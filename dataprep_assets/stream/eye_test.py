@@ -206,7 +206,7 @@ def random_batches_load(
         "Possible causes are a wrong dtype and damaged bytes. If files_intact and round_trip pass, the text itself "
         "is repetitive. Drop such documents with a filter rule",
         facts={
-            # A string, because Dagster plots numbers, and this one cannot change.
+            # Use a string, because Dagster plots numbers over time, and this number cannot change.
             "uniform_loss": str(round(uniform, 4)),
             "batches": batches,
             "batch_tokens": batch_size * block,
@@ -377,7 +377,7 @@ def _find_hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
             # Two zeros may be unrelated, so the tokens between them decide.
             if tokens[hole_start : hole_start + stride].any():
                 continue
-            # Far enough back, because a run that began one stride earlier would have had an earlier pair.
+            # Search from `LONGEST_RUN` tokens before the pair, because an earlier run would have had an earlier pair.
             low = max(hole_start - LONGEST_RUN, 0)
             around = np.flatnonzero(tokens[low : hole_start + BLOCK])
             points_before, points_after = around[around < hole_start - low], around[around >= hole_start - low]

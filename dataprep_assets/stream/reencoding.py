@@ -433,5 +433,5 @@ def build_encode_function(plan: StreamPlan) -> Encode:
     """
     try:
         return load_encoder(plan).encode
-    except CertificateError:  # `engine_certified` reports it
+    except CertificateError:  # `engine_certified` reports the invalid certificate
         return ReferenceEngine(load_cached(plan.tokenizer), plan.special_tokens).encode

@@ -127,7 +127,7 @@ class ShardJob:
         if self._waiting:
             return None
         if self._settled:
-            self._stack.close()  # only now, because other files of the shard were still in progress
+            self._stack.close()  # not earlier, because other files of the shard were in progress
         elif self._refused:
             return self._fail_shard(_combine_errors(self._refused))
         else:

@@ -321,7 +321,7 @@ class LiteralFinder:
 
     def __init__(self, literals: tuple[str, ...]) -> None:
         prefixes = sorted({literal[:2] for literal in literals if literal})
-        # the rarer of the two characters: the last one that is neither a letter nor a digit, or else the first one
+        # assume that the last character that is neither a letter nor a digit is the rarer one, or else the first one
         self._begins = tuple(
             (next((character for character in reversed(prefix) if not character.isalnum()), prefix[0]), prefix)
             for prefix in prefixes

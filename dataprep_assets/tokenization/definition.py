@@ -346,7 +346,7 @@ def _turn_literals_into_text(value: dict[str, Any], model: _Model, contents: Col
     # they do not shift the ids of other tokens.
     value["added_tokens"] = sorted(added, key=lambda token: token["content"] in names)
     if hides_bytes:
-        # otherwise a text that spells a byte token would get its id, so split such texts before tokenizing
+        # split texts that spell a byte token before tokenizing, because they would otherwise get its id
         splitter = {"type": "Split", "pattern": {"Regex": _BETWEEN_BYTE_NAMES}, "behavior": "Isolated", "invert": False}
         old_pre_tokenizer = value.get("pre_tokenizer")
         value["pre_tokenizer"] = (
@@ -457,7 +457,7 @@ class Settings:
     def variables(self) -> dict[str, str]:
         """The tokens that transformers passes to every chat template, by name."""
         contents = {name: self.find_token(name) for name in _TOKEN_NAMES}
-        # a model's own tokens, such as `image_token`
+        # include the model's own tokens, such as `image_token`
         own_values = {
             name: value for name, value in self.values.items() if name.endswith("_token") and name not in _TOKEN_NAMES
         }

@@ -289,7 +289,7 @@ def encode_card(files: Mapping[str, Mapping[str, str]], name: str) -> bytes:
                 "data_files": [{"split": split, "path": f"{split}/*.parquet"} for split in splits],
             }
         ],
-        # `load_dataset` caches rows under a hash that covers this text but not the files (`hf_parquet.py`)
+        # add a digest of the files, because `load_dataset` caches rows under a hash of only this text (`hf_parquet.py`)
         "dataset_info": {"config_name": "default", "description": f"sha256:{digest_value(splits)}"},
     }
     text = "Conversations as messages. `tools` and the arguments of calls are JSON text."

@@ -110,6 +110,6 @@ def _fill_table(shares: Sequence[int]) -> NDArray[np.int32]:
             heappush(waiting, (dues[index], sources[index]))
             index += 1
         table[position - 1] = heappop(waiting)[1]
-    # Read-only, because all mixtures with these shares use the table.
+    # Make the table read-only, because all mixtures with these shares use it.
     table.flags.writeable = False
     return table

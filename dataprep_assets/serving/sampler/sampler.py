@@ -87,7 +87,7 @@ class SourceCursor:
         self._rules = (revision.sequence_length, revision.seed, revision.samples)
         self._packs = packs if revision.samples == "documents" else None
         self._whole = SampleSlots(source.shards, revision.sequence_length, self._packs)
-        # Cached, because neighboring steps read from the same few epochs.
+        # Cache the orders, because neighboring steps read from the same few epochs.
         self._of_epoch = lru_cache(maxsize=4)(self._order_from_start)
         # The source starts after the `done` samples of this order that earlier revisions read.
         self.epoch, self.order, self.done = (

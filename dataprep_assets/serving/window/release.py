@@ -250,7 +250,7 @@ def locate_release(release: str | Path | Store | ReleaseLocation) -> ReleaseLoca
             f"{parts.scheme}://{parts.hostname}: a URL must not contain credentials. Set them in the environment"
         )
     if parts.scheme in ("hf", "http", "https"):
-        # Imported only when needed, because httpx takes longer to import than the rest of the window.
+        # Import this only when it is needed, because httpx takes longer to import than the rest of the window.
         from dataprep_assets.stores.http import HttpStore, build_hub_url
     if parts.scheme == "hf":
         url, token = build_hub_url(text, os.environ), os.environ.get("HF_TOKEN")

@@ -98,7 +98,7 @@ class S3Bucket:
         self._client = client
         self._credentials = credentials
         self._endpoint = find_endpoint(client)
-        # Set once the bucket is known to exist. Until then, a 404 response to HEAD may mean that the bucket is missing.
+        # Whether the bucket is known to exist. Until then, a 404 response to HEAD may mean that it is missing.
         self._seen = False
 
     @property
@@ -394,7 +394,7 @@ class Stream:
     # Next byte to read. `stop` is None until the first response contains the object's size.
     position: int
     stop: int | None
-    # Set by the first response, and required by all further requests.
+    # Version that every request requires. If it is None, the first response sets it.
     version: str | None
     # Body of the current response; None before the first one and after a failure.
     source: Iterator[bytes] | None = None

@@ -109,7 +109,7 @@ class S3Store(Store):
                 f"s3://{bucket}: workers={workers} and range_bytes={range_bytes} must be positive, and "
                 f"copy_bytes={copy_bytes} at least 5 MiB"
             )
-        # Called only to reject a small part size now, and not at the first large upload.
+        # Reject a part size that is too small now, and not only at the first large upload.
         plan_parts(0, part_bytes=part_bytes)
         check_client(client)
         prefix = prefix.strip("/")
@@ -144,8 +144,8 @@ class S3Store(Store):
                 )
             last_name = name
             key = item["Key"].removeprefix(store_prefix)
-            # Skip the empty objects with a trailing slash by which consoles represent folders. One with content is
-            # data.
+            # Skip empty objects whose key ends with a slash, because consoles create them to represent folders. If such
+            # an object has content, it is data.
             if key and not (key.endswith("/") and item["Size"] == 0):
                 yield ObjectInfo(key=key, bytes=item["Size"], version=read_etag(item))
 

@@ -283,7 +283,7 @@ def _check_message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str
         if (reason := find_unsupported_field(copy)) is not None:
             return reason
         if role == "function" and "function" not in choices.roles:
-            copy["role"] = role = "tool"  # OpenAI's earlier name
+            copy["role"] = role = "tool"  # OpenAI's earlier name of this role
         if "function_call" in copy and not _convert_function_call(copy):
             return "bad_tool_call"
     if not isinstance(role, str) or (choices.roles != "any" and role not in choices.roles):
