@@ -253,7 +253,7 @@ def explain_missing_library(url: str) -> str | None:
 def parse_place(
     url: str, environment: Mapping[str, str], *, profile: str | None = None, reads: bool = False
 ) -> StoreAddress:
-    """Return the address for a URL or path, with credentials and endpoint from the environment (see the module).
+    """Return the address for a URL or path, with the environment's credentials and endpoint (see the module docstring).
 
     `profile` is a profile of boto3's own configuration, which then provides the credentials and the endpoint. `reads`
     means that nothing will be written, so messages ask only for keys with read access.

@@ -504,7 +504,7 @@ _OUTSIDE = frozenset(("", ".", ".."))
 
 
 def explain_invalid_name(name: object) -> str:
-    """Return why a value cannot be the relative path of a file, or "" if it can.
+    """Return the reason why a value cannot be the relative path of a file, or "" if it can.
 
     A valid path is a string of parts separated by `/`. No part is empty, `.` or `..`, so the path does not begin with
     `/`. Control characters, direction marks and lone surrogates are not allowed.

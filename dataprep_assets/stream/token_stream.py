@@ -228,7 +228,7 @@ def find_unreadable_error(
 
 
 def explain_refusal(part: SourcePart, first_rows: FirstRows, *, policy: str, fields: RecordFields | None = None) -> str:
-    """Return why a run would refuse a file with these first rows under this policy; empty if it may accept the file.
+    """Return the reason why a run would refuse a file with these first rows; empty if this policy may accept the file.
 
     `fields` are the fields that were read from the records, if they are known.
     """

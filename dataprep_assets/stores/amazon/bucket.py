@@ -211,7 +211,7 @@ class S3Bucket:
 
         `field_name` is the response's field with the items; `label` names the listing in messages. boto3's paginators
         are not used, because they end at the first failing page and take an empty body for an empty listing
-        (`test_one_fault_anywhere_ends_in_the_right_bytes[list-list-…]`).
+        (`test_one_fault_anywhere_ends_with_the_right_bytes[list-list-…]`).
 
         Raises TransferError if the store does not return where the listing continues, or returns too many empty pages.
         """

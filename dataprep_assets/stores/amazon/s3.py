@@ -17,11 +17,11 @@ are not used as such. A listing does not show how an object is encrypted, so `li
 obstore 0.12 is not used, here and for GCS, for these reasons:
 
 - It sends GCS no digest and reads none back, so a damaged byte is stored
-  (`test_a_byte_that_was_damaged_on_its_way_up_is_refused_and_sent_again`).
-- It finds no unfinished uploads (`test_a_killed_upload_shows_nothing_and_is_swept`).
+  (`test_a_byte_damaged_during_an_upload_is_refused_and_sent_again`).
+- It finds no unfinished uploads (`test_a_killed_upload_is_invisible_and_is_swept`).
 - It does not concatenate on the server, and does not copy objects larger than 5 GB
-  (`test_a_copy_beyond_the_limit_of_one_request_goes_in_parts`).
-- It ignores Retry-After (`test_the_wish_of_the_store_is_waited_for`).
+  (`test_a_copy_above_the_limit_of_one_request_is_done_in_parts`).
+- It ignores Retry-After (`test_a_delay_requested_by_the_store_is_obeyed`).
 - It does not show whether an ETag is an MD5 or was created by SSE-KMS.
 
 Transfers of 512 MiB to OpenStack Swift on loopback, on two busy cores (medians of three, November 2026,
