@@ -1,6 +1,6 @@
-"""The eye test, which decodes windows of a stream, and checks that read a token stream the way a trainer does.
+"""Checks that read a token stream as a trainer does, and the eye test, which decodes windows of the stream.
 
-Its statistics cover windows at the start and further in: entropy, printable share, runs of one id.
+The eye test computes entropy, printable share and runs of one id, for windows at the start and further in.
 """
 
 import math

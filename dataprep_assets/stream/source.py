@@ -24,7 +24,7 @@ from dataprep_assets.stream.declaration import (
 )
 from dataprep_assets.table import format_share
 
-# The list of a snapshot's source files is `files.jsonl` (path, size, SHA-256). Its checks verify that the files have
+# The list of a snapshot's source files is `files.jsonl` (path, size, SHA-256). The checks verify that the files have
 # these digests, and that the disk has room for the downstream artifacts.
 
 FILES = "files.jsonl"

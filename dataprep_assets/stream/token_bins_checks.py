@@ -1,8 +1,8 @@
 """The checks of one shard of token bins: `tokens.bin`, `document_ends.bin`, `quarantine.jsonl` and the receipt.
 
 Each check recomputes the receipt's claims from the bytes. Files are mapped and read in blocks, so memory does not
-grow with the shard. From cheap to expensive: `size_matches`, `ledger_balances`, `engine_certified`, `looks_like_text`,
-`ids_in_vocabulary`, `separators_match_documents`, `round_trip`.
+grow with the shard. From cheap to expensive, the checks are `size_matches`, `ledger_balances`, `engine_certified`,
+`looks_like_text`, `ids_in_vocabulary`, `separators_match_documents` and `round_trip`.
 """
 
 from collections import Counter
