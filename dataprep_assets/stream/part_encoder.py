@@ -88,8 +88,8 @@ def encode_part(
         require_digest(part.label, part.digests.digest_of(sha256_file(part.path)), part.sha256, "`snapshot`")
         counting.require_readable()
         raise
-    # The digest is known only after the last byte. The part of a different file is not used, because the counters that
-    # mark a part as finished are written later.
+    # Compare the digest now, because it is known only after the last byte. The part of a different file is never used,
+    # because the counters that mark a part as finished are written later.
     require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`snapshot`")
     counting.require_readable()
     document_ends.write(files.ends, counting.collect_ends())

@@ -385,8 +385,8 @@ def rows_read_once(run: OpenedRun) -> Finding:
                         label=entry.relpath,
                         reading=unit.dataset.reading,
                     )
-                # Rows are numbered from 1. The last range has no end, and a range may begin after the end of a shortened
-                # file.
+                # Rows are numbered from 1. The last range has no end, and a range may begin after the end of a
+                # shortened file.
                 end = totals[entry.relpath] + 1
                 expected_rows[entry.relpath] += max(0, min(part.rows.stop or end, end) - part.rows.first)
                 assert receipt is not None

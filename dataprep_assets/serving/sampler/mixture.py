@@ -31,7 +31,7 @@ def round_shares(weights: Sequence[float | int]) -> list[int]:
     total = sum(exact)
     targets = [weight * PLACES / total for weight in exact]
     whole_shares = [int(target) for target in targets]
-    # Give the places lost by rounding down to the largest remainders; ties go to the first source.
+    # Rounding down loses places. Give them to the largest remainders; ties go to the first source.
     by_rest = sorted(range(len(targets)), key=lambda number: (whole_shares[number] - targets[number], number))
     for number in by_rest[: PLACES - sum(whole_shares)]:
         whole_shares[number] += 1

@@ -163,7 +163,8 @@ class S3Bucket:
             if error.status != 404:
                 self.call("list_objects_v2", label, Prefix=self.prefix, MaxKeys=1)
                 try:
-                    return ask()  # retry, because the listing waited for a wrong clock, which HEAD does not report
+                    # Retry, because the listing reports a wrong clock, unlike HEAD, and waits until it is corrected.
+                    return ask()
                 except RefusedError:
                     raise self.explain(error, label) from None
             if not self._seen:

@@ -227,7 +227,7 @@ def _write_files(form: ParquetRecords, splits: Sequence[RecordSplit], view: Blen
     schema = form.schema(columns)
 
     def write(split: RecordSplit, group: int, name: str) -> str:
-        # a file with its final name is complete, because it depends only on the records
+        # keep a file with its final name, because it is complete and depends only on the records
         if not (path := view.target / name).exists():
             write_rows(
                 path, schema, form.build_rows(split, columns, split.read_records(view.store, group)), group=ROW_GROUP
