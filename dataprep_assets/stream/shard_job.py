@@ -254,7 +254,7 @@ def build_whole_shard_jobs(
     *,
     find_receipt: Callable[[S, Verification], Receipt | None] = find_cheap_receipt,
 ) -> list[TaskJob]:
-    """Return the jobs of shards that are one task each.
+    """Return the jobs that build each shard in one task.
 
     Args:
         shards: The shards to build.

@@ -214,7 +214,7 @@ class SourcePart:
 def find_unreadable_error(
     part: SourcePart, first: str, has_rows: Callable[[SourcePart], bool]
 ) -> BadRecordError | None:
-    """Return the error of a file without a readable row; None if it has one, even outside the part.
+    """Return the error of a file without a readable row; None if any row is readable, even outside the part.
 
     Args:
         part: The file, or some of its rows, without a readable row.

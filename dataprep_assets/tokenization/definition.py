@@ -439,7 +439,7 @@ _FROM_FILE = "from_file"
 
 @dataclass(frozen=True)
 class Settings:
-    """The merged settings.
+    """The merged settings of a tokenizer's folder.
 
     Attributes:
         values: The settings by their keys in `tokenizer_config.json`.

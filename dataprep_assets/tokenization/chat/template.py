@@ -53,7 +53,7 @@ FILE, FURTHER_FILES = "chat_template.jinja", "additional_chat_templates"
 
 
 class TemplateRenderError(Exception):
-    """A template refused a conversation or failed. Never log the message, because it may quote the conversation."""
+    """Error of a template that refuses a conversation or fails. Never log it, because it may quote the conversation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,7 +264,7 @@ def _build_dataset_error(dataset: BlendDataset) -> SourceError:
 
 
 def list_left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[str]]:
-    """Return the paths of data files that are not read because they are hidden or caches, by the reason."""
+    """Return the paths of data files that are not read, by the reason: hidden files, and files of caches."""
     if place.single_file is not None:
         return {}
     listing = _list_files(place, dataset)
