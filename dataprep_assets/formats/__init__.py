@@ -1,1 +1,1 @@
-"""On-disk formats: one module each, with writer, reader and validator. No other code depends on byte layouts."""
+"""On-disk formats. Each module has the writer, reader and validator of one format; no other code knows its bytes."""

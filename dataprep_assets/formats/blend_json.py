@@ -1,10 +1,10 @@
 """`blend.json`, the file that Megatron reads with `--per-split-data-args-path`.
 
-An object with the keys `train`, `valid` and `test`. Each value is a flat list of strings `["<weight>", "<prefix>", …]`,
-where `<prefix>.bin` and `<prefix>.idx` are an indexed dataset, or null for an absent split. Megatron rejects an empty
-list or a list of pairs, and reads two prefixes that look like numbers as a weight and a prefix. Source: Megatron-LM,
+The file contains an object with the keys `train`, `valid` and `test`. Each value is a flat list of strings
+`["<weight>", "<prefix>", …]`, or null for an absent split. `<prefix>.bin` and `<prefix>.idx` are an indexed dataset.
+Megatron rejects an empty list or a list of pairs, and reads two prefixes that look like numbers as a weight and a
+prefix. A file for `--data-args-path` contains the list of one split on one line. Source: Megatron-LM,
 `megatron/training/utils.py`, `get_blend_and_blend_per_split`; `megatron/core/datasets/utils.py`, `get_blend_from_list`.
-A file for `--data-args-path` contains the list of one split on one line.
 
 Entry points: `write_blend`, `read_blend`, `format_data_args`, `find_defects`.
 """

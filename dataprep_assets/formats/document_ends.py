@@ -1,8 +1,8 @@
 """Document ends: the end of each document in a token stream. Every index is derived from them.
 
-A headerless little-endian uint64 file with one entry per document: the cumulative number of tokens at its end,
-separator included, exclusive. It has no leading 0. Megatron's ``.idx``, datatrove's ``.ds.index`` (the same bytes),
-segment ids and positions are all derived from it.
+The file has no header and contains one little-endian uint64 per document: the number of tokens from the beginning of
+the stream to the document's end, separator included. It has no leading 0. Megatron's ``.idx``, datatrove's
+``.ds.index`` (the same bytes), segment ids and positions are all derived from it.
 
 Invariants: entries never decrease (two equal neighbors are an empty document without a separator). The last entry is
 the number of tokens in the stream. A file without entries means a stream without tokens. These functions work block by

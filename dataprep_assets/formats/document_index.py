@@ -125,8 +125,8 @@ def concatenate_runs(parts: Sequence[tuple[Path, int]], target: Path) -> int:
         end_before = 0
         for path, documents in parts:
             for block in _read_blocks(open_runs(path)):
-                # Add the number of documents in earlier files to document numbers. Row numbers count within their own
-                # file.
+                # Add the number of documents in earlier files, because documents are numbered across all files. Rows
+                # are numbered within a file, so add nothing.
                 file.write((block + np.array([end_before, 0], _DTYPE)).astype(_DTYPE, copy=False).tobytes())
                 runs += len(block)
             end_before += documents
@@ -184,7 +184,7 @@ class SourceRowIndex:
 
     def find_document(self, file: int, row: int) -> int | None:
         """Return the document of the stream that contains a row of a file, or None if the row is not in the stream."""
-        if not 0 < row < 1 << 64:  # a user may have typed the row, and NumPy could not convert it to uint64
+        if not 0 < row < 1 << 64:  # NumPy cannot convert other numbers, which a user may type, to uint64
             return None
         begin, stop = int(self._starts[file]), int(self._starts[file + 1])
         low, high = np.searchsorted(self._runs[:, 0], np.array([begin, stop], np.uint64), side="left")

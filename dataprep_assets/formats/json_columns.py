@@ -2,7 +2,7 @@
 
 Values of one JSON type become a native column: strings, integers, decimal numbers, booleans, lists of one type, or
 objects whose keys and types are the same in every row. All other columns contain strings: a string is stored unchanged,
-and any other value as JSON text. `FORMATS` of the row records the form of each value, so that `decode` is exact.
+and any other value as JSON text. `encode` also returns the format of each value, which `decode` needs.
 
 The feature `Json` of `datasets` is not used, because its parser changes the last digits of decimal numbers
 (`datasets` 5.2.0).

@@ -1,4 +1,4 @@
-"""JSON Lines for the rows of views: one JSON value per line, with a line end after the last line.
+"""JSON Lines for the rows of views: one JSON value per line, with a line ending after the last line.
 
 Entry points: `write_lines`, `read_lines`.
 """
@@ -19,7 +19,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def read_lines(path: Path) -> Iterator[Any]:
-    """Yield the values of a file; raise FormatError for a line that is not JSON, or a last line without a line end."""
+    """Yield the values of a file; raise FormatError for a line that is not JSON or has no line ending."""
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.endswith(b"\n"):

@@ -116,7 +116,7 @@ class TrainBlend:
 
     @property
     def arguments(self) -> str:
-        """Megatron-LM options, shell-quoted, that make it find these index files."""
+        """Megatron-LM options, shell-quoted, with which Megatron-LM finds these index files."""
         quoted = [shlex.quote(prefix) for prefix in self.prefixes]
         weighed = zip(self.weights, quoted, strict=True)
         paths = quoted[0] if self.is_one else " ".join(f"{weight} {prefix}" for weight, prefix in weighed)

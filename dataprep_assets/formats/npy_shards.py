@@ -92,7 +92,7 @@ def build_header(tokens: int, dtype: str) -> bytes:
     if tokens < 0:
         raise FormatError(f"the number of tokens must be at least 0, not {tokens}")
     text = f"{{'descr': '{token_dtype(dtype).str}', 'fortran_order': False, 'shape': ({tokens},), }}"
-    # The magic number (6), version (2), header length (2) and line end (1) take 11 bytes.
+    # The magic number (6), version (2), header length (2) and line ending (1) take 11 bytes.
     padded_text = text.ljust(HEADER_BYTES - 11) + "\n"
     return MAGIC + b"\x01\x00" + len(padded_text).to_bytes(2, "little") + padded_text.encode("latin1")
 

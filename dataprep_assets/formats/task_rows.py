@@ -1,7 +1,7 @@
-"""Rows of a task file: JSON lines, parsed strictly, with the line of every defect.
+"""Rows of a task file: JSON Lines, parsed strictly, with the line of every defect.
 
 LF, CR LF and a lone CR end a line, as in the trainer's loaders, which read these files in Python's text mode. A line
-whose only defect is its line end is still a row. Defects name keys and never show a row's text.
+whose only defect is its line ending is still a row. Defects name keys and never show a row's text.
 """
 
 import codecs

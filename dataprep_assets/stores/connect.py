@@ -230,7 +230,7 @@ def find_s3_endpoint(environment: Mapping[str, str]) -> str | None:
     Raises ConfigError if the variable is not a valid endpoint or account id.
     """
     if endpoint := environment.get("DATAPREP_ENDPOINT_URL"):
-        if not _ENDPOINT.fullmatch(endpoint):  # not shown, because text before an @ is a secret
+        if not _ENDPOINT.fullmatch(endpoint):  # do not show it, because text before an @ is a secret
             raise ConfigError("DATAPREP_ENDPOINT_URL: must be http(s)://host[:port] without credentials")
         return endpoint
     # The account id becomes part of a host name, so a dot or slash in it could lead to someone else's host.
@@ -241,7 +241,7 @@ def find_s3_endpoint(environment: Mapping[str, str]) -> str | None:
 
 
 def explain_missing_library(url: str) -> str | None:
-    """Return how to install the library that opens this store, as in its error; None if it is installed."""
+    """Return the message about the missing library for a store, with the remedy; None if no library is missing."""
     if (place_class := BUCKETS.get(urlsplit(url).scheme)) is None:
         return None
     try:
@@ -253,7 +253,7 @@ def explain_missing_library(url: str) -> str | None:
 def parse_place(
     url: str, environment: Mapping[str, str], *, profile: str | None = None, reads: bool = False
 ) -> StoreAddress:
-    """Return the address for a URL or path, with credentials and endpoint from the environment (see the module).
+    """Return the address for a URL or path, with the environment's credentials and endpoint (see the module docstring).
 
     `profile` is a profile of boto3's own configuration, which then provides the credentials and the endpoint. `reads`
     means that nothing will be written, so messages ask only for keys with read access.

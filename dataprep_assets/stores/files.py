@@ -60,8 +60,8 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
 class SourceDigests:
     """Digests that identify source files in a dataset's keys, receipts, listings and messages. Picklable.
 
-    They are plain SHA-256 digests. For sensitive data they are the HMAC-SHA256 of that digest under `key`, because with
-    a plain digest everybody who has a copy of a file could find out that it is among the sources.
+    They are plain SHA-256 digests. For sensitive data they are the HMAC-SHA256 of that digest under `key`, because a
+    plain digest would reveal to anyone with a copy of a file that it is among the sources.
     """
 
     key: bytes | None = field(default=None, repr=False)
@@ -104,7 +104,7 @@ def require_digest(label: str, actual: str, expected_digest: str, listing: str) 
 OTHERS = 0o077
 """Permission bits of the group and of all other users."""
 
-# Guards the umask: reading it means setting it, so two threads could restore wrong values.
+# Lock for the umask. The umask can be read only by setting it, so two threads could restore wrong values.
 _lock = threading.Lock()
 _entered: list[int] = []
 """Original umask for each active `private_files`; the last block to end restores it."""
@@ -121,7 +121,7 @@ def private_files(is_wanted: bool = True) -> Iterator[None]:
         yield
         return
     with _lock:
-        # Reading the umask means setting it. Set the private one, because other threads may create files meanwhile.
+        # The umask can be read only by setting it. Set the private one, because other threads may create files now.
         old_umask = os.umask(OTHERS)
         os.umask(OTHERS | old_umask)
         # Inside another block, `old_umask` is the private umask, so keep the outermost block's original umask.
@@ -155,7 +155,7 @@ def is_private_mode() -> bool:
 def read_umask() -> int:
     """Return the umask of this process."""
     with _lock:
-        # Reading the umask means setting it. Set the private one, because other threads may create files meanwhile.
+        # The umask can be read only by setting it. Set the private one, because other threads may create files now.
         mask = os.umask(OTHERS)
         os.umask(mask)
         return mask
@@ -480,7 +480,7 @@ def expand_path(path: str | Path, name: str = "") -> Path:
         raise ConfigError(f"{prefix}{str(path)!r}: a path cannot contain NUL")
     try:
         expanded_path = Path(path).expanduser()
-        # Raises the error for a path that the system's encoding cannot represent.
+        # This raises UnicodeEncodeError for a path that the system's encoding cannot represent.
         os.fsencode(expanded_path)
     except RuntimeError:
         raise ConfigError(
@@ -497,14 +497,14 @@ def expand_path(path: str | Path, name: str = "") -> Path:
 # The author of such a file may be malicious, and readers turn its names into paths, log lines and pages. Therefore
 # `explain_invalid_name` checks each name once, where it is parsed; the parser adds the location to the message.
 
-# Unicode's direction marks, overrides and line ends make a terminal show a name other than the real one.
+# Unicode's direction marks, overrides and line separators make a terminal show a name other than the real one.
 # Python also uses lone surrogates for bytes of a file name that are not UTF-8; they cannot be encoded as UTF-8.
 _DECEIVING = re.compile("[\x00-\x1f\x7f-\x9f\N{ARABIC LETTER MARK}\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _OUTSIDE = frozenset(("", ".", ".."))
 
 
 def explain_invalid_name(name: object) -> str:
-    """Return why a value cannot be the relative path of a file, or "" if it can.
+    """Return the reason why a value cannot be the relative path of a file, or "" if it can.
 
     A valid path is a string of parts separated by `/`. No part is empty, `.` or `..`, so the path does not begin with
     `/`. Control characters, direction marks and lone surrogates are not allowed.

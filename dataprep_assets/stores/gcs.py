@@ -5,19 +5,19 @@ into the key. Nothing appears under the key before that one request. The server 
 and the composition names the generation of every part. The drawbacks are that the object has a CRC32C but no MD5, and
 that the parts are objects for a while. A bucket with soft delete (Google's default: seven days) keeps and bills removed
 parts for that period. A Nearline or colder default class bills early removal, and a retention policy forbids removal.
-So turn soft delete off, use the Standard class and set no retention. The required permissions on objects are create,
-get, list and delete (`roles/storage.objectUser`).
+Therefore, turn soft delete off, use the Standard class and set no retention policy. The required permissions on objects
+are create, get, list and delete (`roles/storage.objectUser`).
 
 **Reads** name the generation in every request, so bytes of two versions never mix.
 
 These features of google-cloud-storage 3.17 were tried and are not used:
 
 - Its retries (`retry=`) ignore Retry-After, and have a time limit instead of a number of attempts
-  (`test_the_wait_that_a_server_asks_for_is_kept_or_refused`).
+  (`test_a_wait_requested_by_a_server_is_obeyed_or_refused`).
 - Its `transfer_manager` completes an upload before the file's SHA-256 is known, and the library cannot find the parts
-  that a killed process left (`test_a_file_that_is_not_what_was_recorded_is_not_stored`,
-  `test_a_sweep_takes_unfinished_uploads_…`).
-- Its chunked download does not resume the file of a killed process (`test_a_download_that_was_killed_shows_nothing`).
+  that a killed process left (`test_a_file_that_differs_from_its_recorded_digest_is_not_stored`,
+  `test_a_sweep_removes_old_unfinished_uploads_below_its_prefix`).
+- Its chunked download does not resume the file of a killed process (`test_a_killed_download_leaves_no_visible_file`).
 
 An upload needs memory for three times `workers` parts, a download for `workers` ranges. Entry point: :class:`GcsStore`.
 """
@@ -77,7 +77,7 @@ from dataprep_assets.stores.upload import UploadPart, send_parts, split_into_par
 logger = logging.getLogger(__name__)
 
 keep_secrets_from_logs()
-# Otherwise the library would fetch the bucket in a separate thread, for traces that this project does not use.
+# Without this, the library would fetch the bucket in a separate thread, for traces that this project does not use.
 os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
 
 T = TypeVar("T")
@@ -87,7 +87,8 @@ PART_BYTES = 8 * 1024 * 1024
 WORKERS = 8
 RETRY = RetryPolicy()
 
-# First range of a read without an end. Small, because such a read may stop early; it doubles up to a part.
+# Size of the first range of a read without an end. It is small, because such a read may stop early. The following
+# ranges double in size, up to a part.
 _FIRST_BYTES = 1024 * 1024
 # The library sends a body in one call, to which the socket's time limit applies, so the limit must grow with the body.
 _SLOWEST_BYTES_PER_SECOND = 64 * 1024
@@ -522,8 +523,8 @@ class GcsStore(Store):
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         for info, _ in self._bucket.blobs(prefix):
-            # Skip the empty objects with a trailing slash by which consoles represent folders. One with content is
-            # data.
+            # Skip empty objects whose key ends with a slash, because consoles create them to represent folders. If such
+            # an object has content, it is data.
             is_marker = info.key.endswith("/") and info.bytes == 0
             if not info.key.startswith(UPLOADS) and not is_marker and info.key:
                 yield info

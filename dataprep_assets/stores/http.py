@@ -206,7 +206,7 @@ class HttpStore(ReadOnlyStore):
                     raise self._build_refusal_error(response, label)
                 yield response
         except httpx.HTTPError as error:
-            # Not chained, because the request after a redirect has a signed URL.
+            # Do not chain the error, because the request after a redirect has a signed URL.
             host = urlsplit(self._base).netloc
             raise_detached(RetryableError(f"the connection to {host} failed ({type(error).__name__})"))
 

@@ -26,7 +26,7 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         try:
             fetch(item)
         except BaseException:
-            # Set here, in the failing thread, because other threads would start more items until the waiting thread
+            # Set the event in the failing thread, because other threads would start more items until the waiting thread
             # runs.
             stop.set()
             raise
@@ -37,7 +37,7 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         futures = [pool.submit(fetch_unless_stopped, item) for item in items]
         wait(futures, return_when=FIRST_EXCEPTION)
     finally:
-        # Set before the shutdown, which waits for running calls that only this event ends early.
+        # Set the event before the shutdown, so that running calls, for which the shutdown waits, end early.
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
     errors = [error for future in futures if not future.cancelled() and (error := future.exception()) is not None]

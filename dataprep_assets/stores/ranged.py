@@ -274,7 +274,8 @@ class _Transfer:
 
         self.retry.run(attempt, label=label, stopped=self._is_stopped)
         self.written.add(index)
-        if self.digest_lock.acquire(blocking=False):  # else the lock's holder or the end of `_fetch` digests this range
+        # If the lock is taken, its holder or the end of `_fetch` digests this range.
+        if self.digest_lock.acquire(blocking=False):
             try:
                 self._digest_written()
             finally:

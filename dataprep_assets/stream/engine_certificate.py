@@ -1,8 +1,8 @@
 """The artifact `<dataset>/engine_certificate`, which permits the use of a fast tokenizer engine.
 
-Every dataset that encodes text has the same kind of certificate. Only the sample documents (`Sample`) come from the
-dataset's own package. A certificate becomes void when the tokenizer, the mode, the engine, a library or the source of
-the sample changes.
+Every dataset that encodes text has the same kind of certificate. Only the sample documents (`CertificateSample`) come
+from the dataset's own package. A certificate becomes void when the tokenizer, the mode, the engine, a library or the
+source of the sample changes.
 """
 
 import json
@@ -321,7 +321,7 @@ def _write_conversion(bundle: TokenizerBundle, sample: CertificateSample, staged
     """
     if not (bundle.directory / RECORD).is_file():
         return None
-    # Imported only when needed, because most tokenizers are not converted.
+    # Import this only when it is needed, because most tokenizers are not converted.
     from dataprep_assets.tokenization.conversion import require_equal
 
     description = require_equal(bundle, sample.texts())

@@ -1,6 +1,6 @@
-"""The eye test, which decodes windows of a stream, and checks that read a token stream the way a trainer does.
+"""Checks that read a token stream as a trainer does, and the eye test, which decodes windows of the stream.
 
-Its statistics cover windows at the start and further in: entropy, printable share, runs of one id.
+The eye test computes entropy, printable share and runs of one id, for windows at the start and further in.
 """
 
 import math
@@ -41,7 +41,7 @@ def alignment(
     offsets computed from counts, and both are compared with the memory map. The grid is checked as well: the file must
     have as many tokens as the document ends require, and each window must have separators exactly at the document
     ends. So the check fails if a file is shifted by a few bytes, has lost a token, or is opened with the wrong dtype.
-    If the text has literal separators, or BOS has the same id, separators are only required at the ends. Windows are
+    If the text has literal separators, or BOS has the same id, separators are required only at the ends. Windows are
     placed at the first, the last and randomly drawn document ends.
     """
     width = flat_bins.token_dtype(dtype).itemsize
@@ -206,7 +206,7 @@ def random_batches_load(
         "Possible causes are a wrong dtype and damaged bytes. If files_intact and round_trip pass, the text itself "
         "is repetitive. Drop such documents with a filter rule",
         facts={
-            # A string, because Dagster plots numbers, and this one cannot change.
+            # Use a string, because Dagster plots numbers over time, and this number cannot change.
             "uniform_loss": str(round(uniform, 4)),
             "batches": batches,
             "batch_tokens": batch_size * block,
@@ -377,7 +377,7 @@ def _find_hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
             # Two zeros may be unrelated, so the tokens between them decide.
             if tokens[hole_start : hole_start + stride].any():
                 continue
-            # Far enough back, because a run that began one stride earlier would have had an earlier pair.
+            # Search from `LONGEST_RUN` tokens before the pair, because an earlier run would have had an earlier pair.
             low = max(hole_start - LONGEST_RUN, 0)
             around = np.flatnonzero(tokens[low : hole_start + BLOCK])
             points_before, points_after = around[around < hole_start - low], around[around >= hole_start - low]

@@ -88,8 +88,8 @@ def encode_part(
         require_digest(part.label, part.digests.digest_of(sha256_file(part.path)), part.sha256, "`snapshot`")
         counting.require_readable()
         raise
-    # The digest is known only after the last byte. The part of a different file is not used, because the counters that
-    # mark a part as finished are written later.
+    # Compare the digest now, because it is known only after the last byte. The part of a different file is never used,
+    # because the counters that mark a part as finished are written later.
     require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`snapshot`")
     counting.require_readable()
     document_ends.write(files.ends, counting.collect_ends())
@@ -113,7 +113,7 @@ def encode_part(
 def _write_all(file: Any, data: bytes) -> None:
     view = memoryview(data)
     while view:
-        view = view[file.write(view) :]  # a raw write may be short
+        view = view[file.write(view) :]  # a raw write may write only some of the bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Checks that a shard's ids are the reference's: a certificate covers the shard, and re-encoding gives its ids."""
+"""Checks that a shard has the reference's ids: its engine is certified, and its documents are encoded again."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -433,5 +433,5 @@ def build_encode_function(plan: StreamPlan) -> Encode:
     """
     try:
         return load_encoder(plan).encode
-    except CertificateError:  # `engine_certified` reports it
+    except CertificateError:  # `engine_certified` reports the invalid certificate
         return ReferenceEngine(load_cached(plan.tokenizer), plan.special_tokens).encode

@@ -34,7 +34,7 @@ def _find_region_remarks(region: str) -> Iterator[Remark]:
     """Yield a remark if this version of the S3 client does not know the region; a later version may know it."""
     try:
         from botocore.session import get_session
-    except ImportError:  # reported with the extra to install
+    except ImportError:  # a different remark reports the missing extra
         return
     session = get_session()
     regions = {

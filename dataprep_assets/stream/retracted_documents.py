@@ -65,8 +65,8 @@ def no_retracted_document(
 ) -> Finding:
     """Check that a shard has no document on the retraction list, and no tokens of a sample of the dropped documents.
 
-    Copies that the list does not name are a warning. If a field provides ids, this is the same text under another id;
-    otherwise it is another document that ends with the text.
+    Copies that the list does not name are a warning. If a field provides ids, such a copy is the same text under a
+    different id. Otherwise, it is a different document that ends with the text.
 
     Args:
         directory: The shard's directory.
@@ -205,7 +205,7 @@ def _find_positions(path: Path, digest: bytes, item: int) -> Iterator[int]:
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
         byte_offset = mapping.find(digest)
         while byte_offset >= 0:
-            # A match that begins within a token is not a match.
+            # Skip a match that begins within a token, because its bytes belong to different tokens.
             if byte_offset % item == 0:
                 yield byte_offset // item
             byte_offset = mapping.find(digest, byte_offset + 1)

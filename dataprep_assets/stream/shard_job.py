@@ -51,7 +51,7 @@ class KeyedShard(TaskSubject, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ShardPieces:
-    """The work on a shard to build: one task per file, then one task that builds the shard from the results.
+    """Tasks that build a shard: one task per file, then one task that builds the shard from the results.
 
     Attributes:
         names: Names of the two steps in errors and in the progress display.
@@ -67,7 +67,7 @@ class ShardPieces:
 
 
 class ShardJob:
-    """The work on a shard: verify it, or else process its files in parallel and build the shard from the results.
+    """Job that verifies a shard, or else processes its files in parallel and builds the shard from the results.
 
     A damaged file does not stop the others: their results are kept, and all damaged files are reported together.
     """
@@ -127,7 +127,7 @@ class ShardJob:
         if self._waiting:
             return None
         if self._settled:
-            self._stack.close()  # only now, because other files of the shard were still in progress
+            self._stack.close()  # not earlier, because other files of the shard were in progress
         elif self._refused:
             return self._fail_shard(_combine_errors(self._refused))
         else:
@@ -224,7 +224,7 @@ def _seal_once(
 
 
 class WholeShardJob(TaskJob):
-    """The work on a shard in one task, whose worker takes the shard's lock."""
+    """Job that builds a shard in one task, whose worker takes the shard's lock."""
 
     def __init__(self, shard: TokenShard, verification: Verification) -> None:
         super().__init__(shard, _build_shard, verification)
@@ -254,7 +254,7 @@ def build_whole_shard_jobs(
     *,
     find_receipt: Callable[[S, Verification], Receipt | None] = find_cheap_receipt,
 ) -> list[TaskJob]:
-    """Return the jobs of shards that are one task each.
+    """Return the jobs that build each shard in one task.
 
     Args:
         shards: The shards to build.

@@ -24,7 +24,7 @@ from dataprep_assets.stream.declaration import (
 )
 from dataprep_assets.table import format_share
 
-# The list of a snapshot's source files is `files.jsonl` (path, size, SHA-256). Its checks verify that the files have
+# The list of a snapshot's source files is `files.jsonl` (path, size, SHA-256). The checks verify that the files have
 # these digests, and that the disk has room for the downstream artifacts.
 
 FILES = "files.jsonl"
@@ -117,7 +117,7 @@ def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -
             "used_bytes": usage.used,
             "free_bytes": usage.free,
             "needed_bytes": needed,
-            # A string, because Dagster plots numbers, and this one does not change.
+            # Use a string, because Dagster plots numbers over time, and this number does not change.
             "total_bytes": str(usage.total),
             "used_share": round(usage.used / usage.total, 4),
         },

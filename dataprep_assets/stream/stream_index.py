@@ -1,4 +1,4 @@
-"""An index of finished token bins as one searchable stream: finds the document of a token, a row or a hash.
+"""Index of finished token bins, which finds the document of a token, of a row or of a hash.
 
 Receipts are read when an index is opened. A shard's files are mapped, or read by ranges, when a search needs them.
 

@@ -1,6 +1,6 @@
 """Tracing of documents in every dataset that is built from token shards: a corpus, a release, a pretraining blend.
 
-Entry points: `StreamTracer`, `traced_shards`.
+Entry points: `StreamTracer`, `list_traced_shards`.
 """
 
 import json

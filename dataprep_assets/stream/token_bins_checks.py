@@ -1,8 +1,8 @@
 """The checks of one shard of token bins: `tokens.bin`, `document_ends.bin`, `quarantine.jsonl` and the receipt.
 
 Each check recomputes the receipt's claims from the bytes. Files are mapped and read in blocks, so memory does not
-grow with the shard. From cheap to expensive: `size_matches`, `ledger_balances`, `engine_certified`, `looks_like_text`,
-`ids_in_vocabulary`, `separators_match_documents`, `round_trip`.
+grow with the shard. From cheap to expensive, the checks are `size_matches`, `ledger_balances`, `engine_certified`,
+`looks_like_text`, `ids_in_vocabulary`, `separators_match_documents` and `round_trip`.
 """
 
 from collections import Counter
@@ -119,7 +119,7 @@ def size_matches(directory: Path, receipt: Receipt, declared_dtype: str | None =
             f"{describe_artifact(receipt)}: {TOKENS} has {count_of(size, 'byte')}, but {ledger.tokens} {dtype} "
             f"tokens need {expected_size}. The file is wrong from byte {min(size, expected_size)} on, or earlier"
         )
-    # Not rounded, because the fraction reveals a truncated file.
+    # Do not round the quotient, because a fraction reveals a truncated file.
     documents = (directory / ENDS).stat().st_size / 8
     if documents != ledger.documents:
         defects.append(
@@ -184,7 +184,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
         REBUILD,
         facts={
             "tokens": len(tokens),
-            # A string, because Dagster plots numbers, and this one never changes.
+            # Use a string, because Dagster plots numbers over time, and this number never changes.
             "vocab_size": str(vocab_size),
             "ids_outside_vocabulary": outside,
             **({"min_id": low, "max_id": high} if low is not None and high is not None else {}),

@@ -89,7 +89,7 @@ class StreamPlan:
         return (self.separator_id is not None) + (self.bos_id is not None)
 
     def key_parts(self) -> dict[str, Any]:
-        """Return the parts of the plan that enter a key. The tokenizer's path and the settings of checks do not."""
+        """Return the parts of the plan that enter a key, without the tokenizer's path and the settings of checks."""
         index = {"document_ids": "none"} if self.ids is None else self.ids.key_parts()
         return (
             index
@@ -214,7 +214,7 @@ class SourcePart:
 def find_unreadable_error(
     part: SourcePart, first: str, has_rows: Callable[[SourcePart], bool]
 ) -> BadRecordError | None:
-    """Return the error of a file without a readable row; None if it has one, even outside the part.
+    """Return the error of a file without a readable row; None if any row is readable, even outside the part.
 
     Args:
         part: The file, or some of its rows, without a readable row.
@@ -228,7 +228,7 @@ def find_unreadable_error(
 
 
 def explain_refusal(part: SourcePart, first_rows: FirstRows, *, policy: str, fields: RecordFields | None = None) -> str:
-    """Return why a run would refuse a file with these first rows under this policy; empty if it may accept the file.
+    """Return the reason why a run would refuse a file with these first rows; empty if this policy may accept the file.
 
     `fields` are the fields that were read from the records, if they are known.
     """

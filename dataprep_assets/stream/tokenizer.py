@@ -14,7 +14,7 @@ from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle
 from dataprep_assets.tokenization.definition import CONFIG, DECODER, OLDER_FILES, read_settings
 from dataprep_assets.tokenization.engines import try_in_process
 
-# Texts can contain special tokens, such as conversations rendered by a template. With `text` they stay plain text.
+# Texts can contain special tokens, for example if a template rendered them. With `text`, the tokens stay plain text.
 #
 # This is right for text written by people, and wrong for text rendered for this tokenizer, so a remark reports it.
 #
@@ -77,7 +77,7 @@ def _load_bundle(declaration: TokenizerDeclaration) -> TokenizerBundle:
     assert declaration.revision is not None
     # The Hub's cache has one folder per commit, with all of its files.
     tokenizer_path = fetch_hub_file(declaration.repo, declaration.revision, TOKENIZER)
-    fetch_hub_file(declaration.repo, declaration.revision, CONFIG)  # optional; names EOS and BOS
+    fetch_hub_file(declaration.repo, declaration.revision, CONFIG)  # an optional file that names EOS and BOS
     folder = tokenizer_path.parent if tokenizer_path is not None else _download_original(declaration)
     if DECODER not in read_settings(folder).values:
         for file in OLDER_FILES:
@@ -89,7 +89,7 @@ def _load_bundle(declaration: TokenizerDeclaration) -> TokenizerBundle:
 
 
 def _convert(folder: Path, pattern: str | None) -> Path | None:
-    # Imported only when needed, because most tokenizers need no conversion.
+    # Import this only when it is needed, because most tokenizers need no conversion.
     from dataprep_assets.tokenization.conversion import convert_folder
 
     return convert_folder(folder, pattern)

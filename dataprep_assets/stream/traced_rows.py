@@ -47,7 +47,7 @@ class TracedRows:
         self._handle, self._rows, self._origins, self._columns = handle, rows, origins, columns
         # Number and ids of the last row group; cached, because segments of one question are near each other.
         self._group: tuple[int, Any] = (-1, None)
-        self._is_padded = False  # known once the index is read
+        self._is_padded = False  # set when the index is read
 
     @cached_property
     def origins(self) -> Origins:

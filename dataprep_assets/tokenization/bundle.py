@@ -103,8 +103,8 @@ class TokenizerBundle:
     def tokenizer_json(self) -> str:
         """`tokenizer.json` as engines load it.
 
-        Truncation and padding are removed, because they would silently alter documents. Merges are texts if possible,
-        which defines the same tokenizer.
+        Truncation and padding are removed, because they would silently alter documents. Merges are written as strings
+        instead of pairs if possible, which defines the same tokenizer.
         """
         return self.definition.text
 
@@ -218,7 +218,7 @@ class TokenizerBundle:
         )
 
     def ends_chat_turn(self, token: str) -> bool:
-        """Return whether a special token ends a chat turn by its name, and the tokenizer has other special tokens."""
+        """Return whether a token is a known end of a chat turn, and not the tokenizer's only special token."""
         return token in CHAT_TURN_TOKENS and len(self.special_tokens) > 1
 
     def choose_bos(self, bos: str, special_tokens: str, *, key: str = "document.bos") -> SpecialToken | None:
@@ -260,7 +260,7 @@ class TokenizerBundle:
 
     @cached_property
     def special_literals(self) -> "LiteralFinder":
-        """Finder of documents whose text contains a special token."""
+        """Search for documents that contain a special token."""
         return LiteralFinder(tuple(t.content for t in self.special_tokens))
 
     def decode(self, ids: Any) -> str:
@@ -313,7 +313,7 @@ def load_reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Re
 
 
 class LiteralFinder:
-    """Finder of texts that contain one of a set of literals.
+    """Search for literals in texts.
 
     Special tokens share their first two characters (`<|`). A fast search for the rarer character rules out most
     documents. Only texts that contain both characters are matched with the full pattern.
@@ -321,7 +321,7 @@ class LiteralFinder:
 
     def __init__(self, literals: tuple[str, ...]) -> None:
         prefixes = sorted({literal[:2] for literal in literals if literal})
-        # the rarer of the two characters: the last one that is neither a letter nor a digit, or else the first one
+        # assume that the last character that is neither a letter nor a digit is the rarer one, or else the first one
         self._begins = tuple(
             (next((character for character in reversed(prefix) if not character.isalnum()), prefix[0]), prefix)
             for prefix in prefixes

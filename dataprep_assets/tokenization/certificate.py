@@ -91,7 +91,7 @@ _REPEATED_UNITS = (
     ("a", 300_000),  # one word
     ("ab1", 100_000),  # words without a space between
     (" ", 300_000),  # white space, at which a pattern must look ahead
-    ("\n", 100_000),  # line ends, at which a pattern must look ahead
+    ("\n", 100_000),  # line endings, at which a pattern must look ahead
     ("中", 100_000),  # a word with three bytes per character
     ("word ", 250_000),  # more than a million characters, for the class `long`
 )
@@ -99,7 +99,7 @@ _REPEATED_UNITS = (
 
 
 def generate_adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]:
-    """Yield about 3,000 documents; `special_literals` are the tokenizer's own special tokens, which appear in texts."""
+    """Yield about 3,000 documents; some contain the tokenizer's own special tokens, `special_literals`."""
     yield from ("", " ", "\n", "a", "\u0301")
     for space in _SPACES:
         for count in (1, 2, 3, 7, 50, 129):

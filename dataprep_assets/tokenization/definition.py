@@ -90,7 +90,7 @@ class _Model:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The id of every entry of its vocabulary."""
+        """The id of every entry in the model's vocabulary."""
         vocab = self.value["vocab"]
         return {entry[0]: index for index, entry in enumerate(vocab)} if self.kind == "Unigram" else vocab
 
@@ -346,7 +346,7 @@ def _turn_literals_into_text(value: dict[str, Any], model: _Model, contents: Col
     # they do not shift the ids of other tokens.
     value["added_tokens"] = sorted(added, key=lambda token: token["content"] in names)
     if hides_bytes:
-        # otherwise a text that spells a byte token would get its id, so split such texts before tokenizing
+        # split texts that spell a byte token before tokenizing, because they would otherwise get its id
         splitter = {"type": "Split", "pattern": {"Regex": _BETWEEN_BYTE_NAMES}, "behavior": "Isolated", "invert": False}
         old_pre_tokenizer = value.get("pre_tokenizer")
         value["pre_tokenizer"] = (
@@ -396,7 +396,7 @@ def _shorten_merges(merges: Any) -> list[str] | None:
     except TypeError:
         return None
     all_texts = "\n".join(texts)
-    # the number of spaces equals the number of texts only if no part contains a space
+    # each merge has exactly one space, which separates its two parts, unless a part contains a space
     return texts if all_texts.count(" ") == len(texts) and "#version" not in all_texts else None
 
 
@@ -439,7 +439,7 @@ _FROM_FILE = "from_file"
 
 @dataclass(frozen=True)
 class Settings:
-    """The merged settings.
+    """The merged settings of a tokenizer's folder.
 
     Attributes:
         values: The settings by their keys in `tokenizer_config.json`.
@@ -457,7 +457,7 @@ class Settings:
     def variables(self) -> dict[str, str]:
         """The tokens that transformers passes to every chat template, by name."""
         contents = {name: self.find_token(name) for name in _TOKEN_NAMES}
-        # a model's own tokens, such as `image_token`
+        # include the model's own tokens, such as `image_token`
         own_values = {
             name: value for name, value in self.values.items() if name.endswith("_token") and name not in _TOKEN_NAMES
         }

@@ -11,11 +11,11 @@ from dataprep_assets.errors import TokenizerError
 
 
 class EncodingError(TokenizerError):
-    """Error of a library that cannot encode a text. The message has the reason, but does not quote the library."""
+    """Error for a text that a library cannot encode. The message has the reason, but does not quote the library."""
 
 
 class PanicError(EncodingError):
-    """Panic of a library."""
+    """Error for a panic in a library's Rust code."""
 
 
 @contextmanager

@@ -81,7 +81,7 @@ _NEW, _KEPT, _DROPPED, _CHANGED = range(4)
 
 
 class Losses:
-    """Counter of the losses of texts with a tokenizer. `counts` has the number for each name of a loss in a ledger."""
+    """Counter of a tokenizer's losses in texts. `counts` maps the name of each loss in a ledger to its count."""
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
         definition = bundle.definition

@@ -67,7 +67,7 @@ class Original:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files of its vocabulary."""
+        """The files of the tokenizer's vocabulary."""
         return (self.path, self.path.with_name(MERGES)) if self.form == "merges" else (self.path,)
 
     @property

@@ -271,7 +271,7 @@ def detect_tables() -> dict[str, str]:
 
 def _build_probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) -> str:
     """Return a byte tokenizer that merges an `a` with the first byte of the next character in the same word."""
-    # first bytes of characters from U+00C0 on, which map to themselves
+    # use the first bytes of characters from U+00C0 on, because these bytes map to themselves
     merges = [["a", chr(lead)] for lead in range(0xC3, 0xF5)]
     vocabulary = [*BYTE_LETTERS, *(a + b for a, b in merges)]
     # split by GPT-2's pattern, which every version of the library has

@@ -45,7 +45,7 @@ class LabeledTokens:
         return LabeledTokens(ids=self.ids[tokens], labels=self.labels[tokens], lengths=lengths)
 
     def find_first_difference(self, other_tokens: "LabeledTokens") -> tuple[int, str] | None:
-        """Return the first sequence that differs from its counterpart, and the part that differs: `ids` or `labels`."""
+        """Return the first sequence that differs, and its differing part (`ids`, `labels`); None if all are equal."""
         if all(
             np.array_equal(getattr(self, name), getattr(other_tokens, name)) for name in ("lengths", "ids", "labels")
         ):

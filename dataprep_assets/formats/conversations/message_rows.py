@@ -4,8 +4,8 @@
     <split>.jsonl                              for readers that parse each line
     README.md                                  the Parquet files, for `load_dataset`
 
-A line of JSON contains the unchanged conversation: `messages`, `tools` if there are any, `extra_info` with the source
-file and row, and the row's `chat_template_kwargs`. Keys that a message does not have are absent.
+A line of a JSON Lines file contains the unchanged conversation: `messages`, `tools` if there are any, `extra_info`
+with the source file and row, and the row's `chat_template_kwargs`. Keys that a message does not have are absent.
 
 Arrow gives all rows the same keys, at every depth: a call with the argument `city` would get a null `hour` because of
 another row. In Parquet, the parts that differ between rows are therefore JSON text: `tools`, the `arguments` of calls,
@@ -63,7 +63,7 @@ def build_parquet_name(split: str, number: int, count: int) -> str:
 
 
 def build_lines_name(split: str) -> str:
-    """Return the path of the JSON lines of a split."""
+    """Return the path of a split's JSON Lines file."""
     return f"{split_name(split)}.jsonl"
 
 
@@ -74,7 +74,7 @@ def build_row(
     file: str,
     row: int,
 ) -> dict[str, Any]:
-    """Return the row of a conversation, as in JSON lines.
+    """Return the row of a conversation in the form of JSON Lines.
 
     Raises FormatError for content that is not a string.
     """
@@ -111,7 +111,7 @@ class MessageKeys:
     has_call_ids: bool = False
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Add the keys of a row of JSON lines."""
+        """Add the keys of a row in the form of JSON Lines."""
         for message in map(_convert_message, row["messages"]):
             if message.keys() == _REQUIRED_KEYS:
                 continue
@@ -191,7 +191,7 @@ def _convert_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restore(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a Parquet row to the form of JSON lines: parse its JSON, and remove keys that a message does not have."""
+    """Convert a Parquet row to the form of JSON Lines: parse its JSON, and remove keys that a message does not have."""
     info = {name: value for name, value in row["extra_info"].items() if value is not None}
     if "chat_template_kwargs" in info:
         info["chat_template_kwargs"] = load_untrusted_json(info["chat_template_kwargs"])
@@ -213,7 +213,7 @@ def _restore_message(message: Mapping[str, Any]) -> Message:
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> MessageKeys:
-    """Write rows as the new file `path` of JSON lines; return their keys."""
+    """Write rows to the new JSON Lines file `path`; return their keys."""
     path.parent.mkdir(parents=True, exist_ok=True)
     keys = MessageKeys()
 
@@ -227,7 +227,7 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> MessageKeys:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file of JSON lines; raise FormatError if a line is not a row."""
+    """Yield the rows of a JSON Lines file; raise FormatError if a line is not a row."""
     for number, row in enumerate(json_lines.read_lines(path), 1):
         if not isinstance(row, dict) or not row.keys() >= {"messages", "extra_info"}:
             raise FormatError(f"{path}: line {number}: not a conversation. Rebuild the artifact")
@@ -235,7 +235,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_line_keys(path: Path) -> MessageKeys:
-    """Return the keys of a file of JSON lines."""
+    """Return the keys that occur in any row of a JSON Lines file."""
     keys = MessageKeys()
     for row in read_lines(path):
         keys.add(row)
@@ -243,13 +243,13 @@ def read_line_keys(path: Path) -> MessageKeys:
 
 
 def write_parquet(path: Path, rows: Iterator[Mapping[str, Any]], schema: "pa.Schema") -> None:
-    """Write rows of JSON lines as the new Parquet file `path`. The same rows give the same bytes."""
+    """Write rows in the form of JSON Lines as the new Parquet file `path`. The same rows give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_rows(path, schema, map(_convert_row, rows), group=_ROWS)
 
 
 def read_parquet(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file as in JSON lines; raise FormatError if the file cannot be read."""
+    """Yield the rows of a Parquet file in the form of JSON Lines; raise FormatError if the file cannot be read."""
     try:
         yield from map(restore, read_rows(path, group=_ROWS))
     except (KeyError, TypeError, ValueError) as error:
@@ -289,7 +289,7 @@ def encode_card(files: Mapping[str, Mapping[str, str]], name: str) -> bytes:
                 "data_files": [{"split": split, "path": f"{split}/*.parquet"} for split in splits],
             }
         ],
-        # `load_dataset` caches rows under a hash that covers this text but not the files (`hf_parquet.py`)
+        # add a digest of the files, because `load_dataset` caches rows under a hash of only this text (`hf_parquet.py`)
         "dataset_info": {"config_name": "default", "description": f"sha256:{digest_value(splits)}"},
     }
     text = "Conversations as messages. `tools` and the arguments of calls are JSON text."

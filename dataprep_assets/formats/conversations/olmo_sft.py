@@ -62,7 +62,7 @@ class BoundaryScan:
 
     Attributes:
         candidates: Ids of the tokens to choose from, in order of preference.
-        longest: Tokens of the longest sequence so far.
+        longest: Number of tokens of the longest sequence so far.
     """
 
     candidates: Sequence[int]
@@ -116,12 +116,12 @@ def _build_part(
 def write_part(paths: Sequence[Path], blocks: Iterable[PackedRowBlock], boundary: Boundary, vocab_size: int) -> None:
     """Write the rows of a packed file as a new part; `paths` are its ids, mask and bounds.
 
-    The ids are renamed to their final name last, so a part with ids is complete.
+    The file of ids gets its final name last, so a part with this file is complete.
     """
     paths[0].parent.mkdir(parents=True, exist_ok=True)
     dtype, stop = choose_token_dtype(vocab_size), 0
     with ExitStack() as stack:
-        # files close in the opposite order
+        # open the ids first, because files get their final names when they close, in the opposite order
         ids_file, mask_file, raw_file = (stack.enter_context(create_durably(path)) for path in paths)
         bounds_file = stack.enter_context(_open_gzip(raw_file))
         for block in blocks:

@@ -125,7 +125,7 @@ def _encode(
             yield b"".join(pieces)
 
 
-# Cached, because every row has the same few names and lengths.
+# Cache the bytes, because all rows have the same few names and lengths.
 @lru_cache(maxsize=4096)
 def _encode_entry_head(key: bytes, length: int) -> bytes:
     """Return the bytes of a map entry before its ``length`` bytes of varints."""

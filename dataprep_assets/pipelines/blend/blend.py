@@ -101,7 +101,7 @@ def log_tables(
             "`wandb login`, or set `wandb: {mode: offline}`, then rebuild `blend`"
         ) from error
     finally:
-        # wandb calls its exit hook unreliable in processes started by `multiprocessing`
+        # call this explicitly, because wandb's exit hook may not run in processes started by `multiprocessing`
         wandb.teardown()
 
 

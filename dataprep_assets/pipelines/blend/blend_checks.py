@@ -89,7 +89,7 @@ class OpenedRun(OpenedArtifact):
         return dict(zip(partitions, self.store.receipts([shard.artifact for shard in self.shards]), strict=True))
 
     def describe_shared_content(self) -> list[str]:
-        """Return a sentence about the amount of shared content for each pair of the run's splits that share content."""
+        """Return a sentence for each pair of the run's splits that share content, with the amount."""
         artifacts = {str(shard.artifact.partition): shard.artifact for shard in self.shards}
         splits = {
             split: [(self.store.local(artifacts[p]), self.store.require(artifacts[p])) for p in names]
@@ -103,7 +103,7 @@ _NOUNS: Mapping[Stage, str] = {"pretrain": "document", "sft": "sequence", "pairs
 
 
 def describe_shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Receipt]]]) -> list[str]:
-    """Return a sentence about the amount of shared content for each pair of splits that share content.
+    """Return a sentence for each pair of splits that share content, with the amount.
 
     `splits` contains the directory and receipt of every shard that a split uses. If only one split has shards, nothing
     is read.
@@ -385,7 +385,8 @@ def rows_read_once(run: OpenedRun) -> Finding:
                         label=entry.relpath,
                         reading=unit.dataset.reading,
                     )
-                # Rows count from 1. The last range has no end, and a range may begin after the end of a shortened file.
+                # Rows are numbered from 1. The last range has no end, and a range may begin after the end of a
+                # shortened file.
                 end = totals[entry.relpath] + 1
                 expected_rows[entry.relpath] += max(0, min(part.rows.stop or end, end) - part.rows.first)
                 assert receipt is not None

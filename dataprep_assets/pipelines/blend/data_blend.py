@@ -114,7 +114,7 @@ class BlendDataset(ReadingDeclaration, _AnnotatedPart, Attribution):
     @field_validator("path")
     @classmethod
     def _validate_path(cls, path: str) -> str:
-        # expand the path here, because errors of a validator have the key and the line
+        # check the path in a validator, because its errors are reported with the key and the line
         try:
             expand_path(path)
         except ConfigError as error:

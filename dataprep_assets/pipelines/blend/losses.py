@@ -27,7 +27,7 @@ def count_output_rows(receipt: Receipt) -> int:
 
 
 def describe_by_file(files: Mapping[str, Mapping[str, int]]) -> str:
-    """Return a text with counts by reason and file. For each reason, only files with the largest counts are listed.
+    """Return the counts by reason and file as text. For each reason, only the files with the largest counts are listed.
 
     Args:
         files: Number of rows by reason and file.

@@ -98,7 +98,7 @@ def estimate_release_cost(release: ReleaseDeclaration, store: ArtifactStore, mac
 
 
 def count_release_products(release: ReleaseDeclaration, *, local: bool) -> Products:
-    """Return how often the stream is written: for the corpus, as npy shards, and as published shards.
+    """Return the number of times that the stream is written: for the corpus, as npy shards, and as published shards.
 
     `local` is True if the store of the artifacts is a local folder.
     """

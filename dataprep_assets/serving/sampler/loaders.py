@@ -80,7 +80,7 @@ def _build_steps_class() -> Any:
 
         def __init__(self, data: TrainingData, rank: int, world_size: int, step: int = 0) -> None:
             self._data, self._rank, self._world_size = data, rank, world_size
-            self._next, self._own = step, False  # `_own`: `_next` is only this worker's next step
+            self._next, self._own = step, False  # if `_own`, `_next` is the next step of only this worker
 
         # Rebuild through a module-level function, because pickle cannot find a class defined inside a function.
         def __reduce__(self) -> tuple[Any, ...]:

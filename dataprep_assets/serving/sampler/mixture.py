@@ -31,7 +31,7 @@ def round_shares(weights: Sequence[float | int]) -> list[int]:
     total = sum(exact)
     targets = [weight * PLACES / total for weight in exact]
     whole_shares = [int(target) for target in targets]
-    # Give the places lost by rounding down to the largest remainders; ties go to the first source.
+    # Rounding down loses places. Give them to the largest remainders; ties go to the first source.
     by_rest = sorted(range(len(targets)), key=lambda number: (whole_shares[number] - targets[number], number))
     for number in by_rest[: PLACES - sum(whole_shares)]:
         whole_shares[number] += 1
@@ -110,6 +110,6 @@ def _fill_table(shares: Sequence[int]) -> NDArray[np.int32]:
             heappush(waiting, (dues[index], sources[index]))
             index += 1
         table[position - 1] = heappop(waiting)[1]
-    # Read-only, because all mixtures with these shares use the table.
+    # Make the table read-only, because all mixtures with these shares use it.
     table.flags.writeable = False
     return table

@@ -87,7 +87,7 @@ class SourceCursor:
         self._rules = (revision.sequence_length, revision.seed, revision.samples)
         self._packs = packs if revision.samples == "documents" else None
         self._whole = SampleSlots(source.shards, revision.sequence_length, self._packs)
-        # Cached, because neighboring steps read from the same few epochs.
+        # Cache the orders, because neighboring steps read from the same few epochs.
         self._of_epoch = lru_cache(maxsize=4)(self._order_from_start)
         # The source starts after the `done` samples of this order that earlier revisions read.
         self.epoch, self.order, self.done = (
@@ -103,7 +103,7 @@ class SourceCursor:
         new: list[Run] = []
         for number, shard in enumerate(self.source.shards):
             old = numbers_by_name.get(shard.name)
-            # A different shard under a removed one's name shares none of its tokens, so all of it is new.
+            # A different shard with the name of a removed shard has none of its tokens, so all its tokens are new.
             if old is None or not shard.follows(progress.source.shards[old]):
                 new.append((number, 0, shard.tokens))
                 continue
@@ -236,7 +236,7 @@ class RevisionRule:
         )
         for number, cursor in enumerate(self.turns):
             if (allowed := cursor.max_samples()) is not None:
-                # Samples count from 0, so this one is the first that is not allowed, and its step cannot be built.
+                # Samples are numbered from 0, so `allowed` is the number of the first sample beyond the limit.
                 sample = int(self.mixture.find_sample_numbers(number, np.array([allowed]))[0])
                 times_text = f"{cursor.source.epochs} times" if cursor.source.epochs != 1 else "once"
                 reason = f"`epochs` allows source {cursor.source.name} to be read only {times_text}"
@@ -265,7 +265,7 @@ class Sampler:
         self.schedule = schedule
         self.rules: list[RevisionRule] = []
         progress: dict[str, SourceProgress] = {}
-        # In order, because a revision continues at the positions where the earlier ones stopped.
+        # Build the rules in order, because a revision continues at the positions where the earlier ones stopped.
         for interval in schedule.intervals:
             rule = RevisionRule(schedule.revisions[interval.revision], interval, packs, progress)
             if rule.stop > rule.end:

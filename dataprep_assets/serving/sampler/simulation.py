@@ -67,7 +67,7 @@ def simulate_reads(sampler: Sampler, until: int) -> list[SourceRead]:
 
 def _find_epoch_ends(rule: RevisionRule, number: int, count: int) -> Iterator[tuple[int, int]]:
     for epoch, ordinal in rule.turns[number].find_epoch_ends(count):
-        # Samples count from 0, so this one is the first of the next epoch.
+        # Samples are numbered from 0, so `ordinal` is the number of the next epoch's first sample.
         position = int(rule.mixture.find_sample_numbers(number, np.array([ordinal]))[0])
         yield epoch, rule.first + position // rule.revision.batch
 

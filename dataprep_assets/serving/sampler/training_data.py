@@ -270,7 +270,7 @@ class TrainingData:
                 labels[row, marks - 1] = IGNORED
                 begins = np.concatenate([[offset], marks[marks < to]])
                 lengths = np.diff(begins, append=to)
-                # Consecutive spans of a shard continue one text, which earlier samples split there.
+                # A span that begins where the previous one ends continues its document, which earlier samples split.
                 if document_start is not None and previous_end == (source, shard, start):
                     begins[0], document = document_start, document - 1
                 documents[row, offset:to] = document + np.repeat(np.arange(len(begins)), lengths)

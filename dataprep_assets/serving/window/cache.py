@@ -180,7 +180,7 @@ class Cache:
                 key, path = self._place.key(file.key), self.path(file)
                 self._create_partial_file(file)
                 self._place.store.download(key, path, sha256=file.sha256, progress=progress)
-        # BaseException includes StoppedError, because a reservation without bytes would take room from other
+        # Catch every exception, also an interrupt, because a reservation without bytes would take room from other
         # processes.
         except BaseException:
             self._unreserve(shard)

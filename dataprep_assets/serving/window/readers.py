@@ -114,7 +114,7 @@ def _build_dataset_class() -> Any:
 
         def __init__(self, shard: Shard) -> None:
             self.shard = shard
-            self._read = mmap.mmap(-1, 1)  # shared with forked workers
+            self._read = mmap.mmap(-1, 1)  # forked workers share this memory
 
         def __reduce__(self) -> tuple[Any, ...]:
             self._read[0] = 1  # a worker that is spawned with the dataset will read it

@@ -155,7 +155,7 @@ class Release:
 
     def _to_plain_values(self) -> dict[str, Any]:
         plain = {"kind": _KIND, **asdict(self)}
-        # Both keys are optional in the format.
+        # Leave out these two keys if they are empty, because the format does not require them.
         return {name: value for name, value in plain.items() if value or name not in ("sensitive", "location")}
 
     def to_bytes(self) -> bytes:
@@ -250,7 +250,7 @@ def locate_release(release: str | Path | Store | ReleaseLocation) -> ReleaseLoca
             f"{parts.scheme}://{parts.hostname}: a URL must not contain credentials. Set them in the environment"
         )
     if parts.scheme in ("hf", "http", "https"):
-        # Imported only when needed, because httpx takes longer to import than the rest of the window.
+        # Import this only when it is needed, because httpx takes longer to import than the rest of the window.
         from dataprep_assets.stores.http import HttpStore, build_hub_url
     if parts.scheme == "hf":
         url, token = build_hub_url(text, os.environ), os.environ.get("HF_TOKEN")

@@ -3,8 +3,8 @@
 Every rank of a machine creates its own `ShardWindow` on the same cache folder. The ranks coordinate only through files
 (`cache`). One process downloads a shard, the others use it as soon as it is verified, and no rank waits in a
 collective. The window has a thread for all work, so `prepare`, `wait` and `swap` may be called from any thread, and
-`aswap` and `await_ready` from asyncio. `Schedule.shard(step)` determines the shard of a step at start, swap and restart
-alike.
+`swap_async` and `await_ready` from asyncio. `Schedule.shard(step)` determines the shard of a step at start, swap and
+restart alike.
 
 A window belongs to the process that created it: create it after a fork, and pass `Shard`s, not windows, to other
 processes. Entry point: :class:`ShardWindow`.

@@ -62,7 +62,7 @@ class SharedState:
             self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode)
             fcntl.flock(self._lease, fcntl.LOCK_EX)
             self._write_lease([])
-            # Called only to remove the leases of dead processes.
+            # Ignore the result, because the call only serves to remove the leases of dead processes.
             self.read_leases()
         # Empty the trash without the lock, so that no process waits while large files are removed.
         self.empty_trash()

@@ -73,7 +73,7 @@ class MirrorStore(ReadOnlyStore):
     def head(self, key: str) -> ObjectInfo | None:
         def query_store(store: Store) -> ObjectInfo:
             if (info := store.head(key)) is None:
-                # Skip a mirror without the object, like one that cannot be reached.
+                # Raise an error, so that the next mirror is tried, as for a mirror that cannot be reached.
                 raise MissingArtifactError(key)
             return info
 

@@ -52,7 +52,7 @@ _RETRY_CODES = {
     "TooManyRequests",
     "XAmzContentSHA256Mismatch",
 }
-# Retried, because only one server's clock may be wrong, or a clock may be corrected in the meantime.
+# Retry these codes, because only one server's clock may be wrong, or a clock may be corrected in the meantime.
 _CLOCK_CODES = {"RequestExpired", "RequestTimeTooSkewed"}
 
 

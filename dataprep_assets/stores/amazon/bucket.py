@@ -98,7 +98,7 @@ class S3Bucket:
         self._client = client
         self._credentials = credentials
         self._endpoint = find_endpoint(client)
-        # Set once the bucket is known to exist. Until then, a 404 response to HEAD may mean that the bucket is missing.
+        # Whether the bucket is known to exist. Until then, a 404 response to HEAD may mean that it is missing.
         self._seen = False
 
     @property
@@ -163,7 +163,8 @@ class S3Bucket:
             if error.status != 404:
                 self.call("list_objects_v2", label, Prefix=self.prefix, MaxKeys=1)
                 try:
-                    return ask()  # retry, because the listing waited for a wrong clock, which HEAD does not report
+                    # Retry, because the listing reports a wrong clock, unlike HEAD, and waits until it is corrected.
+                    return ask()
                 except RefusedError:
                     raise self.explain(error, label) from None
             if not self._seen:
@@ -211,7 +212,7 @@ class S3Bucket:
 
         `field_name` is the response's field with the items; `label` names the listing in messages. boto3's paginators
         are not used, because they end at the first failing page and take an empty body for an empty listing
-        (`test_one_fault_anywhere_ends_in_the_right_bytes[list-list-…]`).
+        (`test_one_fault_anywhere_ends_with_the_right_bytes[list-list-…]`).
 
         Raises TransferError if the store does not return where the listing continues, or returns too many empty pages.
         """
@@ -276,7 +277,7 @@ class S3Bucket:
         return self.pages("list_multipart_uploads", "Uploads", label, Prefix=prefix)
 
     def find_newest_part_time(self, name: str, upload: str) -> float:
-        """Return when the upload's latest part arrived, in seconds since 1970, or minus infinity without parts."""
+        """Return the arrival time of the upload's latest part in seconds since 1970; minus infinity without parts."""
         return max((part["LastModified"].timestamp() for part in self._list_parts(name, upload)), default=-math.inf)
 
     def _list_parts(self, name: str, upload: str) -> Iterator[Mapping[str, Any]]:
@@ -394,7 +395,7 @@ class Stream:
     # Next byte to read. `stop` is None until the first response contains the object's size.
     position: int
     stop: int | None
-    # Set by the first response, and required by all further requests.
+    # Version that every request requires. If it is None, the first response sets it.
     version: str | None
     # Body of the current response; None before the first one and after a failure.
     source: Iterator[bytes] | None = None

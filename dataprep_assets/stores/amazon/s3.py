@@ -17,11 +17,11 @@ are not used as such. A listing does not show how an object is encrypted, so `li
 obstore 0.12 is not used, here and for GCS, for these reasons:
 
 - It sends GCS no digest and reads none back, so a damaged byte is stored
-  (`test_a_byte_that_was_damaged_on_its_way_up_is_refused_and_sent_again`).
-- It finds no unfinished uploads (`test_a_killed_upload_shows_nothing_and_is_swept`).
+  (`test_a_byte_damaged_during_an_upload_is_refused_and_sent_again`).
+- It finds no unfinished uploads (`test_a_killed_upload_is_invisible_and_is_swept`).
 - It does not concatenate on the server, and does not copy objects larger than 5 GB
-  (`test_a_copy_beyond_the_limit_of_one_request_goes_in_parts`).
-- It ignores Retry-After (`test_the_wish_of_the_store_is_waited_for`).
+  (`test_a_copy_above_the_limit_of_one_request_is_done_in_parts`).
+- It ignores Retry-After (`test_a_delay_requested_by_the_store_is_obeyed`).
 - It does not show whether an ETag is an MD5 or was created by SSE-KMS.
 
 Transfers of 512 MiB to OpenStack Swift on loopback, on two busy cores (medians of three, November 2026,
@@ -109,7 +109,7 @@ class S3Store(Store):
                 f"s3://{bucket}: workers={workers} and range_bytes={range_bytes} must be positive, and "
                 f"copy_bytes={copy_bytes} at least 5 MiB"
             )
-        # Called only to reject a small part size now, and not at the first large upload.
+        # Reject a part size that is too small now, and not only at the first large upload.
         plan_parts(0, part_bytes=part_bytes)
         check_client(client)
         prefix = prefix.strip("/")
@@ -137,15 +137,15 @@ class S3Store(Store):
         last_name = b""
         for item in self._bucket.pages("list_objects_v2", "Contents", label, Prefix=store_prefix + prefix):
             name = item["Key"].encode()
-            # This condition also ends a listing that repeats its pages.
+            # This condition also rejects a listing that repeats its pages, which would otherwise never end.
             if name <= last_name:
                 raise TransferError(
                     f"{label}: the store's listing is not sorted by key, or has a key twice. Use AWS S3, R2 or MinIO"
                 )
             last_name = name
             key = item["Key"].removeprefix(store_prefix)
-            # Skip the empty objects with a trailing slash by which consoles represent folders. One with content is
-            # data.
+            # Skip empty objects whose key ends with a slash, because consoles create them to represent folders. If such
+            # an object has content, it is data.
             if key and not (key.endswith("/") and item["Size"] == 0):
                 yield ObjectInfo(key=key, bytes=item["Size"], version=read_etag(item))
 

@@ -1,4 +1,4 @@
-"""Finds, on invented conversations, where an answer begins according to the generation prompt and the template's marks.
+"""Beginnings of answers in invented conversations, by the generation prompt and by the template's marks.
 
 A model answers after the generation prompt, so an answer is trained from the end of the prompt on. If no rendering of
 the answer begins with the prompt, the prompt without its trailing white space is tried; then the answer itself must

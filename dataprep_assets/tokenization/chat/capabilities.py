@@ -1,7 +1,7 @@
 """Features that a chat template writes, drops or refuses: the table in `dataprep check` and in the data card.
 
-Each feature is tested once per template on an invented conversation, with the renderer of the rows, so that a text is
-lost in the test exactly if it is lost in rows.
+Each feature is tested once per template on an invented conversation. Tests and rows have the same renderer, so a text
+that is lost in a test is also lost in rows, and vice versa.
 
 Entry point: `find_capabilities`.
 """

@@ -2,10 +2,8 @@
 
 Every content, reasoning, tool and argument of a row must occur in the rendered text: the texts of an answer in its own
 part, other texts outside of the answers. A template may strip texts, escape them as JSON, or put other characters
-between their words.
-The reasoning of earlier turns is exempt, because templates drop it by design. It is trained in the
-sequence of its own
-turn.
+between their words. The reasoning of earlier turns is exempt, because templates drop it by design. It is trained in the
+sequence of its own turn.
 
 Entry points: `find_losses`, `find_own_texts`, `occurs_in`, `find_strings`.
 """

@@ -39,7 +39,7 @@ _TAGS = re.compile(r"\s*(</?think>\s*)+")
 
 
 class UnlocatedError(Exception):
-    """A message whose text cannot be found in the rendering.
+    """Error for a message whose text cannot be found in the rendering.
 
     Attributes:
         message: The index of the message; None if no message can be found.
@@ -98,7 +98,7 @@ class _Span(NamedTuple):
 
 
 class MessageLocator:
-    """Locator of messages, which uses the renderer and the encoder of a shard."""
+    """Search for the message of each token, with the renderer and the encoder of a shard."""
 
     def __init__(self, renderer: ConversationRenderer, encoder: ChatEncoder) -> None:
         self._renderer, self._encoder = renderer, encoder

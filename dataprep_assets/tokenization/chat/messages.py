@@ -237,7 +237,8 @@ def _check_row(row: Mapping[str, Any], unpacked: UnpackedRow, choices: ChatChoic
         return tools
     messages = []
     for index, message in enumerate(unpacked.messages):
-        if type(message) is not dict and not isinstance(message, Mapping):  # `isinstance` of an abstract class is slow
+        # compare the type first, because `isinstance` with an abstract class is slow
+        if type(message) is not dict and not isinstance(message, Mapping):
             return Refusal("message_not_an_object", index)
         checked_message = _check_message(message, choices)
         if isinstance(checked_message, str):
@@ -282,7 +283,7 @@ def _check_message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str
         if (reason := find_unsupported_field(copy)) is not None:
             return reason
         if role == "function" and "function" not in choices.roles:
-            copy["role"] = role = "tool"  # OpenAI's earlier name
+            copy["role"] = role = "tool"  # OpenAI's earlier name of this role
         if "function_call" in copy and not _convert_function_call(copy):
             return "bad_tool_call"
     if not isinstance(role, str) or (choices.roles != "any" and role not in choices.roles):
@@ -301,7 +302,7 @@ def _check_message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str
         if normalized is None:
             return "bad_tool_call"
         del copy["tool_calls"]
-        copy["tool_calls"] = normalized  # always as the last key, because a template may write keys in order
+        copy["tool_calls"] = normalized  # put this key last, because a template may write the keys in order
     elif choices.call_form == "any":
         copy.pop("tool_calls", None)
     if _has_unclear_mark(copy):

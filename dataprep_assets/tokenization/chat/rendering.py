@@ -128,7 +128,7 @@ class ConversationRenderer:
         self._kwargs: Mapping[str, Any] = {}  # variables of the current conversation
         # last conversation, and whether it is rendered with `enable_thinking`
         self._last_judgment: tuple[Conversation | None, bool] = (None, False)
-        self._cuts: dict[str, None] = {}  # reasons of the current conversation, in order
+        self._cuts: dict[str, None] = {}  # reasons for leaving out parts of the current conversation
         # a template that may drop tools may also shorten them
         self._allowed_losses = {*choices.allow_loss, *({"tool_parameters"} if "tools" in choices.allow_loss else ())}
         self._indexes = {token.content: i for i, token in enumerate(tokens)}

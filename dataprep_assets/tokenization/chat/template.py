@@ -53,7 +53,7 @@ FILE, FURTHER_FILES = "chat_template.jinja", "additional_chat_templates"
 
 
 class TemplateRenderError(Exception):
-    """A template refused a conversation or failed. Never log the message, because it may quote the conversation."""
+    """Error of a template that refuses a conversation or fails. Never log it, because it may quote the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ def compile_template(
     def render(**context: Any) -> str:
         # use the template for tools even if their list is empty, as transformers does
         compiled_template = compiled[0 if context["tools"] is None else -1]
-        # same as `Template.render`, except that it does not rewrite the traceback of an error
+        # this is the same as `Template.render`, except that it does not rewrite the traceback of an error
         return "".join(compiled_template.root_render_func(compiled_template.new_context(context)))
 
     return Renderer(render, failures, kwargs, name=template.name, texts=template.texts)
@@ -379,7 +379,7 @@ def _build_environment_class() -> "type[ImmutableSandboxedEnvironment]":
     from jinja2.utils import Namespace
 
     class Environment(ImmutableSandboxedEnvironment):
-        intercepted_binops = frozenset({"*", "**", "+", "%"})  # also prevents constant folding at compile time
+        intercepted_binops = frozenset({"*", "**", "+", "%"})  # this also prevents constant folding at compile time
 
         def call_binop(self, context: Context, operator: str, left_operand: Any, right: Any) -> Any:
             if _estimate_size(operator, left_operand, right) > _MAX_RENDERED:

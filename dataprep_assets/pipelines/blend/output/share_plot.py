@@ -26,7 +26,7 @@ _SHOWN_COLUMNS = {"realised": "realized", "realisable": "realizable"}
 
 
 def rename_columns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of a table with displayed column names instead of those in receipts."""
+    """Return the rows of a table with the column names that the UI shows, instead of the names in receipts."""
     return [{_SHOWN_COLUMNS.get(name, name): value for name, value in row.items()} for row in rows]
 
 

@@ -186,7 +186,7 @@ def _find_unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]
         ranges = sorted(ranges_of_file.pop(entry.relpath, []), key=lambda r: (r[0], r[1] is None, r[1] or 0))
         if not ranges and max_rows is None:
             yield f"{unit.name}: {entry.relpath} is in no shard"
-        # first row after the ranges so far; None after a range without an end
+        # the first row after the previous ranges; None after a range without an end
         next_expected: int | None = 1
         for first_row, stop in ranges:
             if next_expected is None or first_row < next_expected:
@@ -315,7 +315,7 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
 
     Returns the receipt, and whether the committed plan was reused because nothing has changed.
     """
-    # the previous plan avoids counting the rows of unchanged files again
+    # pass the previous plan, so that the rows of unchanged files are not counted again
     previous_plan = load_blend_plan(blend, store) if has_blend_plan(blend, store) else None
     new_plan = plan_blend(blend, previous_plan, relist=True)
     value = new_plan.to_json()

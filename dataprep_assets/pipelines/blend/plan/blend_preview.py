@@ -434,8 +434,9 @@ def _find_faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str,
     for unit in plan.units:
         if (source := sources.get(unit.name)) is not None:
             paths = fetch_sample_paths(blend, unit)
-            # Search for the most specific fault first: a missing field, then only rejected rows, only too long
-            # conversations, too little data. Report only the first fault, because it may cause the others.
+            # Search for the most specific fault first: a missing field, then only rejected rows, then only
+            # conversations that are too long, then too little data. Report only the first fault, because it may cause
+            # the others.
             fault = find_fault(blend, unit.dataset, paths, is_whole=len(paths) == len(unit.entries))
             if fault is None and not (source.tokens or (blend.stage == "rl" and source.rows)):
                 fault = describe_all_refused(blend, unit.dataset, paths, _choose_refusal_function(blend, unit))

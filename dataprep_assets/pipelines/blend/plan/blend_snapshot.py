@@ -74,7 +74,7 @@ def build_blend_snapshot_spec(
 def estimate_readings(
     blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
 ) -> Iterator[ReadCost]:
-    """Yield the reading cost of each snapshot or, if `tokenized`, of each shard, whose files are already downloaded."""
+    """Yield the reading cost of each snapshot. If `tokenized`, yield the cost of each shard from downloaded files."""
     plan = load_blend_plan(blend, store)
     mirrored = {unit.name: open_place(unit.dataset, blend.sources).access.mirrored for unit in plan.units}
     for partition in partitions:

@@ -264,7 +264,7 @@ def _build_dataset_error(dataset: BlendDataset) -> SourceError:
 
 
 def list_left_out_data(place: SourceLocation, dataset: BlendDataset) -> dict[str, list[str]]:
-    """Return the paths of data files that are not read because they are hidden or caches, by the reason."""
+    """Return the paths of data files that are not read, by the reason: hidden files, and files of caches."""
     if place.single_file is not None:
         return {}
     listing = _list_files(place, dataset)
@@ -380,7 +380,7 @@ def describe_dataset(
             relpath=file.relpath,
             size_bytes=file.size_bytes,
             compression=compression,
-            format="json" if _JSON_ENDING.search(file.relpath) else kind,  # JSON may have lines or one array
+            format="json" if _JSON_ENDING.search(file.relpath) else kind,  # a JSON file may have lines or one array
             sha256=file.sha256,
             etag=file.etag,
             commit=listing.commit,

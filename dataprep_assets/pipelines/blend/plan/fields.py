@@ -171,7 +171,7 @@ def _find_fault_of_rows(
         forms = f" ({ADVICE[NO_FORM]})" if field_option[1] == ConversationFields.messages else ""
         return f"{sentence} has this field{forms}{fields_note}" + ("" if kind is None else f"; {kind}")
     if count == ROWS and (blend.bad_records.policy == "drop" or {*reasons} == {_BLANK}):
-        return None  # later rows may be usable
+        return None  # report nothing, because later rows may be usable
     main_reason = max(reasons, key=lambda reason: reasons[reason].total())
     advice = f" ({ADVICE[main_reason]})" if main_reason in ADVICE else ""
     counts = ", ".join(reasons) if blend.sensitive else describe_by_file(reasons)

@@ -42,7 +42,7 @@ MAX_SHARDS = 4000
 
 
 def collect_stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
-    """Return all values except the sources that determine the shards' bytes.
+    """Return all values that determine the shards' bytes, except the sources.
 
     These are the options, and digests of the tokenizer, the template and the transforms.
     """

@@ -1,1 +1,1 @@
-"""Removal of rows from a blend: their ids, the retraction list, and the search for what is left of them."""
+"""Removal of rows from a blend: their ids, the retraction list, and the search for artifacts that contain them."""

@@ -1,4 +1,4 @@
-"""Lookup of the rows that a list of ids names, counted by shard, and their addition to a blend's retraction list.
+"""Retraction of rows by a list of ids: the rows are looked up, counted by shard, and added to the retraction list.
 
 The index of a finished shard has every row that the shard read, including dropped rows. A row that no shard has read is
 looked up in the source, because a removal request must also apply to rows of future shards.
@@ -239,7 +239,7 @@ class _RowLookup:
         reasons: dict[str, str] = {}
         for shard in self._shards if hashes else ():
             if shard.is_planned:
-                # include ids that were deleted from the list since it removed their rows, without a run in between
+                # include ids that were deleted from the list, if no run has restored their rows since
                 reasons |= dict.fromkeys(hashes.intersection(shard.removed_ids), RETRACTED)
                 for line in shard.index.find_lines(wanted_hashes).tolist():
                     reasons.setdefault(f"{int(shard.index.hashes[line]):016x}", shard.find_reason(line))

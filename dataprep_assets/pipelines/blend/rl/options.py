@@ -37,8 +37,8 @@ class RlRules:
         null_affix: Whether a DAPO prefix or suffix that is null is `empty`, or `printed` as Python's `None`.
         malformed: Whether a record with a malformed placeholder is `left_out` or a `bad_record`.
         boolean_row: Whether a boolean row is `unresolved`, or the `number` 1 or 0.
-        column_nulls: Whether null fields of Parquet and Arrow, which the schema of other rows adds, are `left_out`, or
-            `kept`, as are columns of JSON as text.
+        column_nulls: Whether null fields, which the schema of a Parquet or Arrow file adds to a row, are `left_out` or
+            `kept`. With `kept`, columns of JSON also stay text.
         prompt: The key `prompt` of `RlOptions`.
     """
 

@@ -58,7 +58,7 @@ class RecordColumns:
         answer: Shape of the expected answers.
         message_keys: Optional message keys that occur in the records.
         has_tools: Whether a record has tools.
-        texts: Top-level fields of the view that are a text in at least one record.
+        texts: Top-level fields of the view that contain a string in at least one record.
         values: Shapes of the values that the view needs as native columns, by location.
     """
 
@@ -117,7 +117,7 @@ class RecordColumns:
 
 
 def is_text_column(shape: Shape | None) -> bool:
-    """Return whether all values of a column are texts."""
+    """Return whether all values of a column are strings."""
     return getattr(shape, "name", None) == "string"
 
 
@@ -134,7 +134,7 @@ class ParquetRecords:
     """A Parquet format for records.
 
     Attributes:
-        texts: Fields that have a column for the records in which they are a text.
+        texts: Fields with their own column, which has the value of each record in which the field is a string.
         values: Locations of values that are native columns.
         schema: Returns the schema for the columns.
         row: Returns the row of a record, given its shared values and its split.
@@ -158,7 +158,7 @@ class ParquetRecords:
         parts = record.parts
         column_paths = [path for path in (parts.answer, parts.tools) if path is not None]
         prompt = parts.get_value(parts.prompt)
-        # omit a prompt from `record` only if it is a text, or if its encoded messages restore it exactly
+        # omit a prompt from `record` only if it is a string, or if its encoded messages restore it exactly
         if isinstance(prompt, str) or is_equal(decode_messages(encode_messages(messages, OPTIONAL_KEYS)), prompt):
             column_paths.append(parts.prompt)
         column_paths += [(name,) for name in self.texts if parts.get_text(name) is not None]
@@ -227,7 +227,7 @@ def _write_files(form: ParquetRecords, splits: Sequence[RecordSplit], view: Blen
     schema = form.schema(columns)
 
     def write(split: RecordSplit, group: int, name: str) -> str:
-        # a file with its final name is complete, because it depends only on the records
+        # keep a file with its final name, because it is complete and depends only on the records
         if not (path := view.target / name).exists():
             write_rows(
                 path, schema, form.build_rows(split, columns, split.read_records(view.store, group)), group=ROW_GROUP

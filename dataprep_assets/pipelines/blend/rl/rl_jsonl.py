@@ -207,12 +207,12 @@ def _find_ledger_defects(directory: Path, receipt: Receipt) -> Iterator[str]:
 
 
 def read_shard_lines(directory: Path, receipt: Receipt) -> Iterator[bytes]:
-    """Yield each line of a shard's data file, including its line end. Raises the errors of `read_lines`."""
+    """Yield each line of a shard's data file, including its line ending. Raises the errors of `read_lines`."""
     return read_lines(directory / RlJsonlFacts.from_receipt(receipt).file)
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield each line of a file, including its line end. Raises FormatError if the last line has no line end."""
+    """Yield each line of a file, including its line ending. Raises FormatError if the last line has no line ending."""
     compression = "zstd" if path.suffix == ".zst" else None
     tail = b""
     for data in BlockReader(path, compression):

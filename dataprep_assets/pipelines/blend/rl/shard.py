@@ -318,7 +318,7 @@ def _transform_lines(
             continue
         try:
             line = encode_line(outcome)
-        # raised for an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a type that JSON does not have
+        # the record has an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a type that JSON lacks
         except (TypeError, ValueError):
             _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _describe_unwritable(outcome)))
             continue

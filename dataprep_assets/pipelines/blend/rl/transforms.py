@@ -183,7 +183,7 @@ class TransformStep:
         prompts: Paths at which an input record may have its prompt, as keys, outermost first; empty if unknown.
         gives: Paths at which an output record may have its prompt.
         brings_prompt: Returns whether the step adds the record's prompt.
-        malformed: Returns whether the step cannot read a record because of its form, so that it is a bad record.
+        malformed: Returns whether a record is bad because the step cannot read its form.
         find_unread: Yields the dotted names of a record's fields that the step leaves out although no option lists
             them.
     """

@@ -3,7 +3,7 @@
 The files of a finished run (`runs/<run hash>/splits/<split>.jsonl`) have the records of each split, repeated in
 proportion to the weights. A view has the same records in the same order.
 
-Entry points: `RecordView`, `RecordSplit`, `Record`, `RecordViewFacts`.
+Entry points: `RecordView`, `RecordSplit`, `SplitRecord`, `RecordViewFacts`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -89,7 +89,7 @@ class ChatPlan:
         turn_end: The trained ids after a stop token.
         openings: Texts that the template may write at the beginning of a trained answer, before the message's text.
         structure: Tokens that the template writes although they do not have the special flag.
-        quotes: The tokens that the template writes before and after a text, so that no text leaves two of them.
+        quotes: The tokens that the template writes both before and after a text. An empty text leaves a pair of them.
         capabilities: The template's features.
         differences: Sentences about answers that begin differently with `{% generation %}` and the generation prompt.
         retractions: The kind of row ids, and the retraction list. The list is not in `key_parts`, because a shard's key

@@ -35,7 +35,7 @@ class LocatedMessages(NamedTuple):
 
 
 class MessageTokens:
-    """Second rendering of the conversations of a blend's shards."""
+    """Search for the message of each token in a blend's shards, which renders the conversations again."""
 
     def __init__(self, blend: BlendDeclaration, store: ArtifactStore) -> None:
         self._blend, self._store = blend, store

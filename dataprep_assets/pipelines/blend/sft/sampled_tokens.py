@@ -36,7 +36,7 @@ def build_row_counter(blend: BlendDeclaration, dataset: BlendDataset) -> Callabl
 
 
 def build_refusal_function(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[dict[str, Any]], str | None]:
-    """Return a function that returns the reason why a row is refused, also by its template; None if it is not refused.
+    """Return a function that explains why a row is refused, including by its template; None if it is accepted.
 
     Raises the errors of `build_row_counter`.
     """

@@ -235,7 +235,7 @@ class _SpoolBuild:
                 self._cut.update(rendered.cuts)
                 conversations.append(rendered)
                 indexes.append(index)
-        # The batch's sequences are concatenated. `counts` is their number per row, and `offsets` is where each begins.
+        # The batch's sequences are concatenated. `counts` is their number per row, and `offsets` are their beginnings.
         encoded = encode_or_locate(
             self._encoder.encode,
             conversations,

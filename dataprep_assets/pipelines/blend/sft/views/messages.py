@@ -20,7 +20,7 @@ from dataprep_assets.pipelines.blend.view import BlendViewWriter, OpenedBlendVie
 from dataprep_assets.stores.files import concatenate, create_durably, sha256_file
 
 _PARTS = "parts"
-"""Folder for the JSON lines of each shard during the build of the view."""
+"""Folder for the JSON Lines file of each shard during the build of the view."""
 
 
 def _list_file_names(split: PackedSplit) -> list[str]:
@@ -41,7 +41,7 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
         return view.target / _PARTS / f"{split.split}-{number:05d}.jsonl"
 
     def write_lines(split: PackedSplit, number: int) -> message_rows.MessageKeys:
-        # a file with its final name is complete, because it depends only on its own shard
+        # keep a file with its final name, because it is complete and depends only on its own shard
         if (path := get_part_path(split, number)).exists():
             return message_rows.read_line_keys(path)
         return message_rows.write_lines(path, map(_build_row, conversations.read(split.shards[number].partition)))
@@ -134,7 +134,7 @@ def _remove_functions(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[PackedSplit]) -> Iterator[str]:
-    """Yield a sentence for each file that does not match the card, the JSON lines or the schema."""
+    """Yield a sentence for each file that does not match the card, the JSON Lines or the schema."""
     digests = {record.path: record.sha256 for record in receipt.files}
     by_split = {split.split: {name: digests[name] for name in _list_file_names(split)} for split in splits}
     if (directory / message_rows.CARD).read_bytes() != message_rows.encode_card(by_split, receipt.dataset):

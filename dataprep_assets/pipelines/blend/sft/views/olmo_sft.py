@@ -68,7 +68,7 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
 
     def write(split: PackedSplit, number: int) -> list[str]:
         paths = _list_part_paths(view.target, split, number)
-        # reuse the files of a killed run, because the same key means the same sequences and therefore settings
+        # reuse the files of a killed run, because equal keys imply equal sequences and therefore equal settings
         if not all(path.exists() for path in paths):
             olmo_sft.write_part(paths, split.open(view.store, number), boundary, vocab_size)
         return [sha256_file(path) for path in paths]
