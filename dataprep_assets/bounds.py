@@ -36,7 +36,7 @@ _ALIVE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of the resources of a process.
+    """Limits on the resources of a process.
 
     Attributes:
         memory_bytes: Private memory in bytes, without the pages of files, which the kernel can reclaim.
@@ -85,7 +85,7 @@ class _Report:
 
 
 def report_position(label: str, row: int, byte: int = -1) -> None:
-    """Report the 1-based row of the file `label` that this process reads next, and its first byte, unless it is -1.
+    """Report the row (from 1) of the file `label` that this process reads next, and its first byte, unless that is -1.
 
     This takes a few microseconds, so call it once per block.
     """

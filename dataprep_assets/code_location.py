@@ -149,7 +149,7 @@ def _find_wrong_files(declarations: Declarations, load_file: Callable[[Path], ob
     for path in declarations.paths:
         try:
             load_file(path)
-        except Exception as error:  # including errors of users' own components
+        except Exception as error:  # users' own components may raise any error
             reasons[path] = describe_reason(error)
     return reasons
 

@@ -35,7 +35,7 @@ _NO_MODULE = "no such module in the project folder or on PYTHONPATH. Correct the
 
 
 def digest_files(location: str, patterns: Sequence[str]) -> list[tuple[str, str]]:
-    """Return name and digest of each matching file. Raises ConfigError if a pattern matches no file."""
+    """Return the name and the digest of each matching file. Raises ConfigError if a pattern matches no file."""
     return [(path.name, digest_file(path)) for path in list_files(location, patterns)]
 
 

@@ -53,7 +53,7 @@ class _Weights(dict[str, int]):
 
 
 class WordRuns:
-    """Hashing of the word runs of texts."""
+    """Hash function for runs of words."""
 
     def __init__(self) -> None:
         self._hashes, self._weights = WordHashes(None), _Weights()

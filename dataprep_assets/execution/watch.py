@@ -64,7 +64,7 @@ class _WatchedProcess:
 
 
 class Watch:
-    """Watcher of running processes in a separate thread, which ends with `close`."""
+    """Watch over running processes, in a separate thread that ends with `close`."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds

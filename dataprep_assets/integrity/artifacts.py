@@ -143,7 +143,7 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
-        """Return, for each artifact, a text that changes if its receipt is replaced; None if it has no receipt.
+        """Return, for each artifact, a string that changes if its receipt is replaced; None if it has no receipt.
 
         The artifacts must be partitions of one artifact. No receipt is read.
         """

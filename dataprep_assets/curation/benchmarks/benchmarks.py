@@ -96,7 +96,7 @@ class _Texts:
 
 
 class Benchmarks:
-    """Index of sets of items for searching in texts."""
+    """Search index of several sets of benchmark items."""
 
     def __init__(self, sets: Sequence[BenchmarkSet], ngram: int, min_words: int, first: int | None = None) -> None:
         """Read sets.

@@ -93,7 +93,7 @@ def read_library_version() -> str:
 
 
 class Signer:
-    """Calculator of text signatures."""
+    """Algorithm that computes the signatures of texts."""
 
     def __init__(self, settings: SignatureSettings) -> None:
         """Store the settings. Raises ConfigError if the required library is not installed."""
@@ -144,7 +144,7 @@ class Signer:
 
 
 class SignatureWriter:
-    """Writer of a shard's signatures, row by row, into an empty folder; a context manager."""
+    """Context manager that writes a shard's signatures, row by row, into an empty folder."""
 
     def __init__(self, directory: Path, settings: SignatureSettings) -> None:
         """Start without rows.

@@ -58,7 +58,7 @@ _NEGATIVES = {
 
 def yield_cases() -> Iterator[Case]:
     """Yield the cases."""
-    # A text as the seed gives the same numbers in every process, because `Random` does not use its `hash()`.
+    # Every process draws the same numbers, because `Random` does not seed itself with `hash()` of a string.
     rng = Random("dataprep-assets planted personal data 1")
     for column, forms in _FORMS.items():
         for form, pattern in forms.items():

@@ -416,7 +416,7 @@ def _format_row(cells: Sequence[str | None]) -> str:
 
 
 def _format_cell(text: str) -> str:
-    # a vertical bar or a line end would end the cell
+    # a vertical bar or a line ending would end the cell
     return " ".join(text.replace("|", "\\|").split())
 
 

@@ -505,9 +505,9 @@ def _describe_field(field: "FieldInfo | None") -> str:
 
 # Templates in the values of a `defs.yaml`: `{{ env.X }}`, and the names that Dagster gives a component.
 #
-# Dagster's own resolution renders every text. It drops a final newline and parses the output as a Python literal, so
-# `"1.0"` becomes a number and `"\n"` becomes empty. Here, a text without a template is unchanged. The value of
-# a template is text, or an object if the template is a single expression.
+# Dagster's own resolution renders every string. It drops a final newline and parses the output as a Python literal, so
+# `"1.0"` becomes a number and `"\n"` becomes empty. Here, a string without a template is unchanged. The value of a
+# template is a string, or an object if the template is a single expression.
 #
 # Entry point: `render_templates`.
 
@@ -614,7 +614,7 @@ def _build_environment(text: str, finalize: Callable[[Any], Any] | None = None) 
         undefined=StrictUndefined,
         finalize=finalize,
         keep_trailing_newline=True,
-        # Jinja converts all line ends of a template to one kind, so keep the text's own
+        # Jinja converts all line endings of a template to one kind, so keep the original ones
         newline_sequence="\r\n" if "\r\n" in text else "\r" if "\r" in text else "\n",
         autoescape=False,  # the output is not HTML, and a path may contain `&`
     )

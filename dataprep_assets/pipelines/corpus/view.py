@@ -105,7 +105,7 @@ class CombinedSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewWriter(StagedView):
-    """View of a corpus under construction."""
+    """A view of a corpus, under construction."""
 
     corpus: CorpusDeclaration
 
@@ -139,7 +139,7 @@ class MinimumLength:
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusView(View):
-    """Trainer's format of a corpus; the artifact is `<name>_bins`.
+    """A trainer's format of a corpus; the artifact is `<name>_bins`.
 
     Attributes:
         write: Writes all splits into a view under construction.
@@ -205,7 +205,7 @@ def artifact_name(view: str) -> str:
 
 @dataclass(frozen=True)
 class OpenedCorpusView(OpenedArtifact):
-    """View, opened for checks, and the combined bins from which it was built."""
+    """A view, opened for checks, and the combined bins from which it was built."""
 
     corpus: CorpusDeclaration
     view: CorpusView

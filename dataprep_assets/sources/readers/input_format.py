@@ -2,7 +2,7 @@
 
 A format yields whole rows: dicts of a record's fields, each with its number and byte offset. All further processing
 (text field, selection, ledger, quarantine, trace) is based on these rows. `SequentialReader` is the common base of
-formats that find rows sequentially. JSON lines and Parquet also have faster readers for texts only (`records.py`).
+formats that find rows sequentially. JSON Lines and Parquet also have faster readers for texts only (`records.py`).
 
 Entry points: `InputFormat`, `InputFile`, `ReadOptions`, `input_format`; `SequentialReader`, for a format.
 """

@@ -54,7 +54,7 @@ class TagsFacts(Facts):
 
 @dataclass(frozen=True)
 class DrawnRows:
-    """Sample of a shard's rows that a check rebuilds: ascending positions from 0, out of `total` rows."""
+    """A sample of a shard's rows that a check rebuilds: ascending positions from 0, out of `total` rows."""
 
     positions: NDArray[np.int64]
     total: int

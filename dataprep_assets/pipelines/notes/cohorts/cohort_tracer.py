@@ -47,7 +47,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 @dataclass(frozen=True, kw_only=True)
 class RowOfMonth:
-    """Packed row: `row` is its number, from 0, in a split of a dataset's month."""
+    """A packed row: `row` is its number, from 0, in a split of a dataset's month."""
 
     dataset: str
     month: str
@@ -61,7 +61,7 @@ _File = tuple[str, str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class TracedShardFile:
-    """Shard file of a month, which contains the rows `first` to `stop` (exclusive) of the split, in order."""
+    """A shard file of a month, which contains the rows `first` to `stop` (exclusive) of the split, in order."""
 
     artifact: Artifact
     file: str
@@ -71,7 +71,7 @@ class TracedShardFile:
 
 
 class TracedMonth:
-    """Packed cohort, and the shards that were built from it."""
+    """A packed cohort, and the shards that were built from it."""
 
     def __init__(self, store: ArtifactStore, dataset: str, month: str) -> None:
         """Open the cohort; raise MissingArtifactError if it is missing."""
@@ -143,7 +143,7 @@ class _DirectoryShard:
 
 
 class TracedDirectory:
-    """Directory of one or more datasets, which maps each of its shards to a month's file."""
+    """A directory of one or more datasets, which maps each of its shards to a month's file."""
 
     def __init__(self, store: ArtifactStore, artifact: Artifact) -> None:
         """Open the directory; raise MissingArtifactError if it is missing."""

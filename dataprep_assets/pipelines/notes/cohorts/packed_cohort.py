@@ -47,7 +47,7 @@ _SPOOL = "spool.tokens"
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCohort:
-    """Cohort of one month, to be packed or checked.
+    """The cohort of one month, to be packed or checked.
 
     `file` is None if the source has no file for the month, which fails only this cohort. `retracted` are the digests
     (hex) of the entries on the plan's retraction list that apply here (`retractions.find_matching_retractions`), as far
@@ -202,7 +202,7 @@ class _Writer:
         )
 
     def _iterate_rows(self, spool: Spool, layout: NoteLayout, jsonl: BinaryIO) -> Iterator[PackedRowBlock]:
-        """Yield the rows, one row group at a time, and write them as JSON lines as well."""
+        """Yield the rows, one row group at a time, and also write them as JSON Lines."""
         for block in layout.blocks(self._plan.shape.group_rows, spool.read_tokens):
             self._require_valid(block)
             jsonl.writelines(self._plan.shape.encode_json_lines(block))
