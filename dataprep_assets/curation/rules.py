@@ -316,7 +316,7 @@ class _Parser:
             import pyarrow.compute as pc
 
             column = pc.field(name)
-            # Compare a dictionary-encoded column by its values.
+            # A string column may be dictionary-encoded, so convert it to plain strings.
             return column.cast("string") if kind == "string" else column
 
         return _Part(kind, build)

@@ -144,7 +144,7 @@ def _find_storage_remarks(project: "OpenProject", component: Dataset) -> Iterato
     if not isinstance(place, LocalAddress):
         if missing := explain_missing_library(place.url):
             yield Remark(keys=("storage",), sentence=f"{place.url}: {missing}")
-        # Apart from the profile's region, a storage can have only this one.
+        # The region of a storage comes only from this variable or from the AWS profile.
         if isinstance(place, S3Address) and (region := os.environ.get("AWS_DEFAULT_REGION")):
             try:
                 check_region(region, "AWS_DEFAULT_REGION")

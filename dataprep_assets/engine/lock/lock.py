@@ -344,7 +344,7 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
         if all(name in own_receipts and own_receipts[name].content == content for name, content in upstream.items()):
             used_names |= upstream.keys()
     splits = {find_artifact_name(name) for name in used_names}
-    # all artifacts of such a partition are obsolete as well
+    # a partition whose input artifact nothing uses is obsolete, with all of its artifacts
     partitions = {
         name.partition("/")[2]
         for name in own_receipts

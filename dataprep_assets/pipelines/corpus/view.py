@@ -291,7 +291,7 @@ def _find_id_difference(directory: Path, view: CorpusView, split: CombinedSplit,
                 index = len(expected_ids) if len(expected_ids) < len(ids) else int(wrong_indices[0])
                 yield f"{split.split}: token {token + index} differs from combined_bins"
                 return
-            # compares no ends for a format without documents, which has no lengths
+            # a format without documents has no lengths, so this compares nothing
             document_ends = token + np.cumsum(lengths)
             if not np.array_equal(document_ends, ends[document : document + len(document_ends)].astype(np.int64)):
                 yield (f"{split.split}: the document ends from document {document} on differ from combined_bins")

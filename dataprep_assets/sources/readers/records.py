@@ -261,7 +261,7 @@ class JsonLinesReader(WrappingReader[JsonRows]):
         if not set(map(type, texts)) <= {str}:
             return None
         if ids is not None:
-            # Here an integer beyond 64 bits is a float, but `_parse_each` keeps its digits.
+            # The fast parser returns an integer beyond 64 bits as a float, but `_parse_each` keeps its digits.
             if not (kinds := set(map(type, ids))) <= {str, int}:
                 return None
             ids = list(map(str, ids)) if int in kinds else ids

@@ -370,7 +370,7 @@ class _LongestValues:
 
         if self._file is None:
             schema = pq.read_schema(self._path, memory_map=True)
-            # The reader cannot find a nested column by name.
+            # Leave out nested columns, because `read_dictionary` does not find them by name.
             names = [field.name for field in schema if not pa.types.is_nested(field.type)]
             self._file = self._opened.enter_context(pq.ParquetFile(self._path, memory_map=True, read_dictionary=names))
         # One row is enough, because its batch includes the whole dictionary.

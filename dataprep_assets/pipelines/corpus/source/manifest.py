@@ -359,7 +359,7 @@ def _build_recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[
     if receipt is None:
         yield _build_recipe(corpus, plan_manifest(corpus, store))
         return
-    # keep the current manifest's key unless the source has changed
+    # a source that is pinned or unreachable keeps the key of the current manifest
     recipe = Recipe(artifact=artifact, key=receipt.key, version=VERSION)
     if not _is_pinned(corpus, receipt):
         try:

@@ -131,7 +131,7 @@ class _Writer:
             for index in range(len(self._notes.splits))
         ]
         drop_counts = self._drops.dropped
-        # the spool still counts the notes dropped for these two reasons
+        # the spool also contains the notes dropped for these two reasons, so count them only once
         rows_in = len(spool) + sum(drop_counts.values()) - drop_counts["header_too_long"] - drop_counts[RETRACTED]
         self._drops.check_budget(rows_in)
         splits = {
