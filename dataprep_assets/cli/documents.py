@@ -105,7 +105,7 @@ def _print_row(row: Mapping[str, Any]) -> None:
     print("    " + ", ".join(f"{name} {_format_value(value)}" for name, value in details.items()))
 
 
-# Columns that are already in the first line of a printed row.
+# Columns that the second line of a printed row omits, because the first line shows them.
 _SHOWN_COLUMNS = {"file", "row", "kept", "reason", "tokens"}
 
 

@@ -125,7 +125,7 @@ class FunctionTagger(BatchTagger):
     def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         import pyarrow as pa
 
-        # The schema is needed for columns whose values are all null in this batch.
+        # Pass the schema, because Arrow cannot derive the type of a column whose values are all null in this batch.
         schema = build_schema({"text": "string", **{name: kind for name, kind in batch.types.items() if name != "bad"}})
         rows = {"text": batch.texts, **batch.good_rows}
         table = pa.table({name: rows[name] for name in schema.names}, schema=schema)

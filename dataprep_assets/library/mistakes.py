@@ -107,7 +107,7 @@ def find_dataset_mistakes(
         *(component.find_trial_remarks() if tried else ()),
     )
     (document, *_) = read_documents(path)
-    # Leave out hints for keys with a certain mistake.
+    # Leave out hints for keys with a definite mistake, because correcting the mistake may resolve them.
     wrong_keys = {remark.keys for remark in remarks if not remark.hint}
     privacy = load_privacy(component.declaration, component.store(project.storage))
     # Remove duplicates, e.g., a mistake found by looking for a function and again by calling it.

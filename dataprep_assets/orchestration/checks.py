@@ -1,4 +1,4 @@
-"""Dagster asset checks for an artifact's checks; converts findings to text and tables for the UI."""
+"""Dagster asset checks for an artifact's checks, and conversion of findings to text and tables for the UI."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -297,7 +297,7 @@ class SignedShard:
         if (hashes[:, 1:] < hashes[:, :-1]).any():
             yield f"{KEY_HASHES} is not sorted"
         for key, (own_hashes, index) in enumerate(zip(*self.keys, strict=True)):
-            # Filtered to these rows, the stored tables must equal the rebuilt ones.
+            # The sort is stable, so the stored table's entries for the sampled rows must equal the rebuilt table.
             is_sampled = np.isin(stored_rows[key], rows)
             if not (
                 np.array_equal(hashes[key][is_sampled], own_hashes)
