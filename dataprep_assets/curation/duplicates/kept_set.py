@@ -143,7 +143,7 @@ def _compute_pair_key(low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDAr
 
 @dataclass(frozen=True, kw_only=True)
 class KeptSet:
-    """Result of the decision about documents.
+    """Result of deciding which documents are kept.
 
     Attributes:
         removed: Removed documents, by increasing number.

@@ -168,7 +168,7 @@ class SignatureWriter:
         return self
 
     def add(self, rows: int, good: Sequence[int], texts: Sequence[str]) -> None:
-        """Add rows.
+        """Add the signatures of some rows.
 
         Args:
             rows: Number of rows.

@@ -57,7 +57,7 @@ _NEGATIVES = {
 
 
 def yield_cases() -> Iterator[Case]:
-    """Yield the cases."""
+    """Yield the cases: personal data of each kind, and texts that only look like it."""
     # Every process draws the same numbers, because `Random` does not seed itself with `hash()` of a string.
     rng = Random("dataprep-assets planted personal data 1")
     for column, forms in _FORMS.items():

@@ -78,7 +78,7 @@ class PollResult:
 
 
 def poll_source(watch: SourceWatch, store: ArtifactStore, last_identity: str | None) -> PollResult:
-    """Poll a source for changes.
+    """Poll a source; return its current identity, and a description of its changes.
 
     Args:
         watch: The functions that list the source.

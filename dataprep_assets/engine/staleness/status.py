@@ -40,7 +40,7 @@ from dataprep_assets.integrity.scratch import OverlayArtifacts, sweep_scratch
 
 
 class Events(Protocol):
-    """Dagster's records."""
+    """Dagster's records of artifacts and their partitions."""
 
     def facts(
         self, spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]

@@ -1,7 +1,7 @@
 """Checks of task folders: files against their receipt, rows against the declared schema, and conflicts.
 
 Checks read the current folder, regardless of how its files got there. A check has one finding for all task folders of a
-declaration, and the finding's table shows which tasks are fit for training. Messages contain files, lines and keys,
+declaration, and the finding's table shows which tasks can be used for training. Messages contain files, lines and keys,
 never a value of a row. For sensitive data they contain only the contract's keys.
 
 Faults that leave the data usable only warn: line endings, extra keys, repeated ids, a different number of rows, and
