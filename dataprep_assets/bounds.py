@@ -36,7 +36,7 @@ _ALIVE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of the resources of a process.
+    """Limits on the resources of a process.
 
     Attributes:
         memory_bytes: Private memory in bytes, without the pages of files, which the kernel can reclaim.
@@ -85,7 +85,7 @@ class _Report:
 
 
 def report_position(label: str, row: int, byte: int = -1) -> None:
-    """Report the 1-based row of the file `label` that this process reads next, and its first byte, unless it is -1.
+    """Report the row (from 1) of the file `label` that this process reads next, and its first byte, unless that is -1.
 
     This takes a few microseconds, so call it once per block.
     """
@@ -134,7 +134,7 @@ def has_too_many_values(data: bytes) -> bool:
         return False
     if data.count(b'"') - data.count(b'\\"') > 2 * MAX_VALUES:  # each of these strings is a value
         return True
-    return _count_values(_STRING.sub(b"", data)) > MAX_VALUES  # count again without the contents of strings
+    return _count_values(_STRING.sub(b"", data)) > MAX_VALUES  # strings may contain commas and brackets
 
 
 def _count_values(data: bytes) -> int:

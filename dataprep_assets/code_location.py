@@ -138,7 +138,7 @@ def _build_tree(tree: dg.ComponentTree) -> dg.Definitions:
     Dagster collects that documentation for its UI from all installed packages. Importing the components of
     `dagster-gcp` takes a third of the time until a run starts.
     """
-    # The code server starts a run's process with `multiprocessing`.
+    # The code server starts a run's process with `multiprocessing`, so only such a process has a `parent_process`.
     is_run = multiprocessing.parent_process() is not None
     return tree.build_defs(Path()) if is_run else tree.build_defs()
 
@@ -149,7 +149,7 @@ def _find_wrong_files(declarations: Declarations, load_file: Callable[[Path], ob
     for path in declarations.paths:
         try:
             load_file(path)
-        except Exception as error:  # including errors of users' own components
+        except Exception as error:  # users' own components may raise any error
             reasons[path] = describe_reason(error)
     return reasons
 
@@ -201,7 +201,7 @@ def _load_without(declarations: Declarations, folder: Path, wrong_files: Collect
         elif inner.suffix == ".py" and inner.name != "__init__.py":
             module = importlib.import_module(f"{declarations.module_name(folder)}.{inner.stem}")
             definitions = [value for value in vars(module).values() if isinstance(value, dg.Definitions)]
-            yield from definitions or [dg.load_definitions_from_module(module)]  # Dagster's own tree does the same
+            yield from definitions or [dg.load_definitions_from_module(module)]  # as in Dagster's own tree
 
 
 def _has_definitions(folder: Path) -> bool:

@@ -129,7 +129,7 @@ class Declarations:
 
     def _refuse_second(self, dataset: str, document: Document) -> None:
         """Raise ConfigError if another file declares the same dataset, because their asset keys would be equal."""
-        # A hidden dataset is not a conflict.
+        # A hidden dataset is no conflict, because it has no assets.
         other_paths = [path for path in self._declaring.get(dataset, []) if path != document.path]
         if other_paths and is_shown(find_shipped_kind(document.path.parent)):
             line = document.find_line(["dataset"])

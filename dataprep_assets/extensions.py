@@ -66,7 +66,7 @@ class Extension:
         """Import and return the object; raise ConfigError, which names the package, if that fails."""
         try:
             return getattr(import_module(self.module), self.attribute)
-        except Exception as error:  # a foreign module may raise any exception
+        except Exception as error:  # another package's module may raise any exception
             raise ConfigError(
                 f"{self}: {self.module}:{self.attribute} cannot be imported: {type(error).__name__}: {error}. Repair "
                 "the package, or uninstall it"

@@ -236,7 +236,7 @@ def _execute(words: list[str]) -> int:
                 raise
             return _report_error(error, get_privacy().public_error(error), FAILED)
         command = getattr(getattr(error, "ctx", None), "command_path", "dataprep")
-        # Remove the words that pydantic puts before a choice's message.
+        # Remove the words "Value error, ", which pydantic puts before a message of this project.
         sentence = f"{format_message().replace('Value error, ', '').rstrip('.')}. See `{command} --help`"
         return _report_error(error, sentence, WRONG_USAGE)
 

@@ -61,7 +61,7 @@ def command(
     write, printed = _start_csv(table.columns) if as_csv else _print_json if json_ else _print_row, 0
     for printed, row in enumerate(islice(rows, max_rows), 1):  # noqa: B007
         write(row)
-    # Counting the remaining rows does not read them.
+    # `count` does not read the remaining rows, but only the columns of the expression.
     if max_rows is not None and (remaining := rows.count() - printed):
         advice = "remove --limit to print all" if as_csv or json_ else "use --json or --csv to print all"
         print(f"and {count_of(remaining, 'more row')}: {advice}", file=sys.stderr if as_csv or json_ else sys.stdout)
@@ -105,7 +105,7 @@ def _print_row(row: Mapping[str, Any]) -> None:
     print("    " + ", ".join(f"{name} {_format_value(value)}" for name, value in details.items()))
 
 
-# Columns that are already in the first line of a printed row.
+# Columns that the second line of a printed row omits, because the first line shows them.
 _SHOWN_COLUMNS = {"file", "row", "kept", "reason", "tokens"}
 
 

@@ -59,7 +59,7 @@ def command(
     Local sources are read. If they are large, name the datasets to list.
     """
     components = project.list_components()
-    # Check all names before printing any line.
+    # Check all names before printing any line, so that a misspelled name gives only an error.
     for name in datasets or ():
         project.find_declaration(name)
     rows = (_list_dataset(name, components[name]) for name in datasets or components)

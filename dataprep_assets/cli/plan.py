@@ -81,7 +81,7 @@ def command(
         int | None,
         typer.Option(min=1, help="Assume N cores in total, across all machines. [default: the cores of this machine]"),
     ] = None,
-    # The default is 1 Gbit/s.
+    # The default, 125e6 bytes per second, is 1 Gbit/s.
     bandwidth: Annotated[
         float, typer.Option(help="Assume this network bandwidth to the source and the storage, in bytes per second.")
     ] = 125e6,

@@ -113,7 +113,7 @@ def _list_artifacts(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> 
             product=spec in made_for,
             noun=None if spec.partitions is None else spec.partitions.noun,
         )
-        # An unplanned artifact is shown without location and numbers.
+        # An unplanned artifact has no location or numbers yet.
         with suppress(DataprepError):
             artifacts = spec.artifacts(store)
             count = sum(receipt is not None for receipt in store.receipts(artifacts))

@@ -1,1 +1,1 @@
-"""Properties of documents, and the selection of documents for token streams, which only this package decides."""
+"""Properties of documents, and the selection of documents for token streams. No other package selects documents."""

@@ -131,7 +131,8 @@ def _read_digests(
         for path in paths:
             for batch in pq.ParquetFile(path).iter_batches(columns=schema.names):
                 table = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
-                table = table.take(pc.sort_indices(table["file"].cast("string")))  # a stable sort
+                # The sort is stable, so the rows of a file stay in order.
+                table = table.take(pc.sort_indices(table["file"].cast("string")))
                 for file, rows in split_by_file(table):
                     of_file = hashers.setdefault(file, [hashlib.sha256() for _ in schema.names])
                     for hasher, name in zip(of_file, schema.names, strict=True):

@@ -85,6 +85,5 @@ def sample_rows(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.
     mixed_hashes = (rows + np.uint64(int(seed[:15], 16))) * np.uint64(0x9E3779B97F4A7C15)
     mixed_hashes ^= mixed_hashes >> np.uint64(29)
     mixed_hashes *= np.uint64(0xBF58476D1CE4E5B9)
-    # Compare only 32 bits, because rate 1, which selects every row, has the limit 2**64, which would not fit in 64
-    # bits.
+    # Compare only 32 bits, because with 64 bits, the limit for rate 1 (every row) would be 2**64, which does not fit.
     return np.flatnonzero(mixed_hashes >> np.uint64(32) < np.uint64(int(rate * (1 << 32))))

@@ -35,7 +35,7 @@ _NO_MODULE = "no such module in the project folder or on PYTHONPATH. Correct the
 
 
 def digest_files(location: str, patterns: Sequence[str]) -> list[tuple[str, str]]:
-    """Return name and digest of each matching file. Raises ConfigError if a pattern matches no file."""
+    """Return the name and the digest of each matching file. Raises ConfigError if a pattern matches no file."""
     return [(path.name, digest_file(path)) for path in list_files(location, patterns)]
 
 
@@ -125,7 +125,7 @@ class FunctionTagger(BatchTagger):
     def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         import pyarrow as pa
 
-        # The schema is needed for columns whose values are all null in this batch.
+        # Pass the schema, because Arrow cannot derive the type of a column whose values are all null in this batch.
         schema = build_schema({"text": "string", **{name: kind for name, kind in batch.types.items() if name != "bad"}})
         rows = {"text": batch.texts, **batch.good_rows}
         table = pa.table({name: rows[name] for name in schema.names}, schema=schema)

@@ -1,6 +1,6 @@
 """The retraction list of a corpus or a blend: ids of documents to exclude (takedowns, opt-outs, mistakes).
 
-The list is a file of JSON lines next to the YAML, which `dataprep retract` writes and people may read and commit::
+The list is a JSON Lines file next to the YAML, which `dataprep retract` writes and people may read and commit::
 
     {"hash": "9e3779b97f4a7c15", "of": "text"}
     {"hash": "bf58476d1ce4e5b9", "of": "field url", "id": "https://example.org/42"}
@@ -125,7 +125,7 @@ def add_retractions(path: Path, ids: DocumentIds, new: Iterable[Retraction]) -> 
 
 
 def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]]) -> int:
-    """Add JSON lines to a list atomically, creating it if needed, and return their number.
+    """Add lines to a list atomically, creating the list if needed, and return the number of added lines.
 
     Args:
         path: The list.
@@ -143,7 +143,7 @@ def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]])
         try:
             lines = missing()
             old_content = path.read_bytes() if path.exists() else b""
-            # People edit the file, and some editors omit the last line end.
+            # People edit the file, and some editors omit the last line ending.
             if old_content and not old_content.endswith(b"\n"):
                 old_content += b"\n"
             added = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)

@@ -3,9 +3,9 @@
 Python's parser reads an expression (`ast`, mode `eval`). The syntax listed here is translated to an Arrow expression;
 any other syntax is refused with its position. Nothing is evaluated as code.
 
-- names of columns, numbers, texts in quotes, `true`, `false`
+- names of columns, numbers, strings in quotes, `true`, `false`
 - `==` (or `=`), `!=`, `<`, `<=`, `>`, `>=`, also chained: `0.1 < alpha_words <= 0.5`
-- `in [...]` and `not in [...]` with numbers or texts; `is null`, `is not null`
+- `in [...]` and `not in [...]` with numbers or strings; `is null`, `is not null`
 - `and`, `or`, `not`, parentheses; `+`, `-`, `*`, `/` of numbers
 
 A comparison with a missing value (null) is neither true nor false, as in SQL, and the same applies to its negation.
@@ -316,7 +316,7 @@ class _Parser:
             import pyarrow.compute as pc
 
             column = pc.field(name)
-            # Compare a dictionary-encoded column by its values.
+            # A string column may be dictionary-encoded, so convert it to plain strings.
             return column.cast("string") if kind == "string" else column
 
         return _Part(kind, build)

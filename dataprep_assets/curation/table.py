@@ -101,7 +101,7 @@ class CarriedFields:
 
     @property
     def columns(self) -> dict[str, ColumnType]:
-        """The columns, in order."""
+        """Name → type of each column of the carried fields, in order."""
         return {
             "file": "string",
             "row": "integer",

@@ -1,4 +1,4 @@
-"""Taggers, which compute columns from the texts of documents. Taggers decide nothing; rules do (`rules`).
+"""Taggers, which compute columns from the texts of documents. Only rules drop documents (`rules`).
 
 There are four kinds of taggers. A `TextTagger` is built in, or from another package by its entry point in the group
 `dataprep_assets.taggers`. A function of the user's project is called with a batch of documents (`function_tagger`). A
@@ -33,7 +33,7 @@ KEYS = ("file", "row")
 
 
 class TaggingError(DataprepError):
-    """A tagger that failed or returned invalid output; names the file and the row."""
+    """Error for a tagger that failed or returned invalid output. It names the file and the row."""
 
 
 @dataclass(frozen=True, kw_only=True)

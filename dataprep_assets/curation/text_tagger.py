@@ -1,11 +1,11 @@
 """Definition of a named tagger: columns, a version, and a function from texts to columns.
 
-The built-in taggers measure normalized text, which is independent of how it was typed. Line ends, white space,
+The built-in taggers measure normalized text, which is independent of how it was typed. Line endings, white space,
 invisible characters and the Unicode form depend on the program that wrote a file, so decisions about documents must not
 depend on them. A normalized text has:
 
 - Unicode's composed form (NFC);
-- `\\n` as its only line end;
+- `\\n` as its only line ending;
 - one blank between the words of a line, and no blanks at its ends;
 - at most one empty line in a row, and none at the ends of the text;
 - no byte order mark and no other character that only controls layout.
@@ -47,7 +47,7 @@ class TextTagger:
 
     Attributes:
         columns: Name → type of its columns.
-        tag: Column → a value for each text; None for a missing value.
+        tag: Returns column → a value for each of the given texts; None for a missing value.
         version: Returns the version of its output: a number that increases with every change to a value, and a
             library's version if it uses one.
         planted: Returns planted cases with known results; None if there are no such cases.

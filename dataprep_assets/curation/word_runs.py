@@ -37,7 +37,7 @@ def weigh_word(word: str) -> int:
     """Return the weight of a word."""
     if not is_unspaced(word[0]):
         return WORD
-    # From kana on, a letter is a syllable or a word; before kana, it is a sound.
+    # In the scripts from kana (U+3040) on, a letter is a syllable or a word; in Thai, Lao, Burmese and Khmer, a sound.
     return _LETTER if word[0] >= "\u3040" else _ALPHABETIC_LETTER
 
 
@@ -53,7 +53,7 @@ class _Weights(dict[str, int]):
 
 
 class WordRuns:
-    """Hashing of the word runs of texts."""
+    """Hash function for runs of words."""
 
     def __init__(self) -> None:
         self._hashes, self._weights = WordHashes(None), _Weights()

@@ -53,7 +53,7 @@ started."""
 
 @dataclass(frozen=True)
 class Privacy:
-    """Converter of facts about a dataset into their public form, which also stores the full form.
+    """Rules that convert facts about a dataset into their public form. Withheld texts go to a private file.
 
     Attributes:
         closed: Whether the dataset is sensitive.
@@ -204,7 +204,7 @@ class Privacy:
         }
 
     def public_amounts(self, amounts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return JSON numbers by name; sizes, shares and times become None, because they are withheld."""
+        """Return amounts by name in their public form: for a sensitive dataset, sizes, shares and times become None."""
         return (
             {name: self._public_amount(name, value) for name, value in amounts.items()}
             if self.closed

@@ -185,7 +185,7 @@ def preload_modules() -> None:
     if len(os.listdir("/proc/self/task")) > 1:
         os.execv(sys.executable, sys.orig_argv)
     gc.collect()
-    gc.freeze()  # otherwise a collection in a fork would write to every page with an object, and so copy it
+    gc.freeze()  # a collection in a fork would otherwise write to, and so copy, all pages with objects
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ RATE_SECONDS = 5.0
 
 
 class Sink(Protocol):
-    """A place where progress is shown."""
+    """Output that shows progress, such as a terminal or a log."""
 
     def show(self, progress: "Progress") -> None:
         """Show the progress if it is due; this method is called for every count, thousands of times per second."""

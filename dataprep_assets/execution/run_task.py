@@ -127,7 +127,7 @@ def run_task(
         send: Receives the counts that the task reports.
         send_position: Receives the task's current position (`bounds.report_position`), if this process is a worker.
         private: Whether the data are sensitive. If so, only the owner can read the files that the task writes
-            (`stores.files`), and the message of a foreign error is withheld, because it may quote the data.
+            (`stores.files`), and messages of other libraries' errors are withheld, because they may quote the data.
     """
     disable_core_dumps()
     connect(send)

@@ -64,7 +64,7 @@ class _WatchedProcess:
 
 
 class Watch:
-    """Watcher of running processes in a separate thread, which ends with `close`."""
+    """Watch over running processes, in a separate thread that ends with `close`."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
@@ -117,7 +117,7 @@ def _explain_end(bounds: Bounds, pid: int, process: _WatchedProcess) -> str | No
     process.start = process.start or start
     if process.start != start:  # the process has ended, and its id belongs to a new one
         return None
-    # Count from the first sample after the last progress.
+    # Count from the first sample after the last progress, because the CPU time at the progress itself is unknown.
     process.since = seconds if process.since is None else process.since
     reason = bounds.describe_exceeded_bound(memory, seconds - process.since)
     return reason and (f"{process.where}: {reason}" if process.where else reason)

@@ -143,7 +143,7 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
-        """Return, for each artifact, a text that changes if its receipt is replaced; None if it has no receipt.
+        """Return, for each artifact, a string that changes if its receipt is replaced; None if it has no receipt.
 
         The artifacts must be partitions of one artifact. No receipt is read.
         """
@@ -298,7 +298,7 @@ class LocalArtifacts(ArtifactStore):
 
     def partitions(self, dataset: str, name: str) -> list[str]:
         folder = self.root / dataset / name
-        # Skip names with a leading dot, which are staging areas or directories that were set aside.
+        # Names with a leading dot are staging areas, or directories that were set aside.
         return sorted({path.name for path in folder.glob("[!.]*") if path.is_dir()} | list_leftovers(folder))
 
     def names(self, dataset: str) -> list[str]:

@@ -1,13 +1,13 @@
 """Atomic commit of an artifact directory on a local file system.
 
 An artifact is built in a staging directory on the same file system and appears under its name by one rename, with its
-receipt inside. An older artifact is exchanged in the same system call. So a reader sees either the old or the new
-artifact, never a mixture and never a gap. A run that fails before the rename changes nothing.
+receipt inside. An older artifact is exchanged in the same system call. A reader therefore sees either the old or the
+new artifact, never a mixture and never a gap. A run that fails before the rename changes nothing.
 
 Staging is named after the artifact that it builds (`.staging/<name>-<key>`), so that a rerun after a kill finds the
 finished parts. The lock file next to it is held with `flock`, which the kernel releases when the process dies, so stale
-locks do not exist. The lock file contains the name of the latest staging directory. So a build finds staging of another
-key without listing the area, which has the locks of thousands of shards.
+locks do not exist. The lock file contains the name of the latest staging directory. A build therefore finds staging of
+another key without listing the area, which has the locks of thousands of shards.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """Publication and replacement of one artifact in a bucket, safe for any number of machines at once.
 
 In the bucket, an artifact is a prefix with the same files as in a folder, and `receipt.json`; without a receipt, the
-artifact does not exist. Objects cannot be renamed. So all data are first written to a staging area,
+artifact does not exist. Objects cannot be renamed. All data are therefore first written to a staging area,
 `<artifact>/.staging/<content>-<base>/` (`base` is a digest of the version of the receipt to be replaced). Then one
 conditional write decides:
 

@@ -1,8 +1,8 @@
 """The receipt of an artifact: its inputs, its ledger of rows and its files, and how to verify it.
 
 A receipt is written last into the artifact's directory as `receipt.json`; without it, the artifact does not exist. It
-contains no host, absolute path or number of workers. So the same work gives the same receipt anywhere, except for the
-`measured` block (times, versions).
+contains no host, absolute path or number of workers. The same work therefore gives the same receipt anywhere, except
+for the `measured` block (times, versions).
 
 Entry points: `Receipt`, `read_receipt`, `find_damage` (the defects of an artifact). `ArtifactStore.current` decides
 whether an artifact can be reused.
@@ -218,7 +218,7 @@ class Receipt:
 
 def _compute_digest(value: Mapping[str, Any]) -> str:
     """Return the digest of a receipt's JSON without its `digest`, so that a flipped bit in a ledger is detected."""
-    # Convert to JSON and back, because JSON turns numeric keys into texts, which sort differently.
+    # Convert to JSON and back, because JSON turns numeric keys into strings, which sort differently.
     plain = json.loads(json.dumps({k: v for k, v in value.items() if k != "digest"}, allow_nan=False))
     return digest_value(plain)
 
@@ -250,8 +250,8 @@ def read_receipt(directory: Path) -> Receipt | None:
         # A bad sector damages only this artifact, which is rebuilt, so it must not fail the run.
         if error.errno == errno.EIO:
             raise IntegrityError(f"{path}: cannot be read: {error.strerror}. Rebuild the artifact") from None
-        # These are the errors of `open_regular` for links and other special files, and of the kernel for sockets; any
-        # other error does not concern the receipt.
+        # `open_regular` raises these errors for links and other special files, and the kernel raises them for sockets.
+        # Any other error does not concern the receipt.
         if error.errno not in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
             raise
         kind = "a link, a folder, a FIFO or a socket"
@@ -349,7 +349,8 @@ def find_damage(directory: Path, receipt: Receipt, verification: Verification = 
     """Return the defects of an artifact's files, one sentence each; empty if they are intact.
 
     `verification` "full" reads every byte, "size" only the sizes. A file that the receipt does not list is also
-    a defect, because readers would take it for part of the artifact. So are special files and files of other owners.
+    a defect, because readers would take it for part of the artifact. Special files and files of other owners are
+    defects as well.
     """
     defects, statuses = [], _list_contents(directory)
     # Accept no other owners, because they could change a file after it was verified.

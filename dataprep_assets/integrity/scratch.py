@@ -31,8 +31,8 @@ from dataprep_assets.stores.locks import open_own_file, refuse_link, try_lock
 
 # An overlay store: builds write to a scratch folder, everything else is read from the store below.
 #
-# So an artifact can be rebuilt and compared with others without writing to the store below: no artifact, no lock, no
-# publication. (Files of a bucket are read through its cache, as usual.)
+# An artifact can therefore be rebuilt and compared with others without writing to the store below: no artifact, no
+# lock, no publication. (Files of a bucket are read through its cache, as usual.)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _sweep(area: Path) -> None:
     for path in paths:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except FileNotFoundError:  # its process has just removed it
+        except FileNotFoundError:  # another process has just removed it
             continue
         try:
             if try_lock(descriptor):

@@ -1,4 +1,4 @@
-"""An open dataset: checks, builds and reads it for a command, a script or a notebook."""
+"""An open dataset, which a command, a script or a notebook can check, build and read."""
 
 import os
 import re

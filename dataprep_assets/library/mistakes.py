@@ -107,7 +107,7 @@ def find_dataset_mistakes(
         *(component.find_trial_remarks() if tried else ()),
     )
     (document, *_) = read_documents(path)
-    # Leave out hints for keys with a certain mistake.
+    # Leave out hints for keys with a definite mistake, because correcting the mistake may resolve them.
     wrong_keys = {remark.keys for remark in remarks if not remark.hint}
     privacy = load_privacy(component.declaration, component.store(project.storage))
     # Remove duplicates, e.g., a mistake found by looking for a function and again by calling it.
@@ -144,7 +144,7 @@ def _find_storage_remarks(project: "OpenProject", component: Dataset) -> Iterato
     if not isinstance(place, LocalAddress):
         if missing := explain_missing_library(place.url):
             yield Remark(keys=("storage",), sentence=f"{place.url}: {missing}")
-        # Apart from the profile's region, a storage can have only this one.
+        # The region of a storage comes only from this variable or from the AWS profile.
         if isinstance(place, S3Address) and (region := os.environ.get("AWS_DEFAULT_REGION")):
             try:
                 check_region(region, "AWS_DEFAULT_REGION")

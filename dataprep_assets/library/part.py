@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def parse_split_names(splits: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the distinct split names in `val,test`, or in several such texts; None if there are none.
+    """Return the distinct split names in `val,test`, or in several such strings; None if there are none.
 
-    Raises ConfigError for a text without a name.
+    Raises ConfigError for a string without a name.
     """
     if splits is None:
         return None

@@ -1,4 +1,4 @@
-"""Dagster asset checks for an artifact's checks; converts findings to texts and tables for the UI."""
+"""Dagster asset checks for an artifact's checks, and conversion of findings to text and tables for the UI."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -53,8 +53,8 @@ def build_checks(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
 def examine_in_run(spec: ArtifactSpec, storage: StorageResource, run: dg.DagsterRun) -> dict[str, Finding]:
     """Run an artifact's checks in a run of assets; return the findings by check name.
 
-    A run that builds the artifact checks only partitions without a valid stored verdict. A run of checks only checks
-    all partitions.
+    A run that builds the artifact checks only partitions without a valid stored verdict. A run that contains only
+    checks examines all partitions.
 
     Args:
         spec: The artifact, which has checks.

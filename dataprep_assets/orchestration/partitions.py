@@ -1,4 +1,4 @@
-"""Dagster's keys, names and partitions of artifacts; registers planned partitions and finds the partitions of a run."""
+"""Dagster's keys, names and partitions of artifacts; registration and selection of partitions."""
 
 import random
 import time

@@ -179,7 +179,7 @@ def _pack_best_fit(lengths: Int64, capacity: int) -> Int64:
             room -= take * length
             if room:
                 bucket = buckets.setdefault(room, [])
-                # An empty bucket's room must not be in the list.
+                # `rooms` lists only non-empty buckets, so add the room when its bucket gets a first bin.
                 if not bucket:
                     insort(rooms, room)
                 heappush(bucket, bin_)

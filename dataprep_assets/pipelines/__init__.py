@@ -1,1 +1,1 @@
-"""One wing a pipeline."""
+"""Pipelines, with one subpackage for each kind of dataset."""

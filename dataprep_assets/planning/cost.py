@@ -28,7 +28,7 @@ _RATED_CPU_SECONDS = 0.5
 _FORMAT_DENSITY = {"parquet": 0.7}
 _PLAIN_DENSITY = 0.3
 """Compressed bytes (zstd, level 3) per stored byte: 0.69 to 0.88 for Parquet (Snappy, zstd), and 0.32 for
-uncompressed JSON lines, measured on the same text as the rates."""
+uncompressed JSON Lines, measured on the same text as the rates."""
 
 
 @dataclass(frozen=True, kw_only=True)

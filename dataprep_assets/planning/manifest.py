@@ -124,12 +124,12 @@ _JSON = {"json": "jsonl", "ndjson": "jsonl"}
 _DIGITS = re.compile(r"(\d+)")
 _TO_LAST_DIGIT = re.compile(r".*\d", re.DOTALL)
 _VALUES_PER_CHUNK = 4096
-# limited, so that a file without line ends is not read into memory as one line
+# limited, so that a file without line endings is not read into memory as one line
 _MAX_LINE_BYTES = 1 << 20
 
 
 class SourceFile(NamedTuple):
-    """File in a source's listing.
+    """A file in a source's listing.
 
     `sha256` is set if the source provides it; `etag` is the source's own version identifier of the file.
     """
@@ -141,7 +141,7 @@ class SourceFile(NamedTuple):
 
 
 class ManifestEntry(NamedTuple):
-    """Line of `manifest.jsonl`; docs/formats/manifest.md#lines describes the fields.
+    """A line of `manifest.jsonl`; docs/formats/manifest.md#lines describes the fields.
 
     `ordinal` counts across the whole manifest, `file_index` within the split (it is not the number in the name);
     `path` is `relpath` for local sources and a URL pinned to `commit` for remote ones.

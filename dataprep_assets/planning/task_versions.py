@@ -22,7 +22,7 @@ _NAME = re.compile(f"version_{_NUMBER}(?:-{_NUMBER})?")
 
 @dataclass(frozen=True, order=True)
 class TaskVersion:
-    """Version of a task's data, ordered by (major, minor), then by name."""
+    """A version of a task's data, ordered by (major, minor), then by name."""
 
     major: int
     minor: int
@@ -31,7 +31,7 @@ class TaskVersion:
 
 @dataclass(frozen=True)
 class UnorderedFolder:
-    """Folder whose name cannot be ordered among the versions, and the reason."""
+    """A folder whose name cannot be ordered among the versions, and the reason."""
 
     name: str
     reason: str

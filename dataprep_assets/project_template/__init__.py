@@ -111,7 +111,7 @@ def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:
         output_path.parent.mkdir(parents=True, exist_ok=True)
         output_path.write_text(text, encoding="utf-8")
     shutil.copyfile(TEMPLATE / "gitignore", target / ".gitignore")
-    (target / ".dagster").mkdir(mode=0o700)  # it contains the runs, logs and events of every dataset
+    (target / ".dagster").mkdir(mode=0o700)  # private, because it gets runs, logs and events
     shutil.copyfile(TEMPLATE / "dagster.yaml", target / ".dagster" / "dagster.yaml")
     defs = target / name / "defs"
     defs.mkdir()

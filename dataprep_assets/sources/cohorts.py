@@ -1,6 +1,6 @@
 """Cohort files: one JSON file per month of birth, read patient by patient.
 
-A cohort is a JSON array of patients, a JSON object of patients, or JSON lines. Arrays and objects are cut into their
+A cohort is a JSON array of patients, a JSON object of patients, or JSON Lines. Arrays and objects are cut into their
 elements (`json_elements`), so memory is limited to one patient and one block for files of any size. A strict parser
 then decides whether an element is valid.
 
@@ -135,7 +135,7 @@ class CohortReader:
     """Iterator over the records of one file: `PatientRecord`, or `BadRecord` for an element that is not a JSON object.
 
     ``label`` names the file in messages. `sha256` and `bytes_read` are final after iteration. Reasons of bad records
-    are ``bad_json`` (only in JSON lines), ``invalid_utf8``, ``not_an_object`` and, for a patient of more than
+    are ``bad_json`` (only in JSON Lines), ``invalid_utf8``, ``not_an_object`` and, for a patient of more than
     ``max_record_bytes``, ``too_large``.
 
     Raises CorruptSourceError for a file that ends early, has data after its end, or has a different format. Also raises

@@ -71,7 +71,7 @@ def open_asset(
 
     Args:
         key: The asset's key.
-        place: The declared folder or URL, in which `{partition}` stands for the partition's key; None to use the
+        place: The declared folder or URL, in which `{partition}` is replaced by the partition's key; None to use the
             metadata.
         cache_dir: The folder of the mirror for files in object storage.
         follow_links: Whether links may lead out of a folder.

@@ -107,7 +107,7 @@ def find_steps(ledger: "SeenLedger", documents: "Sequence[KeptDocument]") -> lis
 
 
 def format_steps(steps: Sequence[int]) -> str:
-    """Format steps for a message, with a limited number of step numbers."""
+    """Format steps for a message; if there are many, list only the first and the last."""
     first_steps = ", ".join(map(str, steps[:_MAX_ROWS]))
     rest_text = f" and {len(steps) - _MAX_ROWS} more, up to {steps[-1]}" if len(steps) > _MAX_ROWS else ""
     return f"step{'s' if len(steps) > 1 else ''} {first_steps}{rest_text}"

@@ -96,7 +96,7 @@ class _Texts:
 
 
 class Benchmarks:
-    """Index of sets of items for searching in texts."""
+    """Search index of several sets of benchmark items."""
 
     def __init__(self, sets: Sequence[BenchmarkSet], ngram: int, min_words: int, first: int | None = None) -> None:
         """Read sets.
@@ -167,7 +167,7 @@ class Benchmarks:
         # If several items share a text, only the first one's n-grams are indexed.
         is_indexed = _has_content_words(long.words, starts, stops) & (self._first[owners] == owners)
         hashes, owners = hashes[is_indexed], owners[is_indexed]
-        # Index each n-gram of a text only once.
+        # Index each n-gram of a text only once, because shares count distinct n-grams.
         order = np.lexsort((owners, hashes))
         hashes, owners = hashes[order], owners[order]
         fresh = np.append(True, (hashes[1:] != hashes[:-1]) | (owners[1:] != owners[:-1]))[: len(hashes)]

@@ -85,7 +85,7 @@ class BenchmarkSet:
 
     @property
     def key(self) -> str:
-        """The name for messages."""
+        """The set's key in the YAML, for messages."""
         return f"decontaminate.sets.{self.name}"
 
     @property

@@ -122,7 +122,7 @@ class WholeItemIndex:
             for number in self._anchors[anchor]:
                 item = self._wholes[number]
                 span = 2 * item.words + _ADDITIONAL_WORDS
-                # Skip an anchor within words that were already compared with this item.
+                # Skip an anchor near the last compared one, because its words were already compared with this item.
                 if offset - last_offsets.get((text, number), -span) < span // 2:
                     continue
                 last_offsets[text, number] = offset

@@ -143,7 +143,7 @@ def _compute_pair_key(low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDAr
 
 @dataclass(frozen=True, kw_only=True)
 class KeptSet:
-    """Result of the decision about documents.
+    """Result of deciding which documents are kept.
 
     Attributes:
         removed: Removed documents, by increasing number.
@@ -306,7 +306,7 @@ class _KeptQuery:
         known_indices = self._known.find_positions(earlier_digests, later_digests)
         is_removed = np.zeros(len(nodes), np.bool_)
         ask = may_match.nonzero()[0]
-        # A document of a different dataset removes duplicates in every split.
+        # A document of a different dataset removes duplicates in every split, because it is in no split of this one.
         is_removable = (splits[:, 0] == splits[:, 1]) | of_others
         for pair_index, earlier_pairs, (earlier_node, later_node) in zip(
             ask.tolist(), known_indices[ask].tolist(), indices[ask].tolist(), strict=True

@@ -93,7 +93,7 @@ def read_library_version() -> str:
 
 
 class Signer:
-    """Calculator of text signatures."""
+    """Algorithm that computes the signatures of texts."""
 
     def __init__(self, settings: SignatureSettings) -> None:
         """Store the settings. Raises ConfigError if the required library is not installed."""
@@ -144,7 +144,7 @@ class Signer:
 
 
 class SignatureWriter:
-    """Writer of a shard's signatures, row by row, into an empty folder; a context manager."""
+    """Context manager that writes a shard's signatures, row by row, into an empty folder."""
 
     def __init__(self, directory: Path, settings: SignatureSettings) -> None:
         """Start without rows.
@@ -168,7 +168,7 @@ class SignatureWriter:
         return self
 
     def add(self, rows: int, good: Sequence[int], texts: Sequence[str]) -> None:
-        """Add rows.
+        """Add the signatures of some rows.
 
         Args:
             rows: Number of rows.
@@ -297,7 +297,7 @@ class SignedShard:
         if (hashes[:, 1:] < hashes[:, :-1]).any():
             yield f"{KEY_HASHES} is not sorted"
         for key, (own_hashes, index) in enumerate(zip(*self.keys, strict=True)):
-            # Filtered to these rows, the stored tables must equal the rebuilt ones.
+            # The sort is stable, so the stored table's entries for the sampled rows must equal the rebuilt table.
             is_sampled = np.isin(stored_rows[key], rows)
             if not (
                 np.array_equal(hashes[key][is_sampled], own_hashes)

@@ -121,7 +121,7 @@ def split_compared_words(text: str, normalization: Normalization) -> list[str]:
 
 
 def normalize_text(text: str) -> str:
-    """Return a text with `\\n` as the end of each line, in one Unicode form (NFC)."""
+    """Return a text with `\\n` as its only line ending, in one Unicode form (NFC)."""
     return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 

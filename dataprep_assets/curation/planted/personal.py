@@ -57,8 +57,8 @@ _NEGATIVES = {
 
 
 def yield_cases() -> Iterator[PlantedCase]:
-    """Yield the cases."""
-    # A text as the seed gives the same numbers in every process, because `Random` does not use its `hash()`.
+    """Yield the cases: personal data of each kind, and texts that only look like it."""
+    # Every process draws the same numbers, because `Random` does not seed itself with `hash()` of a string.
     rng = Random("dataprep-assets planted personal data 1")
     for column, forms in _FORMS.items():
         for form, pattern in forms.items():

@@ -17,7 +17,7 @@ def measure_text(
     text: str,
 ) -> tuple[int, float | None, float | None, float | None, float | None, float | None, float | None, int]:
     """Return the values of the columns for one text, in column order."""
-    # Examine each distinct word only once.
+    # Examine each distinct word only once, because most words of a text are repeated.
     word_counts = Counter(text.split())
     total = word_counts.total()
     words = characters = alphabetic = 0

@@ -43,7 +43,7 @@ _IBAN_LENGTHS = {
 _LENGTH = {country: length for length, countries in _IBAN_LENGTHS.items() for country in countries}
 
 _CARD = re.compile(
-    # Another group of digits would make a different number, unless it is the card's expiry date.
+    # A further group of digits shows that this is not a card number, unless the group is the expiry date.
     r"(?<![\d.])(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?(?!\1\d(?!\d?/\d))"
     r"|3\d{3}([ -])\d{6}\2\d{4,5}(?!\2\d(?!\d?/\d)))(?![\d.]\d|\d)"
 )
@@ -78,7 +78,7 @@ def find_emails(text: str) -> Iterator[str]:
         # A local part has at most 64 characters, which also limits the work per @.
         local, domain = _LOCAL.search(text[max(0, position - 64) : position]), _DOMAIN.match(text, position + 1)
         if local is not None and domain is not None and ".." not in local[0]:
-            # Remove a sign that ends the sentence.
+            # A period at the end belongs to the sentence, not to the address.
             *labels, top = domain[0].rstrip(".-").split(".")
             if labels and _TOP.match(top) and all(map(_LABEL.match, labels)):
                 yield f"{local[0]}@{'.'.join([*labels, top])}"
@@ -93,7 +93,7 @@ def find_ibans(text: str) -> Iterator[str]:
         characters: list[str] = []
         position = match.start()
         while len(characters) < length and position < len(text):
-            # Allow one blank between groups of four.
+            # Account numbers are often written with a blank between groups of four.
             if text[position] == " " and len(characters) % 4 == 0 and characters and text[position - 1] != " ":
                 position += 1
             # Digits and capitals of other scripts are not part of an account number.

@@ -169,7 +169,7 @@ def ensure_built(
         joined_files = {j.record.path: j for j in written_files.joined}
         digests = {**written_files.digests, **{name: j.record.sha256 for name, j in joined_files.items()}}
         files = {record.path: record for record in record_files(staged, digests)}
-        # a bucket joins these files on its server, so the staging directory never had them
+        # a bucket joins files on its server, so joined files were never in the staging directory
         files |= {name: j.record for name, j in joined_files.items()}
         receipt = Receipt(
             dataset=artifact.dataset,

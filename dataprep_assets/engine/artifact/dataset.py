@@ -223,7 +223,7 @@ class Dataset(ABC):
         )
 
     def with_list(self, path: Path) -> Self:
-        """Return this dataset with a different retraction list, to rehearse a request."""
+        """Return this dataset with a different retraction list, to predict the effect of a deletion request."""
         dataset = type(self)(self.declaration.model_copy(update={"retractions": path}))
         dataset.folder = self.folder
         return dataset

@@ -1,4 +1,4 @@
-"""Metadata values other than numbers and texts, without Dagster. `orchestration.metadata` renders them."""
+"""Metadata values other than numbers and strings, without Dagster. `orchestration.metadata` renders them."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Table:
-    """A table. Each row maps columns to values; columns are in the order of their first appearance."""
+    """A table whose rows map columns to values. Columns are in the order of their first appearance."""
 
     rows: Sequence[Mapping[str, Any]]
 

@@ -1,7 +1,7 @@
 """The specification of an artifact, its asset path, and the watch of its source.
 
 A dataset's Dagster assets, checks and job (`orchestration`), its build order (`build.iterate_builds`), its stale
-artifacts (`status`) and the artifacts to sweep are all derived from its list of specs. A layer's `dataset.py` builds
+artifacts (`status`) and its obsolete artifacts are all derived from its list of specs. A layer's `dataset.py` builds
 the list. Each spec is written next to the build function that it names. This module does not import Dagster.
 """
 
@@ -78,7 +78,7 @@ class PollResult:
 
 
 def poll_source(watch: SourceWatch, store: ArtifactStore, last_identity: str | None) -> PollResult:
-    """Poll a source for changes.
+    """Poll a source; return its current identity, and a description of its changes.
 
     Args:
         watch: The functions that list the source.

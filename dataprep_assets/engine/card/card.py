@@ -72,9 +72,9 @@ class CardFacts(Facts):
 
 def build_data_card_spec(subject: CardSubject) -> ArtifactSpec:
     """Return the spec of a dataset's card, which is built after all other artifacts."""
-    # name only the last artifacts as direct inputs, because these depend on all others
+    # name only the last artifacts as direct inputs, because they depend on all others
     used_sources = {source for spec in subject.specs for source in spec.inputs}
-    # these artifacts' bytes may depend on locations, and the card contains their digests and sizes
+    # artifacts whose bytes may depend on locations, because the card contains their digests and sizes
     receipt_names = {
         f"receipts of {spec.path[-1]}" for spec in subject.specs if spec.kept and spec.names_places is not None
     }
@@ -416,7 +416,7 @@ def _format_row(cells: Sequence[str | None]) -> str:
 
 
 def _format_cell(text: str) -> str:
-    # a vertical bar or a line end would end the cell
+    # a vertical bar or a line ending would end the cell
     return " ".join(text.replace("|", "\\|").split())
 
 

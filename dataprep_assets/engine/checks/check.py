@@ -215,7 +215,7 @@ class OpenedArtifact:
 
     @property
     def name(self) -> str:
-        """The name for messages."""
+        """The artifact's name in messages."""
         return describe_artifact(self.receipt)
 
     @property

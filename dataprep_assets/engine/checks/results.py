@@ -31,7 +31,8 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.stores.files import digest_value
 
 NOT_CHECKED_KEYS = {"description", "owners", "card", "accept", "automation", "workers", "prove"}
-NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}  # already in the keys of the affected artifacts
+# These keys need no comparison, because a change to them changes the keys of the affected artifacts.
+NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}
 """Keys of a declaration that do not affect checks."""
 
 

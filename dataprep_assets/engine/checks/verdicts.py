@@ -211,7 +211,7 @@ class Verdict:
     Attributes:
         findings: Name of each check → its finding: whether it passed, and its sentence.
         at: Time of the verdicts, in seconds since 1970.
-        rebuilt: Whether they were given on another build of the same content.
+        rebuilt: Whether they were given on a different build of the same content.
     """
 
     findings: Mapping[str, Finding]

@@ -1,7 +1,7 @@
 """Differences between two locks: documents and tokens by split and source file, and changed artifacts with reasons.
 
-No data is read. Source files are compared by split and path, regardless of their shard. So two corpora with the same
-documents in different shards have no differing files.
+No data is read. Source files are compared by split and path, regardless of their shard. Two corpora with the same
+documents in different shards therefore have no differing files.
 
 Entry points: `compare_locks`, `LockDifference.lines`, `LockDifference.to_json`.
 """

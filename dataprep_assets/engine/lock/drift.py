@@ -1,7 +1,7 @@
 """Finds differences between a dataset and its lock, for `dataprep run --locked` and `dataprep verify --lock`.
 
-A recipe can be compared before a build, as soon as the artifact's inputs match the lock. So drift of a setting or a
-source is reported before the different artifact is built. Contents are compared once the artifact exists.
+A recipe can be compared before a build, as soon as the artifact's inputs match the lock. Drift of a setting or a source
+is therefore reported before the different artifact is built. Contents are compared once the artifact exists.
 
 Entry points: `find_recipe_drift` (before a run), `find_content_drift` (after it), `find_copy_drift` (for a copy).
 """

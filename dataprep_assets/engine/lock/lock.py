@@ -1,9 +1,9 @@
 """The lock of a dataset: the key and the content of every artifact, sorted by name, and the recipes behind the keys.
 
-A lock is built only from receipts. So it can be read from a folder or a bucket as well as from its file, and two locks
-can be compared without the data. It contains no local path, host or time. If a dataset is built on two machines with
-the same libraries, the two locks are equal byte for byte. A sensitive dataset's lock has digests instead of the names
-of source files.
+A lock is built only from receipts. It can therefore be read from a folder or a bucket as well as from its file, and two
+locks can be compared without the data. It contains no local path, host or time. If a dataset is built on two machines
+with the same libraries, the two locks are equal byte for byte. A sensitive dataset's lock has digests instead of the
+names of source files.
 
 An artifact in a folder is identified by its folder, so a second copy under a different name is a separate artifact.
 
@@ -231,12 +231,12 @@ class Lock:
 
 
 def join_lock_name(artifact: str, partition: str | None) -> str:
-    """Return an artifact's name in its dataset's lock."""
+    """Return `artifact[/partition]`, the form of names in a lock."""
     return f"{artifact}/{partition}" if partition else artifact
 
 
 def format_lock_name(artifact: Artifact) -> str:
-    """Return an artifact's name in its dataset's lock."""
+    """Return an artifact's name in its dataset's lock: `name[/partition]`."""
     return join_lock_name(artifact.name, artifact.partition)
 
 
@@ -344,7 +344,7 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
         if all(name in own_receipts and own_receipts[name].content == content for name, content in upstream.items()):
             used_names |= upstream.keys()
     splits = {find_artifact_name(name) for name in used_names}
-    # all artifacts of such a partition are obsolete as well
+    # a partition whose input artifact nothing uses is obsolete, with all of its artifacts
     partitions = {
         name.partition("/")[2]
         for name in own_receipts

@@ -528,7 +528,7 @@ def _sum_losses_by_reason(
 def _find_replaced_publications(stale_slots: Iterable[Decision], store: ArtifactStore) -> Iterable[ReplacedPublication]:
     for slot in stale_slots:
         spec = slot.spec
-        # a failed check or an unreachable location need not change the published content
+        # leave out rebuilds after a failed check or for an unreadable input, which may publish the same content
         if (
             spec is not None
             and spec.published_to is not None

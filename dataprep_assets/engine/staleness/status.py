@@ -40,7 +40,7 @@ from dataprep_assets.integrity.scratch import OverlayArtifacts, sweep_scratch
 
 
 class Events(Protocol):
-    """Dagster's records."""
+    """Dagster's records of artifacts and their partitions."""
 
     def facts(
         self, spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
@@ -226,7 +226,7 @@ class _Survey:
         known_inputs = {} if files.receipt is None else files.receipt.recipe.get("upstream", {})
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec) or source.partitions in (None, spec.partitions):
-                continue  # such an input never gains a partition that this artifact was not built from
+                continue  # only an input with other partitions can gain one that this artifact was not built from
             if any(name.startswith(f"{source.name}/") for name in known_inputs):
                 names = {one.name.partition("/")[2] for one in self._open.get(source, {}).values()}
                 if names - known_inputs.keys():

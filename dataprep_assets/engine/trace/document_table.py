@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleDrops:
-    """Documents that are dropped for one reason: a rule, as currently declared, or as a duplicate or retracted.
+    """Documents that are dropped for one reason: a currently declared rule, `duplicate` or `retracted`.
 
     Attributes:
         rule: The rule's name, `duplicate` (in the last search) or `retracted`.

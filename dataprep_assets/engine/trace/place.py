@@ -48,7 +48,7 @@ class TokenRange:
         start: First token of the part in the file.
         stop: The token after the last one.
         itemsize: Bytes per token if the file is a flat array of tokens, to compute byte offsets; otherwise None.
-        at: The position in the file's own terms: a sequence, the samples, a row.
+        at: The position in the terms of the file's format: a sequence, samples or a row.
     """
 
     artifact: str

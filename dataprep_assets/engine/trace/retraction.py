@@ -31,7 +31,7 @@ class UnmatchedLine:
 
 @dataclass(frozen=True, kw_only=True)
 class DuplicatesChange:
-    """Effect on duplicates in the next run: numbers of documents that come `back` and that are newly dropped."""
+    """Effect on duplicates in the next run: numbers of documents that are restored (`back`) and newly dropped."""
 
     back: int
     gone: int

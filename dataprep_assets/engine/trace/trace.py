@@ -32,7 +32,7 @@ class TraceQuery:
         document: Number of a document in the stream, from 0.
         row: Row of the source file `file`, from 1; with `shard` instead, the number of a document in it, from 0.
         file: A source file, as named in the manifest.
-        id: A document's id: the value of `document.id_field`, in a blend of `id_field`.
+        id: A document's id: the value of `document.id_field` or, in a blend, of `id_field`.
         text: A document's whole text.
         megatron_index: Number of a sequence in the split's (or shard's) Megatron index, from 0.
         view: A view that has samples: `mds`, `sft_rows`.
@@ -100,7 +100,7 @@ class TraceQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceBytes:
-    """The bytes `[start, stop)` of a row in its source file, without the line end; or the reason for their absence."""
+    """Bytes `[start, stop)` of a row in its source file, without the line ending; or the reason if they are unknown."""
 
     start: int = 0
     stop: int = 0
@@ -221,7 +221,7 @@ def _format_number(value: int | list[int]) -> str:
 
 
 class Tracer(ABC):
-    """Finder of documents in one dataset. Opening it reads receipts; files are mapped when a query needs them.
+    """Search for documents in one dataset. Opening it reads receipts; files are mapped when a query needs them.
 
     `notes` names the artifacts that contain documents but could not be opened, with the reasons.
     """

@@ -260,7 +260,7 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
         for value in node.value:
             _refuse_malformed(path, value)
     elif node.tag.endswith(":int") and (":" in node.value or re.fullmatch(r"[-+]?0[0-7_]+", node.value)):
-        # YAML 1.1 reads such values as numbers of base 60 or 8, which is rarely intended
+        # YAML 1.1 reads `12:30` as a number of base 60 and `010` as one of base 8, which is rarely intended
         number = _parse_value(node)
         raise ConfigError(f"{path}:{line}: `{node.value}` means {number} in YAML. Write {number}, or put it in quotes")
     elif not node.tag.endswith(":str"):
@@ -401,7 +401,7 @@ def _is_of_other_member(details: "ErrorDetails", errors: "Sequence[ErrorDetails]
     value, loc = attributes, details["loc"]
     for depth, member in enumerate(loc):
         if isinstance(value, dict) and member not in value:  # the key is a member of a union, or a missing last key
-            # member → whether the block lacks keys of the member's model or has keys that it does not know
+            # member of the union → whether the block lacks keys of the member's model, or has keys unknown to it
             is_unfit: dict[str | int, bool] = {}
             for error in errors:
                 if error["loc"][:depth] == loc[:depth] and len(error["loc"]) > depth + 1:
@@ -505,9 +505,9 @@ def _describe_field(field: "FieldInfo | None") -> str:
 
 # Templates in the values of a `defs.yaml`: `{{ env.X }}`, and the names that Dagster gives a component.
 #
-# Dagster's own resolution renders every text. It drops a final newline and parses the output as a Python literal, so
-# `"1.0"` becomes a number and `"\n"` becomes empty. Here, a text without a template is unchanged. The value of
-# a template is text, or an object if the template is a single expression.
+# Dagster's own resolution renders every string. It drops a final newline and parses the output as a Python literal, so
+# `"1.0"` becomes a number and `"\n"` becomes empty. Here, a string without a template is unchanged. The value of a
+# template is a string, or an object if the template is a single expression.
 #
 # Entry point: `render_templates`.
 
@@ -614,7 +614,7 @@ def _build_environment(text: str, finalize: Callable[[Any], Any] | None = None) 
         undefined=StrictUndefined,
         finalize=finalize,
         keep_trailing_newline=True,
-        # Jinja converts all line ends of a template to one kind, so keep the text's own
+        # Jinja converts all line endings of a template to one kind, so keep the original ones
         newline_sequence="\r\n" if "\r\n" in text else "\r" if "\r" in text else "\n",
         autoescape=False,  # the output is not HTML, and a path may contain `&`
     )

@@ -36,7 +36,7 @@ class DagsterEvents:
     def facts(
         self, spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
     ) -> Mapping[str | None, EventFacts]:
-        """Return the instance's facts about each partition and, under None, on the whole artifact."""
+        """Return the instance's facts about each partition and, under None, about the artifact as a whole."""
         artifact_facts = EventFacts(
             materialized=spec.partitions is not None or self._is_materialized(spec),
             registered=all(self._has_registered(partitions, store) for partitions in spec.plans),

@@ -81,7 +81,7 @@ class LogSink:
 class ObservationSink:
     """Sink that reports observations of the asset while its step is running.
 
-    Its metadata values are texts, because numbers from an unfinished step would become points in the asset's plots.
+    Its metadata values are strings, because numbers from an unfinished step would become points in the asset's plots.
     """
 
     def __init__(self, context: Context, spec: ArtifactSpec) -> None:

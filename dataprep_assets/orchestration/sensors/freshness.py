@@ -25,7 +25,7 @@ FRESH = "fresh"
 """Name of the check."""
 _MAX_INTERVAL_SECONDS = 600
 _MIN_INTERVAL_SECONDS = 30
-# a stale product is noticed within a twentieth of its window, if the limits above allow it
+# a stale product is noticed within a twentieth of its window, bounded by the two intervals above
 _EVALUATIONS_PER_WINDOW = 20
 
 

@@ -54,7 +54,7 @@ _MAX_RECORD_BYTES = 1 << 40
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOutRow:
-    """Row that is in no stream: its id (16 hex digits) and the reason."""
+    """A row that is in no stream: its id (16 hex digits) and the reason."""
 
     hash: str
     why: str
@@ -339,7 +339,7 @@ def _find_id(
 def retract_documents(
     corpus: CorpusDeclaration, store: ArtifactStore, path: Path, *, strict: bool = False
 ) -> RetractionResult:
-    """Add the documents of a list of ids to a corpus' retraction list.
+    """Add the documents of a list of ids to a corpus's retraction list.
 
     Args:
         corpus: The dataset.

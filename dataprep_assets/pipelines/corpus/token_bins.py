@@ -344,7 +344,7 @@ def _open_planned_shards(
 def _choose_workers(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> CheckWorkers | None:
     if _is_small(corpus, load_manifest(corpus, store), partitions):
         return None
-    # load the tokenizer before starting workers, which are forks of this process
+    # load the tokenizer before workers are forked, so that it is not loaded once per worker
     return CheckWorkers(
         engine=corpus.engine, declared=corpus.workers, prepare=partial(load_plan_encoder, _build_plan(corpus, store))
     )

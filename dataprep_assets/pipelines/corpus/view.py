@@ -105,7 +105,7 @@ class CombinedSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewWriter(StagedView):
-    """View of a corpus under construction."""
+    """A view of a corpus, under construction."""
 
     corpus: CorpusDeclaration
 
@@ -139,7 +139,7 @@ class MinimumLength:
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusView(View):
-    """Trainer's format of a corpus; the artifact is `<name>_bins`.
+    """A trainer's format of a corpus; the artifact is `<name>_bins`.
 
     Attributes:
         write: Writes all splits into a view under construction.
@@ -205,7 +205,7 @@ def artifact_name(view: str) -> str:
 
 @dataclass(frozen=True)
 class OpenedCorpusView(OpenedArtifact):
-    """View, opened for checks, and the combined bins from which it was built."""
+    """A view, opened for checks, and the combined bins from which it was built."""
 
     corpus: CorpusDeclaration
     view: CorpusView
@@ -291,7 +291,7 @@ def _find_id_difference(directory: Path, view: CorpusView, split: CombinedSplit,
                 index = len(expected_ids) if len(expected_ids) < len(ids) else int(wrong_indices[0])
                 yield f"{split.split}: token {token + index} differs from combined_bins"
                 return
-            # compares no ends for a format without documents, which has no lengths
+            # a format without documents has no lengths, so this compares nothing
             document_ends = token + np.cumsum(lengths)
             if not np.array_equal(document_ends, ends[document : document + len(document_ends)].astype(np.int64)):
                 yield (f"{split.split}: the document ends from document {document} on differ from combined_bins")

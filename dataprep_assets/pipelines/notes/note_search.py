@@ -25,7 +25,7 @@ from dataprep_assets.tokenization.engines import ReferenceEngine
 
 @dataclass(frozen=True, kw_only=True)
 class NoteChunk:
-    """Piece of a note as expected in the rows: index of the note, index of the chunk, and token ids (int32)."""
+    """A piece of a note as expected in the rows: index of the note, index of the chunk, and token ids (int32)."""
 
     note: int
     chunk: int
@@ -99,7 +99,7 @@ class NoteSearch:
         return (_find_in_stream if self._packed.notes.is_concatenated else _find_in_segments)(self._path, pieces)
 
     def has_chunk(self, note_chunks: Sequence[NoteChunk], chunk: NoteChunk) -> bool:
-        """Return whether `chunk` is in the rows if all chunks of a note, `note_chunks`, are."""
+        """Return whether rows that contain all chunks in `note_chunks`, the chunks of a note, also contain `chunk`."""
         if self._packed.notes.is_concatenated:
             return any(_contains_aligned(candidate.ids, chunk.ids) for candidate in note_chunks)
         return any(candidate.ids == chunk.ids for candidate in note_chunks)

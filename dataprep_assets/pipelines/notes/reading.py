@@ -54,7 +54,7 @@ _YEAR_AND_MONTH = re.compile(r"\d{4}-\d{2}")
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Note; `record` and `number` are its position in the cohort, from 1, and `date` is in microseconds since 1970."""
+    """A note; `record` and `number` (from 1) are its position in the cohort; `date` is in microseconds since 1970."""
 
     record: int
     number: int

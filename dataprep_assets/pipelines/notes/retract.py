@@ -27,7 +27,7 @@ _POSITION = re.compile(r"(?P<month>\d{4}-\d{2}):(?P<record>[1-9]\d*)(:(?P<note>[
 
 
 class NotePosition(NamedTuple):
-    """Position in the source: month, record and note, which count from 1; note 0 is the whole record."""
+    """A position in the source: month, and record and note from 1; note 0 is the whole record."""
 
     month: str
     record: int

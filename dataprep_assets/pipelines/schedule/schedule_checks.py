@@ -31,7 +31,7 @@ RESTORE_REMEDY = (
 
 @dataclass(frozen=True)
 class OpenedInPlaceArtifact(OpenedArtifact):
-    """Artifact of a schedule, opened for checks, whose files are read in place."""
+    """An artifact of a schedule, opened for checks, whose files are read in place."""
 
     declaration: ScheduleDeclaration
 
@@ -46,7 +46,7 @@ class OpenedInPlaceArtifact(OpenedArtifact):
 
 
 class OpenedSchedule(OpenedInPlaceArtifact):
-    """Schedule, opened for checks."""
+    """A schedule, opened for checks."""
 
     @cached_property
     def data(self) -> TrainingData:

@@ -115,7 +115,7 @@ def _require_receipts(store: ArtifactStore, name: str, part: SourceSelection) ->
 
 @dataclass(frozen=True)
 class ShardDocuments:
-    """Reader of the documents and packs of shards, by the shards' content.
+    """The documents and packs of shards, by the shards' content.
 
     The documents of a shard in `found` are read from the shard. All other documents are read from the copies in the
     schedule's current artifact.

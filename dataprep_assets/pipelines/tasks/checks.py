@@ -1,10 +1,10 @@
 """Checks of task folders: files against their receipt, rows against the declared schema, and conflicts.
 
 Checks read the current folder, regardless of how its files got there. A check has one finding for all task folders of a
-declaration, and the finding's table shows which tasks are fit for training. Messages contain files, lines and keys,
+declaration, and the finding's table shows which tasks can be used for training. Messages contain files, lines and keys,
 never a value of a row. For sensitive data they contain only the contract's keys.
 
-Faults that leave the data usable only warn: line ends, extra keys, repeated ids, a different number of rows, and
+Faults that leave the data usable only warn: line endings, extra keys, repeated ids, a different number of rows, and
 permissions of a readable file. All other faults block, except in `optional` tasks.
 
 Entry points: `CHECKS`, `build_task_checks`, `check_task`.
@@ -41,7 +41,7 @@ _CORRECT_REMEDY = "Correct the file in the old project, or choose a different ve
 
 @dataclass(frozen=True, slots=True)
 class TaskFault:
-    """Fault of a task folder; `warns` is true if the data is usable despite the fault."""
+    """A fault of a task folder; `warns` is true if the data is usable despite the fault."""
 
     text: str
     warns: bool = False

@@ -27,7 +27,7 @@ _FOLDER = Path(__file__).parent / "contracts"
 
 
 class FileSpec(DeclarationModel):
-    """File of one split: its name, and whether the trainer requires it."""
+    """The file of one split: its name, and whether the trainer requires it."""
 
     name: str = Field(pattern=_FILE_NAME, description="Exact file name (case-sensitive).")
     required: bool = Field(True, description="Whether the trainer requires the file.")

@@ -35,7 +35,7 @@ TargetState = Literal["absent", "done", "permissions", "same_content", "other_li
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """File required at `target`: the content of `source`, which has this SHA-256, as a copy or as a link.
+    """A file required at `target`: the content of `source`, which has this SHA-256, as a copy or as a link.
 
     `permissions` apply to copies. `digests` computes the digests in messages.
     """

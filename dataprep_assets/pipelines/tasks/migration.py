@@ -53,7 +53,7 @@ VERSION = 3
 
 @dataclass(frozen=True, kw_only=True)
 class FileToMigrate:
-    """File of the old project that is to be migrated."""
+    """A file of the old project that is to be migrated."""
 
     file: MigratedFile
     path: Path

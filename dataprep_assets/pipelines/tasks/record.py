@@ -28,7 +28,7 @@ class _RecordModel(BaseModel):
 
 
 class MigratedFile(_RecordModel):
-    """Migrated file; `source` is relative to the old project's root, and `rows` counts readable JSON objects.
+    """A migrated file; `source` is relative to the old project's root, and `rows` counts readable JSON objects.
 
     `sha256` is the source's digest (`stores.files`), which is keyed for sensitive data.
     """
@@ -45,7 +45,7 @@ class MigratedFile(_RecordModel):
 
 
 class AbsentFile(_RecordModel):
-    """File of the contract that is missing or unusable in the old project."""
+    """A file of the contract that is missing or unusable in the old project."""
 
     split: Split
     name: str
@@ -55,7 +55,7 @@ class AbsentFile(_RecordModel):
 
 
 class UnorderedVersion(_RecordModel):
-    """Folder next to the versions that `latest` and `all` skip, and the reason."""
+    """A folder next to the versions that `latest` and `all` skip, and the reason."""
 
     name: str
     reason: str

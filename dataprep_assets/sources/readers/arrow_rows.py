@@ -152,7 +152,7 @@ def _check_buffers(array: Any) -> None:
         pa.DictionaryArray.from_arrays(array.indices, pa.nulls(len(array.dictionary))).validate(full=True)
         _check_buffers(array.dictionary)
     elif types.is_list(kind) or types.is_large_list(kind):
-        # Validate only the offsets, over null values that are always valid.
+        # To validate only the offsets, combine them with null values, which are always valid.
         lists = pa.ListArray if types.is_list(kind) else pa.LargeListArray
         lists.from_arrays(array.offsets, pa.nulls(len(array.values))).validate(full=True)
         _check_buffers(array.values)

@@ -349,8 +349,8 @@ class _ZstdSteps:
         while not is_last and not self._short:
             header = int.from_bytes(self._read_bytes(3), "little")
             is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
-            # Raw blocks (0) and runs (1, a single byte in the file) have the output size of their header; other blocks
-            # have up to the limit.
+            # The header of a raw block (0) or a run (1, a single byte in the file) gives the size of the output. Count
+            # the maximum for other blocks, whose output size is unknown.
             self._step_output += min(size, _ZSTD_BLOCK) if kind < 2 else _ZSTD_BLOCK
             self._read_bytes(1 if kind == 1 else size)
             if self._step_output >= _BLOCK or len(self._step) >= _READ:

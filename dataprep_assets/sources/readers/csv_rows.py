@@ -1,13 +1,13 @@
-"""CSV and TSV, as in RFC 4180 and Python's `csv`: the first line has the field names, and all values are texts.
+"""CSV and TSV, as in RFC 4180 and Python's `csv`: the first line has the field names, and all values are strings.
 
-A quoted value may contain delimiters and line ends, and `""` is a quote. If the declaration disables quoting, a quote
-is a character and each line is a record. A TSV is refused until the declaration sets quoting if each line of a quoted
-value looks like a record. Many tools write TSV without quoting, and a quotation that begins in one value and ends in
-another would merge many records into one.
+A quoted value may contain delimiters and line endings, and `""` is a quote. If the declaration disables quoting, a
+quote is a character and each line is a record. A TSV is refused until the declaration sets quoting if each line of a
+quoted value looks like a record. Many tools write TSV without quoting, and a quotation that begins in one value and
+ends in another would merge many records into one.
 
 Rows count the records after the header, as in `pandas` and `pyarrow`, and exclude blank lines. A record is bad if its
-number of fields differs from the header's, or if text follows a closing quote. Other tools guess or fill such records,
-which usually come from a damaged file. A repeated header is also bad; `cat` leaves one where it joins files.
+number of fields differs from the header's, or if characters follow a closing quote. Other tools guess or fill such
+records, which usually come from a damaged file. A repeated header is also bad; `cat` leaves one where it joins files.
 """
 
 import csv
@@ -64,7 +64,7 @@ class _Lines:
             )
         self.delimiters.append(line.count(self._delimiter))
         try:
-            # Include the line end, because within quotes it is part of the value.
+            # Include the line ending, because within quotes it is part of the value.
             return line.decode() + "\n"
         except UnicodeDecodeError:
             # The parser must still find the end of this record, which is then refused as a whole.
@@ -160,8 +160,8 @@ class CsvRows(SequentialReader):
                 row=lines.row,
                 byte=lines.byte,
             )
-        # Do not refuse CSV, because line ends in values are common, and a text may have the same number of commas in
-        # each line.
+        # Do not refuse CSV, because line endings in values are common, and a value may have the same number of commas
+        # in each line.
         if columns > 1 and self.merged is None:
             self.merged = lines.row, lines.byte
 
@@ -193,7 +193,8 @@ def _explain_misfit(fields: list[str], header: list[str]) -> str:
     """Return why the values of a record do not match this header; empty if they match."""
     if len(fields) != len(header):
         return f"{count_of(len(fields), 'field')}, but the header has {len(header)}{suggest_delimiter(header)}"
-    # In a single column, a value may equal the column's name, unless it begins a file (with a byte order mark).
+    # In a file with a single column, a value may equal the column's name. Only a byte order mark before it shows that a
+    # second file was appended.
     if [fields[0].removeprefix("\ufeff"), *fields[1:]] == header and (len(header) > 1 or fields != header):
         return "the header is repeated, as in concatenated files"
     return ""

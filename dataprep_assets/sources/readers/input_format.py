@@ -2,7 +2,7 @@
 
 A format yields whole rows: dicts of a record's fields, each with its number and byte offset. All further processing
 (text field, selection, ledger, quarantine, trace) is based on these rows. `SequentialReader` is the common base of
-formats that find rows sequentially. JSON lines and Parquet also have faster readers for texts only (`records.py`).
+formats that find rows sequentially. JSON Lines and Parquet also have faster readers for texts only (`records.py`).
 
 Entry points: `InputFormat`, `InputFile`, `ReadOptions`, `input_format`; `SequentialReader`, for a format.
 """
@@ -103,7 +103,7 @@ AS_NAMED = ReadOptions()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputFile:
-    """A file to read, and its rows to read.
+    """A source file, with the rows and fields to read and the declared options.
 
     Attributes:
         path: The local path.
@@ -131,7 +131,7 @@ class InputFile:
     as_json: bool = False
 
     def is_requested(self, number: int) -> bool:
-        """Return whether to read a row."""
+        """Return whether the row with this number is to be read."""
         return self.rows.select_rows(number, 1) == slice(0, 1) and (self.only is None or number in self.only)
 
 

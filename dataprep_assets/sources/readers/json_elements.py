@@ -1,4 +1,4 @@
-"""Cutting of a byte stream into the elements of one JSON array or object, with a scanner for strings and escapes.
+"""Split a byte stream into the elements of one JSON array or object, with a scanner for strings and escapes.
 
 Memory is limited to one element and one block, for files of any size. A parser decides whether an element is valid.
 Messages never contain file content, because files may contain patient data.
@@ -54,7 +54,7 @@ class ElementScanner:
         self._rows = 0
 
     def cut_elements(self, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
-        """Yield byte offset and stripped content of each element; None for an element of more than `largest` bytes."""
+        """Yield the byte offset and stripped content of each element; content of more than `largest` bytes is None."""
         for data in strip_mark(blocks):
             yield from self._feed(data)
             self._byte += len(data)

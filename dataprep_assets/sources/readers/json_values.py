@@ -45,8 +45,8 @@ def parse_value(data: bytes) -> Any:
 
 def has_long_integers(data: bytes) -> bool:
     """Return whether a JSON text may contain an integer beyond 64 bits, which orjson converts to a double."""
-    # Do not parse, because this check runs for every value. Digits of a text or a fraction may also match, and the
-    # value is then parsed a second time unnecessarily.
+    # Do not parse, because this check runs for every value. Digits in a string or a fraction may also match; the value
+    # is then parsed a second time unnecessarily.
     noughts = data.translate(_DIGITS)
     return any(long in noughts for long in _LONGER)
 

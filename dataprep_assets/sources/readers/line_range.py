@@ -1,7 +1,7 @@
-"""Search for the byte range of a row in a file of JSON lines, for a ranged read.
+"""Search for the byte range of a row in a JSON Lines file, for a ranged read.
 
-Only an uncompressed file of UTF-8 lines has such ranges. Line ends are counted from the start of the file, in bounded
-memory.
+Only an uncompressed file of UTF-8 lines has such ranges. Line endings are counted from the start of the file, in
+bounded memory.
 
 Entry points: `find_line_range`, `explain_missing_lines`.
 """
@@ -16,7 +16,7 @@ _BLOCK = 1 << 20
 
 
 def find_line_range(path: Path, row: int, max_bytes: int = MAX_BYTES) -> tuple[int, int] | None:
-    """Return the bytes `[start, stop)` of a row of the file `path`, without its line end and without a byte order mark.
+    """Return the bytes `[start, stop)` of a row of the file `path`, without its line ending or a byte order mark.
 
     Args:
         path: The file, uncompressed.
@@ -27,11 +27,11 @@ def find_line_range(path: Path, row: int, max_bytes: int = MAX_BYTES) -> tuple[i
     the file cannot be read.
     """
     start = offset = 0
-    remaining = row  # line ends to skip, including the end of the row
+    remaining = row  # line endings to skip, including the row's own
     with open(path, "rb", buffering=0) as file:
         while offset < max_bytes and (data := file.read(min(_BLOCK, max_bytes - offset))):
             line_ends = data.count(b"\n")
-            # The row begins after the previous row's end, so only count line ends until a block contains that end.
+            # The row begins after the previous row's end, so only count line endings until a block contains that one.
             if line_ends < remaining - 1:
                 remaining -= line_ends
                 offset += len(data)
@@ -46,7 +46,7 @@ def find_line_range(path: Path, row: int, max_bytes: int = MAX_BYTES) -> tuple[i
                     return _skip_mark(path, start), offset + line_end
                 start = offset + line_end + 1
             offset += len(data)
-        # The last line of a file may have no line end.
+        # The last line of a file may have no line ending.
         is_at_end = not file.read(1)
         start = _skip_mark(path, start)
     return (start, offset) if remaining == 1 and is_at_end and offset > start else None

@@ -111,7 +111,7 @@ class _Column:
         data = [page for page in pages if page.kind != _DICTIONARY_PAGE]
         # The longest value takes at most the page size minus the other values' length prefixes.
         dictionary = [page.bytes - 4 * (page.values - 1) for page in pages if page.kind == _DICTIONARY_PAGE]
-        # In this encoding, a value may repeat the whole previous value.
+        # In a DELTA_BYTE_ARRAY page, a value may repeat the whole previous value.
         prefixed = [page.bytes for page in data] if "DELTA_BYTE_ARRAY" in chunk.encodings else []
         return cls(
             path=chunk.path_in_schema,
@@ -121,7 +121,7 @@ class _Column:
             sizes=np.cumsum([0.0, *(page.bytes + (0 if is_flat else page.values * width) for page in data)]),
             width=width if is_flat else 0,
             repeated=max([*dictionary, *prefixed, 0]),
-            # With such pages, the dictionary's longest value is no upper limit.
+            # Values of DELTA_BYTE_ARRAY pages may be longer than the dictionary's longest value.
             is_dictionary=bool(dictionary) and not prefixed,
         )
 

@@ -46,7 +46,7 @@ class TextRows(SequentialReader):
 
 
 def cut_pieces(blocks: Iterable[bytes], separator: bytes, max_bytes: int) -> Iterator[tuple[int, int, bytes | None]]:
-    """Yield byte offset, length and content of each piece between separators.
+    """Yield the byte offset, the length and the content of each piece between separators.
 
     The content is None if it is longer than `max_bytes`.
 

@@ -1,10 +1,10 @@
-"""Records of source files: blocks of texts and positions of bad records, with fast JSON lines and Parquet readers.
+"""Records of source files: blocks of texts and positions of bad records, with fast JSON Lines and Parquet readers.
 
 This module defines valid records, independent of the parser: JSON as in RFC 8259, in UTF-8. Lone surrogates, NaN and
 Infinity, invalid UTF-8, control characters, trailing garbage and nesting beyond 1,024 levels are bad records. The last
 of duplicate keys counts, as in Python's `json`. Numbers may have any size. A byte order mark is accepted before an
-object, because files that begin with one may be concatenated. CRLF line ends are accepted. Blank lines are counted, but
-are not records.
+object, because files that begin with one may be concatenated. CRLF line endings are accepted. Blank lines are counted,
+but are not records.
 """
 
 from collections.abc import Iterator
@@ -89,9 +89,10 @@ def read_records(
 
     `compression` is the compression of the whole file, `text_field` the field or column with the text, and `label` the
     file's name in errors. With `rows`, only these rows become records; the rest of the file is still read and digested.
-    JSON is lines or one array of objects. With `id_field`, this field or column contains the documents' ids, strings or
-    integers, and a record without an id is refused. A record of more than `max_record_bytes` in UTF-8 is also refused;
-    the limit applies to the line in JSON lines, and to the text in other formats.
+    A `json` file has one object per line, or is one array of objects. With `id_field`, this field or column contains
+    the documents' ids, strings or integers, and a record without an id is refused. A record of more than
+    `max_record_bytes` in UTF-8 is also refused; the limit applies to the line in JSON Lines, and to the text in other
+    formats.
     """
     fields = RecordFields(text_field, id_field, max_record_bytes)
     if format == "parquet":
@@ -189,7 +190,7 @@ class RecordFields:
 
 
 class JsonLinesReader(WrappingReader[JsonRows]):
-    """Reader of JSON lines. Rows are physical lines: `sed -n ROWp` shows the record that a message names.
+    """Reader of JSON Lines. Rows are physical lines: `sed -n ROWp` shows the record that a message names.
 
     A file that is one array is read element by element.
     """
@@ -260,7 +261,7 @@ class JsonLinesReader(WrappingReader[JsonRows]):
         if not set(map(type, texts)) <= {str}:
             return None
         if ids is not None:
-            # Here an integer beyond 64 bits is a float, but `_parse_each` keeps its digits.
+            # The fast parser returns an integer beyond 64 bits as a float, but `_parse_each` keeps its digits.
             if not (kinds := set(map(type, ids))) <= {str, int}:
                 return None
             ids = list(map(str, ids)) if int in kinds else ids

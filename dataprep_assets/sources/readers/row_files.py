@@ -1,7 +1,7 @@
-"""Readers of row files: JSON lines as whole lines, Parquet as batches, both within a range of rows.
+"""Readers of row files: JSON Lines as whole lines, Parquet as batches, both within a range of rows.
 
-`records.py` turns these rows into texts, and `rows.py` into objects. Rows are physical: lines of JSON lines (including
-blank ones), elements of an array, rows of a Parquet file.
+`records.py` turns these rows into texts, and `rows.py` into objects. Rows are physical: lines of a JSON Lines file
+(including blank ones), elements of an array, rows of a Parquet file.
 
 Entry points: `RowRange`, `BadRecord`; `read_whole_lines`, `read_wanted_lines`, `BlankLines`; `DigestingReader`,
 `ParquetBlocks`, `WrappingReader`.
@@ -81,8 +81,8 @@ class Lines:
 
         Args:
             begun: The pieces of a line that began in earlier blocks.
-            blocks: The blocks with the end of that line and the following lines. Each block contains a line end, and
-                bytes after its last line end do not count. Empty if the file ended before the line did.
+            blocks: The blocks with the end of that line and the following lines. Each block contains a line ending, and
+                bytes after its last line ending do not count. Empty if the file ended before the line did.
         """
         self._begun, self._blocks = begun, blocks
 
@@ -95,7 +95,7 @@ class Lines:
         return bool(self._blocks) and all(map(bytes.isspace, self._blocks)) and not b"".join(self._begun).strip()
 
     def split(self) -> list[bytes]:
-        """Return the lines without their line ends. Call this only once, because it releases the blocks."""
+        """Return the lines without their line endings. Call this only once, because it releases the blocks."""
         line_parts, blocks = self._begun, self._blocks
         self._begun = self._blocks = []
         lines: list[bytes] = []
@@ -112,7 +112,7 @@ class Lines:
 def read_whole_lines(
     blocks: Iterable[bytes], max_record_bytes: int = MAX_RECORD_BYTES
 ) -> Iterator[tuple[Lines | None, int]]:
-    """Yield groups of whole lines, and their byte offset. Only the file's last line may have no line end.
+    """Yield groups of whole lines, and their byte offset. Only the file's last line may have no line ending.
 
     A line of more than `max_record_bytes` that extends over several blocks is skipped without keeping it in memory, and
     yielded separately as None. A long line within a block is yielded with the others, and the parser refuses it. A byte
@@ -370,7 +370,7 @@ class _LongestValues:
 
         if self._file is None:
             schema = pq.read_schema(self._path, memory_map=True)
-            # The reader cannot find a nested column by name.
+            # Leave out nested columns, because `read_dictionary` does not find them by name.
             names = [field.name for field in schema if not pa.types.is_nested(field.type)]
             self._file = self._opened.enter_context(pq.ParquetFile(self._path, memory_map=True, read_dictionary=names))
         # One row is enough, because its batch includes the whole dictionary.

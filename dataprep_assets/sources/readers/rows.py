@@ -75,7 +75,7 @@ def read_rows(
     `compression` is the compression of the whole file, and `label` its name in errors. With `rows`, only these rows are
     read, and with `only`, only the rows with these numbers.
 
-    A `jsonl` or `json` file that starts with `[` is one array of rows; any other is JSON lines. `columns` limits the
+    A `jsonl` or `json` file that starts with `[` is one array of rows; any other is JSON Lines. `columns` limits the
     columns read from a Parquet file, and columns that it does not have are ignored. A line, an element or a Parquet row
     of more than `max_record_bytes` is a bad row, and is not kept in memory. For `as_json` see `InputFile`.
     """
@@ -114,7 +114,7 @@ def split_rows(count: int, parts: int) -> list[RowRange]:
 
 
 class JsonRows(WrappingReader[TextReader]):
-    """Reader of JSON lines, or of one JSON array."""
+    """Reader of JSON Lines, or of one JSON array."""
 
     def __init__(self, file: InputFile) -> None:
         super().__init__(TextReader(file.path, file.compression, file.label))
@@ -126,7 +126,7 @@ class JsonRows(WrappingReader[TextReader]):
 
     def count(self) -> int:
         """Return the number of physical rows: lines, or elements of the array."""
-        # Begin with a line end, so that an empty file has no rows, and only the first block can begin an array.
+        # Begin with a line ending, so that an empty file has no rows, and only the first block can begin an array.
         lines, last_byte, blocks = 0, b"\n", iter(self._under)
         for data in blocks:
             if not lines and last_byte == b"\n" and is_array(data):

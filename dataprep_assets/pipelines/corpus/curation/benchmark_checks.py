@@ -1,4 +1,4 @@
-"""Check that no kept document contains a benchmark item, and that the search would find one."""
+"""Check that no kept document contains a benchmark item, and that the search finds planted items."""
 
 import random
 from collections import defaultdict

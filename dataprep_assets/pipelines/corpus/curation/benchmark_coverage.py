@@ -1,4 +1,4 @@
-"""Coverage of a corpus' benchmarks, as sentences for checks, `dataprep check`, `documents` and `show`.
+"""Coverage of a corpus's benchmarks, as sentences for checks, `dataprep check`, `documents` and `show`.
 
 Benchmark items are public, so their counts are also shown for sensitive datasets.
 """

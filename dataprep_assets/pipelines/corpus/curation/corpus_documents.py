@@ -1,4 +1,4 @@
-"""Queries on a corpus' document table, answered from its finished tags and tables."""
+"""Queries of a corpus's document table, answered from its finished tags and tables."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -18,7 +18,7 @@ FILE = "documents.parquet"
 
 
 def count_values(values: "pa.ChunkedArray") -> Counter[str]:
-    """Count how often each text occurs; nulls are not counted."""
+    """Count how often each value occurs; nulls are not counted."""
     counts = values.drop_null().value_counts()
     return Counter(dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)))
 
@@ -72,7 +72,7 @@ class TableSums:
             table_drops, ledger_drops = self._merge_counts(sums["dropped"]), self._merge_counts(line["dropped"])
             if table_drops != ledger_drops:
                 yield f"{line['file']}: drops are {dict(table_drops)}, but the ledger has {dict(ledger_drops)}"
-        # files of the ledger were removed above, so the remaining files are not in the ledger
+        # the files in the ledger were removed above, so the ledger lacks the remaining files
         for file in self._lines:
             yield f"{file}: in the table, but not a file of the shard"
 

@@ -11,7 +11,7 @@ _CHARACTERS, _MAX_BYTES = 120, 64 << 20
 
 
 class Excerpts:
-    """Reader of excerpts (beginnings of texts) from the current source files."""
+    """Excerpts (beginnings of texts) from the current source files."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
         """Set the dataset and the store of its manifest; files are read later."""

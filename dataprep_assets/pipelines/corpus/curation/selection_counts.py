@@ -56,7 +56,7 @@ class SelectionCounts:
 
     @classmethod
     def total(cls, all_counts: "Iterable[SelectionCounts | SelectionFacts]") -> "SelectionCounts":
-        """Add up the counts of several shards."""
+        """Return the sums of the counts of several shards, by source, language and reason."""
         total_counts = cls()
         for part in all_counts:
             for sums, part_sums in ((total_counts.sources, part.sources), (total_counts.languages, part.languages)):
@@ -74,12 +74,12 @@ class SelectionCounts:
 
 
 def add_counts(counts: Counts, other_counts: Counts) -> Counts:
-    """Add two counts."""
+    """Return the sum of two counts: of their documents, and of their bytes."""
     return counts[0] + other_counts[0], counts[1] + other_counts[1]
 
 
 def sum_counts(counts: Iterable[Counts]) -> Counts:
-    """Add up several counts."""
+    """Return the sum of any number of counts: of their documents, and of their bytes."""
     total = NOTHING
     for addend in counts:
         total = add_counts(total, addend)

@@ -1,4 +1,4 @@
-"""Build and checks of tags and signatures, whose shards workers build from their source files only."""
+"""Build and checks of tags and signatures, whose shards need only their own source files."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from dataprep_assets.stream.token_stream import Fetch
 
 
 class CorpusShard(Protocol):
-    """Shard of tags or signatures, to be built or checked."""
+    """A shard of tags or signatures, to be built or checked."""
 
     @property
     def artifact(self) -> Artifact:

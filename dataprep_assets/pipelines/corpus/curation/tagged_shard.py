@@ -54,7 +54,7 @@ class TagsFacts(Facts):
 
 @dataclass(frozen=True)
 class DrawnRows:
-    """Sample of a shard's rows that a check rebuilds: ascending positions from 0, out of `total` rows."""
+    """A sample of a shard's rows that a check rebuilds: ascending positions from 0, out of `total` rows."""
 
     positions: NDArray[np.int64]
     total: int
@@ -262,7 +262,7 @@ def _tag_rows(
                 tags = compute_tags(tagger, batch, sensitive=shard.fields.sensitive)
                 file.add({name: _expand_to_rows(values, batch) for name, values in tags.items()})
             rows, bad_count = rows + len(batch), bad_count + len(batch) - len(batch.good)
-    # `_describe_tags` adds the digests in `digest_file_inputs`
+    # empty, because `_describe_tags` adds the digests from `digest_file_inputs`
     return TagsFacts(rows=rows, bad=bad_count, made_of={})
 
 

@@ -1,4 +1,4 @@
-"""Trial of a corpus' taggers on its first rows, for `dataprep check` and first runs.
+"""Trial of a corpus's taggers on its first rows, for `dataprep check` and first runs.
 
 A tagger that fails on ten rows would also fail in a build. User functions run in a worker, because they may print, hang
 or exit their process. Commands and assets are not tried, because their cost is unknown. Rules are tried on the same

@@ -182,7 +182,7 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
         "threshold": duplicates.similarity,
         "priority": priority if isinstance(priority, str) else priority.model_dump(mode="json"),
         "across_splits": duplicates.across_splits,
-        # the splits in declared order, which matters for `across_splits: drop`
+        # a list, because the order of the splits matters for `across_splits: drop`
         "splits": list(corpus.splits),
         "rules": {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()},
     }
@@ -258,7 +258,7 @@ def _write(
     compared_documents.append(decide_kept_documents(corpus, store, ages, pairs=pairs))
     all_documents, kept_set = compared_documents[0].joined, compared_documents[0].kept
     documents = all_documents.documents
-    # read only the names that are written
+    # read only the names of documents that the files mention, because a dataset may have millions of rows
     nodes = np.unique(np.concatenate([kept_set.removed, kept_set.representatives, kept_set.across.ravel()]))
     names = _Names(corpus, store, all_documents, nodes)
     removed_counts: dict[str, int] = dict.fromkeys(corpus.splits, 0)

@@ -38,7 +38,7 @@ _DECLARING_KEYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class OtherShard:
-    """Shard of another dataset.
+    """A shard of another dataset.
 
     Attributes:
         dataset: Name of the dataset.

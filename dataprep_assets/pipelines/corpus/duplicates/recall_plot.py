@@ -21,7 +21,7 @@ _BINS = 20
 
 @dataclass(frozen=True)
 class RecallPoint:
-    """Group of planted pairs with about the same similarity: its mean, the share with a common band, and the pairs."""
+    """A group of pairs of about the same similarity: mean similarity, share with a common band, number of pairs."""
 
     similarity: float
     share: float

@@ -70,7 +70,7 @@ def load_removed_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition
 
 
 def read_removed_rows(path: Path) -> RemovedRows:
-    """Read a file of removed rows."""
+    """Return the removed rows in a file."""
     columns: dict[str, list[Any]] = {name: [] for name in REMOVED}
     for piece in read_joined_tables([path]):
         for name, values in columns.items():

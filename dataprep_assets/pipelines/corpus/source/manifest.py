@@ -124,7 +124,7 @@ MANIFEST = "manifest"
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Finished manifest: its entries, and the ordinals of each shard's entries by partition key."""
+    """A finished manifest: its entries, and the ordinals of each shard's entries by partition key."""
 
     entries: tuple[ManifestEntry, ...]
     plan: dict[str, range]
@@ -142,7 +142,7 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedManifest:
-    """Manifest of the current source that is not committed yet.
+    """A manifest of the current source that is not committed yet.
 
     `listed` is the digest of the listing, and `key` is the digest of the whole manifest. `left_out` is the number of
     files that match `include` but contain no data. `before` is the content of the previous manifest, and `changes` are
@@ -359,7 +359,7 @@ def _build_recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[
     if receipt is None:
         yield _build_recipe(corpus, plan_manifest(corpus, store))
         return
-    # keep the current manifest's key unless the source has changed
+    # a source that is pinned or unreachable keeps the key of the current manifest
     recipe = Recipe(artifact=artifact, key=receipt.key, version=VERSION)
     if not _is_pinned(corpus, receipt):
         try:

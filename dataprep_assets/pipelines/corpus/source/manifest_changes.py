@@ -87,7 +87,7 @@ class ManifestChanges:
 
     @property
     def has_file_changes(self) -> bool:
-        """Whether files were added, removed or edited, so that not only shards or the commit changed."""
+        """Whether any file was added, removed or edited; false if only shards or the commit changed."""
         return bool(self.added or self.removed or self.edited)
 
     @property

@@ -1,4 +1,4 @@
-"""Access to a corpus' source: the files of a shard, a sample for certificates, and detection of changes."""
+"""Access to a corpus's source: the files of a shard, a sample for certificates, and detection of changes."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
@@ -156,7 +156,7 @@ SAMPLED_FILES = 6
 
 
 def build_corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
-    """Return the engine of a corpus, to be certified on the corpus' own documents."""
+    """Return the engine of a corpus, to be certified on the corpus's own documents."""
     return CertifiedEngine(
         dataset=corpus,
         tokenizer=corpus.tokenizer,

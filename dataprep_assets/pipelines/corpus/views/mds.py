@@ -25,7 +25,7 @@ from dataprep_assets.pipelines.corpus.view import (
 
 
 class MdsFacts(ViewFacts):
-    """Facts of the view's receipt, with the number of tokens per sample."""
+    """Facts of the view, with the number of tokens per sample."""
 
     sequence_length: int
 

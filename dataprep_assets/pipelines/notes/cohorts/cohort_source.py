@@ -14,7 +14,7 @@ from dataprep_assets.stream.source import open_source
 
 @dataclass(frozen=True)
 class CohortFile:
-    """File of one month in the source's listing; messages and `repr` never contain its name."""
+    """The file of one month in the source's listing; messages and `repr` never contain its name."""
 
     notes: NotesDeclaration
     month: str

@@ -1,7 +1,7 @@
 """Tracing of notes: from a row of packed rows, of a shard or of a directory to its source records, and back.
 
 A note has no id of its own. It is identified by its month, its record and its number in the record, as in messages. The
-month represents the file, whose name is never shown. Only finished artifacts are read, so a combination of datasets is
+month represents the file, whose name is never shown. Only finished artifacts are read, so a mixture of datasets is
 traced without the declarations of these datasets. Patients are found only with the patient key, and no text of a
 sensitive dataset is decoded.
 
@@ -47,7 +47,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 @dataclass(frozen=True, kw_only=True)
 class RowOfMonth:
-    """Packed row: `row` is its number, from 0, in a split of a dataset's month."""
+    """A packed row: `row` is its number, from 0, in a split of a dataset's month."""
 
     dataset: str
     month: str
@@ -61,7 +61,7 @@ _File = tuple[str, str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class TracedShardFile:
-    """Shard file of a month, which contains the rows `first` to `stop` (exclusive) of the split, in order."""
+    """A shard file of a month, which contains the rows `first` to `stop` (exclusive) of the split, in order."""
 
     artifact: Artifact
     file: str
@@ -71,7 +71,7 @@ class TracedShardFile:
 
 
 class TracedMonth:
-    """Packed cohort, and the shards that were built from it."""
+    """A packed cohort, and the shards that were built from it."""
 
     def __init__(self, store: ArtifactStore, dataset: str, month: str) -> None:
         """Open the cohort; raise MissingArtifactError if it is missing."""
@@ -143,7 +143,7 @@ class _DirectoryShard:
 
 
 class TracedDirectory:
-    """Directory of one or more datasets, which maps each of its shards to a month's file."""
+    """A directory of one or more datasets, which maps each of its shards to a month's file."""
 
     def __init__(self, store: ArtifactStore, artifact: Artifact) -> None:
         """Open the directory; raise MissingArtifactError if it is missing."""
@@ -157,7 +157,7 @@ class TracedDirectory:
                 _DirectoryShard(name=name, origin=origin, before=rows)
                 for (name, origin), rows in zip(entries, starts, strict=True)
             ]
-        # maps a month's file to its shards in the directory; several if a combination repeats the file
+        # maps a month's file to its shards in the directory; several if a mixture repeats the file
         self._by_file: dict[_File, list[tuple[str, _DirectoryShard]]] = {}
         for split, linked in self._splits.items():
             for linked_shard in linked:
@@ -206,7 +206,7 @@ NoteLocation = tuple[TracedMonth, str, int, int]
 
 
 class CohortTracer(Tracer):
-    """Tracer of the rows of a dataset of notes, or of a combination of datasets."""
+    """Search for notes in the rows of a dataset, or of a mixture of datasets."""
 
     def __init__(
         self,
@@ -222,10 +222,10 @@ class CohortTracer(Tracer):
         """Open the current directories.
 
         Args:
-            declaration: The dataset or combination.
+            declaration: The dataset or mixture.
             store: The store of its artifacts, and of the datasets that it combines.
             splits: Its splits.
-            months: Its own months; empty for a combination.
+            months: Its own months; empty for a mixture.
             directories: Its directories of shards.
             bundle: Loads the tokenizer; None if no text can be decoded.
             key: Loads the patient key; None if patients cannot be found.
@@ -456,10 +456,10 @@ def build_notes_tracer(notes: NotesDeclaration, store: ArtifactStore) -> CohortT
 
 
 def build_mixture_tracer(replay: MixtureDeclaration, store: ArtifactStore) -> CohortTracer:
-    """Return the tracer of a combination.
+    """Return the tracer of a mixture.
 
     Args:
-        replay: The combination.
+        replay: The mixture.
         store: The store of its directory, and of the datasets that it combines.
     """
     directory = replay.artifact(DIRECTORIES[replay.format])

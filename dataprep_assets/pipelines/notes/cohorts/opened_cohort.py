@@ -1,10 +1,10 @@
 """Packed cohort, opened for its checks: its files and receipt, and shared passes over its rows and its source.
 
-The checks share three passes: one over the columnar files, one over the JSON lines, and one over the source. All are
-read in blocks, so memory does not grow with the cohort.
+The checks share three passes: one over the columnar files, one over the JSON Lines files, and one over the source. All
+are read in blocks, so memory does not grow with the cohort.
 
-All JSON lines are counted, and a sample is parsed. A line with exactly the bytes that the build writes for its columnar
-row is not parsed, because it has that row's values and parsing takes ten times as long.
+All lines of the JSON Lines files are counted, and a sample is parsed. A line with exactly the bytes that the build
+writes for its columnar row is not parsed, because it has that row's values and parsing takes ten times as long.
 
 Entry points: `OpenedCohort`; `load_tokenizer`; `CohortRowScan`, `SourceScan`, `SampledNote` for results of reading.
 """
@@ -52,7 +52,7 @@ from dataprep_assets.stream.reencoding import Encode
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 
 SAMPLED_ROWS = 64
-"""Number of sampled JSON lines, spread evenly across the file; `files_intact` verifies other lines by digest."""
+"""Number of sampled lines of a JSON Lines file, spread evenly; `files_intact` verifies other lines by digest."""
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -144,7 +144,7 @@ class CohortRowScan:
 
 @dataclass(frozen=True, kw_only=True)
 class SampledNote:
-    """Rendered note of the sample: its position in the cohort, the index of its split, its header and its text."""
+    """A rendered note of the sample: its position in the cohort, the index of its split, its header and its text."""
 
     record: int
     number: int
@@ -185,7 +185,7 @@ class SourceScan:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedCohort:
-    """Packed cohort, opened for checks: its files, receipt and declaration.
+    """A packed cohort, opened for checks: its files, receipt and declaration.
 
     `retracted` are the digests of the patients and notes on the dataset's retraction list. `encode` is the fast engine
     for encoding notes again. The reference engine always encodes a few notes, or all notes without `encode`.
@@ -254,7 +254,7 @@ class OpenedCohort:
 
     @cached_property
     def lines(self) -> Mapping[str, SampledLines]:
-        """Split → its JSON lines, counted and sampled; raises FormatError for a damaged file or columnar file."""
+        """Split → counted and sampled lines of its JSON Lines file; raises FormatError if a file of rows is damaged."""
         paths = list_packed_paths(self.notes, self.month)
         return {
             name: sample_lines(self.directory / path.jsonl, self.open_rows(name), self.shape, REBUILD)

@@ -47,7 +47,7 @@ _SPOOL = "spool.tokens"
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCohort:
-    """Cohort of one month, to be packed or checked.
+    """The cohort of one month, to be packed or checked.
 
     `file` is None if the source has no file for the month, which fails only this cohort. `retracted` are the digests
     (hex) of the entries on the plan's retraction list that apply here (`retractions.find_matching_retractions`), as far
@@ -131,7 +131,7 @@ class _Writer:
             for index in range(len(self._notes.splits))
         ]
         drop_counts = self._drops.dropped
-        # the spool still counts the notes dropped for these two reasons
+        # the spool also contains the notes dropped for these two reasons, so count them only once
         rows_in = len(spool) + sum(drop_counts.values()) - drop_counts["header_too_long"] - drop_counts[RETRACTED]
         self._drops.check_budget(rows_in)
         splits = {
@@ -202,7 +202,7 @@ class _Writer:
         )
 
     def _iterate_rows(self, spool: Spool, layout: NoteLayout, jsonl: BinaryIO) -> Iterator[PackedRowBlock]:
-        """Yield the rows, one row group at a time, and write them as JSON lines as well."""
+        """Yield the rows, one row group at a time, and also write them as JSON Lines."""
         for block in layout.blocks(self._plan.shape.group_rows, spool.read_tokens):
             self._require_valid(block)
             jsonl.writelines(self._plan.shape.encode_json_lines(block))

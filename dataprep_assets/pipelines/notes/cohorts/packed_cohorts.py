@@ -269,7 +269,7 @@ def build_packed_cohorts(
     Raises:
         WorkerDiedError: The workers of a cohort kept dying; finished cohorts are committed.
     """
-    # load the tokenizer before workers are forked, but only if a cohort has no receipt, because only then is it needed
+    # load the tokenizer before workers are forked; it is needed only if a cohort has no receipt
     missing_cohorts = find_missing_subjects(cohorts)
     return run_tasks(
         [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts],

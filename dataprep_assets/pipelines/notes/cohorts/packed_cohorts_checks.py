@@ -1,4 +1,4 @@
-"""Checks of one packed cohort: its JSON lines, its columnar rows, the digests of its patients, and the receipt.
+"""Checks of one packed cohort: its JSON Lines and columnar files, the digests of its patients, and the receipt.
 
 Each check recomputes the receipt's claims from the bytes, or the bytes from the source. Messages contain records,
 notes, rows and positions, but no token, text, identifier or name of a source file.

@@ -73,7 +73,7 @@ class RowFacts(Facts):
 
 
 class SplitTokens(Facts):
-    """Balance of a split's tokens: `in_rows` is the sum of the notes, minus `truncated`, plus repeated tokens."""
+    """Balance of a split's tokens: `in_rows` equals the notes' tokens, minus truncated ones, plus repeated ones."""
 
     in_documents: int
     truncated: int
@@ -127,7 +127,7 @@ def build_split_path(splits: Sequence[str], split: str, name: str) -> str:
 
 
 def build_lines_path(splits: Sequence[str], split: str, month: str) -> str:
-    """Return the path of a split's JSON lines in a month's artifact."""
+    """Return the path of a split's JSON Lines file in a month's artifact."""
     return build_split_path(splits, split, f"{month}.jsonl")
 
 

@@ -1,4 +1,4 @@
-"""Checks of the rows of one packed cohort: the columnar file, its JSON lines, and the counts in the receipt.
+"""Checks of the rows of one packed cohort: the columnar file, the JSON Lines file, and the counts in the receipt.
 
 Messages contain files, rows, lines, columns and positions, never a token.
 
@@ -49,7 +49,7 @@ def find_token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, voc
 
 
 def check_rows(cohort: OpenedCohort) -> Finding:
-    """Check that no row is empty or too long, and that sampled JSON lines satisfy the invariants of their layout.
+    """Check that no row is empty or too long, and that sampled JSON Lines rows satisfy the layout's invariants.
 
     See docs/formats/packed-rows.md#invariants.
     """
@@ -100,7 +100,7 @@ def _find_invalid_rows(cohort: OpenedCohort, columns: Mapping[str, NDArray[Any]]
 
 
 def check_json_lines(cohort: OpenedCohort) -> Finding:
-    """Check that JSON lines, columnar rows and receipt have the same count, and that sampled lines equal their rows."""
+    """Check that both files of rows and the receipt have equal counts, and that sampled lines equal their rows."""
     defects, total, compared_lines = [], 0, 0
     for name, path in list_packed_paths(cohort.notes, cohort.month).items():
         file, samples = cohort.open_rows(name), cohort.lines[name]
@@ -138,7 +138,7 @@ def check_json_lines(cohort: OpenedCohort) -> Finding:
 
 
 def check_labels(cohort: OpenedCohort) -> Finding:
-    """Load sampled JSON lines as the trainer does, and check that no label is padding or crosses into another note.
+    """Load sampled JSON Lines rows as the trainer does, and check that no label is padding or belongs to another note.
 
     Unmodified MaxText loads unpacked rows, and `serving.sampler.maxtext` loads prepacked rows. The columnar file has
     the positions of the notes in a row.

@@ -53,7 +53,7 @@ Int64 = NDArray[np.int64]
 
 
 class DropCounter:
-    """Counter of dropped notes by reason, under the declared policies; keeps their positions, never their content."""
+    """Counts of dropped notes by reason, under the declared policies, with their positions but never their content."""
 
     def __init__(self, plan: NotesPlan, month: str) -> None:
         self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget

@@ -532,7 +532,7 @@ def _write_virtual(
 
 @dataclass(frozen=True)
 class OpenedMixture(OpenedDirectory):
-    """Mixture, opened for checks."""
+    """A mixture, opened for checks."""
 
     replay: MixtureDeclaration
 

@@ -196,7 +196,7 @@ REBUILD_SOURCES = "Rebuild the directory's sources, then the directory"
 
 @dataclass(frozen=True)
 class OpenedDirectory(OpenedArtifact):
-    """Directory, opened for checks."""
+    """A directory, opened for checks."""
 
     declared: NotesDeclaration | MixtureDeclaration
 

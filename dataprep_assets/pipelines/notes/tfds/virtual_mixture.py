@@ -44,7 +44,7 @@ def write_mixture(
 
 
 def write_hf_card(staged: Path, files: Mapping[str, Sequence[str]]) -> None:
-    """Write the `HF_CARD` of the staging directory: `files` is split → paths or URLs of its JSON lines."""
+    """Write the `HF_CARD` of the staging directory: `files` is split → paths or URLs of its JSON Lines files."""
     data_files = [{"split": split, "path": list(paths)} for split, paths in files.items()]
     card = {"configs": [{"config_name": "default", "data_files": data_files}]}
     # write the card as JSON, which is valid YAML with fewer ways to write the same value
