@@ -1,9 +1,9 @@
 """Mirroring of a Hugging Face Hub repository into the standard cache, and ranged reads of single files.
 
 The Hub's own client leaves partial files after a kill and never checks a digest (huggingface_hub#3643, #1498;
-`test_twenty_interrupted_runs_leave_no_debris_once_complete`,
-`test_wrong_bytes_that_stay_are_corrupt_and_never_get_a_name`). It is therefore used only for URLs, headers, sessions
-and error types; :mod:`dataprep_assets.stores.ranged` transfers the bytes. The result has the layout of
+`test_twenty_interrupted_runs_leave_no_leftovers_once_complete`,
+`test_persistent_wrong_bytes_are_reported_as_corrupt_and_never_stored`). It is therefore used only for URLs, headers,
+sessions and error types; :mod:`dataprep_assets.stores.ranged` transfers the bytes. The result has the layout of
 ``huggingface_hub`` (:mod:`dataprep_assets.sources.hub_cache`), so its client can load it offline.
 
 Invariants: a blob gets its name only after its bytes were verified against that digest. A known-wrong blob is removed
