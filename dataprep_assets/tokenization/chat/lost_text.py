@@ -35,7 +35,6 @@ _PROSE = frozenset({"reasoning", "answer", "call_text"})
 """Features of an answer's texts outside of calls."""
 _ROLES_OF_TOOLS = frozenset({"tool", "function", "ipython"})
 """Roles whose messages have the name of a tool, which their call has too."""
-_THOUGHT_END = "</think>"
 _THINK = re.compile(r"</?think>")
 _WORDS = re.compile(r"[^\W_]+")
 _GAP = "\0"
@@ -84,8 +83,6 @@ def find_losses(
         name = message.get("name") if message["role"] not in _ROLES_OF_TOOLS else None
         if isinstance(name, str) and not occurs_in(name, outside) and not occurs_in(name, part or ""):
             losses.append(("names", index))
-        if part is not None and _has_second_thought(message, part):
-            losses.append(("reasoning", index))
         # search verbatim first, because most texts are written verbatim and the other searches take far longer
         if (end := _find_verbatim_end(message, outside, part, position)) is not None:
             position = position if part else end
@@ -110,17 +107,6 @@ def find_losses(
     if not is_ordered:
         losses += [loss for loss in _find_quoted(outside, messages, answers) if loss not in losses]
     return losses, empty_answers
-
-
-def _has_second_thought(message: dict[str, Any], part: str) -> bool:
-    """Return whether a template writes a thought of its own before an answer that has one in its content.
-
-    The content's thought then is part of the answer, as in earlier templates of TRL (trl#6361).
-    """
-    content = message.get("content")
-    if not isinstance(content, str) or _THOUGHT_END not in content or message.get("reasoning_content"):
-        return False
-    return part.count(_THOUGHT_END) > content.count(_THOUGHT_END)
 
 
 def _cut_others(part: str, own_text: OwnText, neighbors: Sequence[OwnText]) -> str:

@@ -267,20 +267,3 @@ def test_the_table_of_a_template_has_shortened_tools_and_names() -> None:
     assert (short["tools"], short["tool_parameters"]) == ("written", "dropped")
     whole = dict(find_capabilities(conversation_renderer("{{ tools | tojson if tools }}" + CHATML)).outcomes)
     assert (whole["tools"], whole["tool_parameters"], whole["names"]) == ("written", "written", "dropped")
-
-
-def test_a_thought_after_an_empty_thought_of_the_template_is_written_after_the_prompt() -> None:
-    wrapped = (
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ '<think>\n\n</think>\n\n' if m.role == 'assistant' }}"
-        "{{ m.content }}<|im_end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
-    )
-    thought = "Once.\n</think>\n\nSo."
-    assert trained(render(wrapped, USER, answer(thought), USER, answer(thought))) == [
-        ["Once.\n</think>\n\nSo.<|im_end|>"],
-        ["Once.\n</think>\n\nSo.<|im_end|>"],
-    ]
-    without_prompt = wrapped.replace("<think>\n{% endif %}", "{% endif %}")
-    assert render(without_prompt, USER, answer(thought)) == Refusal("lost_in_template: reasoning", 1)
-    (kept,) = trained(render(without_prompt, USER, answer(thought), allow_loss=("reasoning",)))
-    assert kept == [f"<think>\n\n</think>\n\n{thought}<|im_end|>"]
