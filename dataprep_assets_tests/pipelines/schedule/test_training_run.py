@@ -105,7 +105,7 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
     with raises(ConfigError, "removed", "dataprep schedule first_model --from-step N"):
         read_all(project.data(), range(40, 60))
     standing = json.loads(project("status", RUN, "--json").stdout)["standing"]
-    assert_names("\n".join(standing), RUN, "source long", "1 shard new", "train-00002")
+    assert_names("\n".join(standing), RUN, "source long", "1 new shard", "train-00002")
     assert "revision 2 from step 40" in project("schedule", RUN, "--from-step", "40").stdout
     project("run", RUN)
     state, more = train(project, state, 60, ranks=1)
