@@ -100,7 +100,7 @@ def write_mds(
     )
     with ThreadPoolExecutor(threads) as pool:
         shards = list(pool.map(ensure, range(len(starts)), starts))
-    # Write the index last, because readers do not take a folder without an index for a dataset.
+    # Write the index last, because readers treat a folder as a dataset only if it has an index.
     with create_durably(directory / INDEX) as file:
         file.write(_encode_index(shards))
     return MdsSummary(

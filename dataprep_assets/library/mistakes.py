@@ -162,7 +162,7 @@ def _find_storage_remarks(project: "OpenProject", component: Dataset) -> Iterato
     folders = [dataset, *sorted(dataset.iterdir())] if dataset.is_dir() and os.access(dataset, os.R_OK) else [dataset]
     for folder in (existing_folder, *(folder for folder in folders if folder.is_dir())):
         if not os.access(folder, os.W_OK | os.X_OK):
-            yield Remark(keys=("storage",), sentence=f"{begins}not writable: you cannot write to {folder}")
+            yield Remark(keys=("storage",), sentence=f"{begins}cannot write to {folder}. Change its permissions")
             return
 
 

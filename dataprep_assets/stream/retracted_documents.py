@@ -242,4 +242,4 @@ def _find_shards_with_retracted(
                 np.isin(open_ids(directory / IDS, require_ledger(receipt).documents), listed_hashes).sum()
             )
             if retracted_count:
-                yield f"{describe_artifact(receipt)}: {retracted_count} of its documents are retracted"
+                yield f"{describe_artifact(receipt)}: contains {count_of(retracted_count, 'retracted document')}"

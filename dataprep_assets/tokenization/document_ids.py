@@ -65,7 +65,7 @@ class DocumentIds:
 
 
 class RowIds(DocumentIds):
-    """The hashed value of each row of conversations, pairs or records: its declared id, otherwise the whole row."""
+    """Ids of rows of conversations, pairs or records: the hash of the declared id, otherwise of the whole row."""
 
     @property
     def origin(self) -> str:

@@ -35,7 +35,7 @@ def build_blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Seq
 
     Args:
         blend: The declaration.
-        store: The store of the blend's artifacts, in which all shards are built.
+        store: The store of the blend's artifacts. All shards must already be built.
         specs: The specs of the blend's artifacts.
     """
     plan = load_blend_plan(blend, store)

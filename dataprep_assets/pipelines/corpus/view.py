@@ -294,7 +294,7 @@ def _find_id_difference(directory: Path, view: CorpusView, split: CombinedSplit,
             # a format without documents has no lengths, so this compares nothing
             document_ends = token + np.cumsum(lengths)
             if not np.array_equal(document_ends, ends[document : document + len(document_ends)].astype(np.int64)):
-                yield (f"{split.split}: the document ends from document {document} on differ from combined_bins")
+                yield f"{split.split}: document ends differ from combined_bins, beginning with document {document}"
                 return
             token, document = token + len(ids), document + len(document_ends)
     except DataprepError as error:

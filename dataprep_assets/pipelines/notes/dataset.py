@@ -358,8 +358,8 @@ class Replay(Dataset):
             name = source.declaration.dataset
             yield Remark(
                 keys=("sources",),
-                sentence=f"sources: {name}: not used: {', '.join(splits)}. Extend `splits`, or declare "
-                f"`splits: [{', '.join(replay.splits)}]`",
+                sentence=f"sources: {name}: its splits {', '.join(splits)} are not used. Add them to `splits`, or "
+                f"declare `splits: [{', '.join(replay.splits)}]` to leave them out",
                 hint=True,
             )
 

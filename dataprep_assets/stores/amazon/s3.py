@@ -231,7 +231,7 @@ class S3Store(Store):
         self._bucket.remove(key)
 
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
-        # Without an age limit, compare no times, because some stores round up an upload's time.
+        # Without an age limit, do not compare times, because some stores round up an upload's time.
         latest = datetime.now(UTC).timestamp() - older_than_seconds if older_than_seconds else math.inf
         swept = 0
         for upload in self._bucket.list_unfinished_uploads(self._bucket.prefix + prefix):

@@ -299,7 +299,7 @@ def test_a_row_is_traced_by_its_id_in_its_shard_and_view(tmp_path: Path, stage: 
         trace_documents(tracer, id="first-99")
     made.retract("first-3")
     made.run()
-    # an index of documents has no removed ones, and so no reason
+    # the index of a pretraining shard does not list removed documents, so the error gives no reason
     with raises(NotFoundError, f"small_{stage}", *(["retraction list"] if stage != "pretrain" else [])):
         trace_documents(made.dataset.tracer(made.store), id="first-3")
 

@@ -69,7 +69,7 @@ def test_changes_that_a_schedule_does_not_read_yet_are_reported_until_a_revision
     standing = ScheduleDataset(run.declaration).describe_state(run.store)
     assert f"dataprep schedule {RUN} --from-step N" in standing[-1]
     assert build_schedule(run.declaration, run.store)[1], "a run takes nothing of it up"
-    # this is correct: the schedule stays when its shards change
+    # this is correct: a schedule stays valid when the shards of its sources change
     assert not any(one.defects or one.changed_inputs for one in verify_path(run.store.root) if one.name.startswith(RUN))
     revise(run, 10)
     assert pending(run) == []

@@ -138,7 +138,7 @@ def _build_recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mappi
     """Return the recipe of a snapshot with these lines."""
     return Recipe(
         artifact=blend.artifact(BLEND_SNAPSHOT, partition),
-        # the key covers only files, so that a new tokenizer, template or weight does not download them again
+        # the key covers only files, so that a new tokenizer, template or weight does not trigger another download
         key=digest_value(["blend_snapshot", VERSION, lines]),
         version=VERSION,
         sources={line["relpath"]: digest_value(line) for line in lines},

@@ -569,7 +569,7 @@ def check_plan(
 def _find_plan_defects(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> Iterator[str]:
     for position, entry in enumerate(entries):
         if entry.ordinal != position:
-            yield f"{entry.relpath}: line {position + 1} of the manifest has ordinal {entry.ordinal}"
+            yield f"{entry.relpath}: line {position + 1} of the manifest has ordinal {entry.ordinal}, not {position}"
             # report only the first entry, because all later entries are shifted as well
             break
     next_ordinal = 0

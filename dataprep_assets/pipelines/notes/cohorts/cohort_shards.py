@@ -221,8 +221,8 @@ def _find_wrong_counts(shards: CohortShards) -> Iterator[str]:
             # compare each shard separately, because errors of several shards could cancel out in a sum
             if (rows, size) != (length, expected_size):
                 yield (
-                    f"{name}: has {count_of(rows, 'record')} of {count_of(size, 'byte')}, but the receipt lists "
-                    f"{length} of {expected_size}"
+                    f"{name}: has {count_of(rows, 'record')} with {count_of(size, 'byte')} in total, but the receipt "
+                    f"lists {length} with {expected_size}"
                 )
             if rows > limit or not rows or (rows < limit and number < last_number):
                 yield (

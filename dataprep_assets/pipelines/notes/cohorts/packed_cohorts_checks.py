@@ -123,17 +123,17 @@ def _find_source_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]
     """Compare the counts with the source; a retracted note that does not fit in a row counts as not fitting."""
     source, dropped_without_room = cohort.source, require_ledger(cohort.receipt).dropped.get("header_too_long", 0)
     if not drop_count <= source.retracted <= drop_count + dropped_without_room:
-        yield f"the source has {count_of(source.retracted, 'removed note')}, but {drop_count} were left out"
+        yield f"the source retracts {count_of(source.retracted, 'note')}, but {drop_count} were left out"
     retracted_only = source.retracted_notes - cohort.retracted_notes
     if cohort.retracted_notes - source.retracted_notes or (retracted_only and not dropped_without_room):
         yield (
-            f"the source has {count_of(len(source.retracted_notes), 'individually removed note')}, but "
+            f"the source retracts {count_of(len(source.retracted_notes), 'note')} individually, but "
             f"{len(cohort.retracted_notes)} were left out"
         )
     missing = source.retracted_digests - cohort.left_out
     if cohort.left_out - source.retracted_digests or (missing and not dropped_without_room):
         yield (
-            f"the source has notes of {count_of(len(source.retracted_digests), 'removed patient')}, but notes of "
+            f"the source retracts all notes of {count_of(len(source.retracted_digests), 'patient')}, but the notes of "
             f"{len(cohort.left_out)} were left out"
         )
 
