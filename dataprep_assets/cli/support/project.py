@@ -244,4 +244,4 @@ def format_browser_command() -> str:
 
 def describe_browser_command() -> str:
     """Return a line with the command that shows the result in the browser."""
-    return f"to see it in the browser: run `{format_browser_command()}`, then open http://127.0.0.1:3000"
+    return f"in the browser: `{format_browser_command()}`, then http://127.0.0.1:3000"
