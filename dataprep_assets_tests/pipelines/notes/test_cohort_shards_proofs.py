@@ -80,7 +80,7 @@ def test_a_shard_that_lost_its_last_record_is_whole_to_a_reader_and_found_by_its
     cohort = sharded(tmp_path, format)
     rewrite(cohort, lambda payloads: payloads[:-1])
     found = prove(cohort)
-    assert "7 records of " in found["records_intact"].summary
+    assert "has 7 records with " in found["records_intact"].summary
     assert any("7 rows, but 8 are declared" in str(row) for row in found["records_intact"].table)
     assert not found["matches_packed_rows"].passed
 
