@@ -130,13 +130,8 @@ class TokenizerBundle:
     @property
     def _reference(self) -> Reference:
         """The reference library's tokenizer, for uses that do not depend on the reading of literal special tokens."""
-        # a variant with renamed special tokens cannot be used to decode them
-        unchanged = self.definition.refusal is None and self.definition.as_text == self.definition.text
-        readings = ("match", "text") if unchanged else ("match",)
-        reference = next(
-            (candidate for reading in readings if (candidate := _cached_references.get((self.digest, reading)))), None
-        )
-        return reference or load_reference_tokenizer(self, readings[-1])
+        # not `text`, because a variant with renamed special tokens cannot be used to decode them
+        return load_reference_tokenizer(self, "match")
 
     @cached_property
     def vocab_size(self) -> int:
@@ -277,13 +272,15 @@ def _digest_files(directory: Path, versions: tuple[str | None, ...]) -> str:
     return digest_value([(name, sha256_file(directory / name)) for name in present_names])
 
 
-_cached_references: dict[tuple[str, str], Reference] = {}
+_cached_references: dict[str, Reference] = {}
+"""Loaded tokenizers by the text of their `tokenizer.json`."""
 
 
 def load_reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Reference:
     """Return the reference's tokenizer for a bundle and a reading of literal special tokens.
 
-    At most two tokenizers are cached per process, because each takes about 100 MB.
+    At most two tokenizers are cached per process, because each takes about 100 MB. Both readings share one unless they
+    need different variants of `tokenizer.json`.
 
     Args:
         bundle: The tokenizer. Bundles with the same files share the loaded tokenizer.
@@ -291,15 +288,11 @@ def load_reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Re
 
     Raises TokenizerError if the library cannot load it.
     """
-    key = (bundle.digest, special_tokens)
-    if key not in _cached_references:
+    text = bundle.build_engine_json(special_tokens)
+    if text not in _cached_references:
         try:
             with convert_panics(NAME):
-                loaded = load_reference(
-                    bundle.build_engine_json(special_tokens), special_as_text=special_tokens == "text"
-                )
-        except TokenizerError:
-            raise
+                loaded = load_reference(text)
         except Exception as error:  # the library raises bare Exception for a file it cannot parse
             raise TokenizerError(
                 f"{bundle.directory}: tokenizers cannot load this tokenizer: {error}. Save it again with "
@@ -308,8 +301,8 @@ def load_reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Re
         # remove the tokenizer that was loaded first, because a dict keeps its order
         while len(_cached_references) > 1:
             del _cached_references[next(iter(_cached_references))]
-        _cached_references[key] = loaded
-    return _cached_references[key]
+        _cached_references[text] = loaded
+    return _cached_references[text]
 
 
 class LiteralFinder:

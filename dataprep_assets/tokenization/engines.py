@@ -57,10 +57,11 @@ class ReferenceEngine:
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
         self.version = reference.read_library_version()
         self._tokenizer = load_reference_tokenizer(bundle, special_tokens)
+        self._special_as_text = special_tokens == "text"
 
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
         with convert_encoding_errors(self.name):
-            return reference.flatten_ids(self._tokenizer.encode(texts))
+            return reference.flatten_ids(self._tokenizer.encode(texts, special_as_text=self._special_as_text))
 
 
 class FastokensEngine:

@@ -115,14 +115,20 @@ def read_library_version() -> str:
 
 
 class Reference(Protocol):
-    """A loaded tokenizer of the library, with one reading of literal special tokens."""
+    """A loaded tokenizer of the library."""
 
-    def encode(self, texts: Sequence[str]) -> list[Any]:
-        """Return the ids of each text, as a list or an array, without BOS or EOS."""
+    def encode(self, texts: Sequence[str], *, special_as_text: bool = True) -> list[Any]:
+        """Return the ids of each text, as a list or an array, without BOS or EOS.
+
+        With `special_as_text`, a literal special token is encoded as ordinary text; otherwise it gets its id.
+        """
         ...
 
     def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the ids of a text as `encode` does, and the start and end of each id in the text, in characters."""
+        """Return the ids of a text as `encode` does, and the start and end of each id in the text, in characters.
+
+        Literal special tokens are encoded as ordinary text.
+        """
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -134,28 +140,33 @@ class Reference(Protocol):
         ...
 
 
-def load_reference(tokenizer_json: str, *, special_as_text: bool) -> Reference:
-    """Load a `tokenizer.json`. With `special_as_text`, literal special tokens are text. Raises the library's errors."""
+def load_reference(tokenizer_json: str) -> Reference:
+    """Load a `tokenizer.json`. Raises the library's errors."""
     kind = _TokenizerBefore1 if read_library_version().startswith("0.") else _TokenizerFrom1
-    return kind(tokenizer_json, special_as_text)
+    return kind(tokenizer_json)
 
 
 class _TokenizerBefore1:
     """A tokenizer loaded with a version of the library before 1.0."""
 
-    def __init__(self, tokenizer_json: str, special_as_text: bool) -> None:
+    def __init__(self, tokenizer_json: str) -> None:
         from tokenizers import Tokenizer
 
         self._tokenizer: Any = Tokenizer.from_str(tokenizer_json)
-        # if true, a literal special token is encoded as ordinary text; otherwise it gets its id
-        self._tokenizer.encode_special_tokens = special_as_text
 
-    def encode(self, texts: Sequence[str]) -> list[Any]:
+    def encode(self, texts: Sequence[str], *, special_as_text: bool = True) -> list[Any]:
+        self._set_reading(special_as_text)
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        self._set_reading(special_as_text=True)
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         return list(encoding.ids), list(encoding.offsets)
+
+    def _set_reading(self, special_as_text: bool) -> None:
+        # only if it changes, because the library refuses to change a tokenizer that another thread uses
+        if self._tokenizer.encode_special_tokens != special_as_text:
+            self._tokenizer.encode_special_tokens = special_as_text
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False))
@@ -168,7 +179,7 @@ class _TokenizerBefore1:
 class _TokenizerFrom1:
     """A tokenizer loaded with version 1.0 of the library or later."""
 
-    def __init__(self, tokenizer_json: str, special_as_text: bool) -> None:
+    def __init__(self, tokenizer_json: str) -> None:
         from tokenizers import Tokenizer
 
         # use a temporary file, because 1.0 loads only from files
@@ -176,18 +187,15 @@ class _TokenizerFrom1:
             file.write(tokenizer_json)
             file.flush()
             self._tokenizer: Any = Tokenizer.from_file(file.name)
-        self._special_as_text = special_as_text
 
-    def encode(self, texts: Sequence[str]) -> list[Any]:
+    def encode(self, texts: Sequence[str], *, special_as_text: bool = True) -> list[Any]:
         encoded = self._tokenizer.encode_batch(
-            list(texts), add_special_tokens=False, encode_special_tokens=self._special_as_text
+            list(texts), add_special_tokens=False, encode_special_tokens=special_as_text
         )
         return [encoding.ids_array for encoding in encoded]
 
     def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        (encoding,) = self._tokenizer.encode_batch(
-            [text], add_special_tokens=False, encode_special_tokens=self._special_as_text
-        )
+        (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False, encode_special_tokens=True)
         return encoding.ids_array.tolist(), list(encoding.offsets)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -210,7 +218,7 @@ def flatten_ids(rows: Sequence[Any]) -> tuple[NDArray[np.uint32], NDArray[np.uin
 def normalize_texts(normalizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
     """Normalize texts with the normalizer of a `tokenizer.json`, without mapping bytes to letters."""
     parts = [part for part in list_parts(normalizer) if part["type"] not in ("Sequence", "ByteLevel")]
-    loaded = load_reference(_build_probe(normalizer={"type": "Sequence", "normalizers": parts}), special_as_text=True)
+    loaded = load_reference(_build_probe(normalizer={"type": "Sequence", "normalizers": parts}))
     return [loaded.decode(list(ids)) for ids in loaded.encode(texts)]
 
 
@@ -253,8 +261,8 @@ def detect_tables() -> dict[str, str]:
 
     The versions are determined by encoding sample characters.
     """
-    normalizer = load_reference(_build_probe(normalizer={"type": "NFC"}), special_as_text=True)
-    splitter = load_reference(_build_probe(splits=True), special_as_text=True)
+    normalizer = load_reference(_build_probe(normalizer={"type": "NFC"}))
+    splitter = load_reference(_build_probe(splits=True))
     tables = {NORMALIZATION: OLDEST, LETTERS: OLDEST}
     for unicode_version in VERSIONS:
         # a known mark is reordered after a mark of a lower combining class

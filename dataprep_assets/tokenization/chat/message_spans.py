@@ -223,7 +223,7 @@ def _widen_placement(placement: _Placement, texts: Sequence[_Text], numbers: Seq
 @lru_cache(maxsize=2)
 def _load_span_reference(definition: str) -> Reference:
     """Return a tokenizer without a post-processor, because some post-processors exclude white space from spans."""
-    return load_reference(json.dumps(json.loads(definition) | {"post_processor": None}), special_as_text=True)
+    return load_reference(json.dumps(json.loads(definition) | {"post_processor": None}))
 
 
 def _find_texts(messages: Sequence[dict[str, Any]]) -> Iterator[_Text]:

@@ -135,6 +135,7 @@ class ConversationRenderer:
         as_text = self._indexes.keys() if choices.special_literals == "text" else set()
         self._model_literals = LiteralFinder(tuple(as_text - set(tags)))
         self._other_literals = LiteralFinder(tuple(as_text - (_RESULT_TAGS & set(tags))))
+        self._all_literals = LiteralFinder(tuple(as_text))
 
     def render(self, conversation: Conversation) -> RenderedConversation | Refusal:
         """Return the sequences of a conversation, or its refusal.
@@ -587,6 +588,11 @@ class ConversationRenderer:
         return _remove_marks(text) if self._is_marked else (text, [])
 
     def _contains_literals(self, conversation: Conversation) -> bool:
+        # search all texts at once first, because most conversations have no literal
+        if not self._all_literals.is_in(
+            "\0".join(find_strings([conversation.messages, conversation.tools, conversation.kwargs]))
+        ):
+            return False
         text_sources = [(self._find_literals(message), message) for message in conversation.messages]
         values = [*text_sources, (self._model_literals, [conversation.tools, conversation.kwargs])]
         return any(literals.is_in(text) for literals, value in values for text in find_strings(value))

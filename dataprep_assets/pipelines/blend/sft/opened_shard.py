@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts, SftShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, read_conversation
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,21 +271,22 @@ class OpenedShard:
         return samples
 
     @cached_property
-    def compared_rows(self) -> dict[int, dict[int, dict[str, Any]]]:
-        """The source rows of the sequences to compare, by the ordinal of their source and their row number.
+    def compared_conversations(self) -> dict[int, dict[int, Conversation | Refusal]]:
+        """The conversations of the sequences to compare, by the ordinal of their source and their row number.
 
         Rows that do not exist in the source are omitted. Raises SourceError for a source that cannot be read.
         """
         return {
-            source.ordinal: dict(self._read_rows(source, set(self.compared_by_row.get(source.ordinal, {}))))
+            source.ordinal: dict(self._read_conversations(source, set(self.compared_by_row.get(source.ordinal, {}))))
             for source in self.sources
         }
 
-    def _read_rows(self, source: ChatSource, rows: set[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _read_conversations(self, source: ChatSource, rows: set[int]) -> Iterator[tuple[int, Conversation | Refusal]]:
         if not rows:
             return
         for block in source.read_rows(only=rows, as_json=self.plan.choices.reads_json):
-            yield from zip(block.numbers, block.rows, strict=True)
+            for number, values in zip(block.numbers, block.rows, strict=True):
+                yield number, read_conversation(values, self.plan.fields, self.plan.choices)
 
 
 def _locate(rows: PackedRowBlock, position: int) -> tuple[int, int]:

@@ -18,6 +18,7 @@ Entry points: `PACKED_SFT_CHECKS`, `open_shard`.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise, zip_longest
 from typing import Any
 
@@ -58,7 +59,7 @@ from dataprep_assets.stream.stream_losses import build_losses_check, losses_with
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refuse_engine
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, align_with_labels
-from dataprep_assets.tokenization.chat.messages import Refusal, is_trained, read_conversation
+from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, is_trained
 from dataprep_assets.tokenization.chat.rendering import RenderedConversation, keep_used_part
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
@@ -325,9 +326,8 @@ def _find_differences(shard: OpenedShard) -> Iterator[str]:
     comparisons: list[tuple[SampledSequence, str, RenderedConversation]] = []
     for source in shard.sources:
         samples_by_row = dict(samples_by_source.pop(source.ordinal, {}))
-        for row, values in shard.compared_rows[source.ordinal].items():
+        for row, conversation in shard.compared_conversations[source.ordinal].items():
             location, samples = f"{source.label}: row {row}", samples_by_row.pop(row)
-            conversation = read_conversation(values, plan.fields, plan.choices)
             rendered = (
                 conversation if isinstance(conversation, Refusal) else keep_used_part(renderer.render(conversation))
             )
@@ -398,9 +398,11 @@ def answers_in_loss(shard: OpenedShard) -> Finding:
     defects: list[str] = []
     for source in shard.sources:
         samples = shard.compared_by_row.get(source.ordinal, {})
-        for row, values in shard.compared_rows[source.ordinal].items():
+        for row, conversation in shard.compared_conversations[source.ordinal].items():
+            if isinstance(conversation, Refusal):
+                continue  # `round_trip` reports a row that is not a conversation
             for sample in samples[row]:
-                defects_of_sample = comparison.find_defects(values, sample)
+                defects_of_sample = comparison.find_defects(conversation, sample)
                 defects += [f"{shard.name}: {source.label}: row {row}: {defect}" for defect in defects_of_sample]
     return build_verdict(
         defects,
@@ -429,15 +431,16 @@ class _AnswerComparison:
 
     def __init__(self, plan: ChatPlan, bundle: TokenizerBundle) -> None:
         self._plan, self._bundle = plan, bundle
-        flagged = replace(bundle, structure=tuple(token.content for token in plan.structure))
-        self._engine = ReferenceEngine(flagged, "text")
         self.compared = self.others = 0
 
-    def find_defects(self, values: dict[str, Any], sample: SampledSequence) -> Iterator[str]:
-        """Yield a sentence for each trained run that is not an answer of the row."""
-        conversation = read_conversation(values, self._plan.fields, self._plan.choices)
-        if isinstance(conversation, Refusal):
-            return  # `round_trip` reports a row that is not a conversation
+    @cached_property
+    def _engine(self) -> ReferenceEngine:
+        return ReferenceEngine(
+            replace(self._bundle, structure=tuple(token.content for token in self._plan.structure)), "text"
+        )
+
+    def find_defects(self, conversation: Conversation, sample: SampledSequence) -> Iterator[str]:
+        """Yield a sentence for each trained run that is not an answer of the conversation."""
         answers = [m for m in conversation.messages if m["role"] == "assistant" and is_trained(m)]
         is_unprompted = self._plan.choices.unprompted_header and conversation.messages[0]["role"] == "assistant"
         stripped_answers = [_read_answer(message, str.strip) for message in answers]

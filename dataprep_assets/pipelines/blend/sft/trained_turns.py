@@ -20,7 +20,7 @@ from dataprep_assets.engine.checks.check import Row
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, SampledSequence
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.chat.lost_text import find_own_texts
-from dataprep_assets.tokenization.chat.messages import Refusal, has_visible_reasoning, is_trained, read_conversation
+from dataprep_assets.tokenization.chat.messages import Refusal, has_visible_reasoning, is_trained
 
 OPEN, CLOSE = "⟦", "⟧"
 """Brackets around the trained tokens of a decoded sequence."""
@@ -74,8 +74,7 @@ def build_turn_table(shard: OpenedShard) -> list[Row]:
 def _read_answers(shard: OpenedShard, sample: SampledSequence) -> list[dict[str, Any]]:
     """Return the trained answers in a sequence's source row; empty if the row is not a conversation."""
     ordinal, row, _ = shard.origins[sample.number].tolist() if sample.number < len(shard.origins) else (-1, -1, -1)
-    values = shard.compared_rows.get(ordinal, {}).get(row)
-    conversation = None if values is None else read_conversation(values, shard.plan.fields, shard.plan.choices)
+    conversation = shard.compared_conversations.get(ordinal, {}).get(row)
     if conversation is None or isinstance(conversation, Refusal):
         return []
     return [message for message in conversation.messages if message["role"] == "assistant" and is_trained(message)]
@@ -109,10 +108,10 @@ def _count_parts(
     is_stop = np.isin(ids, stops)
     # use the last stop token, because reasoning may end with a different one
     stop = int(np.flatnonzero(is_stop)[-1]) if is_stop.any() else len(ids)
-    text = bundle.decode(ids[:stop])
+    lengths = _TextLengths(ids[:stop], bundle)
     counts = Counter({"stop": int(is_stop[stop : stop + 1].sum())})
-    for part, start, end in _find_spans(text, message):
-        counts[part] += _count_tokens_before(end, ids[:stop], bundle) - _count_tokens_before(start, ids[:stop], bundle)
+    for part, start, end in _find_spans(lengths.text, message):
+        counts[part] += lengths.count_tokens_before(end) - lengths.count_tokens_before(start)
     counts["template"] = len(ids) - counts.total()
     return +counts
 
@@ -137,16 +136,31 @@ def _find_spans(text: str, message: dict[str, Any] | None) -> Iterator[tuple[str
         yield "call", min(calls), max(calls)
 
 
-def _count_tokens_before(position: int, ids: NDArray[np.int32], bundle: TokenizerBundle) -> int:
-    """Return the smallest number of leading tokens whose text has at least `position` characters."""
-    low, high = 0, len(ids)
-    while low < high:
-        middle = (low + high) // 2
-        if len(bundle.decode(ids[:middle])) < position:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+class _TextLengths:
+    """The text of tokens, and the lengths of the texts of their beginnings, each of which is decoded once."""
+
+    def __init__(self, ids: NDArray[np.int32], bundle: TokenizerBundle) -> None:
+        self._ids, self._bundle, self.text = ids, bundle, bundle.decode(ids)
+        self._length_by_count = {0: 0, len(ids): len(self.text)}
+
+    def count_tokens_before(self, position: int) -> int:
+        """Return the smallest number of leading tokens whose text has at least `position` characters."""
+        # interpolate, because the number of characters per token varies little, and decoding is slow
+        low, high = 0, len(self._ids)
+        while low < high:
+            begin, end = self._measure(low), self._measure(high)
+            share = (position - begin) / (end - begin) if end > begin else 0.5
+            middle = min(max(low + int(share * (high - low)), low), high - 1)
+            if self._measure(middle) < position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _measure(self, count: int) -> int:
+        if count not in self._length_by_count:
+            self._length_by_count[count] = len(self._bundle.decode(self._ids[:count]))
+        return self._length_by_count[count]
 
 
 def find_runs(mask: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
