@@ -4,8 +4,9 @@ The baseline is chat data as it is usually prepared (Nemotron, ``data_prep/core`
 `apply_chat_template` on all messages so far, every chunk through the tokenizer, lists of Python integers, a scan over
 all bins for every sequence, Parquet from lists. Both read the same JSON lines and write a Parquet file, on one thread,
 with their tokenizers loaded before the clock starts; runs alternate. Both must give the same sequences of ids, or the
-bench fails. Conversations are generated once, with log-normal lengths of turns. Every proof of what was packed is run
-too, and all of them together are held against the CPU-seconds of packing.
+bench fails. Conversations are generated once, with log-normal lengths of turns. All checks of the packed file are run
+too, and the ratio counts their CPU-seconds. They read the whole file but compare about 500 sequences with the source
+rows, so they cost little for a file of a usual size.
 """
 
 import argparse
@@ -189,7 +190,7 @@ def sequences_of(path: Path) -> Counter[bytes]:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.sft", description=__doc__)
-    parser.add_argument("--count", type=int, default=2000, help="conversations")
+    parser.add_argument("--count", type=int, default=8000, help="conversations")
     parser.add_argument("--pack-size", type=int, default=4096)
     parser.add_argument("--tokenizer", type=Path, default=SHARED_TOKENIZER)
     parser.add_argument("--runs", type=int, default=3)
@@ -247,15 +248,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{name:26} {rate:10,.0f} conversations/s {rate / arguments.count * tokens:14,.0f} tokens/s"
             f"  {busy[name]:8.2f} s of CPU"
         )
-    ratio, wall = busy[loop] / busy[packed], statistics.median(seconds[loop]) / statistics.median(seconds[packed])
+    build_seconds, check_seconds = proofs.medians
+    ratio, checked = busy[loop] / build_seconds, busy[loop] / (build_seconds + check_seconds)
     print(f"{arguments.count:,} conversations, {first.total():,} sequences, {tokens:,} tokens")
-    met = ratio >= TARGET
+    met = checked >= TARGET
     verdict = "met" if met else "MISSED"
-    print(f"  {verdict}  at least {TARGET} times the loop, per CPU-second: {ratio:.1f} ({wall:.1f} by wall time)")
+    print(
+        f"  {verdict}  with all checks, at least {TARGET} times the loop per CPU-second: {checked:.1f} "
+        f"(without checks {ratio:.1f})"
+    )
     met = proofs.report() and met
     if arguments.json:
         facts = {"count": arguments.count, "pack_size": arguments.pack_size, "tokens": tokens}
-        found = {"facts": facts, "seconds": seconds, "cpu_seconds": cpu, "ratio": ratio, "costs": proofs.as_json()}
+        found = {"facts": facts, "seconds": seconds, "cpu_seconds": cpu, "ratio": checked, "costs": proofs.as_json()}
         arguments.json.write_text(json.dumps(found, indent=1))
     return int(not met)
 
