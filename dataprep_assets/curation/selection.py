@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.documents import NONE_RETRACTED, FileDocuments
 from dataprep_assets.curation.dropped_rows import DroppedFileRows, DroppedRows
 from dataprep_assets.integrity.receipt import RETRACTED, SELECTED
-from dataprep_assets.sources.readers.csv_rows import BAD_CSV
 from dataprep_assets.sources.readers.records import ID_REASONS, REASONS, Block
-from dataprep_assets.sources.readers.warc import NOT_TEXT
+from dataprep_assets.sources.readers.row_files import BAD_CSV, NOT_TEXT
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 SHORT, NO_TOKENS = "below_min_doc_chars", "no_tokens"

@@ -17,7 +17,6 @@ from typing import Any, Protocol, Self
 from dataprep_assets.bounds import must_read_single_rows
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
-from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.run_task import FinishedTask, Pool, Task, TaskCounts, TaskId, run_task
 from dataprep_assets.integrity.artifacts import Artifact
@@ -229,6 +228,8 @@ def run_and_sweep(
         progress: Counts and shows the work; None shows nothing.
         prepare: The `prepare` argument of `WorkerPool`.
     """
+    from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
+
     in_this_process = workers is None and not must_read_single_rows()
     with SerialExecutor() if in_this_process else WorkerPool(workers or 1, ONE_THREAD, prepare) as pool:
         reused = set()

@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from typing import Any, Self
 
 from dataprep_assets.errors import ConfigError, WorkerDiedError, count_of
-from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.run_task import (
     DEATHS,
     FinishedTask,
@@ -311,6 +310,9 @@ def open_pool(
         setting: The engine that the dataset declares.
         prepare: The `prepare` argument of `WorkerPool`; Ray does not use it.
     """
+    # imported here, because most commands only read the choice
+    from dataprep_assets.execution.processes import WorkerPool
+
     if choose_engine(environment, setting) == PROCESSES:
         return WorkerPool(count, settings, prepare)
     return RayPool(count, settings, environment)
@@ -336,6 +338,8 @@ class TaskEngine:
 
         `prepare` is passed to `WorkerPool`. Raises ConfigError if the engine is not available.
         """
+        from dataprep_assets.execution.processes import ONE_THREAD
+
         return open_pool(count, ONE_THREAD, os.environ, self.declared, prepare)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import BadRecordError, TokenizerError
 from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.readers.first_rows import FirstRows
 from dataprep_assets.sources.readers.input_format import AS_NAMED, ReadOptions, RowReader
 from dataprep_assets.sources.readers.records import Block, RecordFields, RecordReader, read_records
 from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, RowRange
@@ -32,6 +31,9 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, select_key_parts
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import SpecialTokens
+
+if TYPE_CHECKING:
+    from dataprep_assets.sources.readers.first_rows import FirstRows
 
 # Since version 2, text never becomes a special token, regardless of the tokenizer's model.
 STREAM_VERSION = 3
@@ -227,7 +229,9 @@ def find_unreadable_error(
     return build_unreadable_error(part.path, part.format, part.compression, part.label, first)
 
 
-def explain_refusal(part: SourcePart, first_rows: FirstRows, *, policy: str, fields: RecordFields | None = None) -> str:
+def explain_refusal(
+    part: SourcePart, first_rows: "FirstRows", *, policy: str, fields: RecordFields | None = None
+) -> str:
     """Return the reason why a run would refuse a file with these first rows; empty if this policy may accept the file.
 
     `fields` are the fields that were read from the records, if they are known.

@@ -28,8 +28,9 @@ from dataprep_assets.stores.files import sha256_file
 
 MAX_RECORD_BYTES = 64 << 20
 """Default limit of a record. Texts are shorter than this, and a worker keeps several records in memory."""
-TOO_LARGE = "too_large"
-"""The reason, in the ledger, for refusing a record beyond the limit."""
+TOO_LARGE, BAD_CSV, NOT_TEXT = "too_large", "bad_csv", "not_text"
+"""The reasons, in the ledger, for refusing a record beyond the limit, a record that is not CSV or does not fit the
+header, and a record of a crawl without text."""
 _GROUP_BYTES = 4 << 20
 """Bytes of lines that are yielded together, so that each later step finds its own tables in the CPU's cache."""
 

@@ -16,10 +16,8 @@ from typing import Any
 from dataprep_assets.errors import CorruptSourceError, count_of
 from dataprep_assets.sources.readers.blocks import TextReader
 from dataprep_assets.sources.readers.input_format import FoundRow, InputFormat, SequentialReader
-from dataprep_assets.sources.readers.row_files import TOO_LARGE, BadRecord
+from dataprep_assets.sources.readers.row_files import NOT_TEXT, TOO_LARGE, BadRecord
 
-NOT_TEXT = "not_text"
-"""The reason, in the ledger, for refusing a record without text."""
 _FIELDS = {
     "url": "WARC-Target-URI",
     "id": "WARC-Record-ID",
