@@ -15,12 +15,14 @@ key is null in other messages. A view without calls has no `tool_calls`, because
 JSON text has the separators of `json.dumps`, like the `tojson` of transformers, so that templates write the same text.
 A call without `function` gets one in both files, as in OpenAI's format.
 
-Entry points: `build_row`, `Keys`, `write_lines`, `write_parquet`, `read_lines`, `read_parquet`; `restore`.
+Entry points: `build_row`, `MessageKeys`, `write_files`, `write_parquet`, `read_lines`, `read_parquet`; `restore`.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +33,7 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import json_lines
 from dataprep_assets.formats.conversations.sft_rows import split_name
 from dataprep_assets.formats.parquet_rows import open_reader, read_rows, require_schema, write_rows
-from dataprep_assets.stores.files import digest_value
+from dataprep_assets.stores.files import create_durably, digest_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,9 +112,9 @@ class MessageKeys:
     message: set[str] = field(default_factory=lambda: set(_REQUIRED_KEYS))
     has_call_ids: bool = False
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Add the keys of a row in the form of JSON Lines."""
-        for message in map(_convert_message, row["messages"]):
+    def add(self, messages: Iterable[Message]) -> None:
+        """Add the keys of a row's messages, which are in their Parquet form."""
+        for message in messages:
             if message.keys() == _REQUIRED_KEYS:
                 continue
             self.message.update(message)
@@ -212,17 +214,43 @@ def _restore_message(message: Mapping[str, Any]) -> Message:
     return values
 
 
-def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> MessageKeys:
-    """Write rows to the new JSON Lines file `path`; return their keys."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+class _NewKeyError(Exception):
+    """Error for a row with a key for which a Parquet file has no column."""
+
+
+def write_files(lines: Path, parquet: Path, rows: Iterable[Mapping[str, Any]]) -> MessageKeys:
+    """Write rows to the new JSON Lines file `lines`, and also as Parquet if possible; return their keys.
+
+    The Parquet file has columns for the keys of the first row group. If a later row has a further key, the Parquet file
+    is not written.
+    """
+    for path in (lines, parquet):
+        path.parent.mkdir(parents=True, exist_ok=True)
     keys = MessageKeys()
+    with create_durably(lines) as file:
 
-    def format_rows() -> Iterator[str]:
-        for row in rows:
-            keys.add(row)
-            yield _format_text(row)
+        def write_lines() -> Iterator[dict[str, Any]]:
+            for row in rows:
+                file.write(f"{_format_text(row)}\n".encode())
+                parquet_row = _convert_row(row)
+                keys.add(parquet_row["messages"])
+                yield parquet_row
 
-    json_lines.write_lines(path, format_rows())
+        parquet_rows = write_lines()
+        first_rows = list(islice(parquet_rows, _ROWS))
+        first_keys = replace(keys, message={*keys.message})
+
+        def require_first_keys() -> Iterator[dict[str, Any]]:
+            for row in chain(first_rows, parquet_rows):
+                if keys != first_keys:
+                    raise _NewKeyError
+                yield row
+
+        with suppress(_NewKeyError):
+            write_rows(parquet, first_keys.build_schema(), require_first_keys(), group=_ROWS)
+        # write the lines of the rows that are not in the Parquet file
+        for _ in parquet_rows:
+            pass
     return keys
 
 
@@ -238,7 +266,7 @@ def read_line_keys(path: Path) -> MessageKeys:
     """Return the keys that occur in any row of a JSON Lines file."""
     keys = MessageKeys()
     for row in read_lines(path):
-        keys.add(row)
+        keys.add(map(_convert_message, row["messages"]))
     return keys
 
 

@@ -370,7 +370,7 @@ def test_damaged_files_fail(finished: Blend, store: LocalArtifacts) -> None:
     [
         ("sft_rows", sft_rows, "write_sidecars", ["write_file"]),
         ("olmo_sft", olmo_view, "canonical_json", ["olmo_sft.write_part"]),
-        ("messages", message_rows, "encode_card", ["write_lines", "write_parquet"]),
+        ("messages", message_rows, "encode_card", ["write_files", "write_parquet"]),
     ],
 )
 def test_a_killed_build_keeps_its_finished_files(

@@ -239,10 +239,25 @@ def test_a_call_without_a_function_gets_one() -> None:
 def test_keys_of_rows_and_kwargs_are_kept(tmp_path: Path) -> None:
     row = message_rows.build_row([QUESTION, ANSWER], [TOOL], {"enable_thinking": False}, "a.jsonl", 7)
     call_row = message_rows.build_row(make_called_messages(CALL, {**CALL, "id": 4}), None, {}, "a.jsonl", 8)
-    keys = message_rows.write_lines(tmp_path / "a.jsonl", [row, call_row])
-    message_rows.write_parquet(tmp_path / "a.parquet", iter([row, call_row]), keys.build_schema())
+    message_rows.write_files(tmp_path / "a.jsonl", tmp_path / "a.parquet", [row, call_row])
     assert list(message_rows.read_parquet(tmp_path / "a.parquet")) == [row, call_row]
     assert list(message_rows.read_lines(tmp_path / "a.jsonl")) == [row, call_row]
     first = pq.read_table(tmp_path / "a.parquet").to_pylist()[0]
     assert json.loads(first["extra_info"]["chat_template_kwargs"]) == {"enable_thinking": False}
     assert pa.types.is_string(pq.read_schema(tmp_path / "a.parquet").field("tools").type)
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_parquet_is_written_in_the_first_pass_unless_a_late_row_has_a_further_key(calls: int, tmp_path: Path) -> None:
+    row = message_rows.build_row([QUESTION, ANSWER], None, {}, "a.jsonl", 7)
+    call_row = message_rows.build_row(make_called_messages(CALL), None, {}, "a.jsonl", 8)
+    rows = [*[row] * 1000, *[call_row] * calls, row]
+    keys = message_rows.write_files(tmp_path / "a.jsonl", tmp_path / "a.parquet", rows)
+    assert keys.message == {"role", "content", *["tool_calls"] * calls}
+    assert list(message_rows.read_lines(tmp_path / "a.jsonl")) == rows
+    assert (tmp_path / "a.parquet").exists() == (not calls)
+    message_rows.write_parquet(tmp_path / "b.parquet", iter(rows), keys.build_schema())
+    assert list(message_rows.read_parquet(tmp_path / "b.parquet")) == rows
+    if not calls:
+        assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    assert not list(tmp_path.glob("*.draft"))

@@ -33,31 +33,38 @@ def _build_row(used: UsedConversation) -> dict[str, Any]:
 
 
 def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
-    """Write each shard's lines, then Parquet files with the keys of all shards' lines, then each split's lines."""
+    """Write each shard's lines and Parquet file, then each split's lines.
+
+    A Parquet file without columns for all keys of the view is written again from the shard's lines.
+    """
     conversations = UsedConversations(view.blend, view.store)
     shards = [(split, number) for split in splits for number in range(len(split.shards))]
 
     def get_part_path(split: PackedSplit, number: int) -> Path:
         return view.target / _PARTS / f"{split.split}-{number:05d}.jsonl"
 
-    def write_lines(split: PackedSplit, number: int) -> message_rows.MessageKeys:
+    def get_parquet_path(split: PackedSplit, number: int) -> Path:
+        return view.target / _list_file_names(split)[number]
+
+    def write_shard(split: PackedSplit, number: int) -> message_rows.MessageKeys:
         # keep a file with its final name, because it is complete and depends only on its own shard
         if (path := get_part_path(split, number)).exists():
             return message_rows.read_line_keys(path)
-        return message_rows.write_lines(path, map(_build_row, conversations.read(split.shards[number].partition)))
+        rows = map(_build_row, conversations.read(split.shards[number].partition))
+        return message_rows.write_files(path, get_parquet_path(split, number), rows)
 
-    def write_parquet(split: PackedSplit, number: int) -> str:
-        path = view.target / _list_file_names(split)[number]
-        if not path.exists():
+    def complete_parquet(split: PackedSplit, number: int) -> str:
+        path = get_parquet_path(split, number)
+        if not path.exists() or any(message_rows.find_schema_defects(path, schema)):
             message_rows.write_parquet(path, message_rows.read_lines(get_part_path(split, number)), schema)
         return sha256_file(path)
 
     with ThreadPoolExecutor(view.threads) as pool:
         keys = message_rows.MessageKeys()
-        for shard_keys in pool.map(lambda shard: write_lines(*shard), shards):
+        for shard_keys in pool.map(lambda shard: write_shard(*shard), shards):
             keys.update(shard_keys)
         schema = keys.build_schema()
-        digests = list(pool.map(lambda shard: write_parquet(*shard), shards))
+        digests = list(pool.map(lambda shard: complete_parquet(*shard), shards))
     view.digests.update(
         {_list_file_names(split)[n]: digest for (split, n), digest in zip(shards, digests, strict=True)}
     )
