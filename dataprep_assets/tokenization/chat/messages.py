@@ -101,6 +101,7 @@ _REASONING = frozenset(REASONING_KEYS)
 _TOOLS_HEADING, _CALL = "# Tools", "<tool_call>"
 _OTHER_MARKS = frozenset({"training", "trainable", "train_detail", "loss", "loss_weight", "loss_mask", "masked"})
 """Keys with which other tools mark messages as trained or not. Ignoring them would lose the mark."""
+_PLAIN_KEYS, _PLAIN_ROLES = {"role", "content"}, ("system", "user", "assistant")
 _NOT_TEXT = frozenset({"image", "image_url", "input_image", "video", "video_url", "audio", "input_audio", "file"})
 
 
@@ -277,6 +278,11 @@ def _read_tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refu
 
 def _check_message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any] | str:
     """Return a checked copy of a message, or the reason for refusing it."""
+    # fast path, because most messages have only a role and a text
+    if message.keys() == _PLAIN_KEYS and message["role"] in _PLAIN_ROLES:
+        content = message["content"]
+        if type(content) is str and content.strip() and (choices.roles == "any" or message["role"] in choices.roles):
+            return dict(message)
     copy = {key: value for key, value in message.items() if value is not None}  # Parquet fills absent fields with null
     role = copy.get("role")
     if choices.row_form == "any":
