@@ -51,7 +51,7 @@ from dataprep_assets.stream.declaration import (
 )
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-# imported where they are used, because most corpora have no tags, rules or duplicates
+# import these modules where they are used, because most corpora have no tags, rules or duplicates
 if TYPE_CHECKING:
     from dataprep_assets.curation.duplicates.signatures import SignatureSettings
     from dataprep_assets.curation.rules import Rule
@@ -107,7 +107,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
     @model_validator(mode="after")
     def _require_different_columns(self) -> Self:
         fields = {path: name_column(path) for path in self.keep_fields or ()}
-        # functions and commands also get the text, in the column `text`
+        # reserve `text`, the column in which functions and commands get the text
         own_columns = {*CarriedFields(text="", ids=None, url=self.url_field).columns, *DECIDED, *OTHERS, "text"}
         for path, column in fields.items():
             if column in own_columns:

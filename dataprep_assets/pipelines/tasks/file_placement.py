@@ -105,7 +105,8 @@ class Placement:
             os.symlink(self.link_text, self.staged_path)
         else:
             self._copy()
-        # the rename replaces the old content atomically; sync it, because the receipt depends on it
+        # the rename replaces the old content atomically; sync the folder, so that no receipt describes a rename lost in
+        # a crash
         os.replace(self.staged_path, self.target)
         fsync_directory(self.target.parent)
 

@@ -69,7 +69,7 @@ def check_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partiti
                 for name, share in false_matches.items()
             },
         },
-        # no table if there are defects, because it would replace their list
+        # omit the table if there are defects, because the table would replace the list of defects
         table=None if contaminated else _build_table(benchmarks, recalls, false_matches),
     )
 

@@ -173,7 +173,7 @@ class CorpusDocuments(DocumentTable):
         reason = row["reason"]
         if reason is None:
             return None
-        # rejected records have no length
+        # a null length identifies a rejected record
         if row["bytes"] is None:
             return describe_bad_reason(reason)
         words, rule = describe_reason(reason), self._corpus.rules.get(reason)

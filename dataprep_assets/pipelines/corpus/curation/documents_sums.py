@@ -72,7 +72,7 @@ class TableSums:
             table_drops, ledger_drops = self._merge_counts(sums["dropped"]), self._merge_counts(line["dropped"])
             if table_drops != ledger_drops:
                 yield f"{line['file']}: drops are {dict(table_drops)}, but the ledger has {dict(ledger_drops)}"
-        # the files in the ledger were removed above, so the ledger lacks the remaining files
+        # the loop above removed all files of the ledger, so the remaining files are not in the ledger
         for file in self._lines:
             yield f"{file}: in the table, but not a file of the shard"
 

@@ -268,7 +268,7 @@ def check_note_counts(cohort: OpenedCohort) -> Finding:
     kept_count = source.notes - source.retracted
     counts = {
         "digest": (source.digest, receipt.inputs["cohort"]),
-        # a retracted note without room counts as retracted in the source, but as `header_too_long` in the ledger
+        # a retracted note with a too long header is retracted in the source count, but `header_too_long` in the ledger
         "kept notes": (kept_count, ledger.documents + dropped_without_room - (source.retracted - retracted_count)),
         "notes": (source.notes + sum(source.dropped.values()), ledger.rows_in),
         "patients": (source.patients, cohort.facts.patients + len(cohort.left_out)),
@@ -282,7 +282,7 @@ def check_note_counts(cohort: OpenedCohort) -> Finding:
         defects.append(f"{location}: dropped notes: the source has {dict(source.dropped)}, but the receipt has {drops}")
     digests = _read_digests(cohort)
     strangers = len(digests - source.digests)
-    # a patient whose notes have no room is in the source, but in no row
+    # a patient whose notes were all dropped as `header_too_long` is in the source, but in no row
     if strangers or (not dropped_without_room and len(digests) != len(source.digests)):
         defects.append(
             f"{location}: the rows have {count_of(len(digests), 'patient')}, but the source has "
@@ -404,7 +404,7 @@ def check_ledger(cohort: OpenedCohort) -> Finding:
 def check_engine(cohort: OpenedCohort) -> Finding:
     """Run the check `engine_certified` of token bins on a cohort; a note's header and text count as two documents."""
     ledger, special_tokens = require_ledger(cohort.receipt), cohort.notes.document.special_tokens
-    # include notes that are in no row, because they were encoded as well
+    # include notes that are in no row, because they were also encoded
     encoded = 2 * (ledger.documents + ledger.dropped.get("header_too_long", 0) + ledger.dropped.get(RETRACTED, 0))
     facts = TokenBinsFacts(
         dtype="uint32",
@@ -465,8 +465,8 @@ def _check_losses(cohort: OpenedCohort) -> Finding:
     return losses_within_limit(cohort.receipt, cohort.cohort.plan.stream.max_loss)
 
 
-# All checks except the last block, because a failure means lost or wrong rows, training across documents, or a patient
-# in two splits.
+# The last check does not block. The other checks block, because a failure means lost or wrong rows, training across
+# documents, or a patient in two splits.
 COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
     FILES_INTACT,
     Check(
