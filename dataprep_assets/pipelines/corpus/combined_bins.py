@@ -538,8 +538,7 @@ def check_sources(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry],
             elif entry.ordinal < previous:
                 defects.append(f"{location}: comes after file {previous} of the manifest, out of the manifest's order")
             previous = entry.ordinal if entry is not None else previous
-            # ignore files without documents, because their bytes may be equal (e.g., empty) although no document is in
-            # two splits
+            # ignore files without documents, because they may be equal (e.g., empty) without sharing a document
             if line["documents"] and (twin := foreign.get(line["sha256"])) is not None:
                 defects.append(f"{location}: has the same bytes as {twin.relpath} in split {twin.split}")
     members = [e for e in entries if e.split == split]

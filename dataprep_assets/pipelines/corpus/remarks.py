@@ -304,7 +304,7 @@ def _check_fields(
         part_texts = {
             f"the files of split {split} of format {name}": rows_of_part for name, rows_of_part in rows.items()
         }
-        # report a field that all rows lack once for the split, and any other field for each format that lacks it
+        # if all rows lack a field, report it once for the split; otherwise, report it for each format that lacks it
         for parts in (rows_of_split, part_texts) if len(rows) > 1 else (rows_of_split,):
             faults = [
                 Remark(keys=keys, sentence=sentence)

@@ -242,7 +242,8 @@ def plan_token_shards(
                 budget=corpus.bad_records.budget,
                 files=load_source_parts(corpus, store, manifest, partition, ruled_out),
                 sizes=tuple(entry.size_bytes for entry in manifest.shard(partition)),
-                # leave this empty with a selection, which already drops retracted rows and is part of the key
+                # leave `retracted` empty if there is a selection, which already drops retracted rows and is part of the
+                # key
                 retracted=() if corpus.selects else list_current_retractions(store, artifact, plan.retracted_ids),
                 ruled_out=ruled_out,
             )

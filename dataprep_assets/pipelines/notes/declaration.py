@@ -48,7 +48,7 @@ TOKENS = "tokens"
 _MONTH = r"^[0-9]{4}-(0[1-9]|1[0-2])$"
 _SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*")
 Month = Annotated[str, Field(pattern=_MONTH)]
-# TFDS requires x.y.z without leading zeros; the original scripts use `1.0`
+# TFDS requires x.y.z without leading zeros; `1.0` is also allowed, because the original scripts use it
 TfdsVersion = Annotated[str, Field(pattern=r"^((0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)|1\.0)$")]
 VERSION_HELP = (
     "Name of the version folder, as `x.y.z`. Unmodified MaxText (`tfds.builder`) ignores other names, "
@@ -454,12 +454,12 @@ class NotesDeclaration(WorkersDeclaration):
         return (*COLUMNS, TARGETS) if self.targets else COLUMNS
 
     def find_retracted_artifacts(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-        # imported late, because that module imports this module
+        # import this here, because `retractions` imports this module
         from dataprep_assets.pipelines.notes.retractions import find_affected_artifacts
 
         if self.retractions is None or not self.retractions.exists():
             return []
-        artifacts = list(unplanned)  # a list, because the key is loaded only if there are artifacts
+        artifacts = list(unplanned)  # use a list, to load the key only if there are artifacts
         return find_affected_artifacts(self.retractions, self.patient_key.load(), store, artifacts) if artifacts else []
 
     def resolve_paths(self, folder: Path) -> Self:

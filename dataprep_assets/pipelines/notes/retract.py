@@ -137,7 +137,7 @@ def _retract(
             and (digest in known_digests or digest[:DIGEST_BYTES] in dropped_digests)
         )
 
-    # entries that are in the source, in months that are not packed yet
+    # these entries are in the source, but in months that are not packed yet
     unpacked_entries = {
         entry for entry in entries_by_position.values() if entry in new_digests - held_digests and not is_known(entry)
     }
@@ -152,7 +152,7 @@ def _retract(
         already=sum(is_known(digest) for _, digest in entries),
         found=len(found_digests),
         left_out={NOT_BUILT: len(unpacked_entries)} if unpacked_entries else {},
-        # add patients without notes as well, because their notes may appear later
+        # also add patients without notes, because their notes may appear later
         added=add_retractions(
             listing, key, () if strict and not_found else filter(None, (entry for _, entry in entries))
         ),
@@ -163,7 +163,7 @@ def _retract(
         partitions="month",
         kept="They stay on the list: if these patients appear later, their notes are left out",
         files=frozenset(files),
-        # show only the location, because its file names may contain patients' names
+        # show only the location, because file names may contain patients' names
         copies=(source.storage,) if source.mirrored and months else (),
     )
 

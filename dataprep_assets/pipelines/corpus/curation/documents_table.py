@@ -301,7 +301,8 @@ class _TokenizedDocuments:
         document_numbers, lengths = self._files[file]
         if not len(document_numbers):
             return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-        # clip the positions, because rows after the last document have none; they differ from the last document's row
+        # clip the positions, because rows after the last document would be out of range; they differ from the last
+        # document
         positions = np.minimum(np.searchsorted(document_numbers, rows), len(document_numbers) - 1)
         return document_numbers[positions] == rows, lengths[positions]
 

@@ -153,7 +153,8 @@ def predict_duplicates_change(corpus: CorpusDeclaration, store: ArtifactStore) -
         return None
     try:
         manifest = load_manifest(corpus, store)
-        # ignore shards of new files: they have no signatures yet, and the rules or the list did not cause their changes
+        # ignore shards of new files: they have no signatures yet, and their changes are not due to the rules or the
+        # list
         shards = [shard for shard in manifest.plan if shard in previous_receipt]
         ages, pairs = compute_ages(corpus, store, manifest), read_known_pairs(corpus, store)
         return count_changes(

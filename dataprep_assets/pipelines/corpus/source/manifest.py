@@ -615,8 +615,8 @@ def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest
         yield f"{location}: the lines do not match the listing in the receipt"
 
 
-# The first two checks do not block, because they read the current source, which is not part of the key: they could
-# fail, and would block every later run, although the manifest is up to date.
+# The first two checks do not block: they read the current source, which is not part of the key, so they may fail
+# although the manifest is up to date.
 _CHECKS: tuple[Check[_OpenedManifest], ...] = (
     Check(
         "count_matches_source",

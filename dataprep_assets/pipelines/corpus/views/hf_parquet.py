@@ -65,7 +65,7 @@ def _open_locator(handle: ArtifactHandle) -> Locate:
 def _count_rows(handle: ArtifactHandle, name: str) -> int:
     import pyarrow.parquet as pq
 
-    # the metadata is at the end of the file, so this does not download a whole file from object storage
+    # the metadata is at the end of the file, so only the end is downloaded from object storage
     with handle.open(name) as file:
         return int(pq.read_metadata(file).num_rows)
 

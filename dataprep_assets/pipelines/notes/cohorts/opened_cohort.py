@@ -338,7 +338,7 @@ class OpenedCohort:
         counts: Counter[str] = Counter()
         drops: Counter[str] = Counter()
         patients: set[bytes] = set()
-        # each key tells whether the notes are retracted
+        # True for patients with retracted notes, False for patients with kept notes
         digests: dict[bool, set[bytes]] = {False: set(), True: set()}
         single_notes: set[bytes] = set()
         samples: dict[bool, list[SampledNote]] = {False: [], True: []}
@@ -350,7 +350,8 @@ class OpenedCohort:
                     samples[is_retracted].append(self._sample_note(item))
                 counts[kind] += 1
                 counts["headers"] += bool(item.header)
-                # if the patient is retracted, count the patient, even if the note is also listed individually
+                # a note of a retracted patient is not counted as a single retracted note, even if the note is also
+                # listed
                 if is_retracted and item.patient not in self.retracted:
                     single_notes.add(digest_note(self.key, item))
                 else:

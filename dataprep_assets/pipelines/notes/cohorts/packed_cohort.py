@@ -170,8 +170,8 @@ class _Writer:
         """Return the patients in the rows, and the patients and notes that were left out."""
         retracted_positions = np.concatenate([layout.retracted for layout in layouts])
         patients = self._plan.retracted.intersection(_list_patients(spool, [retracted_positions]))
-        # if the patient is retracted, list the patient instead of the note, even if the note is also listed
-        # individually
+        # list a note only if its patient is not retracted, because a retracted patient covers all of the patient's
+        # notes
         left_out_notes = (
             index for index in retracted_positions.tolist() if spool.digests[spool.patients[index]] not in patients
         )

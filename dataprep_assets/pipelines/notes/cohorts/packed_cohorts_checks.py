@@ -268,7 +268,8 @@ def check_note_counts(cohort: OpenedCohort) -> Finding:
     kept_count = source.notes - source.retracted
     counts = {
         "digest": (source.digest, receipt.inputs["cohort"]),
-        # a retracted note with a too long header is retracted in the source count, but `header_too_long` in the ledger
+        # a retracted note whose header is too long counts as retracted in the source, but as `header_too_long` in the
+        # ledger
         "kept notes": (kept_count, ledger.documents + dropped_without_room - (source.retracted - retracted_count)),
         "notes": (source.notes + sum(source.dropped.values()), ledger.rows_in),
         "patients": (source.patients, cohort.facts.patients + len(cohort.left_out)),

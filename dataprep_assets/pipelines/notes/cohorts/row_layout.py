@@ -59,7 +59,7 @@ class NoteLayout(RowLayout):
         order = np.lexsort((self.starts[:, -1], self.items))
         notes = self.items[order]
         chunk_numbers = np.empty_like(order)
-        # number in the note: the segment's position, minus the position of the note's first segment
+        # a chunk's number in its note is its position minus the position of the note's first segment
         chunk_numbers[order] = np.arange(order.size) - np.searchsorted(notes, notes)
         return chunk_numbers
 

@@ -61,7 +61,7 @@ class DropCounter:
         self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
-        # the first messages about rejected notes, the number of rejected notes, and the remedies in order
+        # collect the first rejected notes, their number and the remedies, so that one error can report all of them
         self._refused: list[str] = []
         self._first_refused = RowPosition()
         self._refusals = 0
@@ -114,7 +114,8 @@ class DropCounter:
 
     def check_budget(self, rows_in: int) -> None:
         """Raise BadRecordError for rejected records, or if defects dropped more notes than the budget allows."""
-        # check again, because notes without room are found only in the layout, after `fill_spool`
+        # check again, because notes whose headers are too long are found only when rows are laid out, after
+        # `fill_spool`
         self.require_none()
         bad_counts = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
         if sum(bad_counts.values()) > self._budget * rows_in:
@@ -217,7 +218,7 @@ def fill_spool(
         # name
         if first_bad and not has_read:
             raise reader.build_unreadable_error(first_bad)
-        # report rejected notes now, because encoding the last batch would be in vain
+        # report rejected notes now, because encoding the last batch would be wasted work
         drops.require_none()
         writer.flush()
     return writer.build_spool(path)
@@ -231,7 +232,7 @@ class _SpoolWriter:
     ) -> None:
         self._plan, self._month, self._file, self._reader, self._report = plan, month, file, reader, report
         self._encoder = load_encoder(plan.stream)
-        # subtracted later, because the process has one encoder, whose counts continue from cohort to cohort
+        # store the current counts, to subtract them later, because all cohorts of a process share one encoder
         self._before = (self._encoder.reference_documents, self._encoder.sampled_documents)
         self._literals = self._encoder.bundle.special_literals
         self._losses = Losses(self._encoder.bundle, plan.stream.special_tokens)
@@ -243,8 +244,8 @@ class _SpoolWriter:
         self._listed: dict[int, bytes] = {}
         self._batch: list[Note] = []
         self._size = 0
-        # arrays, because they take eight bytes per note and column, much less than lists of integers; outside of
-        # `flush`, all columns have the same length, the number of encoded notes
+        # use arrays, because they take eight bytes per value, much less than lists of integers; except within `flush`,
+        # all columns have the same length, the number of encoded notes
         self._columns = {name: array("q") for name in ("headers", "bodies", "dates", "patients", "splits")}
         self._columns |= {name: array("q") for name in ("records", "numbers", "characters")}
         self._seen = self._without = self._special_literals = self._literal_separators = 0

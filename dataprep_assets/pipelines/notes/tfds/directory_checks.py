@@ -42,7 +42,7 @@ MAX_ROWS = 100_000
 _MAX_SLICES = 32
 # rows per batch of both readers; batches are decoded and compared one at a time
 _BATCH_ROWS = 32
-# no GPUs (CUDA_VISIBLE_DEVICES is -1), because a training run may be using them
+# hide GPUs (CUDA_VISIBLE_DEVICES is -1), because a training run may be using them
 _WORKER_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TFDS_LOGGING_LEVEL": "error"}
 _REQUIRED_MODULES = ("tensorflow", "tensorflow_datasets")
 
@@ -92,7 +92,7 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
     info = tfds.read_metadata(directory)
     builder: Any = library.builder_from_directory(str(directory))
     defects: list[str] = []
-    # skip this for version `1.0`, because TFDS cannot find a directory `1.0` with the metadata version 1.0.0 by name
+    # do not look up version `1.0` by name, because TFDS cannot find a directory `1.0` with the metadata version 1.0.0
     if version == info.version:
         by_name = library.builder(f"{dataset}:{version}", data_dir=str(directory.parents[1]))
         if Path(str(by_name.data_dir)) != directory:
