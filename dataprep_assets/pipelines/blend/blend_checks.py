@@ -267,7 +267,7 @@ def _build_source_rows(
         for source in own_sources
     }
     weights = normalize_weights({source.unit.name: source.unit.dataset.weight for source in own_sources})
-    # use the same budget for both, because a grown source would otherwise seem to be read as often as before
+    # use the same budget for both amounts, because a grown source would otherwise seem to be read as often as before
     budget = blend.train_tokens or sum(planned_amounts.values())
     epochs = [
         {outlook.name: outlook.epochs for outlook in compute_outlooks(weights, amounts, train_tokens=budget)}

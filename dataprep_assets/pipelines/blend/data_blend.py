@@ -205,7 +205,7 @@ class DataBlend(_AnnotatedPart):
         longest = (
             max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0
         )
-        if longest > _MAX_DATASETS:  # limit the number, because every invalid dataset is reported
+        if longest > _MAX_DATASETS:  # limit the number, because the error lists every invalid dataset
             raise ConfigError(
                 f"blend: {path}: not a blend file: lists {longest:,} datasets, but at most {_MAX_DATASETS:,} are "
                 "allowed. Divide the blend"
@@ -225,7 +225,8 @@ class DataBlend(_AnnotatedPart):
         if self.datasets is not None:
             units = [Unit(name=d.name, dataset=d, split=None) for d in self.datasets]
         else:
-            # a dataset may be in the lists of several splits, and its shards need different names
+            # add the split to the name, because a dataset may be in the lists of several splits, whose shards need
+            # different names
             units = [
                 Unit(name=f"{d.name}__{split}", dataset=d, split=split)
                 for split in SPLITS

@@ -286,7 +286,8 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     @field_validator("views")
     @classmethod
     def _require_usable_views(cls, views: tuple[View, ...], info: ValidationInfo) -> tuple[View, ...]:
-        # an invalid stage has its own error, and `_require_stage_keys` reports views of a different stage
+        # ignore an invalid stage, which has its own error, and views of a different stage, which `_require_stage_keys`
+        # reports
         stage = info.data.get("stage", "")
         if views and all(view in STAGE_VIEWS.get(stage, ()) for view in views):
             from dataprep_assets.engine.artifact.view import require_usable
@@ -346,7 +347,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         """Whether the blend may read local files; true for a blend in a separate file, which can change at any time."""
         if not isinstance(self.blend, DataBlend):
             return True
-        # the files of an asset may be local, but only its metadata shows where they are
+        # treat an asset's files as local, because only the asset's metadata shows where the files are
         paths = [*(unit.dataset.path for unit in self.blend.list_units()), *self.rl_options.placeholder_paths]
         return any("://" not in path or path.startswith("asset://") for path in paths)
 
@@ -392,7 +393,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         if isinstance(self.blend, DataBlend):
             return self.blend
         blend = DataBlend.load(self.blend)
-        # `_require_stage_keys` rejects this for inline blends, but a blend in a file is known only now
+        # `_require_stage_keys` rejects split lists in inline blends, but a blend in a file is known only now
         if self.held_out is not None and blend.has_split_lists:
             raise ConfigError(
                 f"`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists "

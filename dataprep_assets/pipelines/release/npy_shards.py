@@ -196,9 +196,6 @@ def _plan_shards(release: ReleaseDeclaration, store: ArtifactStore, partitions: 
     return prepare_npy_shards(release, store, compute_release_layout(release, store), partitions, workers=workers)
 
 
-# --- checks of a shard
-
-
 class OpenedNpyShard(OpenedPartition[NpyShard]):
     """A shard that is opened for checks, with its planned range of the stream."""
 
@@ -322,9 +319,6 @@ SHARD_CHECKS: tuple[Check[OpenedNpyShard], ...] = (
     ),
 )
 """Checks of one shard."""
-
-
-# --- checks of a split
 
 
 @dataclass(frozen=True)

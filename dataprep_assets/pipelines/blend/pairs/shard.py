@@ -327,7 +327,8 @@ class _PairsBuild:
             return
         ids = np.array(numbers, np.uint64)
         for index in sample_rows(ids, source.sha256, self._plan.sample_rate).tolist():
-            # skip texts of special tokens, which are plain text in a message, but which the reference would match
+            # skip rows with texts of special tokens, because the reference would match these texts, which are plain
+            # text in messages
             if rendered[index].is_bare:
                 self._encoder.recheck(rendered[index], rows[index], f"{source.label}: row {numbers[index]}")
                 self._sampled += 1

@@ -164,7 +164,7 @@ def discover_datasets(blend: BlendDeclaration, previous_units: dict[str, Planned
         elif by_rl_split and unit.dataset.split is None:
             datasets += discover_splits(unit, blend.sources, digests).values()
         elif by_rl_split:
-            # a value that is not the name of a split, such as `math` of Skywork's dataset, only selects files
+            # a value that is not the name of a split, such as `math` of Skywork's dataset, selects files for training
             split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), "train")
             of_split = Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split)
             datasets.append(discover_dataset(of_split, blend.sources, digests))
@@ -267,7 +267,7 @@ def _limit_shard_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> P
         first_row = part.rows.first if part.rows else 1
         stop = part.rows.stop if part.rows and part.rows.stop is not None else rows_of(part.entry) + 1
         parts.append(part if stop - first_row <= limit else replace(part, rows=RowRange(first_row, first_row + limit)))
-        # keep the rest of the limit for the next files; it is not positive after a shortened file
+        # leave the rest of the limit to the next files; the rest is not positive if this file was limited
         limit -= stop - first_row
     return replace(shard, parts=tuple(parts))
 

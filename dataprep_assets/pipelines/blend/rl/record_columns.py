@@ -158,7 +158,8 @@ class ParquetRecords:
         parts = record.parts
         column_paths = [path for path in (parts.answer, parts.tools) if path is not None]
         prompt = parts.get_value(parts.prompt)
-        # omit a prompt from `record` only if it is a string, or if its encoded messages restore it exactly
+        # omit a prompt from `record` only if it can be restored: it is a string, or its encoded messages decode to the
+        # same value
         if isinstance(prompt, str) or is_equal(decode_messages(encode_messages(messages, OPTIONAL_KEYS)), prompt):
             column_paths.append(parts.prompt)
         column_paths += [(name,) for name in self.texts if parts.get_text(name) is not None]

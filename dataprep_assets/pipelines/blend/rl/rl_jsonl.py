@@ -175,9 +175,6 @@ def build_rl_shards(
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
-# --- checks of a shard
-
-
 class OpenedRecords(OpenedPartition[RlShard]):
     """A shard of RL records that is opened for checks."""
 

@@ -201,7 +201,7 @@ class _Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     quarantine: list[dict[str, Any]] = field(default_factory=list)
     sources: list[RlSourceFacts] = field(default_factory=list)
-    # one item per record, in arrays instead of lists, because a shard may have millions of records
+    # use arrays instead of lists for these values, because a shard may have millions of records
     ordinals: "array[int]" = field(default_factory=lambda: array("q"))
     row_numbers: "array[int]" = field(default_factory=lambda: array("q"))
     # values for the current file: its first bad row with the reason, whether any row had a prompt, and the number of

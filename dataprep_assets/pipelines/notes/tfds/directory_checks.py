@@ -227,13 +227,13 @@ def _check_tfds(directory: OpenedDirectory) -> Finding:
     return read_with_tfds(directory.path, declaration.dataset, declaration.tfds_version, format)
 
 
-# compares digests unless `verify: size` is declared
+# this check compares digests unless `verify: size` is declared
 FILES_INTACT: Check[OpenedDirectory] = Check(
     "files_intact",
     "Every file has the size and digest that the receipt records, and there are no other files.",
     _check_files,
 )
-# only warns if TensorFlow is missing, because machines that build a dataset do not need it
+# this check only warns if TensorFlow is missing, because machines that build a dataset do not need TensorFlow
 TFDS_READS: Check[OpenedDirectory] = Check(
     "readable_by_tfds",
     "tensorflow-datasets opens the directory, and reads the stored rows in their order in the files.",

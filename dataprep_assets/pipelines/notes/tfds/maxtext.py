@@ -17,7 +17,7 @@ _LOADER = (
     "MaxText, after dataprep_assets.serving.sampler.maxtext.install(); without it, MaxText treats a row as one "
     "document and trains across notes:"
 )
-# needed because some attention kernels use segments only if `packing` is on (`layers/attention_op.py`)
+# set `packing`, because some attention kernels (`layers/attention_op.py`) ignore segments without it
 _PREPACKED = {"packing": "True"}
 # values in the spelling of MaxText's `grain_file_type`
 _GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "arrayrecord"}
@@ -72,7 +72,7 @@ def build_maxtext_settings(
         settings = _build_file_options(location, notes.dataset, notes.tfds_version, splits, format, stock)
     if notes.layout == "prepacked":
         return settings | length | _PREPACKED
-    # grain for ArrayRecord files, even if the declared pipeline is tfds
+    # follow the type of the dataset, because ArrayRecord files need grain even if the declared pipeline is tfds
     pipeline: Pipeline = "grain" if settings["dataset_type"] == "grain" else notes.pipeline
     tokenizer = str(notes.tokenizer.path or notes.tokenizer.repo)
     return settings | length | _build_unpacked_options(tokenizer, pipeline, notes.rows, evaluates=len(splits) > 1)
