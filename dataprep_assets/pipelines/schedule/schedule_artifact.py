@@ -215,8 +215,8 @@ def _build_recipe(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -
             "schedule": schedule.digest,
             "sensitive": declaration.sensitive,
         },
-        # no input artifacts, because a schedule stays valid when its shards change or are removed, which the check
-        # `sources_current` reports
+        # list no input artifacts, because a schedule stays valid when its shards change or are removed; the check
+        # `sources_current` reports such changes
         sources={
             f"{source.dataset}:{source.artifact}/{shard.name}": shard.content
             for source in last_revision.sources

@@ -480,7 +480,6 @@ def _find_too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePr
     if blend.stage != "pretrain" or source.tokens * times >= size:
         return None
     epochs = f", read {times:g} times," if times != 1 else ""
-    # write the number of rows after its noun, because receipts store the sentence without the types of its numbers
     return (
         f"{unit.name}{describe_first_file(blend, unit)}: {count_of(source.tokens, 'token')} in total (rows: "
         f"{source.rows:,}){epochs} are fewer than one sample of {size:,}"

@@ -269,7 +269,7 @@ class _SpoolBuild:
         reasons = np.where(fits, EMPTY, TOO_LONG)
         self._count_conversations(block, indexes, counts, keep, reasons)
         self._count_cuts(lengths[keep], new_lengths[keep])
-        # number the sequences of each conversation, including dropped sequences
+        # also number dropped sequences, because a sequence's number is its position in the conversation
         sequence_numbers = np.arange(len(keep)) - np.repeat(np.cumsum(counts) - counts, counts)
         self._write(tokens, mask, np.diff(offsets), np.stack([np.repeat(rows, counts), sequence_numbers], axis=1), keep)
         self._trained += int(per_sequence[keep].sum())
@@ -353,8 +353,8 @@ class _SpoolBuild:
             return
         ends = np.cumsum(counts)
         for index in sample_rows(rows.astype(np.uint64), self._source.sha256, self._plan.sample_rate).tolist():
-            # skip conversations with special tokens in messages: they are encoded as text, but the reference matches
-            # them
+            # skip conversations with special tokens in messages, because the encoder treats these tokens as text, but
+            # the reference matches them
             if rendered_conversations[index].mark is None:
                 start, stop = offsets[ends[index] - counts[index]], offsets[ends[index]]
                 location = f"{self._source.label}: row {rows[index]}"

@@ -145,7 +145,7 @@ class _TextLengths:
 
     def count_tokens_before(self, position: int) -> int:
         """Return the smallest number of leading tokens whose text has at least `position` characters."""
-        # interpolate, because the number of characters per token varies little, and decoding is slow
+        # search by interpolation, because the number of characters per token varies little, and decoding is slow
         low, high = 0, len(self._ids)
         while low < high:
             begin, end = self._measure(low), self._measure(high)

@@ -164,14 +164,16 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
     yield f'prime-rl: data = {{name = {quoted_where}, splits = ["{split_name(split)}"]}}'
     yield (
         f"MaxText: dataset_type=hf hf_path=parquet hf_train_files={folder}/*.parquet use_sft=true "
-        # set the split, because `sft.yml` has a different one, but files of `hf_train_files` are always `train`
+        # set the split, because MaxText's `sft.yml` names a different one, but files of `hf_train_files` are always
+        # `train`
         "train_split=train train_data_columns=['messages']"
     )
     # pass Parquet to ms-swift and axolotl, because both parse its JSON text, but read JSON Lines with Arrow, which may
     # add keys of other rows
     yield f"ms-swift: --dataset {folder}"
     source = f"path: {quoted_where}, split: {split_name(split)}"
-    # add a mapping, because without it the template gets no calls unless its loop variable is named `message`
+    # add a mapping, because without one, axolotl passes no calls to a template unless its loop variable is named
+    # `message`
     mappings = ", ".join(f"{key}: {key}" for key in ("role", "content", "reasoning_content", "tool_calls"))
     yield (
         f"axolotl: datasets: [{{{source}, type: chat_template, message_field_training: train, "
