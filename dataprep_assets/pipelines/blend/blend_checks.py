@@ -111,7 +111,7 @@ def describe_shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Pa
     used_splits = {split: shards for split, shards in splits.items() if shards}
     if len(used_splits) < 2:
         return []
-    # read the largest split last and never keep it in memory, because held-out splits are a small part of the data
+    # read the largest split last, because only the hashes of the other splits, which are small, are kept in memory
     order = sorted(used_splits, key=lambda split: sum(receipt.total_bytes for _, receipt in used_splits[split]))
     hashes = {
         split: _merge_hashes([_hash_contents(stage, *shard) for shard in used_splits[split]]) for split in order[:-1]
@@ -441,7 +441,7 @@ def splits_disjoint(run: OpenedRun) -> Finding:
             if split_by_shard.setdefault(partition, split) != split:
                 defects.append(f"{partition} is in {split_by_shard[partition]} and in {split}")
             for part in plan.find_shard(partition)[1].parts:
-                if not part.entry.size_bytes:  # empty files have equal digests, but no rows
+                if not part.entry.size_bytes:  # skip empty files, which have equal digests but no rows
                     continue
                 first_row, stop = (part.rows.first, part.rows.stop) if part.rows else (1, None)
                 # compare by content, because a copy under a different path could put the same rows into another split
@@ -494,7 +494,7 @@ def mixture_matches_weights(run: OpenedRun) -> Finding:
         defects,
         f"Every dataset's share matches its weight within {blend.tolerance:g}.",
         _RL_ADVICE if blend.stage == "rl" else _ADVICE,
-        # the tolerance is text, because Dagster plots numbers over time, and the tolerance is only a setting
+        # store the tolerance as text, because Dagster plots numbers over time, and the tolerance is only a setting
         facts={"largest_difference": worst, "tolerance": str(blend.tolerance)},
         table=[asdict(row) for row in table],
     )

@@ -114,7 +114,7 @@ class BlendDataset(ReadingDeclaration, _AnnotatedPart, Attribution):
     @field_validator("path")
     @classmethod
     def _validate_path(cls, path: str) -> str:
-        # check the path in a validator, because its errors are reported with the key and the line
+        # check the path in a validator, because errors of validators are reported with the key and the line
         try:
             expand_path(path)
         except ConfigError as error:
@@ -184,7 +184,7 @@ class DataBlend(_AnnotatedPart):
         Raises ConfigError for an invalid file.
         """
         try:
-            # check the size first, because a data file that is given by mistake would be parsed into memory
+            # check the size first, so that a large data file given by mistake is not loaded into memory
             if (size := path.stat().st_size) > _MAX_BYTES:
                 raise ConfigError(
                     f"blend: {path}: not a blend file: has {count_of(size, 'byte')}, but at most {_MAX_BYTES:,} are "

@@ -331,7 +331,8 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             )
         if isinstance(self.blend, DataBlend) and (sentence := self._describe_unfit_format(self.blend)) is not None:
             raise ValueError(sentence)
-        # check only declared numbers of shards, because the plan determines the default number and checks it then
+        # check only declared numbers of shards, because the default number depends on the sources, and the plan checks
+        # it
         counts = [self.num_shards, None if self.sample is None else self.sample.count]
         shards = min((count for count in counts if count), default=None)
         if self.held_out is not None and shards is not None and self.held_out.valid + self.held_out.test >= shards:
@@ -393,7 +394,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         if isinstance(self.blend, DataBlend):
             return self.blend
         blend = DataBlend.load(self.blend)
-        # `_require_stage_keys` rejects split lists in inline blends, but a blend in a file is known only now
+        # check this again, because `_require_stage_keys` cannot check a blend that is in a file
         if self.held_out is not None and blend.has_split_lists:
             raise ConfigError(
                 f"`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists "

@@ -346,7 +346,7 @@ class OpenedCombinedBins(OpenedArtifact):
 
     @cached_property
     def _index(self) -> StreamIndex:
-        # opened lazily, because the index is needed only to name a row
+        # open the index lazily, because only naming a row needs it
         return StreamIndex(
             {self.split: [IndexedShard(self.store, shard, receipt) for shard, receipt in self.input_shards]}
         )
@@ -423,7 +423,7 @@ def _digest_ranges(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
                 file_digest.update(data)
                 remaining -= len(data)
             ranges.append(part.hexdigest())
-        # bytes after the last shard belong to no range, but are part of the file's digest
+        # also digest bytes after the last shard, because they belong to no range, but are part of the file
         while data := file.read(_BLOCK):
             file_digest.update(data)
     return ranges, file_digest.hexdigest()

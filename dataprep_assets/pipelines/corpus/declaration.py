@@ -140,7 +140,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
 if TYPE_CHECKING:
     View = str
 else:
-    # the type lists the installed views, which a type checker cannot know
+    # at run time, the type lists the installed views, which a type checker cannot know
     View = Literal[tuple(VIEWS)]
 
 

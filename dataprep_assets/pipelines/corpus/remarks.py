@@ -170,7 +170,7 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
     yield from _check_priority_order(corpus, entries)
     faults = list(_check_fields(corpus, entries, bundle))
     yield from faults
-    # skip this after a fault, because a wrong field finds no text, and every split would seem too short
+    # skip the lengths after a fault, because a wrong field finds no text, so every split would seem too short
     if bundle is not None and all(fault.hint for fault in faults):
         for view in map(load_corpus_view, corpus.views):
             if view.shortest is not None:
@@ -285,10 +285,10 @@ def _check_fields(
         fields.append((("document", "id_field"), corpus.document.id_field, (str, int)))
     all_rows: list[dict[str, Any]] = []
     for split in corpus.splits:
-        rows: dict[str, list[dict[str, Any]]] = {}  # by format, because each format has its own fields
+        rows: dict[str, list[dict[str, Any]]] = {}  # grouped by format, because each format has its own fields
         members = [entry for entry in entries if entry.split == split]
         for name in sorted({entry.format for entry in members}):
-            with suppress(DataprepError, OSError):  # reading the file later reports the error
+            with suppress(DataprepError, OSError):  # a run reports the error when it reads the file
                 paths = [source.path(entry) for entry in members if entry.format == name]
                 rows[name] = list(read_first_rows(paths, corpus.reading))
         if rows and not any(rows.values()):

@@ -31,7 +31,7 @@ class NotesPlan:
     shape: RowShape
     tokenizer: str
     vocab_size: int
-    # excluded from `repr`, because an error or a log may show a plan
+    # exclude the key and the digests from `repr`, because an error or a log may show a plan
     key: bytes = field(repr=False)
     retracted: frozenset[bytes] = field(default=frozenset(), repr=False)
 

@@ -57,7 +57,7 @@ def _parse_line(path: Path, number: int, line: bytes, key: bytes) -> bytes | Not
         patient_id = load_untrusted_json(text).get("patient") if text.startswith("{") else text
         if isinstance(patient_id, str | int) and not isinstance(patient_id, bool) and patient_id != "":
             return digest_patient(key, str(patient_id))
-    except ValueError:  # not chained, because the error may quote the line
+    except ValueError:  # do not chain this error, because it may quote the line
         pass
     raise ConfigError(
         f'--ids {path}: line {number}: must be the id of a patient, {{"patient": …}}, a note as month:record:note, '

@@ -434,7 +434,7 @@ def samples_unique(split: OpenedSplit) -> Finding:
     parts = 1 << max(0, (total // IDS_AT_ONCE).bit_length())
     repeat_count, rows = 0, []
     for number in range(parts):
-        # divide the ids by their leading bits, because ids are hashes and the parts have about the same size
+        # divide the ids by their leading bits, which gives parts of about the same size, because ids are hashes
         bits = parts.bit_length() - 1
         part_ids = [part[part >> np.uint64(64 - bits) == number] if bits else np.asarray(part) for part in ids]
         values, counts = np.unique(np.concatenate(part_ids), return_counts=True)

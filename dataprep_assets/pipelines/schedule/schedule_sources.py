@@ -26,7 +26,7 @@ from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, get
 from dataprep_assets.serving.sampler.training_schedule import SourceShard
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
-# names of a blend's artifacts, repeated here because this package must not import the blend package
+# repeat the names of a blend's artifacts, because this package must not import the blend package
 _BLEND_PLAN, _INDEXED_BINS, _RUNS = "blend_plan", "indexed_bins", "runs"
 
 

@@ -260,7 +260,7 @@ def build_task_recipe(artifact: Artifact, record: MigrationRecord) -> Recipe:
         **{f"{file.name} (absent)": file for file in record.absent},
         **{f"{split} rows against the {record.compared_with}": d for split, d in record.differences.items()},
     }
-    # lists of files that the trainer does not read, and of folders that are not versions
+    # omit empty lists, so that the recipe shows only lists with files or folders
     lists = {name: value[name] for name in ("ignored_files", "unordered_versions") if value[name]}
     return Recipe(
         artifact=artifact,

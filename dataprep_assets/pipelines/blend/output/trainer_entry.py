@@ -48,7 +48,7 @@ def format_trainer_lines(stage: Stage, root: str, used_names: Collection[str], f
     """
     if stage == "pretrain":
         lines = ["Megatron-LM:", f"--per-split-data-args-path {root}/{BLEND}"]
-        # for a blend with a single split, both files describe the same data
+        # `DATA_ARGS` exists only for a blend with a single split, for which both files describe the same data
         return [*lines, f"or --data-args-path {root}/{DATA_ARGS}"] if DATA_ARGS in files else lines
     if stage == "sft":
         keys = {"train": "packed_train_data_path", "valid": "packed_val_data_path"}

@@ -116,7 +116,7 @@ def _count_file_changes(blend: BlendDeclaration, unit: Unit, units: Iterable[Pla
     # skip the listing, because equal commits have the same files
     if isinstance(source.access, HubMirror) and _find_commit(source.access) == units[0].commit:
         return {}
-    # local files can only be compared by size, because a listing has no digests
+    # compare local files only by size, because a listing of a folder has no digests
     current_files = {
         file.relpath: _identify_version(source, file) for file in list_dataset_files(source, unit.dataset)[1]
     }

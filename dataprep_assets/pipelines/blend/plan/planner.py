@@ -244,7 +244,7 @@ def _cut_shards(entries: Sequence[ManifestEntry], count: int, rows_of: _Rows) ->
         for entry, shares in zip(entries, divide_shards_by_size(sizes, count), strict=True):
             ranges = [None] if shares == 1 else split_rows(rows_of(entry), shares)
             groups += [[PlannedPart(entry=entry, rows=rows)] for rows in ranges]
-            # divide the size evenly, so that the rounded sizes of the ranges add up to the size of the file
+            # subtract cumulative sizes, so that the rounded sizes of the ranges add up to the size of the file
             weights += [entry.size_bytes * (i + 1) // shares - entry.size_bytes * i // shares for i in range(shares)]
     return tuple(
         PlannedBlendShard(index=index, parts=tuple(group), total_bytes=size)
@@ -267,7 +267,8 @@ def _limit_shard_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> P
         first_row = part.rows.first if part.rows else 1
         stop = part.rows.stop if part.rows and part.rows.stop is not None else rows_of(part.entry) + 1
         parts.append(part if stop - first_row <= limit else replace(part, rows=RowRange(first_row, first_row + limit)))
-        # leave the rest of the limit to the next files; the rest is not positive if this file was limited
+        # subtract all rows of the part, so that the limit is not positive, and the loop ends, once a part has reached
+        # it
         limit -= stop - first_row
     return replace(shard, parts=tuple(parts))
 

@@ -254,7 +254,8 @@ def chat_plan(
             "template that writes every text, and every answer after its generation prompt"
         )
     check_cutting(bundle, trial, plan.structure)
-    # refuse a tokenizer that cannot encode these tokens as text now, not only at the first row that contains one
+    # raise an error now if the tokenizer cannot encode these tokens as text, instead of at the first row that contains
+    # one
     replace(bundle, structure=tuple(token.content for token in plan.structure)).build_engine_json("text")
     return plan
 

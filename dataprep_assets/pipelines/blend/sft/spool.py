@@ -255,7 +255,7 @@ class _SpoolBuild:
         lengths = np.diff(offsets)
         new_lengths, fits = cut_lengths(self._plan, lengths)
         if not np.array_equal(new_lengths, lengths):
-            # compare each token's position in its sequence with the sequence's new length
+            # keep the tokens whose position in their sequence is less than the new length of the sequence
             positions = np.arange(len(tokens)) - np.repeat(offsets[:-1], lengths)
             is_inside = positions < np.repeat(new_lengths, lengths)
             tokens, trained_mask = tokens[is_inside], trained_mask[is_inside]

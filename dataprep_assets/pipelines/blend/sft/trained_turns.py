@@ -106,7 +106,7 @@ def _count_parts(
 ) -> Counter[str]:
     """Return the number of trained tokens of each part of a turn."""
     is_stop = np.isin(ids, stops)
-    # use the last stop token, because reasoning may end with a different one
+    # use the last stop token, because reasoning may end with a different stop token
     stop = int(np.flatnonzero(is_stop)[-1]) if is_stop.any() else len(ids)
     lengths = _TextLengths(ids[:stop], bundle)
     counts = Counter({"stop": int(is_stop[stop : stop + 1].sum())})

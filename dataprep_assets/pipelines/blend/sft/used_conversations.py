@@ -107,7 +107,7 @@ class UsedConversations:
                 if not is_strict:
                     conversation = _cut_after_answers(conversation, renderer)
                 yield UsedConversation(conversation, part.label, number)
-        # verify the file at the end, because its digest is known only after it was read completely
+        # verify the file at the end, because its digest is known only after a complete read
         require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "its snapshot")
         if rows:
             raise IntegrityError(

@@ -26,7 +26,7 @@ def count_values(values: "pa.ChunkedArray") -> Counter[str]:
 def _parse_hashes(ids: Sequence[str | None]) -> NDArray[np.uint64]:
     """Parse ids of 16 hex digits into numbers; return zeros if any id has a different form."""
     try:
-        # big-endian, because hex digits begin with the most significant byte
+        # read the bytes as big-endian, because hex digits begin with the most significant byte
         numbers = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         numbers = np.empty(0, np.uint64)

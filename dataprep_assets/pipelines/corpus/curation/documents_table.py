@@ -210,7 +210,7 @@ def _join_outcomes(corpus: CorpusDeclaration, store: ArtifactStore, partition: s
             tokens.append(pa.array(lengths, mask=~is_document))
         # duplicates are listed by position in the shard, unlike rows that rules drop, which are listed by file and row
         by_duplicate = removed_ids.select_rows(start, start + len(reasons))
-        # report a duplicate that was retracted later as retracted, without the document kept instead
+        # omit the kept document for a duplicate that was retracted later, because its reason is `retracted`
         representatives = [
             by_duplicate.get(position, (None, None)) if reason == DUPLICATE else (None, None)
             for position, reason in enumerate(reasons)

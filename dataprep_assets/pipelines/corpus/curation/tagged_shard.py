@@ -204,7 +204,7 @@ def write_tags(
 ) -> TagsFacts:
     """Read the source once, and write all files except `reused_files`; only the rows in `drawn_rows` if given."""
     running = [tagger for tagger in shard.taggers if name_tagger_file(tagger) not in reused_files]
-    # use a temporary folder, because texts, and columns that may contain texts, must be deleted after the commands
+    # use a temporary folder, so that texts, and columns that may contain texts, are deleted after the commands have run
     with create_scratch(shard.store.root / shard.artifact.dataset) as folder:
         texts_path, columns_path = folder / "given-texts.parquet", folder / "made-columns.parquet"
         facts = _tag_rows(shard, staged, reused_files, running, texts_path, drawn_rows)

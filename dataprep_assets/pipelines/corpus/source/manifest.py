@@ -101,7 +101,7 @@ def read_built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappin
     If shards of several plans exist, only the shards in combined bins count.
     """
     artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
-    # a literal, because importing the name would be circular
+    # use a literal, because importing the name would be circular
     combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
     try:
         shards = {str(r.partition): [line["file"] for line in r.sources] for r in store.receipts(artifacts) if r}
@@ -198,7 +198,8 @@ def plan_manifest(
     changes = None
     if previous_manifest is not None:
         facts = ManifestFacts.from_receipt(previous_manifest.receipt)
-        # a manifest lists only the first files without a split; if it had more, new files cannot be identified
+        # a manifest names only the first few files without a split, so new files can be identified only if it names all
+        # of them
         is_listed = facts.no_split == len(facts.first_of_no_split)
         new_paths = [path for path in no_split if path not in facts.first_of_no_split] if is_listed else []
         changes = replace(
@@ -291,7 +292,7 @@ def _commit_manifest(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: PlannedManifest, warn: Callable[[str], None]
 ) -> tuple[Receipt, bool]:
     def write(staged: Path) -> WrittenFiles:
-        # checked under the lock, because a plan based on an older manifest would reuse shard names for other files
+        # check this under the lock, because a plan based on an older manifest would reuse shard names for other files
         present_receipt = store.intact_receipt(corpus.artifact(MANIFEST))
         if (None if present_receipt is None else present_receipt.content) != manifest.before:
             raise _OvertakenError

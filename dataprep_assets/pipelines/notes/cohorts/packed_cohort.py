@@ -100,7 +100,8 @@ def ensure_packed_cohort(cohort: PackedCohort) -> tuple[Receipt, bool]:
     file = cohort.file
     with hide_quoted_data(cohort.month):
         path = file.fetch()
-        # the key needs the digest before any note is read; `write` compares it with the digest of the bytes it read
+        # digest the file first, because the key needs the digest; `write` compares this digest with the bytes that it
+        # reads
         sha256 = sha256_file(path)
 
         def write(staged: Path) -> WrittenFiles:
@@ -272,8 +273,8 @@ class _Writer:
         )
 
     def _require_notes(self, spool: Spool, ledger: Ledger) -> None:
-        # reject a month without notes, because a wrong path in cohorts.fields finds no notes; only a month whose notes
-        # were all retracted, or a declared month, may be empty
+        # reject a month without notes, because a wrong path in `cohorts.fields` finds no notes; only a month whose
+        # notes were all retracted, or a month in `allow_empty`, may have none
         if ledger.documents or ledger.dropped.get(RETRACTED) or self._month in self._notes.months.allow_empty:
             return
         if not spool.patients_seen and not ledger.dropped:

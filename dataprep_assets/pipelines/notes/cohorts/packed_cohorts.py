@@ -337,7 +337,7 @@ def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownVal
     metadata: dict[str, ShownValue] = {
         "patients": facts.patients,
         "patients_without_notes": facts.patients_without_notes,
-        # text, because Dagster plots numbers over time, and this number cannot change
+        # store the length as text, because Dagster plots numbers over time, and the length cannot change
         "row_length": str(facts.row_length),
         "layout": facts.layout,
         "rows": rows,

@@ -537,7 +537,7 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
         check_retractions,
     ),
     build_losses_check(_check_losses),
-    # does not block, because half-empty rows only cost time
+    # this check does not block, because half-empty rows only cost time
     Check(
         "packing_efficient",
         "No two rows fit into one row, so the padding is unavoidable.",

@@ -276,7 +276,7 @@ class _SpoolWriter:
             return
         encode = self._plan.notes.template.encode
         texts = [join_for_encoding(note.header, note.text, encode) for note in batch]
-        # encode all texts in one call: first the headers, then the notes
+        # encode the headers first, then the notes, so that note `i` of the batch has the index `len(batch) + i`
         ids, offsets = encode_or_locate(
             self._encoder.encode,
             [*(note.header for note in batch), *texts],

@@ -179,7 +179,7 @@ def order_shards(replay: MixtureDeclaration, split: str, shards: list[Shards]) -
         for name, s, want in zip(names, shards, target_shares, strict=True)
     }
     for name, s, want in zip(names, shards, target_shares, strict=True):
-        # fails only in mode `weighted`, because other modes use all shards
+        # this fails only in mode `weighted`, because the other modes use all shards
         if not s or abs(count_rows(s) / total - want) > replay.tolerance:
             raise ConfigError(
                 f"{replay.dataset}: split {split}: with whole shards, {name} has a share of "

@@ -58,7 +58,7 @@ def build_maxtext_settings(
         location = store.location(Artifact(dataset=notes.dataset, name=PACKED_COHORTS))
         # the hyphen excludes `quarantine.jsonl`, a month's only other file with this suffix
         files = [f"{location}/*/{build_split_path(splits, split, '*-*.jsonl')}" for split in splits]
-        # always `train`, because `datasets` gives this name to the split of explicitly listed files
+        # use `train` for both, because `datasets` gives this name to the split of explicitly listed files
         settings = {
             "dataset_type": "hf",
             "hf_path": "json",
