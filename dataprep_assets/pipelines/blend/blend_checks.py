@@ -233,7 +233,7 @@ def _list_sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSo
         try:
             current_files = rediscover_dataset(blend, unit)
         except TransferError:
-            reachable = False  # wait for an unreachable hub only once, not for each dataset
+            reachable = False  # wait for an unreachable hub only once, because each dataset would otherwise wait again
             yield _BlendSource(unit=unit, current_files=None)
             continue
         except SourceError:
@@ -296,7 +296,8 @@ def _compute_share(amounts: dict[str, int], name: str) -> float:
 
 
 def _replace_infinity(epochs: float) -> float:
-    return round(epochs, 4) if isfinite(epochs) else 0.0  # the epochs are infinite if no data is left to read
+    # write 0, because the epochs are infinite if no data is left to read
+    return round(epochs, 4) if isfinite(epochs) else 0.0
 
 
 def _describe_row(blend: BlendDeclaration, row: Row) -> str:
@@ -506,7 +507,7 @@ def _compute_requested_shares(run: OpenedRun, split: str) -> dict[str, float]:
     RL shares are shares of the sources' records, each counted as often as the weights require. A shard whose records
     were all left out is in no split, but its records count unless shards are held out.
     """
-    # with held-out shards, any split may have shards of every dataset
+    # with held-out shards, each split may have shards of every dataset, so no dataset belongs to only one split
     is_whole = run.blend.held_out is None
     weights = {u.name: u.dataset.weight for u in run.plan.units if u.home == split or not is_whole}
     if run.blend.stage != "rl":

@@ -85,7 +85,7 @@ class SampleDeclaration(DeclarationModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_row_count(cls, value: Any) -> Any:
-        # a bool is an int in Python, but `sample: true` is a different mistake
+        # exclude bools, because `sample: true`, which is an int in Python, is a different mistake
         if isinstance(value, int) and not isinstance(value, bool):
             raise ValueError(
                 f"`sample: {value}` limits rows only in Nemotron's data_prep. Use `max_rows: {value}` (per shard), or "

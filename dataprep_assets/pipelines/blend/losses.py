@@ -128,7 +128,7 @@ def find_unused_rows(blend: BlendDeclaration, receipts: Sequence[Receipt], used_
     """
     rows: dict[str, Counter[bool]] = {}
     for receipt in receipts:
-        # empty shards are also in no split, but add 0 rows here
+        # no split uses an empty shard either, but an empty shard adds no rows here
         rows.setdefault(parse_dataset_name(receipt.partition), Counter())[receipt.partition in used_names] += (
             count_output_rows(receipt)
         )

@@ -367,7 +367,7 @@ def matches_run(subject: OpenedBlendView[Any]) -> Finding:
     left_out = set(facts.writer_fields)
     if view.facts_type.from_receipt(receipt).model_dump(exclude=left_out) != facts.model_dump(exclude=left_out):
         defects.append(f"{name}: its receipt does not match the run's {view.contents}")
-    if not defects:  # do not read the rows of damaged files
+    if not defects:  # skip the rows if a file is damaged, because they may be unreadable
         defects += [f"{name}: {defect}" for split in subject.splits for defect in _find_differences(subject, split)]
     sentence, counts = view.describe(facts)
     return build_verdict(defects, sentence, REBUILD_VIEW, facts=counts)

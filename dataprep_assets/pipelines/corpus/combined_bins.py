@@ -698,7 +698,7 @@ def find_retracted_corpus_artifacts(
         load_ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
         snapshots=SNAPSHOT,
         shards=TOKEN_BINS,
-        # the receipt of a view lists its inputs by split, other receipts by shard
+        # a view's receipt lists its inputs by split, and other receipts list their inputs by shard
         source=lambda name: corpus.artifact(COMBINED_BINS if name in corpus.splits else TOKEN_BINS, name),
         contains=contains,
     )

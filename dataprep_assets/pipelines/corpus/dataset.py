@@ -305,7 +305,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
             certificate=certificate,
             selection=selection,
         )
-        # with duplicates, the list already contains the snapshots and tags
+        # skip specs that are already in the list: with duplicates, it already contains the snapshots and tags
         specs += [
             spec
             for spec in (snapshots[split], tagged, selection, bins)

@@ -324,7 +324,7 @@ def _build_check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGro
     )
     if corpus.document.id_field is None:
         return (shard_checks,)
-    # check the whole split, regardless of the shards that are checked now
+    # check the whole split, because the ids of any two shards must differ, including shards that are not checked now
     return shard_checks, WholeArtifactChecks(
         checks=(DOCUMENT_IDS_UNIQUE,), open=lambda store, _: (corpus, split, store)
     )

@@ -239,7 +239,7 @@ def check_tokens(opened_view: OpenedCorpusView) -> Finding:
     ]
     tokens = sum(s.token_count for s in splits)
     if view.linked is None:
-        if not defects:  # damaged files may be unreadable
+        if not defects:  # skip the ids after a defect, because damaged files may be unreadable
             defects += [
                 f"{describe_artifact(receipt)}: {d}"
                 for s in splits
@@ -300,7 +300,7 @@ def _find_id_difference(directory: Path, view: CorpusView, split: CombinedSplit,
     except DataprepError as error:
         yield str(error)
         return
-    except (ValueError, LookupError, TypeError) as error:  # readers of other packages may raise any of these
+    except (ValueError, LookupError, TypeError) as error:  # readers of other packages may raise any of these errors
         yield f"{split.split}: cannot be read ({type(error).__name__}: {error})"
         return
     # formats that do not keep documents may omit the tail of the stream

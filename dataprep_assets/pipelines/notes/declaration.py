@@ -459,7 +459,7 @@ class NotesDeclaration(WorkersDeclaration):
 
         if self.retractions is None or not self.retractions.exists():
             return []
-        artifacts = list(unplanned)  # use a list, to load the key only if there are artifacts
+        artifacts = list(unplanned)  # use a list, because the key is loaded only if there are artifacts
         return find_affected_artifacts(self.retractions, self.patient_key.load(), store, artifacts) if artifacts else []
 
     def resolve_paths(self, folder: Path) -> Self:

@@ -46,7 +46,7 @@ DEFECTS = (
 """Reasons that the policy for bad records handles."""
 
 DIGEST_BYTES = 16
-# marks a missing key, unlike None, which is JSON's null and has separate reasons
+# this value marks a missing key, because None is JSON's null, which has separate reasons
 _ABSENT: Any = object()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_AND_MONTH = re.compile(r"\d{4}-\d{2}")

@@ -93,7 +93,7 @@ def _retract(
     entries_by_position = _find_entries(
         notes, store, [entry for _, entry in lines if isinstance(entry, NotePosition)], key
     )
-    # None for a position without a note, which is reported as not found
+    # use None for a position without a note, which is reported as not found
     entries = [
         (number, entries_by_position.get(entry) if isinstance(entry, NotePosition) else entry)
         for number, entry in lines
@@ -101,7 +101,7 @@ def _retract(
     listed_before = set(read_entries(listing, key))
     new_digests = {digest for _, digest in entries if digest is not None} - listed_before
     dropped_digests = set(listed_before)
-    # count single notes separately only if the list has any
+    # add a count of single notes only if the list has any, because the count would otherwise always be 0
     kinds = (
         [DIGEST_BYTES, 2 * DIGEST_BYTES] if any(len(entry) > DIGEST_BYTES for entry in new_digests) else [DIGEST_BYTES]
     )

@@ -409,7 +409,7 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
         for receipt in split.receipts:
             if changed_keys := [key for key, content in receipt.inputs.items() if current_contents.get(key) != content]:
                 yield f"{describe_artifact(receipt)}: was cut from an older version of {changed_keys[0]}"
-        # do not download the ids of documents if no document is retracted
+        # skip this loop if no document is retracted, because opening the ids of documents may download them
         for artifact, receipt in split.bins if len(removed_ids) else ():
             ids = open_ids(split.store.local(artifact, [IDS]) / IDS, require_ledger(receipt).documents)
             if removed_documents := int(np.isin(ids, removed_ids).sum()):

@@ -103,7 +103,7 @@ def _check_samples(indices: OpenedIndices) -> Finding:
         tokens = np.array([shard.tokens for shard in samples.source.shards], np.int64)
         begins = np.cumsum(tokens) - tokens
         is_own_source = spans.source == index
-        # -1 means that the sample belongs to a different source
+        # start with -1, which means that the sample belongs to a different source
         expected_tokens = np.full((len(draws), 2), -1, np.int64)
         # reverse the order to keep the beginning of a sample's first span, because NumPy keeps the last of several
         # values assigned to a row; the normal order below keeps the end of its last span
@@ -247,7 +247,7 @@ def _build_recipe(declaration: ScheduleDeclaration, indices: MegatronIndices, st
         view, shards = find_view(declaration.dataset, source.schedule_name, source.dataset, source.split, store)
         upstream[f"{source.dataset}:{VIEW}"] = view.content
         shards_by_source[source.schedule_name] = shards
-    # quote the prefixes as shell words, as in Megatron-LM's options
+    # quote the prefixes as in Megatron-LM's options, which are words of a shell command
     prefixes_digest = digest_value([shlex.quote(prefix) for prefix in list_prefixes(declaration, indices, store)])
     settings = {
         "random_seed": indices.random_seed,
@@ -313,7 +313,7 @@ def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamp
 
     def list_order() -> Iterator[NDArray[np.int64]]:
         yield from (samples.iterate_run_blocks if blend.is_one else samples.iterate_order_blocks)(other_blocks)
-        # pad the index to the length of the sample index and to the length that Megatron requests
+        # pad the index, because it must be as long as the sample index and as Megatron requests
         size = max(min_samples, samples.window_rows + sum(map(len, other_blocks)) - 1)
         yield np.full(size - read_count, samples.padding)
 
@@ -326,7 +326,7 @@ def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamp
         )
 
     longest = int(np.diff(samples.ends, prepend=np.uint64(0)).max(initial=0))
-    # the index contains row numbers, and each sample that the run reads adds at most two rows
+    # the dtype must hold every row number; each sample that the run reads adds at most two rows
     dtype = choose_shuffle_dtype(2 * min_samples + samples.window_rows)
     # write the order first, because `list_order` collects the samples that are not windows, which `list_rows` yields
     write_array(staged / f"{base}shuffle_index.npy", list_order(), dtype)

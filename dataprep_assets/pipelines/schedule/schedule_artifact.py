@@ -303,7 +303,7 @@ def _describe_shard(dataset: str, receipt: Receipt) -> dict[str, Any]:
         "shard": receipt.partition,
         **{name: receipt.facts.get(name) for name in _IDENTIFYING_FACTS},
         "sources": list(receipt.sources),
-        # the shard's content is this list's digest
+        # keep this list's form, because its digest is the shard's content
         "files": [[record.path, record.bytes, record.sha256] for record in receipt.files],
     }
 

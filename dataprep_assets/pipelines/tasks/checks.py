@@ -209,7 +209,7 @@ class _TaskFolder:
                 if path.is_file():
                     rows[split] = read_rows(path)
             except OSError:
-                continue  # the check of files reports the reason
+                continue  # the check of the files reports the error
         return rows
 
     def _list_files(self) -> Iterator[tuple[Split, FileSpec]]:

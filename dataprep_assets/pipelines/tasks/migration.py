@@ -193,7 +193,7 @@ def _list_ignored_files(route: TaskRoute) -> tuple[str, ...]:
             return tuple(
                 sorted(e.name for e in entries if e.name not in known_names and e.is_file(follow_symlinks=False))
             )
-    except OSError:  # `AbsentFile` contains the reason
+    except OSError:  # the task's `AbsentFile` contains the reason
         return ()
 
 

@@ -80,7 +80,7 @@ def _write_blend(run: RunLayout, shards: UsedShards) -> dict[str, list[blend_jso
 
 def _write_pretrain(run: RunLayout, _: BlendPlan, shards: UsedShards) -> None:
     splits = _write_blend(run, shards)
-    # a `--data-args-path` file cannot contain several splits, and white space separates its entries
+    # a `--data-args-path` file can contain only one split, and separates its entries by white space
     if len(splits) == 1 and not any(character.isspace() for character in run.root):
         (run.target / DATA_ARGS).write_text(blend_json.format_data_args(next(iter(splits.values()))))
 

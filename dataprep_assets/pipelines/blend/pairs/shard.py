@@ -76,7 +76,7 @@ class PairsShard(ChatShard):
             "row_group_size": self.row_group_size,
             "compression": self.compression,
         }
-        # the omitted settings only decide how a conversation is split, and a preference is never split
+        # omit these settings, because they only decide how a conversation is split, and a preference is never split
         return self.build_recipe(VERSION, settings, omitted=("turns", "too_long", "pack_size"))
 
 

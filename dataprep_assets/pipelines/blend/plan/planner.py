@@ -164,7 +164,8 @@ def discover_datasets(blend: BlendDeclaration, previous_units: dict[str, Planned
         elif by_rl_split and unit.dataset.split is None:
             datasets += discover_splits(unit, blend.sources, digests).values()
         elif by_rl_split:
-            # a value that is not the name of a split, such as `math` of Skywork's dataset, selects files for training
+            # use `train` for a value that names no split, such as `math` of Skywork's dataset, because it only selects
+            # files
             split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), "train")
             of_split = Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split)
             datasets.append(discover_dataset(of_split, blend.sources, digests))

@@ -204,8 +204,8 @@ class _Tally:
     # use arrays instead of lists for these values, because a shard may have millions of records
     ordinals: "array[int]" = field(default_factory=lambda: array("q"))
     row_numbers: "array[int]" = field(default_factory=lambda: array("q"))
-    # values for the current file: its first bad row with the reason, whether any row had a prompt, and the number of
-    # records for each left-out field
+    # reset these values for each file: its first bad row with the reason, whether any row had a prompt, and the number
+    # of records for each left-out field
     first_bad: str = ""
     has_read: bool = False
     fields: Counter[str] = field(default_factory=Counter)

@@ -165,13 +165,13 @@ class _SpoolBuild:
         self._losses = Losses(self._encoder.bundle, "text")
         self._ids = ReadRows(plan.retractions)
         self._read_source_rows = SourceRows(plan, source, read_conversation, CHOSEN, self._ids)
-        # reason → number of sequences that were dropped from kept conversations
+        # the number of sequences dropped from kept conversations, by reason
         self._sequences_dropped: Counter[str] = Counter()
         self._cut: Counter[str] = Counter()
         self._files: dict[str, BinaryIO] = {}
         self._rows = self._blank = self._conversations = self._literals = self._characters = 0
         self._truncated = self._clamped = self._sequences = self._tokens = self._trained = self._sampled = 0
-        # start with bounds that the first id replaces
+        # start with an empty range of ids, which the first id replaces
         self._low, self._high = 1 << 31, -1
 
     def run(self) -> WrittenFiles:
@@ -284,7 +284,7 @@ class _SpoolBuild:
         """Count the truncated sequences, from the sequences' lengths before and after truncation."""
         max_tokens = self._plan.max_doc_tokens or 1 << 62
         self._truncated += int(np.count_nonzero(lengths > max_tokens))
-        # count only sequences that `pack_size` shortens further than `max_doc_tokens`
+        # compare with `max_tokens`, because only sequences that `pack_size` shortens further count as clamped
         self._clamped += int(np.count_nonzero(new_lengths < np.minimum(lengths, max_tokens)))
 
     def _count_conversations(

@@ -121,7 +121,7 @@ def _find_spans(text: str, message: dict[str, Any] | None) -> Iterator[tuple[str
     position = 0
     calls: list[int] = []
     for own_text in find_own_texts(message, 0) if message else ():
-        # include surrounding white space if the template keeps it
+        # include surrounding white space only if the template keeps it, because some templates strip texts
         content = own_text.text if own_text.text in text else own_text.text.strip()
         start = text.find(content, position)
         start = text.find(content) if start < 0 else start

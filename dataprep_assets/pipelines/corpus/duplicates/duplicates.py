@@ -78,7 +78,7 @@ def read_largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Se
     """
     if corpus.sensitive:
         return []
-    # all clusters are in one piece; if no document was removed, there is no piece
+    # read only the first piece, which contains all clusters; there is no piece if no document was removed
     clusters = next(read_joined_tables([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
     excerpts = Excerpts(corpus, store)
     return [

@@ -284,7 +284,7 @@ def adopt_manifest(
     """
     plan = plan_manifest(corpus, store, kept_files=shards)
     if plan.key == key:
-        with suppress(_OvertakenError):  # keep the other run's manifest
+        with suppress(_OvertakenError):  # keep the manifest that another run has built in the meantime
             _commit_manifest(corpus, store, plan, lambda _: None)
 
 

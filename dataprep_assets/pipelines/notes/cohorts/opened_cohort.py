@@ -102,7 +102,7 @@ def _check_verbatim(line: bytes, rows: PackedFile, shape: RowShape, position: in
         block = rows.block(position, position + 1)
         if next(shape.encode_json_lines(block)) != line:
             return None
-    except FormatError:  # the columnar file's own checks report the error
+    except FormatError:  # the checks of the columnar file report the error
         return None
     stop = shape.count_stored_values(block)[0]
     return {name: column[:, :stop] for name, column in shape.values(block).items()}

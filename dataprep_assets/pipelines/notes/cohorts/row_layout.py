@@ -87,7 +87,7 @@ def lay_out_rows(
     # header lengths matter only for chunks, because a stream is cut at the end of each row
     if not notes.is_concatenated:
         documents = _drop_notes_without_room(notes, spool, documents, drops)
-    # look up each patient only once, then expand the result to the notes
+    # look up each patient once, instead of once per note, and expand the result to the notes
     is_listed = np.array([digest in retracted_digests for digest in spool.digests], bool)[spool.patients[documents]]
     is_listed |= np.isin(documents, list(spool.listed))
     drops.retract(int(np.count_nonzero(is_listed)))

@@ -42,7 +42,7 @@ from dataprep_assets.stream.token_stream import load_encoder
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.losses import Losses, encode_or_locate
 
-# limits of a batch, which bound the memory of its texts and ids; the first limit that is reached ends the batch
+# these limits bound the memory for the texts and ids of a batch; the first limit that is reached ends the batch
 _MAX_BATCH_CHARACTERS = 2_000_000
 _MAX_BATCH_NOTES = 4096
 _MAX_SHOWN = 20
@@ -237,7 +237,7 @@ class _SpoolWriter:
         self._literals = self._encoder.bundle.special_literals
         self._losses = Losses(self._encoder.bundle, plan.stream.special_tokens)
         self._shares = list(plan.notes.splits.values())
-        # digest → index, in the order of the records
+        # map each digest to the patient's index, in the order of the records
         self._patients: dict[bytes, int] = {}
         # compute note digests only for patients with individually retracted notes, because most patients have none
         self._with_listed = {entry[:DIGEST_BYTES] for entry in plan.retracted if len(entry) > DIGEST_BYTES}
@@ -304,7 +304,7 @@ class _SpoolWriter:
         self._count(batch)
         self._special_literals += self._literals.count(texts)
         self._losses.count(texts, ids[bounds[len(batch)] :])
-        # skip the header's separate encoding, which is in no row if header and text are encoded together
+        # skip the ids of the headers if header and text are encoded together, because these ids are in no row
         row_ids = ids if encode == "apart" else ids[bounds[len(batch)] :]
         self._literal_separators += int(np.count_nonzero(row_ids == self._plan.stream.separator_id))
         if self._report is not None:

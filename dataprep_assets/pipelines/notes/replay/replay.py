@@ -212,13 +212,13 @@ def repeat_to_weights(shards: Sequence[Shards], weights: Sequence[float]) -> lis
 
 
 def _repeat_to_row_count(shards: Shards, rows: float) -> Shards:
-    # repeat all shards as often as they fit, then add single shards that bring the sum closer
+    # repeat all shards as often as they fit, then add single shards that bring the sum closer to the number of rows
     times = int(rows // count_rows(shards))
     origins = list(shards) * times
     remaining = rows - times * count_rows(shards)
     for origin in shards:
         if abs(remaining - origin.rows) >= remaining:
-            continue  # a shorter shard may still bring the sum closer
+            continue  # continue, because a shorter shard may still bring the sum closer
         origins.append(origin)
         remaining -= origin.rows
         if remaining <= 0:

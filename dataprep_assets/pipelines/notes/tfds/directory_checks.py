@@ -38,9 +38,9 @@ from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOri
 
 MAX_ROWS = 100_000
 """Maximum number of rows for a complete read, which takes TFDS a few minutes at a row length of 8,192."""
-# number of shards that are read from a larger directory, and maximum number of listed differences
+# this is the number of shards that are read from a larger directory, and the maximum number of listed differences
 _MAX_SLICES = 32
-# rows per batch of both readers; batches are decoded and compared one at a time
+# this limits the memory for rows, because batches are decoded and compared one at a time
 _BATCH_ROWS = 32
 # hide GPUs (CUDA_VISIBLE_DEVICES is -1), because a training run may be using them
 _WORKER_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TFDS_LOGGING_LEVEL": "error"}

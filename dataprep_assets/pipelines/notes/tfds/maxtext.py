@@ -19,7 +19,7 @@ _LOADER = (
 )
 # set `packing`, because some attention kernels (`layers/attention_op.py`) ignore segments without it
 _PREPACKED = {"packing": "True"}
-# values in the spelling of MaxText's `grain_file_type`
+# MaxText's `grain_file_type` uses these names for the formats
 _GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "arrayrecord"}
 
 

@@ -176,8 +176,7 @@ def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
         if receipt.inputs[PACKED_COHORTS] != month.packed_receipt.content:
             raise IntegrityError(f"{month.shards}: was not built from the current rows of packed_cohorts. Rebuild it")
         stored_settings = facts.model_dump() | {"tokenizer": receipt.inputs["tokenizer"]}
-        # compare settings with the declaration if they are declared; compare others, such as token ids, only between
-        # months
+        # compare declared settings with the declaration, and other settings, such as token ids, only between the months
         wrong_names = [name for name, value in declared_settings.items() if stored_settings[name] != value]
         # ignore the tokenizer's name, because the digests are compared above
         shared_keys = RowFacts.model_fields.keys() - {"tokenizer"}
