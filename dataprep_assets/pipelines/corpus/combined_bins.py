@@ -131,7 +131,8 @@ def _build_recipe(
     corpus: CorpusDeclaration, split: str, shards: Sequence[tuple[Artifact, Receipt]], meta_values: Mapping[str, Any]
 ) -> Recipe:
     settings = dict(meta_values)
-    # list the tokenizer as a source, so that a new tokenizer is reported as a changed source, not as a changed setting
+    # list the tokenizer as a source, so that `status` reports a new tokenizer as a changed source, not as a changed
+    # setting
     tokenizer = settings.pop("tokenizer_sha256")
     # include the shards' names in the key, because the receipt lists them: a renamed shard needs a new receipt
     inputs = [[str(r.partition), r.content] for _, r in shards]

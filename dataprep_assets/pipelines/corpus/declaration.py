@@ -51,7 +51,7 @@ from dataprep_assets.stream.declaration import (
 )
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-# import these modules where they are used, because most corpora have no tags, rules or duplicates
+# import these modules here only for types, because most corpora have no tags, rules or duplicates
 if TYPE_CHECKING:
     from dataprep_assets.curation.duplicates.signatures import SignatureSettings
     from dataprep_assets.curation.rules import Rule
@@ -280,7 +280,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
     sample_rate: float = Field(
         0.0005, ge=0, le=1, description="Share of documents that the reference engine also encodes, to compare the ids."
     )
-    # private, so that the serialized declaration does not contain the YAML's folder
+    # use a private attribute, so that the serialized declaration does not contain the YAML's folder
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     @field_validator("splits")

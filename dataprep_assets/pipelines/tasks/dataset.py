@@ -286,7 +286,7 @@ def _compute_identity(declaration: TaskMigrationDeclaration, _: ArtifactStore) -
         for name, path in _find_source_files(route):
             listing.append([partition, route.version, name, path.stat().st_size])
             stamps.append([name, read_modification_time(path, name)])
-            # include the original, because the record lists differences from it
+            # include the original file, because the record lists the differences from this file
             original = route.reference[1] / path.name if route.reference else None
             if original is not None and original.is_file():
                 stamps.append([f"reference of {name}", read_modification_time(original, name)])

@@ -56,7 +56,7 @@ def format_trainer_lines(stage: Stage, root: str, used_names: Collection[str], f
     if stage == "pairs":
         folders = {split: f"{root}/splits/{split}" for split in used_names}
         return [f"TRL: {_format_load_call(folder)}, for DPOTrainer ({split})" for split, folder in folders.items()]
-    # show the manifest in the folder next to the runs, because its path does not change with the run
+    # show the manifest that is next to the runs, because the path of this manifest does not change with the run
     return ["NeMo-RL:", f"{root.rsplit('/', 2)[0]}/{RL_MANIFEST}/{MANIFEST}"]
 
 

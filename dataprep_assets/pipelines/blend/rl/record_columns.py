@@ -228,7 +228,8 @@ def _write_files(form: ParquetRecords, splits: Sequence[RecordSplit], view: Blen
     schema = form.schema(columns)
 
     def write(split: RecordSplit, group: int, name: str) -> str:
-        # keep a file with its final name, because it is complete and depends only on the records
+        # keep an existing file, because a file gets its final name only when it is complete, and depends only on the
+        # records
         if not (path := view.target / name).exists():
             write_rows(
                 path, schema, form.build_rows(split, columns, split.read_records(view.store, group)), group=ROW_GROUP

@@ -235,7 +235,8 @@ class _SpoolBuild:
                 self._cut.update(rendered.cuts)
                 conversations.append(rendered)
                 indexes.append(index)
-        # The batch's sequences are concatenated. `counts` is their number per row, and `offsets` are their beginnings.
+        # The sequences of the batch are concatenated. `counts` has the number of sequences of each row, and `offsets`
+        # has the position at which each sequence begins.
         encoded = encode_or_locate(
             self._encoder.encode,
             conversations,

@@ -210,7 +210,8 @@ def _join_outcomes(corpus: CorpusDeclaration, store: ArtifactStore, partition: s
             tokens.append(pa.array(lengths, mask=~is_document))
         # duplicates are listed by position in the shard, unlike rows that rules drop, which are listed by file and row
         by_duplicate = removed_ids.select_rows(start, start + len(reasons))
-        # omit the kept document for a duplicate that was retracted later, because its reason is `retracted`
+        # omit the kept document of a duplicate that was retracted later, because `retracted` replaces `duplicate` as
+        # the reason
         representatives = [
             by_duplicate.get(position, (None, None)) if reason == DUPLICATE else (None, None)
             for position, reason in enumerate(reasons)

@@ -122,7 +122,7 @@ class TracedMonth:
             for split, split_facts in facts.splits.items():
                 stops = list(accumulate(split_facts.shard_lengths, initial=0))
                 prefix = build_split_path(list(facts.splits), split, "")
-                # numbers in names have the same width, so names sort by number
+                # sort by name, because the numbers in the names have the same width, so both orders are the same
                 records = sorted((r for r in receipt.files if r.path.startswith(prefix)), key=lambda r: r.path)
                 for record, start, stop in zip(records, stops[:-1], stops[1:], strict=True):
                     shard = TracedShardFile(

@@ -41,7 +41,8 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
         return view.target / _PARTS / f"{split.split}-{number:05d}.jsonl"
 
     def write_lines(split: PackedSplit, number: int) -> message_rows.MessageKeys:
-        # keep a file with its final name, because it is complete and depends only on its own shard
+        # keep an existing file, because a file gets its final name only when it is complete, and depends only on its
+        # own shard
         if (path := get_part_path(split, number)).exists():
             return message_rows.read_line_keys(path)
         return message_rows.write_lines(path, map(_build_row, conversations.read(split.shards[number].partition)))
