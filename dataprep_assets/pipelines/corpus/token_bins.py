@@ -264,7 +264,8 @@ def _build_recipes(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
 ) -> Iterator[Recipe]:
     manifest, plan = load_manifest(corpus, store), build_stream_plan(corpus, load_certificate(corpus, store))
-    for partition in partitions:  # plan shards one by one, because an unreadable snapshot must not hide other shards
+    # plan the shards one by one, because an unreadable snapshot must not hide other shards
+    for partition in partitions:
         (shard,) = plan_token_shards(corpus, store, manifest, plan, [partition or ""])
         # the retractions that apply to a missing shard are known only after it is built
         is_known = corpus.selects or not plan.retracted or store.receipt(shard.artifact) is not None
