@@ -186,7 +186,8 @@ def _build_folders(declaration: TaskMigrationDeclaration, request: BuildRequest)
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
-            # do not report a folder as reused if files were placed in it, even if its record was up to date
+            # do not report a folder as reused if files were placed in it, because its files changed even if its record
+            # did not
             yield Outcome.from_receipt(migration.receipt, migration.reused and not migration.placed)
 
 

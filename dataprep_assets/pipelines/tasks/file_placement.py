@@ -113,7 +113,7 @@ class Placement:
     def _copy(self) -> None:
         with open(self.source, "rb") as source, open(self.staged_path, "xb") as copy:
             shutil.copyfileobj(source, copy)
-            # set permissions before the rename, so that the target never has different permissions
+            # set the permissions before the rename, so that the target never has incorrect permissions
             os.fchmod(copy.fileno(), self.permissions)
             copy.flush()
             os.fsync(copy.fileno())

@@ -245,7 +245,7 @@ def list_dataset_files(place: SourceLocation, dataset: BlendDataset) -> tuple[Li
     artifacts.
     """
     root = place.access.root if isinstance(place.access, LocalTree) and place.single_file is None else None
-    # if the path is the name of another dataset, it was resolved to a folder next to this declaration that does not
+    # if the path is the name of a different dataset, it was resolved to a folder next to this declaration that does not
     # exist
     if root is not None and not root.is_dir() and (root.parent.parent / root.name / _DECLARATION).is_file():
         raise _build_dataset_error(dataset)

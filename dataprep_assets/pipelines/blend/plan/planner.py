@@ -99,7 +99,7 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
         _plan_unit(dataset_files, blend, identity, units_by_name.get(dataset_files.unit.name))
         for dataset_files in discover_datasets(blend, {} if relist else units_by_name)
     ]
-    # a split may be appended to a name, so the dataset `web` in `train` has the same name as a dataset `web__train`
+    # the dataset `web` in the list `train` becomes `web__train`, which may also be the declared name of a dataset
     names = [unit.name for unit in units]
     if repeated_names := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"blend: two datasets would have the name {repeated_names[0]}. Rename one")
@@ -268,8 +268,8 @@ def _limit_shard_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> P
         first_row = part.rows.first if part.rows else 1
         stop = part.rows.stop if part.rows and part.rows.stop is not None else rows_of(part.entry) + 1
         parts.append(part if stop - first_row <= limit else replace(part, rows=RowRange(first_row, first_row + limit)))
-        # subtract all rows of the part, so that the limit is not positive, and the loop ends, once a part has reached
-        # it
+        # subtract the rows of the whole part: once a part has reached the limit, the rest is not positive, and the loop
+        # ends
         limit -= stop - first_row
     return replace(shard, parts=tuple(parts))
 

@@ -232,7 +232,8 @@ def chat_plan(
     # several sequences mean that the template, such as Qwen3's, renders an answer differently if a later one follows
     if turns == "auto" and isinstance(trial, RenderedConversation) and len(trial.sequences) > 1:
         plan = replace(plan, turns="always")
-    # compare readings before refusing the trial, because an answer with two readings is the more specific error
+    # compare the readings before raising the trial's error, because an answer with two readings is the more specific
+    # error
     readings = compare_readings(
         load_conversation_renderer(plan, bundle),
         load_conversation_renderer(plan, bundle, is_marked=False),

@@ -126,7 +126,7 @@ def get_spool_artifact(shard: Artifact, ordinal: int) -> Artifact:
 
 def compute_spool_key(plan: ChatPlan, source: ChatSource) -> str:
     """Return the digest of everything that determines the bytes of a spool."""
-    # cover the whole retraction list, because the listed rows of the file are known only after the spool is built
+    # include the whole retraction list, because the listed rows of the file are known only after the spool is built
     return digest_value(
         ["sft_spool", VERSION, plan.key_parts(), source.key_parts(), plan.retractions.listed_bytes.hex()]
     )

@@ -133,7 +133,7 @@ def count_changes(
     """Count the restored and the additionally removed rows, in shards with unchanged texts."""
     restored_documents = removed_documents = 0
     for shard, removed_ids, is_kept in now.iterate_shards():
-        # positions can be compared only if the signatures are the same
+        # compare positions only if the signatures are the same, because otherwise the rows may be different
         if (
             shard not in previous_nodes
             or previous_nodes[shard][0] != store.require(corpus.artifact(SIGNATURES, shard)).content

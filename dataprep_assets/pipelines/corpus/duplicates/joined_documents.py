@@ -94,7 +94,7 @@ def join_documents(
                 values=rows.values,
             )
         )
-    # other datasets come last, so that the dataset's own rows keep their numbers
+    # append other datasets at the end, so that the numbers of the dataset's own rows do not depend on them
     other_shards = open_other_documents(corpus, store).shards
     for shard in other_shards:
         signatures, mask = shard.open_signatures(store)

@@ -189,7 +189,7 @@ def _sample_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[Manifes
     for split in corpus.splits:
         members = [e for e in manifest.entries if e.split == split]
         candidates = sorted(members, key=lambda e: digest_value(e.relpath))
-        # take at least one file per split, even if there are many splits
+        # take at least one file of each split, because the sample must cover every split
         files += sorted(candidates[: max(1, SAMPLED_FILES // len(corpus.splits))], key=lambda e: e.ordinal)
     return files
 

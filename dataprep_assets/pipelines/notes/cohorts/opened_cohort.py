@@ -330,7 +330,7 @@ class OpenedCohort:
         """Read the whole source: count its notes, drops and patients, and sample notes."""
         ledger = require_ledger(self.receipt)
         rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
-        # include notes dropped as `header_too_long`, because only the layout of the rows drops them
+        # include notes dropped as `header_too_long`, because they are dropped only when the rows are laid out
         kept_count = ledger.documents + ledger.dropped.get("header_too_long", 0)
         sampled_numbers = set(draw_documents(self.receipt.key, kept_count, SAMPLED).tolist())
         retracted_numbers = _choose_numbers(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)

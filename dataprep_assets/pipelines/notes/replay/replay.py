@@ -414,7 +414,7 @@ def build_replay(replay: MixtureDeclaration, store: ArtifactStore) -> tuple[Rece
 
 def _list_shards(store: ArtifactStore, source: _SourceDirectory, split: str) -> Shards:
     """Return the shards of a source's split, in the source's order, as parts of its artifact."""
-    # keep the origins' own datasets, because a source may be a mixture of other datasets
+    # replace only `part`, so that each origin keeps its dataset, because a source may be a mixture of other datasets
     provenance = read_provenance(store.local(source.artifact, [PROVENANCE]) / PROVENANCE)
     return [
         replace(origin, part=FileRef(source.artifact, source.receipt.file(f"{source.facts.directory}/{name}")))
