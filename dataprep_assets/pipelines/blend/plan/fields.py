@@ -130,7 +130,7 @@ def _find_refusals(
     for block in read_rows(
         path, format=kind, compression=compression, label=path.name, reading=reading, as_json=as_json
     ):
-        # merge lines that cannot be parsed with the rows, because the reader returns the two separately
+        # merge the rows with the lines that cannot be parsed, because the reader returns the two separately
         outcomes: list[tuple[int, str | None]] = [(bad.row, bad.reason) for bad in block.bad]
         outcomes += [(number, refusal(row)) for row, number in zip(block.rows, block.numbers, strict=True)]
         yield from sorted(outcomes, key=lambda pair: pair[0])

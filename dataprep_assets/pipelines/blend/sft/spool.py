@@ -300,7 +300,7 @@ class _SpoolBuild:
 
         A conversation without a kept sequence is dropped, for the same reason as its first sequence.
         """
-        # fast path, because most batches lose no sequence and need no loop over rows
+        # take a fast path, because most batches lose no sequence, and need no loop over rows
         if keep.all() and (counts > 0).all():
             self._conversations += len(indexes)
             return

@@ -106,7 +106,7 @@ def _find_digest_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]
         split_patients = {digest.tobytes() for digest in read_patients(cohort.directory / path.patients)}
         if count := len(split_patients & cohort.retracted):
             yield f"{path.patients}: {count_of(count, 'retracted patient is', 'retracted patients are')} in the rows"
-    # notes of a patient who was removed from the list must be restored
+    # report notes that are left out although they are no longer on the list, because these notes must be restored
     if stray_count := len(cohort.left_out - cohort.retracted):
         yield f"{RETRACTED_PATIENTS}: left out the notes of {count_of(stray_count, 'patient')} no longer on the list"
     if stray_count := len(cohort.retracted_notes - cohort.retracted):

@@ -102,7 +102,7 @@ def _build_split_rule(notes: NotesDeclaration) -> SplitRule:
 def _drop_notes_without_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> Int64:
     indexes = find_without_room(spool.headers[documents], spool.bodies[documents], _build_split_rule(notes))
     for note in documents[indexes].tolist():
-        # the byte offset is -1, which messages omit, because the spool has no byte offsets
+        # use the byte offset -1, which messages omit, because the spool has no byte offsets
         position = (int(spool.records[note]), int(spool.numbers[note]), -1)
         drops.drop(DroppedNote(*position, "header_too_long"))
     return np.delete(documents, indexes)

@@ -284,7 +284,7 @@ class _SpoolWriter:
             lambda position: self._locate(batch[position % len(batch)]),
         )
         bounds = offsets.astype(np.int64)
-        # compare before the columns grow, because their length is the first note's number
+        # compare before the columns grow, because the length of the columns is the number of the first note
         self._compare_with_reference(texts, ids, bounds[len(batch) :])
         bounds_list = bounds.tolist()
         pieces = []
@@ -322,7 +322,7 @@ class _SpoolWriter:
         for note in batch:
             ordinal = self._patients[note.patient]
             if note.patient in self._with_listed and (entry := digest_note(plan.key, note)) in plan.retracted:
-                # add the entry before the columns grow, because their length is this note's number
+                # add the entry before the columns grow, because the length of the columns is the number of this note
                 self._listed[len(columns["patients"])] = entry
             columns["dates"].append(note.date)
             columns["patients"].append(ordinal)

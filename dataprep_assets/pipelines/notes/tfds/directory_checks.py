@@ -38,9 +38,9 @@ from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOri
 
 MAX_ROWS = 100_000
 """Maximum number of rows for a complete read, which takes TFDS a few minutes at a row length of 8,192."""
-# this is the number of shards that are read from a larger directory, and the maximum number of listed differences
+# read this many shards of a larger directory, and list at most this many differences
 _MAX_SLICES = 32
-# this limits the memory for rows, because batches are decoded and compared one at a time
+# decode and compare this many rows at a time, which limits the memory
 _BATCH_ROWS = 32
 # hide GPUs (CUDA_VISIBLE_DEVICES is -1), because a training run may be using them
 _WORKER_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TFDS_LOGGING_LEVEL": "error"}
