@@ -199,7 +199,8 @@ class DataBlend(_AnnotatedPart):
         except json.JSONDecodeError as error:
             reason = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
             raise ConfigError(f"blend: {path}:{error.lineno}: not a blend file: {reason}. Correct the JSON") from error
-        # the file is not UTF-8, repeats a key, has NaN or is nested too deeply (JSONDecodeError is also a ValueError)
+        # JSONDecodeError is caught above; any other ValueError means that the file is not UTF-8, repeats a key, has NaN
+        # or is nested too deeply
         except ValueError as error:
             raise ConfigError(f"blend: {path}: not a blend file: {error}") from error
         longest = (

@@ -178,7 +178,7 @@ class WandbDeclaration(DeclarationModel):
 
 
 def _detect_kind(value: Any) -> str:
-    # select the form by type, because for a plain union pydantic reports each mistake once per form
+    # select the form by type, because for a plain union, pydantic reports each mistake once per form
     return "file" if isinstance(value, str | Path) else "inline"
 
 
@@ -331,8 +331,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             )
         if isinstance(self.blend, DataBlend) and (sentence := self._describe_unfit_format(self.blend)) is not None:
             raise ValueError(sentence)
-        # check only declared numbers of shards, because the default number depends on the sources, and the plan checks
-        # it
+        # check only declared numbers of shards; the plan checks the default number, which depends on the sources
         counts = [self.num_shards, None if self.sample is None else self.sample.count]
         shards = min((count for count in counts if count), default=None)
         if self.held_out is not None and shards is not None and self.held_out.valid + self.held_out.test >= shards:

@@ -240,7 +240,7 @@ class Corpus(Dataset):
             rows.append((split, files, f"{len(shards):,}", f"{total.documents:,}", f"{total.tokens:,}", size))
         lines = [*align_rows(rows, right=range(1, len(rows[0])))]
         total = Ledger.total(every_split)
-        # show no rate for short runs, because starting processes and the engine takes much of the time of a short run
+        # show no rate for a short run, because starting processes and the engine takes much of its time
         rate = f", {total.tokens / cpu:,.0f} tokens/s per core" if cpu >= _MIN_RATE_SECONDS else ""
         lines.append(describe_engine_line(corpus, store) + rate)
         if corpus.decontaminate is not None:

@@ -284,7 +284,7 @@ class NotesDeclaration(WorkersDeclaration):
     document: DocumentPolicy = Field(
         DocumentPolicy(), description="Tokens before and after each note, and special tokens in its text."
     )
-    # one token below the limit, because rows for tfds are stored one token longer (`capacity`)
+    # allow one token less than the limit, because rows for tfds are stored one token longer (`capacity`)
     row_length: int = Field(
         8192, ge=2, le=LARGEST_CAPACITY - 1, description="Tokens per row: `max_target_length` of MaxText."
     )
@@ -369,7 +369,7 @@ class NotesDeclaration(WorkersDeclaration):
             require_tfds_name("split", name)
             if not 0 < share <= 1:
                 raise ValueError(f"split {name!r}: the share must be greater than 0 and at most 1, not {share}")
-        # 0.7 + 0.2 + 0.1 is slightly less than 1 in floating point
+        # allow a small difference, because 0.7 + 0.2 + 0.1 is slightly less than 1 in floating point
         if not math.isclose(sum(splits.values()), 1, abs_tol=1e-9):
             raise ValueError(f"the shares must add up to 1, not {sum(splits.values())}")
         return splits

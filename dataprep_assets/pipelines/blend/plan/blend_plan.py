@@ -182,7 +182,7 @@ def _find_unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]
             rows = (part.rows.first, part.rows.stop) if part.rows else (1, None)
             ranges_of_file.setdefault(part.entry.relpath, []).append(rows)
     for entry in unit.entries:
-        # the second key sorts None, which is the end of the file, after all numbers
+        # sort None after all numbers, because None is the end of the file
         ranges = sorted(ranges_of_file.pop(entry.relpath, []), key=lambda r: (r[0], r[1] is None, r[1] or 0))
         if not ranges and max_rows is None:
             yield f"{unit.name}: {entry.relpath} is in no shard"

@@ -318,7 +318,8 @@ def _transform_lines(
             continue
         try:
             line = encode_line(outcome)
-        # the record has an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a type that JSON lacks
+        # refuse a record that has an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a type that JSON
+        # lacks
         except (TypeError, ValueError):
             _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _describe_unwritable(outcome)))
             continue

@@ -249,8 +249,8 @@ class CohortTracer(Tracer):
         question.refuse_messages()
         is_shown = decode and not self._declaration.sensitive and self._bundle is not None
         with hide_quoted_data(self._declaration.dataset):
-            # trace each note once, even if a row has several of its chunks; months compare by identity, which works
-            # because each month is opened only once
+            # trace each note once, even if a row has several of its chunks; months can be compared by identity, because
+            # each month is opened only once
             return [
                 self._trace_note(*note, is_shown=is_shown) for note in dict.fromkeys(self._find_locations(question))
             ]

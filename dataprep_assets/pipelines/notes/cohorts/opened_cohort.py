@@ -91,7 +91,8 @@ def sample_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) -> 
                 try:
                     columns_by_line[count] = columns or _parse(line)
                 except (ValueError, TypeError, AttributeError, OverflowError):
-                    # the line is not JSON, not an object, or has lists of other types or integers beyond int64
+                    # reject a line that is not JSON, is not an object, or has lists of other types or integers beyond
+                    # int64
                     raise FormatError(f"{path}: line {count + 1} is not a row of integers. {remedy}") from None
             count += 1
     return SampledLines(count=count, columns=columns_by_line, verbatim=frozenset(verbatim))
@@ -338,7 +339,7 @@ class OpenedCohort:
         counts: Counter[str] = Counter()
         drops: Counter[str] = Counter()
         patients: set[bytes] = set()
-        # True for patients with retracted notes, False for patients with kept notes
+        # the keys are True for patients with retracted notes, and False for patients with kept notes
         digests: dict[bool, set[bytes]] = {False: set(), True: set()}
         single_notes: set[bytes] = set()
         samples: dict[bool, list[SampledNote]] = {False: [], True: []}

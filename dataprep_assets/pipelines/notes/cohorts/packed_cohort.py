@@ -117,7 +117,7 @@ class _Writer:
         self._cohort, self._plan, self._notes = cohort, cohort.plan, cohort.plan.notes
         self._month, self._staged = cohort.month, staged
         self._drops = DropCounter(cohort.plan, cohort.month)
-        # lowest and highest id of all rows so far, for the ledger; initially an empty range
+        # start with an empty range of ids, which `_require_valid` extends for the ledger
         self._low, self._high = 1 << 32, -1
 
     def write(self, file: CohortFile, path: Path, sha256: str) -> WrittenFiles:

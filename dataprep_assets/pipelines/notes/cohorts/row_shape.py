@@ -18,7 +18,8 @@ from dataprep_assets.formats.packed_rows import PackedRowBlock
 from dataprep_assets.packing.bins import Bins
 from dataprep_assets.packing.rows import pack_rows
 
-# Positions per row group, limited because `pack_rows` unpacks a whole group, with about 30 bytes per position (60 MB).
+# Limit the positions per row group, because `pack_rows` unpacks a whole group, with about 30 bytes per position (60
+# MB).
 _POSITIONS_PER_GROUP = 2 << 20
 
 

@@ -218,7 +218,7 @@ def _repeat_to_row_count(shards: Shards, rows: float) -> Shards:
     remaining = rows - times * count_rows(shards)
     for origin in shards:
         if abs(remaining - origin.rows) >= remaining:
-            continue  # continue, because a shorter shard may still bring the sum closer
+            continue  # a shorter shard may still bring the sum closer
         origins.append(origin)
         remaining -= origin.rows
         if remaining <= 0:

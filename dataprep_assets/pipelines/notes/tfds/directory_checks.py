@@ -109,7 +109,7 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
             read_count = 0
             tfds_rows = _read_by_tfds(library, builder, f"{split.name}[{low}:{high}]", format)
             stored_batches = _read_stored_rows([directory / name for name in names[start:stop]], info, format)
-            # not strict, because the row count below detects missing rows
+            # do not use `strict=True`, because the row count below detects missing rows
             for batch, expected_columns in zip(_batch_rows(tfds_rows), stored_batches, strict=False):
                 for name, values in expected_columns.items():
                     is_same = (

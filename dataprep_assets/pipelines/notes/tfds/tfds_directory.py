@@ -364,7 +364,7 @@ def check_patients(opened_notes: OpenedNotes) -> Finding:
     in_splits = []
     for split, month_digests in digests_by_split.items():
         distinct_digests, counts = np.unique(np.concatenate(month_digests), return_counts=True)
-        # each split lists a digest once, so a digest that occurs twice across all splits is in two splits
+        # remove duplicates within a split, so that a digest that occurs twice across all splits is in two splits
         in_splits.append(distinct_digests)
         distinct += distinct_digests.size
         repeat_count = int(np.count_nonzero(counts > 1))
