@@ -123,7 +123,7 @@ class _Rows:
             masks.append(mask)
             for column in columns:
                 values.append(_build_sort_keys(piece.table[column].to_pylist(), priority.order))  # type: ignore[union-attr]
-            # pass the last file of the previous piece, because it may continue in this piece
+            # pass the last file of the previous piece, because this file may continue in this piece
             for index, name in _find_changes(piece.table["file"].to_pylist(), self.files[-1] if self.files else None):
                 self.starts.append(rows + index)
                 self.files.append(name)
