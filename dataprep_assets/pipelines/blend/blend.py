@@ -230,7 +230,7 @@ def build_blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> Artifa
         kinds={"json", "file"},
         inputs=(shards,),
         artifact=partial(find_blend_run, blend),
-        names_places=frozenset(),  # the files contain the paths at which the trainer finds the shards
+        names_places=frozenset(),  # the files contain the shards' paths, so their bytes depend on a location
         recipes=partial(_build_recipes, blend),
         build=partial(_build_run, blend),
         metadata=partial(_build_metadata, blend),

@@ -111,7 +111,7 @@ def describe_shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Pa
     used_splits = {split: shards for split, shards in splits.items() if shards}
     if len(used_splits) < 2:
         return []
-    # read the largest split last and never keep it in memory, because held-out splits are a small part of the data
+    # read the largest split last, because only the hashes of the other splits, which are small, are kept in memory
     order = sorted(used_splits, key=lambda split: sum(receipt.total_bytes for _, receipt in used_splits[split]))
     hashes = {
         split: _merge_hashes([_hash_contents(stage, *shard) for shard in used_splits[split]]) for split in order[:-1]
@@ -233,7 +233,7 @@ def _list_sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSo
         try:
             current_files = rediscover_dataset(blend, unit)
         except TransferError:
-            reachable = False  # wait for an unreachable hub only once, not for each dataset
+            reachable = False  # wait for an unreachable hub only once, because each dataset would otherwise wait again
             yield _BlendSource(unit=unit, current_files=None)
             continue
         except SourceError:
@@ -267,7 +267,7 @@ def _build_source_rows(
         for source in own_sources
     }
     weights = normalize_weights({source.unit.name: source.unit.dataset.weight for source in own_sources})
-    # use the same budget for both, because a grown source would otherwise seem to be read as often as before
+    # use the same budget for both amounts, because a grown source would otherwise seem to be read as often as before
     budget = blend.train_tokens or sum(planned_amounts.values())
     epochs = [
         {outlook.name: outlook.epochs for outlook in compute_outlooks(weights, amounts, train_tokens=budget)}
@@ -296,7 +296,8 @@ def _compute_share(amounts: dict[str, int], name: str) -> float:
 
 
 def _replace_infinity(epochs: float) -> float:
-    return round(epochs, 4) if isfinite(epochs) else 0.0  # the epochs are infinite if no data is left to read
+    # write 0, because the epochs are infinite if no data is left to read
+    return round(epochs, 4) if isfinite(epochs) else 0.0
 
 
 def _describe_row(blend: BlendDeclaration, row: Row) -> str:
@@ -441,7 +442,7 @@ def splits_disjoint(run: OpenedRun) -> Finding:
             if split_by_shard.setdefault(partition, split) != split:
                 defects.append(f"{partition} is in {split_by_shard[partition]} and in {split}")
             for part in plan.find_shard(partition)[1].parts:
-                if not part.entry.size_bytes:  # empty files have equal digests, but no rows
+                if not part.entry.size_bytes:  # skip empty files, which have equal digests but no rows
                     continue
                 first_row, stop = (part.rows.first, part.rows.stop) if part.rows else (1, None)
                 # compare by content, because a copy under a different path could put the same rows into another split
@@ -494,7 +495,7 @@ def mixture_matches_weights(run: OpenedRun) -> Finding:
         defects,
         f"Every dataset's share matches its weight within {blend.tolerance:g}.",
         _RL_ADVICE if blend.stage == "rl" else _ADVICE,
-        # the tolerance is text, because Dagster plots numbers over time, and the tolerance is only a setting
+        # store the tolerance as text, because Dagster plots numbers over time, and the tolerance is only a setting
         facts={"largest_difference": worst, "tolerance": str(blend.tolerance)},
         table=[asdict(row) for row in table],
     )
@@ -506,7 +507,7 @@ def _compute_requested_shares(run: OpenedRun, split: str) -> dict[str, float]:
     RL shares are shares of the sources' records, each counted as often as the weights require. A shard whose records
     were all left out is in no split, but its records count unless shards are held out.
     """
-    # with held-out shards, any split may have shards of every dataset
+    # with held-out shards, each split may have shards of every dataset, so no dataset belongs to only one split
     is_whole = run.blend.held_out is None
     weights = {u.name: u.dataset.weight for u in run.plan.units if u.home == split or not is_whole}
     if run.blend.stage != "rl":

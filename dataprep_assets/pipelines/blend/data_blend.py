@@ -114,7 +114,7 @@ class BlendDataset(ReadingDeclaration, _AnnotatedPart, Attribution):
     @field_validator("path")
     @classmethod
     def _validate_path(cls, path: str) -> str:
-        # check the path in a validator, because its errors are reported with the key and the line
+        # check the path in a validator, because errors of validators are reported with the key and the line
         try:
             expand_path(path)
         except ConfigError as error:
@@ -184,7 +184,7 @@ class DataBlend(_AnnotatedPart):
         Raises ConfigError for an invalid file.
         """
         try:
-            # check the size first, because a data file that is given by mistake would be parsed into memory
+            # check the size first, so that a large data file given by mistake is not loaded into memory
             if (size := path.stat().st_size) > _MAX_BYTES:
                 raise ConfigError(
                     f"blend: {path}: not a blend file: has {count_of(size, 'byte')}, but at most {_MAX_BYTES:,} are "
@@ -199,13 +199,14 @@ class DataBlend(_AnnotatedPart):
         except json.JSONDecodeError as error:
             reason = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
             raise ConfigError(f"blend: {path}:{error.lineno}: not a blend file: {reason}. Correct the JSON") from error
-        # the file is not UTF-8, repeats a key, has NaN or is nested too deeply (JSONDecodeError is also a ValueError)
+        # JSONDecodeError is caught above; any other ValueError means that the file is not UTF-8, repeats a key, has NaN
+        # or is nested too deeply
         except ValueError as error:
             raise ConfigError(f"blend: {path}: not a blend file: {error}") from error
         longest = (
             max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0
         )
-        if longest > _MAX_DATASETS:  # limit the number, because every invalid dataset is reported
+        if longest > _MAX_DATASETS:  # limit the number, because the error lists every invalid dataset
             raise ConfigError(
                 f"blend: {path}: not a blend file: lists {longest:,} datasets, but at most {_MAX_DATASETS:,} are "
                 "allowed. Divide the blend"
@@ -225,7 +226,8 @@ class DataBlend(_AnnotatedPart):
         if self.datasets is not None:
             units = [Unit(name=d.name, dataset=d, split=None) for d in self.datasets]
         else:
-            # a dataset may be in the lists of several splits, and its shards need different names
+            # add the split to the name, because a dataset may be in the lists of several splits, whose shards need
+            # different names
             units = [
                 Unit(name=f"{d.name}__{split}", dataset=d, split=split)
                 for split in SPLITS

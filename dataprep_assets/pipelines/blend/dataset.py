@@ -348,7 +348,7 @@ def build_blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
     preview = build_blend_preview_spec(blend, plan=plan)
     snapshot = build_blend_snapshot_spec(blend, partitions=partitions, preview=preview)
     certificates = []
-    if blend.stage != "rl":  # RL records are not tokenized
+    if blend.stage != "rl":  # RL records are not tokenized, so they need no certificate
         certificates = [build_engine_certificate_spec(build_blend_engine(blend), inputs=(preview,))]
     shards = build_blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates))
     run = build_blend_spec(blend, shards=shards)

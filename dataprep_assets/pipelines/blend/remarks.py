@@ -64,7 +64,7 @@ def find_blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     if blend.stage == "rl":
         yield from _find_transform_remarks(blend)
     for keys, dataset in _list_datasets_with_keys(data):
-        # point to `blend` for a blend in a separate file, because the YAML has no other line about it
+        # for a blend in a separate file, point to the key `blend`, because the YAML has no other line about the blend
         yield from _find_dataset_remarks(blend, dataset, keys if isinstance(blend.blend, DataBlend) else ("blend",))
 
 

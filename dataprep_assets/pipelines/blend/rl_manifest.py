@@ -51,7 +51,7 @@ def build_rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> Art
         description="`manifest.json` of the latest run, at a path that does not change.",
         kinds={"json"},
         inputs=(run,),
-        names_places=frozenset(),  # the manifest contains the files' paths on the trainer
+        names_places=frozenset(),  # the manifest contains the trainer's paths, so its bytes depend on a location
         recipes=lambda store, _: [_build_recipe(blend, store)],
         build=partial(_build_manifest, blend),
         metadata=_build_metadata,

@@ -103,7 +103,7 @@ def _build_shards(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Ou
         workers=request.workers,
         engine=blend.engine,
         verification=blend.verify,
-        # pass functions only for workers on other machines, which may not have access to this machine's downloads
+        # pass functions only to workers on other machines, because these may have no access to this machine's downloads
         fetches=None if blend.engine.is_this_machine else build_shard_fetches(blend, plan, request.partitions),
         progress=request.progress,
     )

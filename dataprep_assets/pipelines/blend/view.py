@@ -63,9 +63,6 @@ class BlendViewWriter(StagedView):
     blend: BlendDeclaration
 
 
-# --- splits of a run
-
-
 @dataclass(frozen=True, kw_only=True)
 class UsedShard(Generic[F]):
     """A use of a shard in a split: the shard's dataset, artifact and facts, and the file with its rows.
@@ -173,9 +170,6 @@ def load_run_splits(blend: BlendDeclaration, store: ArtifactStore, kind: type[S]
             shards.append(FinishedShard(unit=unit, index=planned_shard.index, artifact=artifact, receipt=shard))
         splits.append(kind.from_run(blend, run, receipt, split, shards))
     return splits
-
-
-# --- views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,9 +335,6 @@ def list_view_lines(blend: BlendDeclaration, store: ArtifactStore, views: Iterab
             yield from view.format_lines(locate_for_trainer(store, artifact), view.facts_type.from_receipt(receipt))
 
 
-# --- checks of a view
-
-
 @dataclass(frozen=True)
 class OpenedBlendView(OpenedArtifact, Generic[S]):
     """A view that is opened for checks, with the splits of its run and the declaration."""
@@ -376,7 +367,7 @@ def matches_run(subject: OpenedBlendView[Any]) -> Finding:
     left_out = set(facts.writer_fields)
     if view.facts_type.from_receipt(receipt).model_dump(exclude=left_out) != facts.model_dump(exclude=left_out):
         defects.append(f"{name}: its receipt does not match the run's {view.contents}")
-    if not defects:  # do not read the rows of damaged files
+    if not defects:  # skip the rows if a file is damaged, because they may be unreadable
         defects += [f"{name}: {defect}" for split in subject.splits for defect in _find_differences(subject, split)]
     sentence, counts = view.describe(facts)
     return build_verdict(defects, sentence, REBUILD_VIEW, facts=counts)
@@ -417,9 +408,6 @@ LAYOUT_VALID: Check[OpenedBlendView[Any]] = Check(
     "layout_valid", "The files have the names and columns that the trainer reads.", layout_valid
 )
 """Check of the layout of the files, which every view has."""
-
-
-# --- rows of a view
 
 
 class ShardRow(NamedTuple):

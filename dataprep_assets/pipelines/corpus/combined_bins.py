@@ -94,7 +94,7 @@ def read_shard_receipts(
             f"{'is' if len(missing) == 1 else 'are'} missing: {names}. Build these partitions of token_bins first"
         )
     for shard, receipt in pairs:
-        # compare files, because a shard that lost a file keeps its name
+        # compare file lists, because a shard keeps its name when its files change
         planned_files = [entry.relpath for entry in manifest.shard(str(shard.partition))]
         if [line["file"] for line in receipt.sources] != planned_files:
             raise IntegrityError(
@@ -107,7 +107,7 @@ def read_shard_receipts(
 
 def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequence[Receipt]) -> None:
     pairs = [(receipt, TokenBinsFacts.from_receipt(receipt)) for receipt in receipts]
-    # these settings decide how ids are read, so shards that differ in them cannot share a file
+    # shards that differ in one of these settings cannot share a file, because the settings determine how ids are read
     kinds = {
         (f.dtype, str(f.separator_id), str(f.bos_id), f.special_tokens, r.inputs["tokenizer"][:12]) for r, f in pairs
     }
@@ -117,7 +117,7 @@ def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequen
             f"special_tokens, tokenizer): {'; '.join(', '.join(kind) for kind in sorted(kinds))}. Rebuild "
             "token_bins: only stale shards are rebuilt"
         )
-    # compare with the current declaration, which `meta.pkl` describes, because all shards may come from an earlier one
+    # all shards may come from an earlier declaration, but `meta.pkl` describes the current one
     meta_values = build_meta(corpus)
     for receipt, facts in pairs:
         if (facts.dtype, receipt.inputs["tokenizer"]) != (meta_values["dtype"], meta_values["tokenizer_sha256"]):
@@ -131,9 +131,10 @@ def _build_recipe(
     corpus: CorpusDeclaration, split: str, shards: Sequence[tuple[Artifact, Receipt]], meta_values: Mapping[str, Any]
 ) -> Recipe:
     settings = dict(meta_values)
-    # a new tokenizer is reported as a changed source, not as a changed setting
+    # list the tokenizer as a source, so that `status` reports a new tokenizer as a changed source, not as a changed
+    # setting
     tokenizer = settings.pop("tokenizer_sha256")
-    # include names in the key, because the receipt lists shards by name, even if the bytes are the same
+    # include the shards' names in the key, because the receipt lists them: a renamed shard needs a new receipt
     inputs = [[str(r.partition), r.content] for _, r in shards]
     return Recipe(
         artifact=corpus.artifact(COMBINED_BINS, split),
@@ -188,7 +189,7 @@ def build_combined_bins(
             )
         return WrittenFiles(
             inputs={str(r.partition): r.content for _, r in shards},
-            # take any shard's BOS, because `read_shard_receipts` rejects shards that differ
+            # take the BOS of any shard, because `read_shard_receipts` rejects shards that differ
             facts=CombinedBinsFacts(
                 **meta_values, shards=len(shards), bos_id=TokenBinsFacts.from_receipt(shards[0][1]).bos_id
             ),
@@ -280,7 +281,7 @@ def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownVal
     facts = CombinedBinsFacts.from_receipt(receipt)
     return {
         "tokenizer": facts.tokenizer,
-        # write numbers as text, because Dagster plots numbers, and these cannot change
+        # store these numbers as text, because Dagster plots numbers, and a plot of constants is useless
         "vocab_size": str(facts.vocab_size),
         "eos_token_id": str(facts.eos_token_id),
         "dtype": facts.dtype,
@@ -300,7 +301,7 @@ def check_combined_bins(
         listed_hashes: The ids on the retraction list.
     """
     input_receipts = read_shard_receipts(corpus, store, load_manifest(corpus, store), split)
-    # without a list, only receipts are needed, so download no index
+    # without a retraction list, the check needs only receipts, so do not download the id index
     names = [IDS] if len(listed_hashes) else []
     shards = [(store.local(artifact, names), receipt) for artifact, receipt in input_receipts]
     return check_built_without(shards, listed_hashes, store.require(corpus.artifact(COMBINED_BINS, split)))
@@ -346,7 +347,7 @@ class OpenedCombinedBins(OpenedArtifact):
 
     @cached_property
     def _index(self) -> StreamIndex:
-        # opened lazily, because the index is needed only to name a row
+        # open the index lazily, because only naming a row needs it
         return StreamIndex(
             {self.split: [IndexedShard(self.store, shard, receipt) for shard, receipt in self.input_shards]}
         )
@@ -397,7 +398,7 @@ def check_concatenation(directory: Path, receipt: Receipt, shards: Shards, *, sp
         defects.append(
             f"{path.name}: sha256 {file_digest}, but the receipt of {describe_artifact(receipt)} lists {claimed_digest}"
         )
-    # skip this after a defect, because different tokens would also give different ends
+    # skip the ends after a defect, because different tokens usually have different ends
     if not defects:
         defects += _compare_ends(directory / ENDS, shards)
     return build_verdict(
@@ -423,7 +424,7 @@ def _digest_ranges(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
                 file_digest.update(data)
                 remaining -= len(data)
             ranges.append(part.hexdigest())
-        # bytes after the last shard belong to no range, but are part of the file's digest
+        # also digest bytes after the last shard, because they belong to no range, but are part of the file
         while data := file.read(_BLOCK):
             file_digest.update(data)
     return ranges, file_digest.hexdigest()
@@ -538,7 +539,7 @@ def check_sources(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry],
             elif entry.ordinal < previous:
                 defects.append(f"{location}: comes after file {previous} of the manifest, out of the manifest's order")
             previous = entry.ordinal if entry is not None else previous
-            # files without documents, such as empty ones, may have the same bytes
+            # ignore files without documents, because they may be equal (e.g., empty) without sharing a document
             if line["documents"] and (twin := foreign.get(line["sha256"])) is not None:
                 defects.append(f"{location}: has the same bytes as {twin.relpath} in split {twin.split}")
     members = [e for e in entries if e.split == split]
@@ -698,7 +699,7 @@ def find_retracted_corpus_artifacts(
         load_ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
         snapshots=SNAPSHOT,
         shards=TOKEN_BINS,
-        # the receipt of a view lists its inputs by split, other receipts by shard
+        # a view's receipt lists its inputs by split, and other receipts list their inputs by shard
         source=lambda name: corpus.artifact(COMBINED_BINS if name in corpus.splits else TOKEN_BINS, name),
         contains=contains,
     )

@@ -40,7 +40,7 @@ from dataprep_assets.stream.token_shard import TOKEN_BINS, TOKENS
 from dataprep_assets.stream.tokenizer import describe_boundary, describe_literals
 from dataprep_assets.table import align_rows
 
-# imported where they are used, because commands that only list or compare artifacts do not need them
+# import these modules here only for types, because commands that only list or compare artifacts do not need them
 if TYPE_CHECKING:
     from dataprep_assets.engine.staleness.estimate import Estimate
     from dataprep_assets.engine.trace.document_table import DocumentTable
@@ -240,7 +240,7 @@ class Corpus(Dataset):
             rows.append((split, files, f"{len(shards):,}", f"{total.documents:,}", f"{total.tokens:,}", size))
         lines = [*align_rows(rows, right=range(1, len(rows[0])))]
         total = Ledger.total(every_split)
-        # show no rate for short runs, because starting processes and the engine takes a large part of their time
+        # show no rate for a short run, because starting processes and the engine takes much of its time
         rate = f", {total.tokens / cpu:,.0f} tokens/s per core" if cpu >= _MIN_RATE_SECONDS else ""
         lines.append(describe_engine_line(corpus, store) + rate)
         if corpus.decontaminate is not None:
@@ -267,7 +267,8 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
         split: build_snapshot_spec(corpus, split, partitions=partitions, manifest=manifest)
         for split, partitions in shards.items()
     }
-    # modules for tables and duplicates are imported only for corpora that have them, because all commands call this
+    # import modules for tables and duplicates only for corpora that have them, because every command calls this
+    # function
     tags: dict[str, ArtifactSpec] = {}
     if corpus.has_table:
         from dataprep_assets.pipelines.corpus.curation.tags import build_tags_spec
@@ -304,7 +305,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
             certificate=certificate,
             selection=selection,
         )
-        # skip snapshots and tags that the list already has if there are duplicates
+        # skip specs that are already in the list: with duplicates, it already contains the snapshots and tags
         specs += [
             spec
             for spec in (snapshots[split], tagged, selection, bins)

@@ -51,7 +51,7 @@ from dataprep_assets.stream.declaration import (
 )
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-# imported where they are used, because most corpora have no tags, rules or duplicates
+# import these modules here only for types, because most corpora have no tags, rules or duplicates
 if TYPE_CHECKING:
     from dataprep_assets.curation.duplicates.signatures import SignatureSettings
     from dataprep_assets.curation.rules import Rule
@@ -107,7 +107,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
     @model_validator(mode="after")
     def _require_different_columns(self) -> Self:
         fields = {path: name_column(path) for path in self.keep_fields or ()}
-        # functions and commands also get the text, in the column `text`
+        # reserve `text`, the column in which functions and commands get the text
         own_columns = {*CarriedFields(text="", ids=None, url=self.url_field).columns, *DECIDED, *OTHERS, "text"}
         for path, column in fields.items():
             if column in own_columns:
@@ -140,7 +140,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
 if TYPE_CHECKING:
     View = str
 else:
-    # the type lists the installed views, which a type checker cannot know
+    # at run time, the type lists the installed views, which a type checker cannot know
     View = Literal[tuple(VIEWS)]
 
 
@@ -280,7 +280,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
     sample_rate: float = Field(
         0.0005, ge=0, le=1, description="Share of documents that the reference engine also encodes, to compare the ids."
     )
-    # private, so that the serialized declaration does not contain the YAML's folder
+    # use a private attribute, so that the serialized declaration does not contain the YAML's folder
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     @field_validator("splits")

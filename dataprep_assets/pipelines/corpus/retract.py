@@ -251,7 +251,7 @@ def locate_rows(corpus: CorpusDeclaration, store: ArtifactStore, id_lines: Seque
     hashes = [_find_id(corpus, line, ids, shards_by_file, left_out, left_out_rows) for line in id_lines]
     listed_before = read_retractions(corpus.retractions, ids).keys()
     new_hashes = {row_hash for row_hash in hashes if row_hash is not None} - listed_before
-    # sorted, because `find_by_hashes` requires it
+    # sort the ids, because `find_by_hashes` requires it
     sorted_ids = np.array(sorted({int(row_hash, 16) for row_hash in hashes if row_hash is not None}), np.uint64)
     held_hashes: set[str] = set()
     held_documents = []
@@ -269,9 +269,9 @@ def locate_rows(corpus: CorpusDeclaration, store: ArtifactStore, id_lines: Seque
                 )
             )
     left_out_rows += left_out.find_by_ids(new_hashes - held_hashes - {row.hash for row in left_out_rows})
-    # add rows that were dropped by an earlier list, if their ids were removed from the list and no run followed
+    # add documents that an earlier version of the list dropped, if their ids were removed from it and no run followed
     left_out_rows += [LeftOutRow(hash=h, why=RETRACTED) for shard in planned_shards for h in shard.facts.retracted]
-    # reverse, so that each id keeps the first reason found
+    # reverse the rows, because a dict keeps the last value of a key, but each id must keep the first reason found
     reasons = {row.hash: row.why for row in reversed(left_out_rows) if row.hash in new_hashes - held_hashes}
     matched = match_lines(id_lines, hashes, known_hashes={*held_hashes, *reasons}, listed_before=listed_before)
     return LocatedRows(
@@ -287,7 +287,7 @@ def _find_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> tuple[list[
     unplanned_keys = [key for key in store.partitions(corpus.dataset, TOKEN_BINS) if key not in plan]
     # do not suppress errors here, because an unreadable planned shard may contain listed documents
     planned_shards = [shard for shard in _open_indexes(corpus, store, plan) if shard.facts.document_ids is not None]
-    # only shards with the same kind of hashes, because hashes of a different field or key cannot be compared
+    # search only shards with the same id field and key, because other hashes cannot be compared
     kind = (ids.id_field, ids.key_digest)
     same_shards = []
     for key in unplanned_keys:
@@ -355,7 +355,7 @@ def retract_documents(
     retractions = () if strict and rows.unknown else rows.listed
     names = sorted({name for shard in rows.shards for name in shard.files})
     added = add_retractions(corpus.retractions, require_document_ids(corpus), retractions)
-    # predict the change only now, because the written list determines it
+    # predict the change only after the list is written, because the list determines the change
     change = predict_duplicates_change(corpus, store) if added else None
     return RetractionResult(
         list=corpus.retractions,

@@ -242,7 +242,8 @@ def plan_token_shards(
                 budget=corpus.bad_records.budget,
                 files=load_source_parts(corpus, store, manifest, partition, ruled_out),
                 sizes=tuple(entry.size_bytes for entry in manifest.shard(partition)),
-                # empty with a selection, which already drops retracted rows and is part of the key
+                # leave `retracted` empty if there is a selection, which already drops retracted rows and is part of the
+                # key
                 retracted=() if corpus.selects else list_current_retractions(store, artifact, plan.retracted_ids),
                 ruled_out=ruled_out,
             )
@@ -263,7 +264,8 @@ def _build_recipes(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
 ) -> Iterator[Recipe]:
     manifest, plan = load_manifest(corpus, store), build_stream_plan(corpus, load_certificate(corpus, store))
-    for partition in partitions:  # one by one, because an unreadable snapshot must not hide other shards
+    # plan the shards one by one, because an unreadable snapshot must not hide other shards
+    for partition in partitions:
         (shard,) = plan_token_shards(corpus, store, manifest, plan, [partition or ""])
         # the retractions that apply to a missing shard are known only after it is built
         is_known = corpus.selects or not plan.retracted or store.receipt(shard.artifact) is not None
@@ -323,7 +325,7 @@ def _build_check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGro
     )
     if corpus.document.id_field is None:
         return (shard_checks,)
-    # check the whole split, regardless of the shards that are checked now
+    # check the whole split, because the ids of any two shards must differ, including shards that are not checked now
     return shard_checks, WholeArtifactChecks(
         checks=(DOCUMENT_IDS_UNIQUE,), open=lambda store, _: (corpus, split, store)
     )

@@ -239,7 +239,7 @@ def check_tokens(opened_view: OpenedCorpusView) -> Finding:
     ]
     tokens = sum(s.token_count for s in splits)
     if view.linked is None:
-        if not defects:  # damaged files may be unreadable
+        if not defects:  # skip the ids after a defect, because damaged files may be unreadable
             defects += [
                 f"{describe_artifact(receipt)}: {d}"
                 for s in splits
@@ -291,7 +291,7 @@ def _find_id_difference(directory: Path, view: CorpusView, split: CombinedSplit,
                 index = len(expected_ids) if len(expected_ids) < len(ids) else int(wrong_indices[0])
                 yield f"{split.split}: token {token + index} differs from combined_bins"
                 return
-            # a format without documents has no lengths, so this compares nothing
+            # for a format without documents, `lengths` is empty, so this compares nothing
             document_ends = token + np.cumsum(lengths)
             if not np.array_equal(document_ends, ends[document : document + len(document_ends)].astype(np.int64)):
                 yield f"{split.split}: document ends differ from combined_bins, beginning with document {document}"
@@ -300,10 +300,10 @@ def _find_id_difference(directory: Path, view: CorpusView, split: CombinedSplit,
     except DataprepError as error:
         yield str(error)
         return
-    except (ValueError, LookupError, TypeError) as error:  # readers of other packages may raise any of these
+    except (ValueError, LookupError, TypeError) as error:  # readers of other packages may raise any of these errors
         yield f"{split.split}: cannot be read ({type(error).__name__}: {error})"
         return
-    # other copies may omit the tail of the stream
+    # formats that do not keep documents may omit the tail of the stream
     if view.keeps_documents and (token, document) != (len(stream_ids), len(ends)):
         yield (
             f"{split.split}: has {count_of(document, 'document')} and {count_of(token, 'token')}, but combined_bins "
@@ -324,7 +324,7 @@ def check_retractions(view: OpenedCorpusView) -> Finding:
         for split, combined_receipt in combined.items():
             if receipt.inputs.get(split) != combined_receipt.content:
                 yield f"{describe_artifact(receipt)}: was not built from the current combined bins of {split}"
-            # without a list, open no shard, because there may be tens of thousands
+            # without a retraction list, open no shard, because there may be tens of thousands
             elif len(removed_ids) and not (finding := check_combined_bins(corpus, store, split, removed_ids)).passed:
                 yield finding.summary
 
@@ -465,5 +465,5 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
             joined=tuple(writer.joined),
         )
 
-    # resume only copies, from the files that a killed run finished, because links cost nothing
+    # let only copies resume from the files of a killed run, because creating links again costs nothing
     return ensure_built(recipe, store, write, corpus.verify, resumes=view.linked is None)

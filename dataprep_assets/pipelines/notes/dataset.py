@@ -99,10 +99,8 @@ def _list_declarations(folder: Path) -> list[Path]:
     return sorted((folder.parent if project is None else project.defs).rglob("defs.yaml"))
 
 
-# Documents on which the engine of a dataset of notes is certified.
-#
-# The sample has notes and headers from up to six cohorts, including the first and the last. The certificate
-# contains only counts and names of classes.
+# The engine of a dataset of notes is certified on notes and headers from up to six cohorts, including the first and the
+# last. The certificate contains only counts and names of classes.
 
 SAMPLED_COHORTS = 6
 NOTES_PER_COHORT = 100

@@ -132,7 +132,7 @@ def _find_in_stream(path: Path, patterns: Sequence[bytes]) -> list[bool]:
 
 def _contains_aligned(stream: bytes, piece: bytes) -> bool:
     offset = stream.find(piece)
-    # skip a match that starts within a token
+    # skip a match that starts within a token, because its bytes are not whole tokens
     while offset >= 0 and offset % 4:
         offset = stream.find(piece, offset + 1)
     return offset >= 0

@@ -31,7 +31,7 @@ class NotesPlan:
     shape: RowShape
     tokenizer: str
     vocab_size: int
-    # excluded from `repr`, because an error or a log may show a plan
+    # exclude the key and the digests from `repr`, because an error or a log may show a plan
     key: bytes = field(repr=False)
     retracted: frozenset[bytes] = field(default=frozenset(), repr=False)
 
@@ -47,7 +47,7 @@ class NotesPlan:
         )
         return declared_settings | {
             "template": notes.template.key_parts(),
-            # a list, because the splits' declared order decides each patient's split
+            # use a list, because the splits' declared order decides each patient's split
             "splits": list(notes.splits.items()),
             "format": notes.cohorts.format,
             "fields": notes.cohorts.fields.model_dump(mode="json"),
@@ -57,7 +57,7 @@ class NotesPlan:
             "stream_version": stream["stream"],
             "stored_row": {"columns": shape.columns, "length": shape.row_length, "pad_id": shape.pad_id},
             "pad_may_occur": notes.pad_may_occur,
-            # only for unpacked rows, because these settings do not affect prepacked rows
+            # include these settings only for unpacked rows, because they do not affect prepacked rows
             **({"rows": notes.rows, "pipeline": notes.pipeline} if notes.layout == "unpacked" else {}),
         }
 
@@ -84,7 +84,7 @@ def build_notes_plan(notes: NotesDeclaration, certificate: Certificate) -> Notes
         separator_id=separator,
         bos_id=bos.id if bos else None,
         dtype="uint32",
-        # empty, because `reading` extracts the texts of notes, not the stream's own reader
+        # leave this empty, because `reading` extracts the texts of notes, instead of the stream's own reader
         text_field="",
         bad_records=notes.bad_records.policy,
         sample_rate=notes.sample_rate,

@@ -46,7 +46,7 @@ DEFECTS = (
 """Reasons that the policy for bad records handles."""
 
 DIGEST_BYTES = 16
-# marks a missing key, unlike None, which is JSON's null and has separate reasons
+# this value marks a missing key, because None is JSON's null, which has separate reasons
 _ABSENT: Any = object()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_AND_MONTH = re.compile(r"\d{4}-\d{2}")
@@ -130,7 +130,7 @@ def read_notes(
             if fields.notes is not None and patient in patients:
                 raise _NoteRefusedError("duplicate_patient")
         except _NoteRefusedError as error:
-            # count at least one note, because dropped notes must be part of the number of read notes
+            # count at least one note, because a dropped record without notes must also appear in the ledger
             yield DroppedNote(record.row, 0, record.byte, error.reason, max(1, len(notes)))
             continue
         # add the patient last, so that an invalid record does not make the patient's next record a duplicate
@@ -182,7 +182,8 @@ class _RecordParts:
             return _parse_date(value, self._date_format).strftime("%Y-%m")
         except ValueError:
             failed = True
-        # raise outside of the handler, so that the error that quotes the date does not become the context
+        # raise the error outside the handler, so that the handled error, which quotes the date, does not become its
+        # context
         assert failed
         raise _NoteRefusedError("bad_birth_date")
 
@@ -194,7 +195,7 @@ class _RecordParts:
             raise _NoteRefusedError("missing_notes")
         if notes is not None and not isinstance(notes, list):
             raise _NoteRefusedError("notes_not_a_list")
-        # null counts as an empty list, so that the patient is a patient without notes
+        # treat null like an empty list, because both mean a patient without notes
         return notes or []
 
     def read_note(self, record: PatientRecord, number: int, note: Any, patient: bytes) -> Note:
@@ -225,8 +226,8 @@ class _RecordParts:
         try:
             if isinstance(value, str):
                 moment = _parse_date(value, self._date_format)
-                # a date without an offset is UTC, because the machine's time zone must not affect the order of notes;
-                # an integer, because a float of seconds would be rounded
+                # treat a date without an offset as UTC, because the machine's time zone must not affect the order of
+                # notes; compute with integers, because a float of seconds would be rounded
                 aware_time = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
                 return (aware_time.days * 86_400 + aware_time.seconds) * 1_000_000 + aware_time.microseconds
             # numbers are seconds; within this bound, their microseconds fit in the spool's int64

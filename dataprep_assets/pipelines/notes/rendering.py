@@ -58,7 +58,8 @@ class HeaderTemplate:
             return self._render(used_values)
         except Exception:  # a template may raise anything, and may quote its input
             failed = True
-        # raise outside of the handler, so that the template's error does not become the context
+        # raise the error outside the handler, so that the template's error, which may quote its input, does not become
+        # its context
         assert failed
         raise RenderError
 
@@ -105,7 +106,7 @@ def convert_to_text(value: Any) -> str | None:
     """
     if value is None or isinstance(value, str):
         return value
-    # test before numbers, because a bool is an int in Python, and JSON writes `true`, not `True`
+    # test for a bool before numbers, because a bool is an int in Python, and JSON writes `true`, not `True`
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float) and math.isfinite(value):

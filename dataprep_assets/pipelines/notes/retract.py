@@ -57,7 +57,7 @@ def _parse_line(path: Path, number: int, line: bytes, key: bytes) -> bytes | Not
         patient_id = load_untrusted_json(text).get("patient") if text.startswith("{") else text
         if isinstance(patient_id, str | int) and not isinstance(patient_id, bool) and patient_id != "":
             return digest_patient(key, str(patient_id))
-    except ValueError:  # not chained, because the error may quote the line
+    except ValueError:  # do not chain this error, because it may quote the line
         pass
     raise ConfigError(
         f'--ids {path}: line {number}: must be the id of a patient, {{"patient": …}}, a note as month:record:note, '
@@ -93,7 +93,7 @@ def _retract(
     entries_by_position = _find_entries(
         notes, store, [entry for _, entry in lines if isinstance(entry, NotePosition)], key
     )
-    # None for a position without a note, which is reported as not found
+    # use None for a position without a note, which is reported as not found
     entries = [
         (number, entries_by_position.get(entry) if isinstance(entry, NotePosition) else entry)
         for number, entry in lines
@@ -101,7 +101,7 @@ def _retract(
     listed_before = set(read_entries(listing, key))
     new_digests = {digest for _, digest in entries if digest is not None} - listed_before
     dropped_digests = set(listed_before)
-    # count single notes separately only if the list has any
+    # add a count of single notes only if the list has any, because the count would otherwise always be 0
     kinds = (
         [DIGEST_BYTES, 2 * DIGEST_BYTES] if any(len(entry) > DIGEST_BYTES for entry in new_digests) else [DIGEST_BYTES]
     )
@@ -137,7 +137,7 @@ def _retract(
             and (digest in known_digests or digest[:DIGEST_BYTES] in dropped_digests)
         )
 
-    # entries that are in the source, in months that are not packed yet
+    # these entries are in the source, but in months that are not packed yet
     unpacked_entries = {
         entry for entry in entries_by_position.values() if entry in new_digests - held_digests and not is_known(entry)
     }
@@ -152,7 +152,7 @@ def _retract(
         already=sum(is_known(digest) for _, digest in entries),
         found=len(found_digests),
         left_out={NOT_BUILT: len(unpacked_entries)} if unpacked_entries else {},
-        # add patients without notes as well, because their notes may appear later
+        # also add patients without notes, because their notes may appear later
         added=add_retractions(
             listing, key, () if strict and not_found else filter(None, (entry for _, entry in entries))
         ),
@@ -163,7 +163,7 @@ def _retract(
         partitions="month",
         kept="They stay on the list: if these patients appear later, their notes are left out",
         files=frozenset(files),
-        # show only the location, because its file names may contain patients' names
+        # show only the location, because file names may contain patients' names
         copies=(source.storage,) if source.mirrored and months else (),
     )
 

@@ -62,7 +62,7 @@ def _read_digest(path: Path, number: int, line: bytes, key: str) -> bytes:
         digest, line_key = bytes.fromhex(value["patient"]), value["key"]
         note = bytes.fromhex(value["note"]) if "note" in value else b""
         is_valid = len(digest) == DIGEST_BYTES and len(note) in (0, DIGEST_BYTES) and isinstance(line_key, str)
-    except (ValueError, TypeError, KeyError):  # not chained, because the invalid value may be an id
+    except (ValueError, TypeError, KeyError):  # do not chain this error, because it may quote an id
         is_valid = False
     if not is_valid:
         raise ConfigError(

@@ -215,12 +215,12 @@ class _Digests:
 
     def __init__(self, adoption: Adoption, reads: Callable[[str, int], None]) -> None:
         self._place, self._path, self._reads = adoption.place, adoption.digest_file, reads
-        # key → size, version and SHA-256 of files that were read earlier, so that they are not read again
+        # store the size, version and SHA-256 of each file by key, so that a later run does not read the file again
         self._known_digests = read_state(self._path, dict[str, _KnownDigest]) or {}
 
     def find_digest(self, info: ObjectInfo) -> str:
         """Return the digest of a listed object."""
-        # request the metadata, because listings do not include them
+        # request the object's metadata, because listings do not include it
         head = info if info.sha256 else self._place.store.head(self._place.key(info.key))
         if head is not None and head.sha256 is not None:
             return head.sha256

@@ -33,7 +33,7 @@ from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 # The release plan (`<dataset>/release_plan`) divides the token stream into npy shards, and adds their partitions.
 #
-# It needs all token bins. It has no files, because its content can be computed from their receipts.
+# The plan needs all token bins. The plan has no files, because its content can be computed from the bins' receipts.
 
 RELEASE_PLAN = "release_plan"
 

@@ -54,7 +54,7 @@ def cut_stream(
     end = tokens - dropped_tokens
     starts = range(0, end, tokens_per_shard)
     cuts = [ShardCut(index=i, start=start, stop=min(start + tokens_per_shard, end)) for i, start in enumerate(starts)]
-    # only the last shard has padding or dropped tokens, because these are at the end of the stream
+    # only the last shard has padding or dropped tokens, because both are at the end of the stream
     if cuts:
         last_cut = cuts[-1]
         cuts[-1] = ShardCut(

@@ -82,7 +82,7 @@ def migrate(
     """
     source = locate_files(source, read_release(source))
     if not plan.source.is_complete:
-        # show the lines about missing files, which follow the first line, the number of files to copy
+        # show only the lines about missing files, because the first line is the number of files to copy
         raise IntegrityError(
             f"{source}: the release is incomplete. {' '.join(plan.lines[1:4])} Publish the release again"
         )

@@ -109,7 +109,7 @@ def build_shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, parti
     # add the separator's id only if there is padding, because the stream already contains its separators
     padding = [shard_cut.padding, layout.separator_id if shard_cut.padding else None, shard_cut.dropped]
     # Omit `mix`, `tokens_per_shard` and `tail`, because `position`, `stretch` and `padding` contain their effects. A
-    # shard that they do not affect therefore stays up to date.
+    # shard that these options do not affect therefore stays up to date.
     options = [release.release.sequence_length, split.order.seed, layout.meta["dtype"]]
     position = [split.split, shard_cut.index, shard_cut.start]
     tokenizer = {name: value for name, value in layout.meta.items() if name != "tokenizer_sha256"}

@@ -196,9 +196,6 @@ def _plan_shards(release: ReleaseDeclaration, store: ArtifactStore, partitions: 
     return prepare_npy_shards(release, store, compute_release_layout(release, store), partitions, workers=workers)
 
 
-# --- checks of a shard
-
-
 class OpenedNpyShard(OpenedPartition[NpyShard]):
     """A shard that is opened for checks, with its planned range of the stream."""
 
@@ -324,9 +321,6 @@ SHARD_CHECKS: tuple[Check[OpenedNpyShard], ...] = (
 """Checks of one shard."""
 
 
-# --- checks of a split
-
-
 @dataclass(frozen=True)
 class OpenedSplit:
     """A split that is opened for checks: the artifacts of its shards in order, their receipts, and its token bins."""
@@ -415,7 +409,7 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
         for receipt in split.receipts:
             if changed_keys := [key for key, content in receipt.inputs.items() if current_contents.get(key) != content]:
                 yield f"{describe_artifact(receipt)}: was cut from an older version of {changed_keys[0]}"
-        # do not download the ids of documents if no document is retracted
+        # skip this loop if no document is retracted, because opening the ids of documents may download them
         for artifact, receipt in split.bins if len(removed_ids) else ():
             ids = open_ids(split.store.local(artifact, [IDS]) / IDS, require_ledger(receipt).documents)
             if removed_documents := int(np.isin(ids, removed_ids).sum()):
@@ -440,7 +434,7 @@ def samples_unique(split: OpenedSplit) -> Finding:
     parts = 1 << max(0, (total // IDS_AT_ONCE).bit_length())
     repeat_count, rows = 0, []
     for number in range(parts):
-        # divide the ids by their leading bits, because ids are hashes and the parts have about the same size
+        # divide the ids by their leading bits, which gives parts of about the same size, because ids are hashes
         bits = parts.bit_length() - 1
         part_ids = [part[part >> np.uint64(64 - bits) == number] if bits else np.asarray(part) for part in ids]
         values, counts = np.unique(np.concatenate(part_ids), return_counts=True)

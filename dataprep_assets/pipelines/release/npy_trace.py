@@ -100,7 +100,7 @@ class NpyStreams:
                 f"trace: sample {sample} is out of range: {partition} has "
                 f"{count_of(shard_cut.tokens // length, 'sample')} (counted from 0)"
             )
-        # open the shard, which raises an error unless the shard was cut from the traced token bins
+        # open the shard only to raise an error unless the shard was cut from the traced token bins
         self._open_handle(split, shard_cut)
         begin = shard_cut.start + sample * length
         # stop before the padding, which belongs to no document
@@ -170,7 +170,8 @@ class NpyStreams:
         if partition not in self._handles:
             handle = ArtifactHandle.from_store(self._store, get_shard_artifact(self._release, partition))
             facts = NpyShardFacts.from_receipt(handle.receipt)
-            # use the tokenizer in the facts, because the key also covers the token bins, which have the same tokenizer
+            # take the tokenizer from the shard's facts, because it is the tokenizer of the token bins, which the key
+            # covers
             meta = facts.model_dump(include=_META)
             layout = ReleaseLayout(splits=self._splits, separator_id=facts.separator_id, meta=meta)
             if handle.receipt.key != build_shard_recipe(self._release, layout, partition).key:

@@ -184,7 +184,7 @@ def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int,
         )
         for source, first_token, stop in rows:
             skip, until = max(low - position, 0), min(stop, high) - position
-            # divide a document that is longer than a block into several pieces
+            # copy a long document in pieces of at most one block, so that its length does not determine the memory
             for offset in range(skip, until, BLOCK):
                 piece = tokens[source][first_token + offset : first_token + min(offset + BLOCK, until)]
                 pieces.append(piece)
@@ -227,7 +227,7 @@ def _hash_names(seed: int, label: str, names: object) -> int:
 
 def _generate_splitmix(base: int, count: int) -> NDArray[np.uint64]:
     """Return `count` numbers of the splitmix64 sequence from `base` (Steele, Lea and Flood, 2014), vectorized."""
-    # do not prevent the overflow of uint64, which is part of the definition of the sequence
+    # the uint64 overflow is intended, because the sequence is defined modulo 2**64
     z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(base)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

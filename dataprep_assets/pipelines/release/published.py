@@ -76,7 +76,7 @@ def _find_difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo
     if info.bytes != file.bytes:
         return f"{place}/{file.key}: has {count_of(info.bytes, 'byte')}, but the release lists {file.bytes}"
     key = place.key(file.key)
-    # request the object's metadata, because listings do not include them
+    # request the object's metadata, because listings do not include it
     digest = info.sha256
     if digest is None and (head := place.store.head(key)) is not None:
         digest = head.sha256

@@ -267,7 +267,7 @@ def _build_recipes(
         location,
         PublishedShardsFacts.from_receipt(receipt).orphans if receipt is not None else (),
     )
-    # compare the location only if the publication is otherwise up to date, because the comparison takes requests
+    # compare the location only if the publication is otherwise up to date, because the comparison sends many requests
     if receipt is not None and recipe.find_change(receipt) is None:
         _require_published_shards(location, manifest)
     yield recipe

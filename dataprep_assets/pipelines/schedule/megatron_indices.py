@@ -103,7 +103,7 @@ def _check_samples(indices: OpenedIndices) -> Finding:
         tokens = np.array([shard.tokens for shard in samples.source.shards], np.int64)
         begins = np.cumsum(tokens) - tokens
         is_own_source = spans.source == index
-        # -1 means that the sample belongs to a different source
+        # start with -1, which means that the sample belongs to a different source
         expected_tokens = np.full((len(draws), 2), -1, np.int64)
         # reverse the order to keep the beginning of a sample's first span, because NumPy keeps the last of several
         # values assigned to a row; the normal order below keeps the end of its last span
@@ -140,7 +140,7 @@ def _check_samples(indices: OpenedIndices) -> Finding:
 def _open_array(folder: Path, name: str) -> NDArray[np.integer]:
     try:
         array: NDArray[np.integer] = np.load(folder / name, mmap_mode="r")
-    # includes SyntaxError and TokenError, because NumPy parses the header as Python source
+    # also catch SyntaxError and TokenError, because NumPy parses the header as Python source
     except (ValueError, SyntaxError, EOFError, TokenError) as error:
         raise FormatError(f"{folder / name}: not a Megatron index: {error}. {_REBUILD}") from error
     return array
@@ -175,7 +175,7 @@ def _locate_tokens(folder: Path, inputs: IndexInputs, position: int, samples: In
     numbers = _read_entry(folder, f"{base}document_index.npy", pairs[:, :, 0])
     if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(ends):
         raise FormatError(f"{folder}/{base}document_index.npy: refers to a document that does not exist. {_REBUILD}")
-    # `where` replaces the begin of the first document, for which index -1 reads the last document's end
+    # set the start of the first document to 0, because index -1 reads the last document's end
     begins = np.where(numbers > 0, ends[numbers - 1].astype(np.int64), 0)
     return begins + pairs[:, :, 1]
 
@@ -247,7 +247,7 @@ def _build_recipe(declaration: ScheduleDeclaration, indices: MegatronIndices, st
         view, shards = find_view(declaration.dataset, source.schedule_name, source.dataset, source.split, store)
         upstream[f"{source.dataset}:{VIEW}"] = view.content
         shards_by_source[source.schedule_name] = shards
-    # quote the prefixes as shell words, as in Megatron-LM's options
+    # quote the prefixes as in Megatron-LM's options, which are words of a shell command
     prefixes_digest = digest_value([shlex.quote(prefix) for prefix in list_prefixes(declaration, indices, store)])
     settings = {
         "random_seed": indices.random_seed,
@@ -256,7 +256,7 @@ def _build_recipe(declaration: ScheduleDeclaration, indices: MegatronIndices, st
     }
     return Recipe(
         artifact=declaration.artifact(MEGATRON_INDICES),
-        # the tokenizer is JSON, because the order of its keys changes the files' names
+        # encode the tokenizer as JSON, which keeps the order of keys, because the order changes the files' names
         key=digest_value(
             [
                 MEGATRON_INDICES,
@@ -308,25 +308,25 @@ def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamp
     # list documents in stored order, because only the shuffle index defines the order of samples
     write_array(staged / f"{base}document_index.npy", [np.arange(len(samples.ends))], "int32")
     read_count = samples.sampler.samples if blend.is_one else samples.size
-    # one sample more than the run reads, because a blend pads with the sample after the last one
+    # add one to the samples that the run reads, because a blend pads with the sample after the last one
     min_samples = max(read_count + 1, blend.count_requested_samples(number), samples.window_rows)
 
     def list_order() -> Iterator[NDArray[np.int64]]:
         yield from (samples.iterate_run_blocks if blend.is_one else samples.iterate_order_blocks)(other_blocks)
-        # pad the index to the length of the sample index and to the length that Megatron requests
+        # pad the index, because it must be as long as the sample index and as Megatron requests
         size = max(min_samples, samples.window_rows + sum(map(len, other_blocks)) - 1)
         yield np.full(size - read_count, samples.padding)
 
     def list_rows() -> Iterator[NDArray[np.int64]]:
         yield from samples.iterate_window_blocks()
         yield from other_blocks
-        # one row more than samples, because a sample ends where the next row begins
+        # write one row more than there are samples, because a sample ends where the next row begins
         yield np.tile(
             other_blocks[-1][-1:], (max(min_samples + 1 - samples.window_rows - sum(map(len, other_blocks)), 0), 1)
         )
 
     longest = int(np.diff(samples.ends, prepend=np.uint64(0)).max(initial=0))
-    # the index contains row numbers, and each sample that the run reads adds at most two rows
+    # the dtype must hold every row number; each sample that the run reads adds at most two rows
     dtype = choose_shuffle_dtype(2 * min_samples + samples.window_rows)
     # write the order first, because `list_order` collects the samples that are not windows, which `list_rows` yields
     write_array(staged / f"{base}shuffle_index.npy", list_order(), dtype)

@@ -56,7 +56,7 @@ def open_inputs(declaration: ScheduleDeclaration, indices: MegatronIndices, stor
         source.schedule_name: prefix
         for source, prefix in zip(declaration.sources, list_prefixes(declaration, indices, store), strict=True)
     }
-    # compare the order as well, because prefixes and weights are paired by position below
+    # also compare the order, because prefixes and weights are paired by position below
     if [source.name for source in revision.sources] != list(locations):
         raise ConfigError(
             f"{declaration.dataset}: the schedule reads {', '.join(source.name for source in revision.sources)}, but "

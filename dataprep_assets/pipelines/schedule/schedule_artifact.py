@@ -215,8 +215,8 @@ def _build_recipe(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -
             "schedule": schedule.digest,
             "sensitive": declaration.sensitive,
         },
-        # no input artifacts, because a schedule stays valid when its shards change or are removed, which the check
-        # `sources_current` reports
+        # list no input artifacts, because a schedule stays valid when its shards change or are removed; the check
+        # `sources_current` reports such changes
         sources={
             f"{source.dataset}:{source.artifact}/{shard.name}": shard.content
             for source in last_revision.sources
@@ -303,7 +303,7 @@ def _describe_shard(dataset: str, receipt: Receipt) -> dict[str, Any]:
         "shard": receipt.partition,
         **{name: receipt.facts.get(name) for name in _IDENTIFYING_FACTS},
         "sources": list(receipt.sources),
-        # the shard's content is this list's digest
+        # keep this list's form, because its digest is the shard's content
         "files": [[record.path, record.bytes, record.sha256] for record in receipt.files],
     }
 

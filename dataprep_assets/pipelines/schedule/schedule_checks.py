@@ -109,7 +109,8 @@ def check_revisions(schedule: ScheduleHistory, documents_of: DocumentsOf, packs:
     defects = []
     for number, revision in enumerate(schedule.revisions):
         try:
-            # raises an error if a revision begins at a step that the earlier revisions do not reach
+            # construct a sampler, because the constructor rejects a revision that begins after the end of the earlier
+            # revisions
             Sampler(schedule.take_first_revisions(number + 1), packs)
         except DataprepError as error:
             defects.append(f"revision {number}: {error}")
@@ -160,8 +161,8 @@ def check_samples(sampler: Sampler, seed: int) -> Finding:
             content = source.shards[shard].content
             readings = list(sampler.find_readings(content, start, stop, within=(source.name, epoch)))
             location = f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {step}"
-            # compare the sum, because a span may be found in pieces, whose lengths add up to it if each token is read
-            # once
+            # compare the sum of the lengths, because a span may be read in pieces, which add up to the span if each
+            # token is read once
             if sum(reading.stop - reading.start for reading in readings) != stop - start:
                 defects.append(f"{location}, are read {count_of(len(readings), 'time')} in epoch {epoch}")
             elif (step, position) not in {(reading.step, reading.position) for reading in readings}:
@@ -221,8 +222,8 @@ SCHEDULE_CHECKS: tuple[Check[OpenedSchedule], ...] = (
         "No sample is read twice in an epoch (tested on samples from all steps, identified by their documents).",
         lambda opened: check_samples(opened.data.sampler, opened.seed),
     ),
-    # these two checks do not block, because they depend on the current declaration and sources, which are not part of
-    # the schedule's key
+    # These two checks do not block, because they depend on the current declaration and sources, which are not part of
+    # the schedule's key.
     Check("sources_current", "The sources have not changed since the last revision.", _check_sources, blocking=False),
     Check(
         "epochs_within_limit",

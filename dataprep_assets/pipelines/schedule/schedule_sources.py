@@ -26,7 +26,7 @@ from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, get
 from dataprep_assets.serving.sampler.training_schedule import SourceShard
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
-# names of a blend's artifacts, repeated here because this package must not import the blend package
+# repeat the names of a blend's artifacts, because this package must not import the blend package
 _BLEND_PLAN, _INDEXED_BINS, _RUNS = "blend_plan", "indexed_bins", "runs"
 
 
@@ -124,7 +124,7 @@ class ShardDocuments:
     store: ArtifactStore
     name: str
     found: dict[str, tuple[Artifact, Receipt]] = field(default_factory=dict)
-    # (content, sample length) → packs, a cache that `packs` fills
+    # cache the packs by content and sample length, because revisions with the same sample length use the same packs
     _packs: dict[tuple[str, int], PackTable] = field(default_factory=dict)
 
     @property
@@ -194,7 +194,7 @@ def find_sources(
                     f"{declaration.dataset}: source {source.schedule_name}: {first_receipt.partition} and "
                     f"{receipt.partition} were built with different tokenizers. Run: dataprep run {source.dataset}"
                 )
-        # at least 1, because weights must be positive and a source may have 0 tokens
+        # use a weight of at least 1, because weights must be positive, and a source may have 0 tokens
         weight = source.weight or max(sum(tokens.values()), 1)
         sources += [
             CurrentSource(

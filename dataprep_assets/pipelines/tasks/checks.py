@@ -101,7 +101,7 @@ def _is_migrated(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
     try:
         return store.receipt(declaration.artifact(TASK_FOLDER, partition)) is not None
     except DataprepError:
-        return True  # the check of a damaged receipt fails
+        return True  # a damaged receipt counts as migrated, so that the check runs and reports it
 
 
 def _build_finding(tasks: Mapping[str, Sequence[TaskFault]], waiting: Sequence[str], remedy: str) -> Finding:
@@ -209,13 +209,11 @@ class _TaskFolder:
                 if path.is_file():
                     rows[split] = read_rows(path)
             except OSError:
-                continue  # the check of files reports the reason
+                continue  # the check of the files reports the error
         return rows
 
     def _list_files(self) -> Iterator[tuple[Split, FileSpec]]:
         return ((split, self.route.contract.files[split]) for split in self.route.contract.splits)
-
-    # Files
 
     def find_file_faults(self) -> Iterator[TaskFault]:
         """Yield differences from the record, missing required files, and wrong permissions."""
@@ -265,8 +263,6 @@ class _TaskFolder:
                 f"{file.name}: was {file.how}, but is now a {'link' if path.is_symlink() else 'file'}", True
             )
 
-    # Rows
-
     def find_row_faults(self) -> Iterator[TaskFault]:
         """Yield faults of rows that do not match the schema, with file and line."""
         for split, rows in self.rows.items():
@@ -282,8 +278,6 @@ class _TaskFolder:
                 )
             for line, text, warns in _find_line_faults(self.route, split, rows):
                 yield TaskFault(f"{spec.name}:{line}: {text}", warns)
-
-    # Conflicts
 
     def find_conflict_faults(self) -> Iterator[TaskFault]:
         """Yield faults for files that a migration would refuse to replace, and for files that no migration wrote."""

@@ -151,9 +151,6 @@ def _read_facts(receipts: Receipts) -> list[TaskFolderFacts]:
     return [TaskFolderFacts.from_receipt(receipt) for task_receipts in receipts.values() for receipt in task_receipts]
 
 
-# Artifact
-
-
 def build_task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
     """Return the spec of a migration's task folders; a failed folder does not stop the other folders."""
     keys = list_partitions(declaration)
@@ -189,7 +186,8 @@ def _build_folders(declaration: TaskMigrationDeclaration, request: BuildRequest)
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
-            # not reused if files were replaced, even if the artifact that describes them is up to date
+            # do not report a folder as reused if files were placed in it, because its files changed even if its record
+            # did not
             yield Outcome.from_receipt(migration.receipt, migration.reused and not migration.placed)
 
 
@@ -218,7 +216,7 @@ def _find_losses(
         if (record := read_record(store.local(declaration.artifact(TASK_FOLDER, partition)))) is None:
             continue
         for folder in record.unordered_versions:
-            # the total is 0, because only the chosen folders are known to be versions
+            # use a total of 0, because only the chosen folders are known to be versions
             skipped[record.task, folder.name] = _build_loss(
                 "not_a_version", {folder.name: 1}, 0, record.task, unit="folder", kind=folder.reason
             )
@@ -278,7 +276,7 @@ def _describe_record(
     return metadata
 
 
-# Changes in the old project, detected by the names and sizes of the files in its task folders
+# Changes in the old project are detected by the files' names, sizes and modification times, so that no file is read.
 
 
 def _compute_identity(declaration: TaskMigrationDeclaration, _: ArtifactStore) -> SourceIdentity:
@@ -289,7 +287,7 @@ def _compute_identity(declaration: TaskMigrationDeclaration, _: ArtifactStore) -
         for name, path in _find_source_files(route):
             listing.append([partition, route.version, name, path.stat().st_size])
             stamps.append([name, read_modification_time(path, name)])
-            # include the original, because the record lists differences from it
+            # include the original file, because the record lists the differences from this file
             original = route.reference[1] / path.name if route.reference else None
             if original is not None and original.is_file():
                 stamps.append([f"reference of {name}", read_modification_time(original, name)])

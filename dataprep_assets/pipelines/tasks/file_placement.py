@@ -60,7 +60,7 @@ class Placement:
     def link_text(self) -> str:
         """Target of a link, as text: relative if both ends share a tree, which can then be moved, else absolute."""
         source, folder = self.source.resolve(), self.target.parent.resolve()
-        # if both ends share only the root, they are not moved together, so the link is absolute
+        # use an absolute link if both ends share only the root, because the ends are then not moved together
         if os.path.commonpath([source, folder]) == os.path.sep:
             return str(source)
         return os.path.relpath(source, folder)
@@ -105,14 +105,15 @@ class Placement:
             os.symlink(self.link_text, self.staged_path)
         else:
             self._copy()
-        # the rename replaces the old content atomically; sync it, because the receipt depends on it
+        # the rename replaces the old content atomically; sync the folder, so that no receipt describes a rename lost in
+        # a crash
         os.replace(self.staged_path, self.target)
         fsync_directory(self.target.parent)
 
     def _copy(self) -> None:
         with open(self.source, "rb") as source, open(self.staged_path, "xb") as copy:
             shutil.copyfileobj(source, copy)
-            # set permissions before the rename, so that the target never has different permissions
+            # set the permissions before the rename, so that the target never has incorrect permissions
             os.fchmod(copy.fileno(), self.permissions)
             copy.flush()
             os.fsync(copy.fileno())

@@ -48,9 +48,6 @@ from dataprep_assets.stores.locks import open_own_file, refuse_link
 VERSION = 3
 
 
-# Old project
-
-
 @dataclass(frozen=True, kw_only=True)
 class FileToMigrate:
     """A file of the old project that is to be migrated."""
@@ -91,7 +88,7 @@ class SourceFolder:
             task=route.task,
             version=route.version,
             mode=route.task_declaration.mode,
-            # a relative path, so that the record does not depend on the projects' locations
+            # store a relative path, so that the record does not depend on the projects' locations
             place=route.target.relative_to(route.declaration.new_root.absolute()).as_posix(),
             files=tuple(f.file for f in self.files),
             absent=self.absent,
@@ -196,11 +193,8 @@ def _list_ignored_files(route: TaskRoute) -> tuple[str, ...]:
             return tuple(
                 sorted(e.name for e in entries if e.name not in known_names and e.is_file(follow_symlinks=False))
             )
-    except OSError:  # `AbsentFile` contains the reason
+    except OSError:  # the task's `AbsentFile` contains the reason
         return ()
-
-
-# New project
 
 
 class TaskFolderFacts(Facts):
@@ -266,7 +260,7 @@ def build_task_recipe(artifact: Artifact, record: MigrationRecord) -> Recipe:
         **{f"{file.name} (absent)": file for file in record.absent},
         **{f"{split} rows against the {record.compared_with}": d for split, d in record.differences.items()},
     }
-    # lists of files that the trainer does not read, and of folders that are not versions
+    # omit empty lists, so that the recipe shows only lists with files or folders
     lists = {name: value[name] for name in ("ignored_files", "unordered_versions") if value[name]}
     return Recipe(
         artifact=artifact,
@@ -324,7 +318,7 @@ def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, 
     """Yield a sentence for each file that blocks a migration: files in the new project that users wrote or changed."""
     try:
         record = read_record(store.local(declaration.artifact(TASK_FOLDER, source.route.partition)))
-    except IntegrityError:  # without a record, every file counts as the user's
+    except IntegrityError:  # without a record, every file counts as the user's own
         record = None
     for placement in source.placements:
         state, target = placement.find_state(), placement.target
@@ -342,7 +336,7 @@ def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, 
 def _is_own(route: TaskRoute, placement: Placement, record: MigrationRecord | None) -> bool:
     """Return whether a migration placed the target and it is unchanged."""
     target = placement.target
-    # a broken link, or a link into the old project, has no content of its own
+    # a broken link, or a link into the old project, has no content of its own that could be lost
     if target.is_symlink():
         return not target.exists() or target.resolve().is_relative_to(route.declaration.old_root.resolve())
     file = record.find_file(target.name) if record else None
@@ -381,7 +375,7 @@ def _require_outside_old_project(route: TaskRoute) -> None:
 @contextmanager
 def _lock_partition(directory: Path) -> Iterator[None]:
     """Allow only one migration of a partition at a time; the kernel releases the lock when the process dies."""
-    # keep the lock outside of the artifact's own folder, which is replaced as a whole
+    # keep the lock outside the artifact's folder, because the folder is replaced as a whole
     area = directory.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
     refuse_link(area)

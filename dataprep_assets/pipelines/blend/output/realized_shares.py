@@ -128,13 +128,13 @@ def compute_shares(
         if blend.stage == "pretrain":
             parts = dict.fromkeys(groups, 0.0)
             for weight, shard in weigh_shards(members):
-                parts[shard.unit.name] += float(f"{weight:.15g}")  # round to the precision of `blend.json`
+                parts[shard.unit.name] += float(f"{weight:.15g}")  # round the weight as `blend.json` does
         else:
             parts = {name: float(sum(s.rows for s in group)) for name, group in groups.items()}
         total = sum(parts.values())
         amounts = {name: sum(s.tokens for s in group) for name, group in groups.items()}
         for outlook in compute_outlooks(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
-            is_read_once = blend.stage in ("sft", "pairs")  # the trainer reads these files exactly once
+            is_read_once = blend.stage in ("sft", "pairs")  # for these stages, the trainer reads each file exactly once
             share = parts[outlook.name] / total
             table.append(
                 _build_row(

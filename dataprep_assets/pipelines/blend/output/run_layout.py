@@ -20,7 +20,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, find_data_file, list_suffixes
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 
-# Keys for the sources' locations and for details of how shards were built. Their values may change after a run is
+# These keys contain the sources' locations and details of how shards were built. Their values may change after a run is
 # finished, because the run's key covers only the content of its shards. Comparisons ignore these keys at any depth.
 _LOCATION_KEYS = frozenset({"path", "split", "subset", "commit", "etag"})
 _BUILD_KEYS = frozenset({"key", "reference_documents", "sampled_documents", "source_bytes"})

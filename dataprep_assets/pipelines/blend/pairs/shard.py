@@ -76,7 +76,7 @@ class PairsShard(ChatShard):
             "row_group_size": self.row_group_size,
             "compression": self.compression,
         }
-        # the omitted settings only decide how a conversation is split, and a preference is never split
+        # omit these settings, because they only decide how a conversation is split, and a preference is never split
         return self.build_recipe(VERSION, settings, omitted=("turns", "too_long", "pack_size"))
 
 
@@ -327,7 +327,8 @@ class _PairsBuild:
             return
         ids = np.array(numbers, np.uint64)
         for index in sample_rows(ids, source.sha256, self._plan.sample_rate).tolist():
-            # skip texts of special tokens, which are plain text in a message, but which the reference would match
+            # skip rows with texts of special tokens, because the reference would match these texts, which are plain
+            # text in messages
             if rendered[index].is_bare:
                 self._encoder.recheck(rendered[index], rows[index], f"{source.label}: row {numbers[index]}")
                 self._sampled += 1

@@ -116,7 +116,7 @@ def _count_file_changes(blend: BlendDeclaration, unit: Unit, units: Iterable[Pla
     # skip the listing, because equal commits have the same files
     if isinstance(source.access, HubMirror) and _find_commit(source.access) == units[0].commit:
         return {}
-    # local files can only be compared by size, because a listing has no digests
+    # compare local files only by size, because a listing of a folder has no digests
     current_files = {
         file.relpath: _identify_version(source, file) for file in list_dataset_files(source, unit.dataset)[1]
     }
@@ -182,11 +182,11 @@ def _find_unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]
             rows = (part.rows.first, part.rows.stop) if part.rows else (1, None)
             ranges_of_file.setdefault(part.entry.relpath, []).append(rows)
     for entry in unit.entries:
-        # the second key sorts None, which is the end of the file, after all numbers
+        # sort None after all numbers, because None is the end of the file
         ranges = sorted(ranges_of_file.pop(entry.relpath, []), key=lambda r: (r[0], r[1] is None, r[1] or 0))
         if not ranges and max_rows is None:
             yield f"{unit.name}: {entry.relpath} is in no shard"
-        # the first row after the previous ranges; None after a range without an end
+        # start at row 1; None means that the previous range reached the end of the file
         next_expected: int | None = 1
         for first_row, stop in ranges:
             if next_expected is None or first_row < next_expected:
@@ -215,7 +215,7 @@ def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, other_dataset
     ]
     if not defects and compute_plan_key(new_plan) != compute_plan_key(committed_plan):
         defects.append(f"{blend.dataset}: run hash {committed_plan.run_hash}, now {new_plan.run_hash}")
-    # if a plan hash differs, the other claims differ as a consequence, and listing them would hide the cause
+    # skip the other claims if a plan hash differs, because they then differ too, and would hide the cause
     if not defects:
         defects += other_datasets
     return build_verdict(
@@ -268,7 +268,7 @@ def build_blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> Arti
         watch=build_blend_watch(blend),
         pool="network",
         verification="full",
-        names_places=frozenset(),  # `plan.json` contains the paths of the datasets
+        names_places=frozenset(),  # `plan.json` contains the datasets' paths, so its bytes depend on a location
         recipes=partial(_build_recipes, blend),
         build=lambda request: [Outcome.from_receipt(*build_blend_plan(blend, request.store))],
         metadata=partial(_build_metadata, blend),

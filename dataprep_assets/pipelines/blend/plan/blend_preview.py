@@ -241,7 +241,7 @@ def _estimate_split_file_bytes(
     blend: BlendDeclaration, units: Sequence[PlannedUnit], source_bytes: float, epochs: float
 ) -> int:
     """Return the bytes of an RL dataset in its split's file; 0 for other stages, or if the file is only a link."""
-    # the file can be a link only if it consists of one shard, listed once; otherwise the shards are copied into it
+    # the file is a link if it consists of one shard, listed once; otherwise, the shards are copied into the file
     is_link = sum(len(unit.chosen) for unit in units) == 1 and epochs <= 1
     return 0 if blend.stage != "rl" or is_link else round(source_bytes * epochs)
 
@@ -360,7 +360,7 @@ def build_blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> 
         kinds={"json"},
         inputs=(plan,),
         verification="full",
-        names_places=frozenset(),  # `preview.json` contains the paths of the datasets
+        names_places=frozenset(),  # `preview.json` contains the datasets' paths, so its bytes depend on a location
         recipes=lambda store, _: [_build_recipe(blend, store, load_blend_plan(blend, store))],
         build=partial(_build_preview, blend),
         metadata=_build_metadata,
@@ -449,7 +449,7 @@ def _find_faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str,
 
 def _choose_refusal_function(blend: BlendDeclaration, unit: PlannedUnit) -> Callable[[dict[str, Any]], str | None]:
     """Return a function that returns the reason why a row cannot be trained on; None if it can."""
-    if blend.stage == "rl":  # only the transforms decide which records are usable
+    if blend.stage == "rl":  # accept every row, because only the transforms decide which records are usable
         return lambda _: None
     return (
         build_refusal_function(blend, unit.dataset)
@@ -480,7 +480,6 @@ def _find_too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePr
     if blend.stage != "pretrain" or source.tokens * times >= size:
         return None
     epochs = f", read {times:g} times," if times != 1 else ""
-    # write the number of rows after its noun, because receipts store the sentence without the types of its numbers
     return (
         f"{unit.name}{describe_first_file(blend, unit)}: {count_of(source.tokens, 'token')} in total (rows: "
         f"{source.rows:,}){epochs} are fewer than one sample of {size:,}"

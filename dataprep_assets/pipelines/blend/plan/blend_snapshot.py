@@ -183,7 +183,7 @@ def load_shard_parts(
     if set(digest_of_file) != {part.entry.relpath for part in shard.parts}:
         raise CorruptSourceError(f"{partition}: the snapshot and the plan list different files. Rebuild the snapshot")
     limit = blend.bad_records.max_record_bytes
-    # use plain digests for downloaded files, because their hub or bucket lists these and not keyed ones
+    # use plain digests for downloaded files, because hubs and buckets list plain digests, not keyed ones
     digests = PLAIN if access.mirrored else blend.source_digests()
     return tuple(
         SourcePart.from_entry(

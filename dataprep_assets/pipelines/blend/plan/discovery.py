@@ -165,7 +165,7 @@ def _open_bucket(dataset: BlendDataset, url: str, sources: SourceAccessDeclarati
 def _open_local(path: str, follow_links: bool) -> SourceLocation:
     if Path(path).is_dir():
         return SourceLocation(LocalTree(Path(path), follow_links))
-    # do not treat `[` in the name of an existing file or folder as a wildcard
+    # find the existing part of the path, because `[` in this part is not a wildcard
     existing_paths = (str(p) for p in (Path(path), *Path(path).parents) if path.startswith(str(p)) and p.exists())
     folder, globs, single_file = _split_path(path, len(next(existing_paths, "")))
     return SourceLocation(LocalTree(Path(folder or "/"), follow_links), globs, single_file, _find_named_format(path))
@@ -228,7 +228,7 @@ def discover_splits(
                 f"{unit.name}: the path {remaining[0]} names no split, but other paths name "
                 f"{', '.join(files_of_split)}. Set `split`, or give each split its own list in the blend"
             )
-        # if no path has a split, the whole dataset is training data
+        # if no path names a split, the whole dataset is training data
         files_of_split = {"train": files}
     return {
         split: describe_dataset(
@@ -245,7 +245,7 @@ def list_dataset_files(place: SourceLocation, dataset: BlendDataset) -> tuple[Li
     artifacts.
     """
     root = place.access.root if isinstance(place.access, LocalTree) and place.single_file is None else None
-    # the name of a different dataset is resolved to a folder next to this declaration, which does not exist
+    # detect the name of a different dataset, which was resolved to a nonexistent folder next to this declaration
     if root is not None and not root.is_dir() and (root.parent.parent / root.name / _DECLARATION).is_file():
         raise _build_dataset_error(dataset)
     listing = _list_files(place, dataset)
@@ -385,7 +385,7 @@ def describe_dataset(
             etag=file.etag,
             commit=listing.commit,
         )
-        # read a local file, because a folder does not list digests as hubs and buckets do
+        # read a local file to compute its digest, because folders, unlike hubs and buckets, list no digests
         if not place.access.mirrored:
             entry = entry._replace(sha256=digests.digest_of(compute_source_digest(place.access, entry)))
         entries.append(entry)

@@ -130,7 +130,7 @@ def _find_refusals(
     for block in read_rows(
         path, format=kind, compression=compression, label=path.name, reading=reading, as_json=as_json
     ):
-        # merge the lines that cannot be parsed, because the reader returns them separately
+        # merge the rows with the lines that cannot be parsed, because the reader returns the two separately
         outcomes: list[tuple[int, str | None]] = [(bad.row, bad.reason) for bad in block.bad]
         outcomes += [(number, refusal(row)) for row, number in zip(block.rows, block.numbers, strict=True)]
         yield from sorted(outcomes, key=lambda pair: pair[0])
@@ -166,7 +166,7 @@ def _find_fault_of_rows(
     first_file = "" if blend.sensitive else f" (first file: {paths[0].name})"
     sentence = f"`{field_option[0]}: {field_option[1]}`: dataset {dataset.name}{first_file}: {format_subject(count)}"
     if not rows_with_field:
-        # if there is only one row, the file may not be JSON Lines
+        # if the file has only one row, detect its shape, because the file may not be JSON Lines
         kind = detect_file_shape(paths[0], *file_format(paths[0].name)) if count == 1 else None
         forms = f" ({ADVICE[NO_FORM]})" if field_option[1] == ConversationFields.messages else ""
         return f"{sentence} has this field{forms}{fields_note}" + ("" if kind is None else f"; {kind}")

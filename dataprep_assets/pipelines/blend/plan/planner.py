@@ -99,7 +99,7 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
         _plan_unit(dataset_files, blend, identity, units_by_name.get(dataset_files.unit.name))
         for dataset_files in discover_datasets(blend, {} if relist else units_by_name)
     ]
-    # a split may be appended to a name, so the dataset `web` in `train` has the same name as a dataset `web__train`
+    # the dataset `web` in the list `train` becomes `web__train`, which may also be the declared name of a dataset
     names = [unit.name for unit in units]
     if repeated_names := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"blend: two datasets would have the name {repeated_names[0]}. Rename one")
@@ -164,7 +164,8 @@ def discover_datasets(blend: BlendDeclaration, previous_units: dict[str, Planned
         elif by_rl_split and unit.dataset.split is None:
             datasets += discover_splits(unit, blend.sources, digests).values()
         elif by_rl_split:
-            # a value that is not the name of a split, such as `math` of Skywork's dataset, only selects files
+            # use `train` for a value that names no split, such as `math` of Skywork's dataset, because it only selects
+            # files
             split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), "train")
             of_split = Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split)
             datasets.append(discover_dataset(of_split, blend.sources, digests))
@@ -244,7 +245,7 @@ def _cut_shards(entries: Sequence[ManifestEntry], count: int, rows_of: _Rows) ->
         for entry, shares in zip(entries, divide_shards_by_size(sizes, count), strict=True):
             ranges = [None] if shares == 1 else split_rows(rows_of(entry), shares)
             groups += [[PlannedPart(entry=entry, rows=rows)] for rows in ranges]
-            # divide the size evenly, so that the rounded sizes of the ranges add up to the size of the file
+            # subtract cumulative sizes, so that the rounded sizes of the ranges add up to the size of the file
             weights += [entry.size_bytes * (i + 1) // shares - entry.size_bytes * i // shares for i in range(shares)]
     return tuple(
         PlannedBlendShard(index=index, parts=tuple(group), total_bytes=size)
@@ -267,7 +268,8 @@ def _limit_shard_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> P
         first_row = part.rows.first if part.rows else 1
         stop = part.rows.stop if part.rows and part.rows.stop is not None else rows_of(part.entry) + 1
         parts.append(part if stop - first_row <= limit else replace(part, rows=RowRange(first_row, first_row + limit)))
-        # keep the rest of the limit for the next files; it is not positive after a shortened file
+        # subtract the rows of the whole part: once a part has reached the limit, the rest is not positive, and the loop
+        # ends
         limit -= stop - first_row
     return replace(shard, parts=tuple(parts))
 

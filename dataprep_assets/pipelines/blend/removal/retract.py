@@ -239,7 +239,8 @@ class _RowLookup:
         reasons: dict[str, str] = {}
         for shard in self._shards if hashes else ():
             if shard.is_planned:
-                # include ids that were deleted from the list, if no run has restored their rows since
+                # include ids that were deleted from the list, because their rows are still left out if no run has
+                # followed
                 reasons |= dict.fromkeys(hashes.intersection(shard.removed_ids), RETRACTED)
                 for line in shard.index.find_lines(wanted_hashes).tolist():
                     reasons.setdefault(f"{int(shard.index.hashes[line]):016x}", shard.find_reason(line))

@@ -171,7 +171,7 @@ class RowIndex:
         """Whether the row of each line is in the shard: shape `(rows,)`."""
         if not any(record.path == ORIGINS for record in self._receipt.files):
             return np.zeros(len(self.table), np.bool_)
-        # the origins of sequences have a third column, their number in the conversation
+        # origins of sequences have a third column, the number of the sequence in its conversation
         columns = 3 if "sequences" in self._receipt.facts else 2
         origins = parse_origins(self._read(ORIGINS), columns, f"{self._receipt.partition}/{ORIGINS}")
         return np.isin(_combine_positions(self.table), _combine_positions(origins))

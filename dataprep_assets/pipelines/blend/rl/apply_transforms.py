@@ -58,7 +58,7 @@ def apply_transforms(
     for step in steps:
         if step.malformed(current_record):
             return RefusedRecord(BAD_PLACEHOLDER)
-        # check the prompt before the step, which would otherwise report a missing prompt only as a missing field
+        # check the prompt before the step, because the step would report a missing prompt only as a missing field
         if step.prompts and rules.prompt_keys is None and not step.brings_prompt(current_record):
             outcome = _describe_missing_prompt(current_record, step.prompts, rules)
             if outcome is not None:
@@ -106,12 +106,12 @@ def _apply_step(record: Record, step: TransformStep, location: str) -> Record | 
     try:
         next_record: Any = step.transform(record)
     except KeyError as error:
-        # a KeyError in a built-in transform means that the record does not have a field that the transform needs
+        # skip the record, because a KeyError in a built-in transform means that the record lacks a required field
         if not step.is_user_function:
             return None
         raise _build_transform_error(location, step.name, error) from None
     except Exception as error:  # catch every error of a user's function, because the message must name the row
-        # an error while reading a placeholder's file already names the file
+        # raise an error of a placeholder's file unchanged, because the error already names the file
         if isinstance(error, DataprepError) and not step.is_user_function:
             raise
         raise _build_transform_error(location, step.name, error) from None
@@ -139,7 +139,7 @@ def _describe_missing_prompt(
         return None
     if rules.without_prompt == "bad_record":
         return RefusedRecord(NO_PROMPT)
-    # Nemotron skips records with an absent prompt, and keeps records with an empty prompt
+    # follow Nemotron, which skips records with an absent prompt, and keeps records with an empty prompt
     return None if "empty" in states else SkippedRecord("prompt")
 
 

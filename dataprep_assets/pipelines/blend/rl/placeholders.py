@@ -203,7 +203,7 @@ def is_malformed(record: Mapping[str, Any], sources: Mapping[str, PlaceholderFil
     placeholder, source = record.get("_hf_placeholder"), record.get("dataset")
     if placeholder is None:
         return False
-    # a list or an object cannot be a name or a dictionary key
+    # check the type first, because a list or an object cannot be looked up in a dictionary
     if isinstance(source, list | dict):
         return True
     if source not in sources:

@@ -158,7 +158,8 @@ class ParquetRecords:
         parts = record.parts
         column_paths = [path for path in (parts.answer, parts.tools) if path is not None]
         prompt = parts.get_value(parts.prompt)
-        # omit a prompt from `record` only if it is a string, or if its encoded messages restore it exactly
+        # omit a prompt from `record` only if it can be restored: it is a string, or its encoded messages decode to the
+        # same value
         if isinstance(prompt, str) or is_equal(decode_messages(encode_messages(messages, OPTIONAL_KEYS)), prompt):
             column_paths.append(parts.prompt)
         column_paths += [(name,) for name in self.texts if parts.get_text(name) is not None]
@@ -227,7 +228,8 @@ def _write_files(form: ParquetRecords, splits: Sequence[RecordSplit], view: Blen
     schema = form.schema(columns)
 
     def write(split: RecordSplit, group: int, name: str) -> str:
-        # keep a file with its final name, because it is complete and depends only on the records
+        # keep an existing file, because a file gets its final name only when it is complete, and depends only on the
+        # records
         if not (path := view.target / name).exists():
             write_rows(
                 path, schema, form.build_rows(split, columns, split.read_records(view.store, group)), group=ROW_GROUP

@@ -91,7 +91,7 @@ def infer_columns(transforms: DeclaredTransforms) -> Mapping[str, str]:
     try:
         for transform in parse_transforms(transforms):
             columns = _infer_columns_after(transform, columns)
-    except ConfigError:  # the plan reports such transforms
+    except ConfigError:  # the plan reports invalid transforms
         return {}
     return columns
 
@@ -175,9 +175,6 @@ def build_rl_shards(
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
-# --- checks of a shard
-
-
 class OpenedRecords(OpenedPartition[RlShard]):
     """A shard of RL records that is opened for checks."""
 
@@ -252,7 +249,7 @@ def round_trip(shard: OpenedRecords) -> Finding:
             f"has {count_of(stored_count, 'line')}, but the source gives {new_count} and the receipt has "
             f"{receipt_count}"
         )
-    if planned_shard.level == EVERY_DOCUMENT and not defects:  # at this level, also compare dropped rows
+    if planned_shard.level == EVERY_DOCUMENT and not defects:  # rebuild the shard, to also compare dropped rows
 
         def build(store: ArtifactStore) -> None:
             build_rl_shard(replace(planned_shard, store=store))

@@ -201,11 +201,11 @@ class _Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     quarantine: list[dict[str, Any]] = field(default_factory=list)
     sources: list[RlSourceFacts] = field(default_factory=list)
-    # one item per record, in arrays instead of lists, because a shard may have millions of records
+    # use arrays instead of lists for these values, because a shard may have millions of records
     ordinals: "array[int]" = field(default_factory=lambda: array("q"))
     row_numbers: "array[int]" = field(default_factory=lambda: array("q"))
-    # values for the current file: its first bad row with the reason, whether any row had a prompt, and the number of
-    # records for each left-out field
+    # reset these values for each file: its first bad row with the reason, whether any row had a prompt, and the number
+    # of records for each left-out field
     first_bad: str = ""
     has_read: bool = False
     fields: Counter[str] = field(default_factory=Counter)
@@ -318,7 +318,8 @@ def _transform_lines(
             continue
         try:
             line = encode_line(outcome)
-        # the record has an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a type that JSON lacks
+        # refuse a record that has an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a type that JSON
+        # lacks
         except (TypeError, ValueError):
             _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _describe_unwritable(outcome)))
             continue

@@ -223,7 +223,7 @@ def _build_step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles]
             find_unread=_find_unread_function(step, prompts),
         )
     function = _import_transform(step.name)
-    # convert the names to strings, because YAML keys may be numbers or booleans, but names of arguments may not
+    # convert the names to strings, because YAML keys may be numbers or booleans, but argument names must be strings
     options = {str(key): value for key, value in (step.options or {}).items()}
     return TransformStep(name=step.name, transform=lambda record: function(record, **options))
 

@@ -232,7 +232,8 @@ def chat_plan(
     # several sequences mean that the template, such as Qwen3's, renders an answer differently if a later one follows
     if turns == "auto" and isinstance(trial, RenderedConversation) and len(trial.sequences) > 1:
         plan = replace(plan, turns="always")
-    # compare readings before refusing the trial, because an answer with two readings is the more specific error
+    # compare the readings before raising the trial's error, because an answer with two readings is the more specific
+    # error
     readings = compare_readings(
         load_conversation_renderer(plan, bundle),
         load_conversation_renderer(plan, bundle, is_marked=False),
@@ -254,7 +255,8 @@ def chat_plan(
             "template that writes every text, and every answer after its generation prompt"
         )
     check_cutting(bundle, trial, plan.structure)
-    # refuse a tokenizer that cannot encode these tokens as text now, not only at the first row that contains one
+    # raise an error now if the tokenizer cannot encode these tokens as text, instead of at the first row that contains
+    # one
     replace(bundle, structure=tuple(token.content for token in plan.structure)).build_engine_json("text")
     return plan
 

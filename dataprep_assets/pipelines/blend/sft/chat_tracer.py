@@ -149,7 +149,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
             sequences = shard.rows.segments(number) if is_packed else range(number, number + 1)
         else:
             assert query.packed_row is not None, "checked by the query"
-            self._find_rows(query)  # call this to raise an error if the row is out of range
+            self._find_rows(query)  # this call raises an error if the row is out of range
             shard = self._open_shard(query.shard)
             sequences = shard.rows.segments(query.packed_row)
         end = 0

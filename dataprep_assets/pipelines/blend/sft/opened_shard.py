@@ -205,7 +205,7 @@ class OpenedShard:
     def _count_runs(self, runs: StopRuns, rows: PackedRowBlock, ends: NDArray[np.int64]) -> None:
         """Count the runs of trained labels by how they end. The label at position i is token i + 1."""
         stops, turn_end = self.facts.stop_ids, self.facts.turn_end
-        # a run ends before an untrained label, and at the end of its sequence
+        # a run ends before an untrained label or at the end of its sequence
         is_end = np.ones(len(rows.required_mask), np.bool_)
         is_end[:-1] = rows.required_mask[1:] == 0
         is_end[ends - 1] = True

@@ -450,7 +450,7 @@ class _AnswerComparison:
             text, is_cut = self._bundle.decode(labels), stop == len(sample.tokens) and not self._has_stop_at_end(labels)
             targets, is_whole = stripped_answers, is_unprompted and start == 1  # the first token is never a label
             if not self._is_any(text, targets, is_cut, is_whole):
-                # encode and decode the answers only if necessary, because it is slow, and most tokenizers do not
+                # encode and decode the answers only if necessary, because encoding is slow, and most tokenizers do not
                 # change a text
                 decoded_answers = decoded_answers or [
                     _read_answer(message, self._decode_encoded) for message in answers
@@ -482,7 +482,7 @@ class _AnswerComparison:
             return any(answer.whole in b or (is_cut and answer.whole.startswith(b.rstrip("\ufffd"))) for b in tails)
         bodies = [text[len(o) :].lstrip() for o in self._plan.openings if text.startswith(o)]
         if is_cut:
-            # remove U+FFFD at the end, to which a character is decoded if some of its tokens were truncated
+            # remove a final U+FFFD, which replaces a character whose last tokens were truncated
             bodies = [body.rstrip("\ufffd") for body in bodies]
             return any(b[:_BEGINNING].startswith(f) or f.startswith(b) for b in bodies for f in answer.first)
         begins = any(body.startswith(beginning) for body in bodies for beginning in answer.first)

@@ -195,7 +195,7 @@ class _ShardPacking:
 
     def _join_arrays(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
         parts = [np.fromfile(folder / name, dtype) for folder in self._folders]
-        # NumPy cannot concatenate an empty list, but a shard may have no source file
+        # use an empty array if the shard has no source file, because NumPy cannot concatenate an empty list
         return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
     def _write_rows(self, staged: Path, layout: RowLayout) -> None:
@@ -258,7 +258,7 @@ def _build_source_facts(source: ChatSource, facts: SpoolFacts, ledger: Ledger) -
         sequences=facts.sequences,
         tokens=ledger.tokens,
         form=facts.form,
-        # omit counts of 0, because most sources have none
+        # omit counts of 0, because most sources lose no text
         **{name: count for name in LOSSES if (count := getattr(ledger, name))},
         **{"cuts": facts.conversations_cut} if facts.conversations_cut else {},
     )

@@ -46,7 +46,7 @@ def build_refusal_function(blend: BlendDeclaration, dataset: BlendDataset) -> Ca
 def _build_plan(blend: BlendDeclaration, dataset: BlendDataset) -> ChatPlan:
     bundle = load_declared_tokenizer(blend.required_tokenizer)
     plan = build_chat_plan(blend, refuse_engine(bundle, "text", "tokenizers", "a preview"), dataset)
-    load_tools(plan)  # raise the error for an unusable template before any row is read
+    load_tools(plan)  # raises the error for an unusable template before any row is read
     return plan
 
 

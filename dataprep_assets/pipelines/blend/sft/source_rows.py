@@ -67,7 +67,7 @@ class SourceRows(Generic[R]):
         self.dropped: Counter[str] = Counter()
         self.quarantine: list[bytes] = []
         self.unread: Counter[str] = Counter()
-        # the location and reason of the file's first bad row, and whether any row has messages
+        # keep the location and reason of the first bad row, for the error of a file in which no row has messages
         self._first_bad, self._has_read = "", False
         self.form: Form | None = self._find_form_before() if source.rows.first > 1 else None
 

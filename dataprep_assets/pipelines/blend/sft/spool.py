@@ -126,7 +126,7 @@ def get_spool_artifact(shard: Artifact, ordinal: int) -> Artifact:
 
 def compute_spool_key(plan: ChatPlan, source: ChatSource) -> str:
     """Return the digest of everything that determines the bytes of a spool."""
-    # cover the whole retraction list, because the listed rows of the file are known only after the spool is built
+    # include the whole retraction list, because the listed rows of the file are known only after the spool is built
     return digest_value(
         ["sft_spool", VERSION, plan.key_parts(), source.key_parts(), plan.retractions.listed_bytes.hex()]
     )
@@ -165,13 +165,13 @@ class _SpoolBuild:
         self._losses = Losses(self._encoder.bundle, "text")
         self._ids = ReadRows(plan.retractions)
         self._read_source_rows = SourceRows(plan, source, read_conversation, CHOSEN, self._ids)
-        # reason → number of sequences that were dropped from kept conversations
+        # the number of sequences dropped from kept conversations, by reason
         self._sequences_dropped: Counter[str] = Counter()
         self._cut: Counter[str] = Counter()
         self._files: dict[str, BinaryIO] = {}
         self._rows = self._blank = self._conversations = self._literals = self._characters = 0
         self._truncated = self._clamped = self._sequences = self._tokens = self._trained = self._sampled = 0
-        # start with bounds that the first id replaces
+        # start with an empty range of ids, which the first id replaces
         self._low, self._high = 1 << 31, -1
 
     def run(self) -> WrittenFiles:
@@ -235,7 +235,8 @@ class _SpoolBuild:
                 self._cut.update(rendered.cuts)
                 conversations.append(rendered)
                 indexes.append(index)
-        # The batch's sequences are concatenated. `counts` is their number per row, and `offsets` are their beginnings.
+        # The sequences of the batch are concatenated. `counts` has the number of sequences of each row, and `offsets`
+        # has the position at which each sequence begins.
         encoded = encode_or_locate(
             self._encoder.encode,
             conversations,
@@ -255,7 +256,7 @@ class _SpoolBuild:
         lengths = np.diff(offsets)
         new_lengths, fits = cut_lengths(self._plan, lengths)
         if not np.array_equal(new_lengths, lengths):
-            # compare each token's position in its sequence with the sequence's new length
+            # keep the tokens whose position in their sequence is less than the new length of the sequence
             positions = np.arange(len(tokens)) - np.repeat(offsets[:-1], lengths)
             is_inside = positions < np.repeat(new_lengths, lengths)
             tokens, trained_mask = tokens[is_inside], trained_mask[is_inside]
@@ -269,7 +270,7 @@ class _SpoolBuild:
         reasons = np.where(fits, EMPTY, TOO_LONG)
         self._count_conversations(block, indexes, counts, keep, reasons)
         self._count_cuts(lengths[keep], new_lengths[keep])
-        # number the sequences of each conversation, including dropped sequences
+        # also number dropped sequences, because a sequence's number is its position in the conversation
         sequence_numbers = np.arange(len(keep)) - np.repeat(np.cumsum(counts) - counts, counts)
         self._write(tokens, mask, np.diff(offsets), np.stack([np.repeat(rows, counts), sequence_numbers], axis=1), keep)
         self._trained += int(per_sequence[keep].sum())
@@ -284,7 +285,7 @@ class _SpoolBuild:
         """Count the truncated sequences, from the sequences' lengths before and after truncation."""
         max_tokens = self._plan.max_doc_tokens or 1 << 62
         self._truncated += int(np.count_nonzero(lengths > max_tokens))
-        # count only sequences that `pack_size` shortens further than `max_doc_tokens`
+        # compare with `max_tokens`, because only sequences that `pack_size` shortens further count as clamped
         self._clamped += int(np.count_nonzero(new_lengths < np.minimum(lengths, max_tokens)))
 
     def _count_conversations(
@@ -299,7 +300,7 @@ class _SpoolBuild:
 
         A conversation without a kept sequence is dropped, for the same reason as its first sequence.
         """
-        # fast path, because most batches lose no sequence and need no loop over rows
+        # take a fast path, because most batches lose no sequence, and need no loop over rows
         if keep.all() and (counts > 0).all():
             self._conversations += len(indexes)
             return
@@ -353,8 +354,8 @@ class _SpoolBuild:
             return
         ends = np.cumsum(counts)
         for index in sample_rows(rows.astype(np.uint64), self._source.sha256, self._plan.sample_rate).tolist():
-            # skip conversations with special tokens in messages: they are encoded as text, but the reference matches
-            # them
+            # skip conversations with special tokens in messages, because the encoder treats these tokens as text, but
+            # the reference matches them
             if rendered_conversations[index].mark is None:
                 start, stop = offsets[ends[index] - counts[index]], offsets[ends[index]]
                 location = f"{self._source.label}: row {rows[index]}"

@@ -106,7 +106,7 @@ def _count_parts(
 ) -> Counter[str]:
     """Return the number of trained tokens of each part of a turn."""
     is_stop = np.isin(ids, stops)
-    # use the last stop token, because reasoning may end with a different one
+    # use the last stop token, because reasoning may end with a different stop token
     stop = int(np.flatnonzero(is_stop)[-1]) if is_stop.any() else len(ids)
     lengths = _TextLengths(ids[:stop], bundle)
     counts = Counter({"stop": int(is_stop[stop : stop + 1].sum())})
@@ -121,7 +121,7 @@ def _find_spans(text: str, message: dict[str, Any] | None) -> Iterator[tuple[str
     position = 0
     calls: list[int] = []
     for own_text in find_own_texts(message, 0) if message else ():
-        # include surrounding white space if the template keeps it
+        # include surrounding white space only if the template keeps it, because some templates strip texts
         content = own_text.text if own_text.text in text else own_text.text.strip()
         start = text.find(content, position)
         start = text.find(content) if start < 0 else start
@@ -145,7 +145,7 @@ class _TextLengths:
 
     def count_tokens_before(self, position: int) -> int:
         """Return the smallest number of leading tokens whose text has at least `position` characters."""
-        # interpolate, because the number of characters per token varies little, and decoding is slow
+        # search by interpolation, because the number of characters per token varies little, and decoding is slow
         low, high = 0, len(self._ids)
         while low < high:
             begin, end = self._measure(low), self._measure(high)

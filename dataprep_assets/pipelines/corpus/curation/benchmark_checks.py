@@ -69,7 +69,7 @@ def check_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partiti
                 for name, share in false_matches.items()
             },
         },
-        # no table if there are defects, because it would replace their list
+        # omit the table if there are defects, because the table would replace the list of defects
         table=None if contaminated else _build_table(benchmarks, recalls, false_matches),
     )
 
@@ -138,7 +138,8 @@ def _measure_recall(benchmarks: Benchmarks, containment: float) -> dict[str, flo
     """Return the share of planted texts and items that are found, per form."""
     forms: dict[str, list[str]] = defaultdict(list)
     for _, text in _sample_evenly(benchmarks.items):
-        # skip upper case if it does not round-trip, e.g., for a Turkish dotless i
+        # skip the upper-case form of a text that does not round-trip (e.g., a Turkish dotless i), because its words
+        # would change
         changed = {"case"} if text.upper().casefold() != text.casefold() else set()
         for rewrite, rewritten in rewrite_text(text).items():
             if rewrite not in changed:
@@ -165,7 +166,7 @@ def _measure_false_matches(benchmarks: Benchmarks, containment: float) -> dict[s
 
 
 def _sample_evenly(values: Sequence[_T]) -> Sequence[_T]:
-    # spread evenly, because items are ordered by benchmark
+    # take evenly spaced values, because items are ordered by benchmark
     return values[:: max(1, len(values) // _MAX_PLANTED)][:_MAX_PLANTED]
 
 

@@ -81,7 +81,7 @@ def find_benchmark_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
             continue
         total = coverage.items + coverage.empty
         floor = corpus.decontaminate.least_covered
-        # compare the share only if all items were read
+        # compare the share only if all items were read, because the share in a sample is only an estimate
         if total < _SAMPLE_SIZE and corpus.decontaminate.action != "tag" and coverage.share < floor:
             for text in find_uncovered_sets({item_set.name: coverage}, floor):
                 remedy = "Lower `min_words`, declare other `fields`, or lower `coverage`"

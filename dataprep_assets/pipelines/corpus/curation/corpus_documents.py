@@ -61,7 +61,7 @@ class CorpusDocuments(DocumentTable):
         if not rules and duplicates is None:
             return None
         rule_texts = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
-        # the number of duplicates is unknown until the search for them has run
+        # list duplicates only after the search for them, because their number is unknown before
         if duplicates is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
             least = duplicates.similarity
             rule_texts[DUPLICATE] = (
@@ -173,7 +173,7 @@ class CorpusDocuments(DocumentTable):
         reason = row["reason"]
         if reason is None:
             return None
-        # rejected records have no length
+        # a null length identifies a rejected record
         if row["bytes"] is None:
             return describe_bad_reason(reason)
         words, rule = describe_reason(reason), self._corpus.rules.get(reason)

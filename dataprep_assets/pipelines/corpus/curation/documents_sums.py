@@ -26,7 +26,7 @@ def count_values(values: "pa.ChunkedArray") -> Counter[str]:
 def _parse_hashes(ids: Sequence[str | None]) -> NDArray[np.uint64]:
     """Parse ids of 16 hex digits into numbers; return zeros if any id has a different form."""
     try:
-        # big-endian, because hex digits begin with the most significant byte
+        # read the bytes as big-endian, because hex digits begin with the most significant byte
         numbers = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         numbers = np.empty(0, np.uint64)
@@ -72,7 +72,7 @@ class TableSums:
             table_drops, ledger_drops = self._merge_counts(sums["dropped"]), self._merge_counts(line["dropped"])
             if table_drops != ledger_drops:
                 yield f"{line['file']}: drops are {dict(table_drops)}, but the ledger has {dict(ledger_drops)}"
-        # the files in the ledger were removed above, so the ledger lacks the remaining files
+        # the loop above removed all files of the ledger, so the remaining files are not in the ledger
         for file in self._lines:
             yield f"{file}: in the table, but not a file of the shard"
 

@@ -122,8 +122,8 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
     taggers = [tagger.name for tagger in corpus.taggers]
     return Recipe(
         artifact=corpus.artifact(DOCUMENTS, partition),
-        # the key contains the taggers, because their order is the order of columns, which the tags' contents do not
-        # show
+        # include the taggers in the key, because their order determines the column order, which the tags' digests do
+        # not cover
         key=digest_value([DOCUMENTS, VERSION, upstream, list(taggers)]),
         version=VERSION,
         settings={"taggers": taggers},
@@ -176,7 +176,7 @@ def _add_sources(sources: dict[str, tuple[int, int, int, int]], piece: "pa.Table
     numbers = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
     kept_mask = piece["kept"].to_numpy()
     sums = np.zeros((len(encoded.dictionary) + 1, 4), np.int64)
-    # unlike `sums[numbers, 0] += 1`, this counts repeated indices
+    # use `np.add.at`, because `sums[numbers, 0] += 1` would count a repeated index only once
     np.add.at(sums[:, 0], numbers, 1)
     np.add.at(sums[:, 1], numbers[kept_mask], 1)
     for column, name in enumerate(("bytes", "tokens"), 2):
@@ -210,7 +210,8 @@ def _join_outcomes(corpus: CorpusDeclaration, store: ArtifactStore, partition: s
             tokens.append(pa.array(lengths, mask=~is_document))
         # duplicates are listed by position in the shard, unlike rows that rules drop, which are listed by file and row
         by_duplicate = removed_ids.select_rows(start, start + len(reasons))
-        # a duplicate that was retracted later is reported as retracted
+        # omit the kept document of a duplicate that was retracted later, because `retracted` replaces `duplicate` as
+        # the reason
         representatives = [
             by_duplicate.get(position, (None, None)) if reason == DUPLICATE else (None, None)
             for position, reason in enumerate(reasons)
@@ -301,7 +302,8 @@ class _TokenizedDocuments:
         document_numbers, lengths = self._files[file]
         if not len(document_numbers):
             return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-        # rows after the last document are compared with the last document, and differ from it
+        # clip the positions, because rows after the last document would be out of range; they differ from the last
+        # document
         positions = np.minimum(np.searchsorted(document_numbers, rows), len(document_numbers) - 1)
         return document_numbers[positions] == rows, lengths[positions]
 

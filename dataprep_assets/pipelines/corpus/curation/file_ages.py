@@ -37,7 +37,8 @@ def compute_ages(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Mani
     if corpus.duplicates.priority != "oldest":
         return {}
     stored_ages = _read_stored_ages(corpus, store)
-    # an empty mapping is valid and gives all files the same age; it is stored while the priority is a column
+    # test for None, because an empty mapping is valid: it is stored if the priority is not `oldest`, and gives all
+    # files the same age
     if stored_ages is None:
         stored_ages = _read_selected_ages(corpus, store)
     new_age = max(stored_ages.values(), default=-1) + 1
@@ -69,7 +70,8 @@ def _read_stored_ages(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappin
         return None
 
 
-# The second argument invalidates the cache, because the path stays the same when the duplicates are replaced.
+# The second argument, the content digest, invalidates the cache, because the path stays the same when the duplicates
+# are replaced.
 @lru_cache(maxsize=4)
 def _read_ages(path: Path, _: str) -> Mapping[str, int] | None:
     """Return the ages in a file, cached for all shards while the duplicates have the same content."""

@@ -133,7 +133,7 @@ def count_changes(
     """Count the restored and the additionally removed rows, in shards with unchanged texts."""
     restored_documents = removed_documents = 0
     for shard, removed_ids, is_kept in now.iterate_shards():
-        # positions can be compared only if the signatures are the same
+        # compare positions only if the signatures are the same, because otherwise the rows may be different
         if (
             shard not in previous_nodes
             or previous_nodes[shard][0] != store.require(corpus.artifact(SIGNATURES, shard)).content
@@ -153,7 +153,8 @@ def predict_duplicates_change(corpus: CorpusDeclaration, store: ArtifactStore) -
         return None
     try:
         manifest = load_manifest(corpus, store)
-        # ignore shards of new files, which have no signatures yet, because their changes are not due to the list
+        # ignore shards of new files: they have no signatures yet, and their changes are not due to the rules or the
+        # list
         shards = [shard for shard in manifest.plan if shard in previous_receipt]
         ages, pairs = compute_ages(corpus, store, manifest), read_known_pairs(corpus, store)
         return count_changes(

@@ -79,7 +79,7 @@ def read_ruled_rows(
     rules, hashes, start = corpus.rules, read_listed_ids(corpus), 0
     column_names = {"bad", *columns, *(column for _, rule in rules.values() for column in rule.columns)}
     column_names |= {"id"} if len(hashes) else set()
-    # skip files of taggers without a requested column
+    # open only the taggers' files that have a requested column, because the others would add no column
     files = [ROWS, *(name_tagger_file(tagger) for tagger in corpus.taggers if column_names & tagger.columns.keys())]
     for table in read_joined_tables([tags / file for file in files], sorted(column_names)):
         yield RuledRows(

@@ -132,7 +132,7 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
     # use only the shard's duplicates, because duplicates of other shards do not change its selection
     duplicates = digest_removed_rows(corpus, store, partition)
     duplicate_inputs = {} if duplicates is None else {DUPLICATES: duplicates}
-    # the receipt contains the ages of the shard's files, so they are inputs of the recipe
+    # include the ages of the shard's files in the recipe, because the receipt lists them
     ages, retracted_rows = read_shard_ages(corpus, store, partition), find_listed_ids(corpus, store, partition)
     extra_settings = {"retracted": describe_ids(retracted_rows)} if retracted_rows else {}
     extra_settings |= {"ages": digest_value(ages)} if ages else {}
@@ -140,7 +140,7 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
     extra_settings |= {"counted_by": ", ".join(count_columns)} if count_columns else {}
     return Recipe(
         artifact=corpus.artifact(SELECTION, partition),
-        # a list, because the order of rules determines the reasons
+        # use a list, because the order of rules determines the reasons
         key=digest_value(
             [
                 *(SELECTION, VERSION, tags.content, dict(tags.inputs), list(rules.items())),
@@ -149,7 +149,7 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
         ),
         version=VERSION,
         settings={"rules": rules, "order": list(rules), **extra_settings},
-        # the receipt lists the shard's files, so recompressing one requires a new receipt
+        # the receipt lists the shard's files, so a recompressed file requires a new receipt
         sources={**duplicate_inputs, **tags.inputs},
         upstream={f"{TAGS}/{partition}": tags.content},
     )

@@ -245,7 +245,7 @@ def _find_sources_over_budget(
             (part / total if total else 0.0, part, total)
             for part, total in (select_counts(dropped_counts, counts, 0), select_counts(dropped_counts, counts, 1))
         ]
-        # drops are reported in documents, or in bytes if only the bytes exceed the budget
+        # report the drops in documents, or in bytes if only the bytes exceed the budget
         unit = 0 if shares[0][0] > limit else 1
         if shares[unit][0] > limit:
             excesses.append((max(share for share, _, _ in shares), names, unit, shares[unit], by_rule))

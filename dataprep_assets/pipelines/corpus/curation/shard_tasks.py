@@ -66,7 +66,8 @@ class ShardTasks(Generic[S]):
     ) -> Iterator[Recipe]:
         """Yield the recipe of each partition."""
         manifest = load_manifest(corpus, store)
-        for partition in partitions:  # one by one, because an unreadable snapshot must not hide other shards
+        # plan the shards one by one, because an unreadable snapshot must not hide other shards
+        for partition in partitions:
             (shard,) = self.shards(corpus, store, manifest, [partition or ""])
             yield shard.recipe()
 

@@ -204,7 +204,7 @@ def write_tags(
 ) -> TagsFacts:
     """Read the source once, and write all files except `reused_files`; only the rows in `drawn_rows` if given."""
     running = [tagger for tagger in shard.taggers if name_tagger_file(tagger) not in reused_files]
-    # texts, and columns that may contain texts, stay on disk only while commands run
+    # use a temporary folder, so that texts, and columns that may contain texts, are deleted after the commands have run
     with create_scratch(shard.store.root / shard.artifact.dataset) as folder:
         texts_path, columns_path = folder / "given-texts.parquet", folder / "made-columns.parquet"
         facts = _tag_rows(shard, staged, reused_files, running, texts_path, drawn_rows)
@@ -262,7 +262,7 @@ def _tag_rows(
                 tags = compute_tags(tagger, batch, sensitive=shard.fields.sensitive)
                 file.add({name: _expand_to_rows(values, batch) for name, values in tags.items()})
             rows, bad_count = rows + len(batch), bad_count + len(batch) - len(batch.good)
-    # empty, because `_describe_tags` adds the digests from `digest_file_inputs`
+    # leave `made_of` empty, because `_describe_tags` adds the digests from `digest_file_inputs`
     return TagsFacts(rows=rows, bad=bad_count, made_of={})
 
 

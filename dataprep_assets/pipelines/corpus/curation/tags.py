@@ -93,10 +93,11 @@ def _find_row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> 
     # read all files together, because this also compares their numbers of rows
     for piece in read_joined_tables([directory / name for name in columns_by_file]):
         for file, run in split_by_file(piece):
-            # a file of a different shard ranks before all others, and is therefore out of order
+            # give a file of a different shard a rank below the initial one, so that the test below reports its rows as
+            # out of order
             rank, numbers = order.get(file, -2), run["row"].to_numpy()
-            # each row's predecessor in its file, possibly from the previous piece; 0 for the first row, because rows
-            # count from 1
+            # compare each row with its predecessor in the file, which may be in the previous piece; the first row is
+            # compared with 0, because rows count from 1
             previous_numbers = np.concatenate([[last_row[1] if rank == last_row[0] else 0], numbers[:-1]])
             if rank < last_row[0] or not (is_after := numbers > previous_numbers).all():
                 row = numbers[0] if rank < last_row[0] else numbers[np.argmin(is_after)]
@@ -128,7 +129,7 @@ def _check_rebuild(tags: OpenedTags) -> Finding:
     nondeterministic_files = {name_tagger_file(one) for one in shard.taggers if not one.repeats}
     if shard.samples is None:
         nondeterministic_files &= _find_unstable_files(shard, directory, faults.keys() & nondeterministic_files)
-    # list damage before differences due to chance
+    # list damaged files first, because differences in the output of nondeterministic taggers may be due to chance
     differences = sorted(faults.items(), key=lambda one: one[0] in nondeterministic_files)
     return build_verdict(
         (f"{describe_artifact(receipt)}: {one}" for _, one in differences),

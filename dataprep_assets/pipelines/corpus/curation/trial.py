@@ -74,7 +74,8 @@ def _read_first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
             entry = next((candidate for candidate in entries if candidate.split == split), None)
             if entry is None:
                 continue
-            # read only one batch, because the reader compares the file's digest at its end
+            # read only one batch: after the last batch, the reader compares the file's digest, which this part does not
+            # have
             batch = next(read_part_batches(build_present_part(corpus, entry, source.path(entry)), fields), None)
             if batch is not None and batch.texts:
                 batches.append(batch.slice_texts(slice(0, _ROWS_PER_SPLIT)))

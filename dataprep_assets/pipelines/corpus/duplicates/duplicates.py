@@ -78,7 +78,7 @@ def read_largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Se
     """
     if corpus.sensitive:
         return []
-    # all clusters are in one piece; if no document was removed, there is no piece
+    # read only the first piece, which contains all clusters; there is no piece if no document was removed
     clusters = next(read_joined_tables([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
     excerpts = Excerpts(corpus, store)
     return [
@@ -182,16 +182,16 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
         "threshold": duplicates.similarity,
         "priority": priority if isinstance(priority, str) else priority.model_dump(mode="json"),
         "across_splits": duplicates.across_splits,
-        # a list, because the order of the splits matters for `across_splits: drop`
+        # use a list, because the order of the splits matters for `across_splits: drop`
         "splits": list(corpus.splits),
         "rules": {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()},
     }
-    # add this only if set, so that other datasets keep their keys
+    # add `against` only if it is set, so that datasets without it keep their keys
     if duplicates.against:
         settings["against"] = list(duplicates.against)
     ages = compute_ages(corpus, store, manifest)
     retracted_ids = read_listed_ids(corpus)
-    # inputs include file names, which identify kept documents, and ages, which determine the kept documents
+    # include file names, which identify kept documents, and ages, which determine which documents are kept
     sources = {"files": digest_value(_list_file_ages(manifest, ages)), **other_documents.sources}
     if len(retracted_ids):
         sources["retractions"] = digest_value([f"{hashed:016x}" for hashed in retracted_ids.tolist()])
@@ -221,7 +221,7 @@ def _build_duplicates(corpus: CorpusDeclaration, request: BuildRequest) -> Itera
     receipt, reused = ensure_built(recipe, store, write, corpus.verify)
     restored_documents = count_changes(corpus, store, previous_receipt, kept_sets[0]).back if kept_sets else 0
     if restored_documents:
-        # without a verb, because a verb would need to agree in number
+        # omit the verb, because it would have to agree with the count
         request.warn(
             f"{artifact}: restored, because the document kept instead was removed: "
             f"{count_of(restored_documents, 'document')}"
@@ -254,7 +254,7 @@ def _write(
     duplicates = corpus.duplicates
     assert duplicates is not None
     ages = compute_ages(corpus, store, load_manifest(corpus, store))
-    # keep the documents, because the caller compares them with the previous duplicates
+    # return the decision to the caller, which compares it with the previous duplicates
     compared_documents.append(decide_kept_documents(corpus, store, ages, pairs=pairs))
     all_documents, kept_set = compared_documents[0].joined, compared_documents[0].kept
     documents = all_documents.documents
@@ -282,7 +282,7 @@ def _write(
     return WrittenFiles(
         inputs=dict(recipe.upstream),
         facts=DuplicatesFacts(
-            # documents from number `own` on belong to other datasets
+            # count only rows before `own_rows`, because later rows belong to other datasets
             documents=int(np.count_nonzero(documents.taken[: all_documents.own_rows])),
             removed=removed_counts,
             equal=int(np.count_nonzero(kept_set.similarities == 1)),
@@ -296,7 +296,7 @@ def _write(
 
 def _count_removed_by_dataset(documents: JoinedDocuments, kept_set: KeptSet) -> dict[str, int]:
     """Count, per other dataset, the documents removed because that dataset keeps a similar document."""
-    # shift the numbers, so that numbers of the dataset's own shards, which come first, are negative
+    # subtract the number of the dataset's own shards, which come first, so that the other datasets' shards count from 0
     shards = documents.documents.find_shards(kept_set.representatives) - len(documents.partitions)
     counts: dict[str, int] = {}
     for number, dataset in enumerate(documents.others):

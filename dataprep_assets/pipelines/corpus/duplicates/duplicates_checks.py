@@ -67,7 +67,7 @@ def check_recall(duplicates: OpenedDuplicates) -> Finding:
     share, predicted = float(shared.mean()), float(probabilities.mean())
     # the search finds each pair with its own probability p, so the variance of the sum is the sum of p (1 - p)
     deviation = float(np.sqrt((probabilities * (1 - probabilities)).sum())) / len(similarities)
-    # if no planted pair is similar enough, none was missed
+    # use a recall of 1 if no planted pair reaches the threshold, because no pair can be missed
     recall = float(shared[is_above].mean()) if is_above.any() else 1.0
     predicted_above = float(probabilities[is_above].mean()) if is_above.any() else 1.0
     floor = corpus.duplicates.recall if corpus.duplicates.recall is not None else predicted_above - _FLOOR_MARGIN

@@ -139,7 +139,7 @@ def _find_shards(
     digests_by_path = {file.path: file.sha256 for file in receipt.files}
     artifacts = [Artifact(dataset=name, name=SIGNATURES, partition=partition) for partition in shards_with_signatures]
     for (partition, content), now in zip(shards_with_signatures.items(), store.receipts(artifacts), strict=True):
-        # kept rows are stored by position, so they require the same signatures
+        # kept rows are stored by position, so they are valid only for the same signatures
         if now is None or now.content != content:
             raise _build_missing_error(
                 corpus, name, f"the signatures of {partition} changed after the duplicates were found"

@@ -79,7 +79,7 @@ def read_whole(store: ArtifactStore, artifact: Artifact, read_file: Callable[[Pa
             content = read_file(store.local(artifact), receipt)
         except (DataprepError, OSError) as caught:
             error = caught
-        # the directory is replaced as a whole, so all content belongs to the receipt if it is the same as before
+        # a directory is replaced as a whole, so an unchanged receipt shows that everything read belongs to it
         if store.require(artifact).content == receipt.content:
             if error is not None:
                 raise error
@@ -101,7 +101,7 @@ def read_built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappin
     If shards of several plans exist, only the shards in combined bins count.
     """
     artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
-    # a literal, because importing the name would be circular
+    # use a literal, because importing the name would be circular
     combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
     try:
         shards = {str(r.partition): [line["file"] for line in r.sources] for r in store.receipts(artifacts) if r}
@@ -198,7 +198,8 @@ def plan_manifest(
     changes = None
     if previous_manifest is not None:
         facts = ManifestFacts.from_receipt(previous_manifest.receipt)
-        # the previous manifest lists only the first files, so if it had more, new files cannot be identified
+        # a manifest names only the first few files without a split, so new files can be identified only if it names all
+        # of them
         is_listed = facts.no_split == len(facts.first_of_no_split)
         new_paths = [path for path in no_split if path not in facts.first_of_no_split] if is_listed else []
         changes = replace(
@@ -228,7 +229,7 @@ def _find_kept_shards(
     if previous_manifest is None:
         return read_built_shards(corpus, store)
     old_sizing, sizing = ShardSizing(**previous_manifest.receipt.recipe["settings"]["shards"]), corpus.shards.sizing
-    # compare the plans as well: if the new sizes gave the same shards, the receipt still has the old sizes
+    # also compare the plans, because a receipt keeps the old sizes if the new sizes gave the same shards
     same_sizes = old_sizing == sizing or _plan_shards(previous_manifest, old_sizing) == _plan_shards(
         previous_manifest, sizing
     )
@@ -283,7 +284,7 @@ def adopt_manifest(
     """
     plan = plan_manifest(corpus, store, kept_files=shards)
     if plan.key == key:
-        with suppress(_OvertakenError):  # keep the other run's manifest
+        with suppress(_OvertakenError):  # keep the manifest that another run has built in the meantime
             _commit_manifest(corpus, store, plan, lambda _: None)
 
 
@@ -291,7 +292,7 @@ def _commit_manifest(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: PlannedManifest, warn: Callable[[str], None]
 ) -> tuple[Receipt, bool]:
     def write(staged: Path) -> WrittenFiles:
-        # checked under the lock, because a plan based on an older manifest would reuse shard names for other files
+        # check this under the lock, because a plan based on an older manifest would reuse shard names for other files
         present_receipt = store.intact_receipt(corpus.artifact(MANIFEST))
         if (None if present_receipt is None else present_receipt.content) != manifest.before:
             raise _OvertakenError
@@ -515,7 +516,7 @@ def _describe_changes(
             )
         elif entry.sha256 and file.sha256 and entry.sha256 != file.sha256:
             yield f"{path}: the manifest lists sha256 {entry.sha256}, but the source has {file.sha256}"
-        # compare etags only without digests, because a source with digests may change its etags
+        # compare etags only if a digest is missing, because an etag may change although the bytes do not
         elif not (entry.sha256 and file.sha256) and entry.etag and file.etag and entry.etag != file.etag:
             yield f"{path}: the manifest lists etag {entry.etag}, but the source has {file.etag}"
         elif entry.split != split:
@@ -570,7 +571,7 @@ def _find_plan_defects(entries: Sequence[ManifestEntry], plan: Mapping[str, rang
     for position, entry in enumerate(entries):
         if entry.ordinal != position:
             yield f"{entry.relpath}: line {position + 1} of the manifest has ordinal {entry.ordinal}, not {position}"
-            # report only the first entry, because all later entries are shifted as well
+            # report only the first entry, because it shifts the ordinals of all later entries
             break
     next_ordinal = 0
     for key, ordinals in plan.items():
@@ -615,8 +616,8 @@ def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest
         yield f"{location}: the lines do not match the listing in the receipt"
 
 
-# The first two checks do not block. They read the current source, which is not part of the key, so a block would
-# remain even when the manifest is up to date.
+# The first two checks do not block: they read the current source, which is not part of the key, so they may fail
+# although the manifest is up to date.
 _CHECKS: tuple[Check[_OpenedManifest], ...] = (
     Check(
         "count_matches_source",

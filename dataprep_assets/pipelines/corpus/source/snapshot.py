@@ -75,7 +75,7 @@ def build_snapshot(
     entries = manifest.shard(partition)
     access.fetch(entries, progress)
     lines = _build_lines(corpus, access, entries)
-    # identify a mirrored source by its listing, so that `status` knows the key without the files
+    # identify a mirrored source by its listing, so that `status` can compute the key without downloading the files
     recipe = _build_recipe(corpus, partition, _list_lines(entries) if access.mirrored else lines)
     return _ensure_snapshot(recipe, store, entries, lines)
 
@@ -107,8 +107,8 @@ def _ensure_snapshot(
 
 
 def _digest_listing(entries: Sequence[ManifestEntry]) -> str:
-    # exclude `path`, which contains the commit: a new commit does not change the key, so the snapshot would stay up to
-    # date and its check would always fail
+    # exclude `path`, because it contains the commit, which is not part of the key: after a new commit, the snapshot
+    # would stay up to date, but its check would fail
     return digest_value([entry.relpath for entry in entries])
 
 
@@ -149,7 +149,7 @@ def _build_lines(
 ) -> list[dict[str, str | int]]:
     digests = list(
         _read_digests(access, entries)
-    )  # a list, so that all files are read and an error lists all damaged files
+    )  # use a list, so that all files are read and an error lists all damaged files
     source_digests = corpus.source_digests()
     return [
         {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": source_digests.digest_of(digest)}
@@ -250,7 +250,7 @@ def build_snapshot_spec(
 
 def _build_snapshots(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     manifest = load_manifest(corpus, request.store)
-    # for all shards together, because the disk needs space for all of them
+    # add up the bytes of all shards, because the disk must have space for all of them
     needed_bytes = count_bytes_to_add(corpus, manifest, request.partitions)
 
     def fetch(partition: str, report_bytes: Callable[[int], None]) -> tuple[Receipt, bool]:
@@ -268,7 +268,7 @@ def _predict_snapshots(corpus: CorpusDeclaration, request: BuildRequest) -> Iter
     for partition in request.partitions:
         entries = manifest.shard(partition)
         lines = _list_lines(entries)
-        # a version is not enough, because the keys of token bins contain the files' digests
+        # require digests, because the keys of token bins contain the files' digests, not their etags or versions
         if all("sha256" in line for line in lines):
             yield Outcome.from_receipt(
                 *_ensure_snapshot(_build_recipe(corpus, partition, lines), request.store, entries, lines)
@@ -314,7 +314,8 @@ def _check_digests(snapshot: _OpenedSnapshot) -> Finding:
 
 
 _CHECKS = (Check("digests_match", "The source files have the SHA-256 digests listed in the snapshot.", _check_digests),)
-# do not cache the verdict, which depends on free disk space now
+# check this for all partitions together, because verdicts on single partitions are cached, but the free disk space
+# changes
 _HEADROOM: Check[tuple[Path, int]] = Check(
     "disk_headroom",
     "The free disk space is at least 120% of the estimated size of the token bins.",

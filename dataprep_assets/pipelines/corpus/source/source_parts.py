@@ -124,7 +124,7 @@ def build_shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partition
         partitions: The shards.
     """
     access = open_source(corpus.source)
-    # each function has only its shard's entries, not the manifest, because tasks pickle it
+    # bind only the shard's entries, not the manifest, because every task pickles its function
     return {p: partial(access.fetch, manifest.shard(p)) for p in partitions}
 
 
@@ -170,7 +170,7 @@ def build_corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
 def _draw_sample(corpus: CorpusDeclaration, store: ArtifactStore) -> CertificateSample:
     manifest = load_manifest(corpus, store)
     files = _sample_files(corpus, manifest)
-    # use the listing and read no files, so a local edit that keeps the file's size does not change the certificate
+    # identify the files by their listing, to avoid reading them; an edit that keeps a local file's size is not noticed
     digest = digest_value([[e.relpath, *identify_entry(e)] for e in files])
     return CertificateSample(
         kind="engine_certificate",
@@ -189,7 +189,7 @@ def _sample_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[Manifes
     for split in corpus.splits:
         members = [e for e in manifest.entries if e.split == split]
         candidates = sorted(members, key=lambda e: digest_value(e.relpath))
-        # take at least one file per split, even if there are many splits
+        # take at least one file of each split, because the sample must cover every split
         files += sorted(candidates[: max(1, SAMPLED_FILES // len(corpus.splits))], key=lambda e: e.ordinal)
     return files
 

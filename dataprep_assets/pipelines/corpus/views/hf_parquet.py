@@ -49,7 +49,7 @@ def _open_locator(handle: ArtifactHandle) -> Locate:
     @cache
     def list_files(split: str) -> tuple[list[str], list[int]]:
         """Return a split's files in order, and their first documents followed by the total number of documents."""
-        # numbers in names have five digits, so files sort by number
+        # sort by name, because the numbers in the names have five digits, so both orders are the same
         names = sorted(f.path for f in handle.files if f.path.startswith(f"data/{split}-"))
         return names, list(accumulate((_count_rows(handle, name) for name in names), initial=0))
 
@@ -65,7 +65,7 @@ def _open_locator(handle: ArtifactHandle) -> Locate:
 def _count_rows(handle: ArtifactHandle, name: str) -> int:
     import pyarrow.parquet as pq
 
-    # from object storage, this downloads only the end of the file
+    # the metadata is at the end of the file, so only the end is downloaded from object storage
     with handle.open(name) as file:
         return int(pq.read_metadata(file).num_rows)
 

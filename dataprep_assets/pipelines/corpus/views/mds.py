@@ -73,7 +73,7 @@ def _open_locator(handle: ArtifactHandle) -> Locate:
         for number in range(max(bisect_right(firsts, span.start // length) - 1, 0), len(names)):
             begin, end = firsts[number] * length, firsts[number + 1] * length
             start, stop = max(span.start, begin), min(span.stop, end)
-            # the span ends before this shard
+            # stop, because the span ends before this shard
             if start >= stop:
                 return
             yield TokenRange(

@@ -23,7 +23,7 @@ def _find_defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) 
 
 
 def _format_trainer_lines(location: str, facts: ViewFacts) -> str:
-    # train.py reads 16-bit ids, and would train on wrong ids without an error if they have 32 bits
+    # nanoGPT's train.py reads 16-bit ids, so it would silently read wrong ids from a file with 32-bit ids
     wide = "; in train.py, replace np.uint16 with np.uint32" if facts.dtype == "uint32" else ""
     return f"nanoGPT: data_dir = {location!r}{wide}"
 

@@ -306,7 +306,7 @@ def build_cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, spe
 
 
 def _choose_column_type(notes: NotesDeclaration) -> str:
-    # an Example stores int64, and TFDS casts it to the int32 in features.json
+    # use int64, which an Example stores and which TFDS casts to the int32 in features.json
     return "list<int64>" if notes.stored_length is None else f"list<int64>[{notes.stored_length}]"
 
 

@@ -68,7 +68,7 @@ def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
     Raises SourceError if the source cannot be listed, if two files have the same month, or if a month of
     `months.allow_missing` has a file.
     """
-    # hide file names, which errors of a source may contain; errors of `find_cohorts` contain only months, so they are
+    # hide file names, which a source's errors may contain; errors of `find_cohorts` contain only months, which may be
     # shown
     with hide_source_names(notes.dataset, lambda relpath: parse_month(relpath, notes.cohorts.pattern)):
         source_files = open_source(notes.source).list().files

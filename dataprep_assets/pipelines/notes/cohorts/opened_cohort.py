@@ -91,7 +91,8 @@ def sample_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) -> 
                 try:
                     columns_by_line[count] = columns or _parse(line)
                 except (ValueError, TypeError, AttributeError, OverflowError):
-                    # the line is not JSON, not an object, or has lists of other types or integers beyond int64
+                    # reject a line that is not JSON, is not an object, or has lists of other types or integers beyond
+                    # int64
                     raise FormatError(f"{path}: line {count + 1} is not a row of integers. {remedy}") from None
             count += 1
     return SampledLines(count=count, columns=columns_by_line, verbatim=frozenset(verbatim))
@@ -102,7 +103,7 @@ def _check_verbatim(line: bytes, rows: PackedFile, shape: RowShape, position: in
         block = rows.block(position, position + 1)
         if next(shape.encode_json_lines(block)) != line:
             return None
-    except FormatError:  # the columnar file's own checks report the error
+    except FormatError:  # the checks of the columnar file report the error
         return None
     stop = shape.count_stored_values(block)[0]
     return {name: column[:, :stop] for name, column in shape.values(block).items()}
@@ -216,15 +217,14 @@ class OpenedCohort:
     def _scan(self, file: PackedFile) -> CohortRowScan:
         separator, bos, shape = self.facts.separator_id, self.facts.bos_id, self.shape
         counts: Counter[str] = Counter()
-        # start with an empty array, because concatenate needs at least one
+        # start with an empty array, because `np.concatenate` needs at least one
         used_rows: list[Int64] = [np.zeros(0, np.int64)]
         lows, highs = [], []
         for block in file:
             used_rows.append(np.diff(block.rows))
             if defects := find_row_defects(block, shape.row_length):
                 raise FormatError(f"{file.path}: {defects[0]}. {REBUILD}")
-            # count separators at the ends of segments and BOS at their beginnings, so that the difference from all of
-            # them reveals separators and BOS within notes
+            # count separators at segment ends and BOS at segment starts separately, because all others are within notes
             starts, stops = block.bounds()
             is_separator = block.tokens == separator
             begins = starts[block.tokens[starts] == bos] if bos is not None else starts[:0]
@@ -235,7 +235,7 @@ class OpenedCohort:
             counts["separators"] += int(np.count_nonzero(is_separator))
             counts["ends"] += int(np.count_nonzero(is_separator[stops - 1]))
             counts["bos"] += begins.size
-            # test the token after each BOS; after the last token of the block, test -1, which is not an id
+            # test the token after each BOS; append -1, which is not an id, because a BOS may be the block's last token
             counts["doubled"] += int(np.count_nonzero(np.append(block.tokens, -1)[begins + 1] == bos))
             lows.append(int(block.tokens.min()))
             highs.append(int(block.tokens.max()))
@@ -331,7 +331,7 @@ class OpenedCohort:
         """Read the whole source: count its notes, drops and patients, and sample notes."""
         ledger = require_ledger(self.receipt)
         rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
-        # include notes that find no room in a row, because only the layout drops them
+        # include notes dropped as `header_too_long`, because they are dropped only when the rows are laid out
         kept_count = ledger.documents + ledger.dropped.get("header_too_long", 0)
         sampled_numbers = set(draw_documents(self.receipt.key, kept_count, SAMPLED).tolist())
         retracted_numbers = _choose_numbers(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)
@@ -339,7 +339,7 @@ class OpenedCohort:
         counts: Counter[str] = Counter()
         drops: Counter[str] = Counter()
         patients: set[bytes] = set()
-        # keyed by whether the notes are retracted
+        # the keys are True for patients with retracted notes, and False for patients with kept notes
         digests: dict[bool, set[bytes]] = {False: set(), True: set()}
         single_notes: set[bytes] = set()
         samples: dict[bool, list[SampledNote]] = {False: [], True: []}
@@ -351,7 +351,8 @@ class OpenedCohort:
                     samples[is_retracted].append(self._sample_note(item))
                 counts[kind] += 1
                 counts["headers"] += bool(item.header)
-                # a note of a retracted patient counts as the patient's, even if it is also listed individually
+                # a note of a retracted patient is not counted as a single retracted note, even if the note is also
+                # listed
                 if is_retracted and item.patient not in self.retracted:
                     single_notes.add(digest_note(self.key, item))
                 else:

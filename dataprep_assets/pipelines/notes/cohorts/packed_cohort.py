@@ -70,7 +70,7 @@ class PackedCohort:
         """Return the recipe: the values that determine the cohort's bytes, for a file with this SHA-256."""
         # Build the recipe even without a file, because `status` compares it to report that the source changed.
         digest = self.digest_cohort(sha256) if sha256 else ""
-        # Add the list only if entries apply, because it must not change the keys of other months.
+        # Add the entries only if there are any, because the list must not change the keys of other months.
         retracted_entry = {"retracted": summarize_entries(self.retracted)} if self.retracted else {}
         return Recipe.from_ingredients(
             self.artifact,
@@ -100,7 +100,8 @@ def ensure_packed_cohort(cohort: PackedCohort) -> tuple[Receipt, bool]:
     file = cohort.file
     with hide_quoted_data(cohort.month):
         path = file.fetch()
-        # the key needs the digest before any note is read; `write` compares it with the digest of the bytes it read
+        # digest the file first, because the key needs the digest; `write` compares this digest with the bytes that it
+        # reads
         sha256 = sha256_file(path)
 
         def write(staged: Path) -> WrittenFiles:
@@ -116,7 +117,7 @@ class _Writer:
         self._cohort, self._plan, self._notes = cohort, cohort.plan, cohort.plan.notes
         self._month, self._staged = cohort.month, staged
         self._drops = DropCounter(cohort.plan, cohort.month)
-        # lowest and highest id of all rows so far, for the ledger; initially an empty range
+        # start with an empty range of ids, which `_require_valid` extends for the ledger
         self._low, self._high = 1 << 32, -1
 
     def write(self, file: CohortFile, path: Path, sha256: str) -> WrittenFiles:
@@ -159,7 +160,8 @@ class _Writer:
             },
             facts=self._build_facts(spool, splits, len(patients.left_out)),
             ledger=ledger,
-            # the key has exactly the entries of the list that apply here, which only packing determines
+            # update the recipe, because only packing determines which entries of the retraction list apply to this
+            # month
             recipe=replace(self._cohort, retracted=find_matching_retractions(self._plan.retracted, patients)).recipe(
                 sha256
             ),
@@ -169,7 +171,8 @@ class _Writer:
         """Return the patients in the rows, and the patients and notes that were left out."""
         retracted_positions = np.concatenate([layout.retracted for layout in layouts])
         patients = self._plan.retracted.intersection(_list_patients(spool, [retracted_positions]))
-        # a note of a retracted patient counts as the patient's, even if it is also listed individually
+        # list a note only if its patient is not retracted, because a retracted patient covers all of the patient's
+        # notes
         left_out_notes = (
             index for index in retracted_positions.tolist() if spool.digests[spool.patients[index]] not in patients
         )
@@ -210,7 +213,7 @@ class _Writer:
 
     def _require_valid(self, block: PackedRowBlock) -> None:
         """Raise FormatError if a token is the reserved pad id; otherwise extend the range of ids."""
-        # `find_pad_id` tests the vocabulary; this condition tests the ids that the tokenizer produced for the notes
+        # test the ids that the tokenizer produced for the notes, because `find_pad_id` tests only the vocabulary
         if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
             raise FormatError(
                 f"{self._month}: a note contains the pad id {self._plan.shape.pad_id}. Choose a different token for "
@@ -270,8 +273,8 @@ class _Writer:
         )
 
     def _require_notes(self, spool: Spool, ledger: Ledger) -> None:
-        # reject a month without notes, because a wrong path in cohorts.fields finds no notes; only a month whose notes
-        # were all retracted, or a declared month, may be empty
+        # reject a month without notes, because a wrong path in `cohorts.fields` finds no notes; only a month whose
+        # notes were all retracted, or a month in `allow_empty`, may have none
         if ledger.documents or ledger.dropped.get(RETRACTED) or self._month in self._notes.months.allow_empty:
             return
         if not spool.patients_seen and not ledger.dropped:

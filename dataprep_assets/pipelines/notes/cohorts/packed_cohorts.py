@@ -126,7 +126,7 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
     digests = patients_by_month | {month: _read_patients(in_this_run[month]) for month in unread_months}
     if not (months := _find_months_sharing_patients(digests)):
         return
-    # read months to be repacked in this run from the source before anything is rejected
+    # months repacked in this run may get other patients, so read them from the source before rejecting anything
     digests |= {
         month: _read_patients(in_this_run[month])
         for month in months
@@ -178,7 +178,7 @@ def _sort_digests(digests: frozenset[bytes] | set[bytes]) -> Digests:
 
 def _find_months_sharing_patients(digests: Mapping[str, Digests]) -> list[str]:
     """Return the months, in order, that share a patient with another month."""
-    # add an empty array, because concatenate needs at least one
+    # add an empty array, because `np.concatenate` needs at least one
     all_digests = np.concatenate([*digests.values(), np.zeros(0, np.dtype((np.void, DIGEST_BYTES)))])
     distinct, counts = np.unique(all_digests, return_counts=True)
     repeated = distinct[counts > 1]
@@ -269,7 +269,7 @@ def build_packed_cohorts(
     Raises:
         WorkerDiedError: The workers of a cohort kept dying; finished cohorts are committed.
     """
-    # load the tokenizer before workers are forked; it is needed only if a cohort has no receipt
+    # load the tokenizer before workers are forked, so that they share it; it is needed only if a cohort has no receipt
     missing_cohorts = find_missing_subjects(cohorts)
     return run_tasks(
         [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts],
@@ -337,7 +337,7 @@ def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownVal
     metadata: dict[str, ShownValue] = {
         "patients": facts.patients,
         "patients_without_notes": facts.patients_without_notes,
-        # text, because Dagster plots numbers over time, and this number cannot change
+        # store the length as text, because Dagster plots numbers over time, and the length cannot change
         "row_length": str(facts.row_length),
         "layout": facts.layout,
         "rows": rows,

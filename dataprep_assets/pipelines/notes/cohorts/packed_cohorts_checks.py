@@ -106,7 +106,7 @@ def _find_digest_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]
         split_patients = {digest.tobytes() for digest in read_patients(cohort.directory / path.patients)}
         if count := len(split_patients & cohort.retracted):
             yield f"{path.patients}: {count_of(count, 'retracted patient is', 'retracted patients are')} in the rows"
-    # notes of a patient who was removed from the list must be restored
+    # report notes that are left out although they are no longer on the list, because these notes must be restored
     if stray_count := len(cohort.left_out - cohort.retracted):
         yield f"{RETRACTED_PATIENTS}: left out the notes of {count_of(stray_count, 'patient')} no longer on the list"
     if stray_count := len(cohort.retracted_notes - cohort.retracted):
@@ -268,7 +268,8 @@ def check_note_counts(cohort: OpenedCohort) -> Finding:
     kept_count = source.notes - source.retracted
     counts = {
         "digest": (source.digest, receipt.inputs["cohort"]),
-        # a retracted note without room counts as retracted in the source, but as `header_too_long` in the ledger
+        # a retracted note whose header is too long counts as retracted in the source, but as `header_too_long` in the
+        # ledger
         "kept notes": (kept_count, ledger.documents + dropped_without_room - (source.retracted - retracted_count)),
         "notes": (source.notes + sum(source.dropped.values()), ledger.rows_in),
         "patients": (source.patients, cohort.facts.patients + len(cohort.left_out)),
@@ -282,7 +283,7 @@ def check_note_counts(cohort: OpenedCohort) -> Finding:
         defects.append(f"{location}: dropped notes: the source has {dict(source.dropped)}, but the receipt has {drops}")
     digests = _read_digests(cohort)
     strangers = len(digests - source.digests)
-    # a patient whose notes have no room is in the source, but in no row
+    # a patient whose notes were all dropped as `header_too_long` is in the source, but in no row
     if strangers or (not dropped_without_room and len(digests) != len(source.digests)):
         defects.append(
             f"{location}: the rows have {count_of(len(digests), 'patient')}, but the source has "
@@ -404,7 +405,7 @@ def check_ledger(cohort: OpenedCohort) -> Finding:
 def check_engine(cohort: OpenedCohort) -> Finding:
     """Run the check `engine_certified` of token bins on a cohort; a note's header and text count as two documents."""
     ledger, special_tokens = require_ledger(cohort.receipt), cohort.notes.document.special_tokens
-    # include notes that are in no row, because they were encoded as well
+    # include notes that are in no row, because they were also encoded
     encoded = 2 * (ledger.documents + ledger.dropped.get("header_too_long", 0) + ledger.dropped.get(RETRACTED, 0))
     facts = TokenBinsFacts(
         dtype="uint32",
@@ -465,8 +466,8 @@ def _check_losses(cohort: OpenedCohort) -> Finding:
     return losses_within_limit(cohort.receipt, cohort.cohort.plan.stream.max_loss)
 
 
-# All checks except the last block, because a failure means lost or wrong rows, training across documents, or a patient
-# in two splits.
+# The last check does not block. The other checks block, because a failure means lost or wrong rows, training across
+# documents, or a patient in two splits.
 COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
     FILES_INTACT,
     Check(
@@ -536,7 +537,7 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
         check_retractions,
     ),
     build_losses_check(_check_losses),
-    # does not block, because half-empty rows only cost time
+    # this check does not block, because half-empty rows only cost time
     Check(
         "packing_efficient",
         "No two rows fit into one row, so the padding is unavoidable.",

@@ -148,8 +148,8 @@ def check_labels(cohort: OpenedCohort) -> Finding:
         file = cohort.open_rows(name)
         for line, columns in cohort.lines[name].columns.items():
             trained_mask, hidden = _find_trained_positions(cohort, columns)
-            # number of the note at each position, 0 after the tokens; one longer than labels, because label i is token
-            # i + 1
+            # store the number of the note at each position, and 0 after the last token; the array is one longer than
+            # the labels, because label i is token i + 1
             notes = np.zeros(trained_mask.size + 1, np.int64)
             segments = file.block(line, line + 1).lengths
             numbers = np.repeat(np.arange(1, segments.size + 1), segments)[: notes.size]
@@ -282,7 +282,8 @@ def check_separators(cohort: OpenedCohort) -> Finding:
     separators, inner = sum(s.separators for s in scans), sum(s.inner_separators for s in scans)
     defects = []
     location = describe_artifact(receipt)
-    # skip this if texts contain separators (`special_tokens: match`), because overlaps and headers may repeat them
+    # skip this comparison if texts contain separators (`special_tokens: match`), because overlaps and headers may
+    # repeat them
     if not ledger.literal_separators:
         if separators != ledger.separators:
             defects.append(

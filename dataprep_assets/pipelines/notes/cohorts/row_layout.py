@@ -59,7 +59,7 @@ class NoteLayout(RowLayout):
         order = np.lexsort((self.starts[:, -1], self.items))
         notes = self.items[order]
         chunk_numbers = np.empty_like(order)
-        # number in the note: the segment's position, minus the position of the note's first segment
+        # a chunk's number in its note is its position minus the position of the note's first segment
         chunk_numbers[order] = np.arange(order.size) - np.searchsorted(notes, notes)
         return chunk_numbers
 
@@ -87,7 +87,7 @@ def lay_out_rows(
     # header lengths matter only for chunks, because a stream is cut at the end of each row
     if not notes.is_concatenated:
         documents = _drop_notes_without_room(notes, spool, documents, drops)
-    # look up each patient only once, then expand the result to the notes
+    # look up each patient once, instead of once per note, and expand the result to the notes
     is_listed = np.array([digest in retracted_digests for digest in spool.digests], bool)[spool.patients[documents]]
     is_listed |= np.isin(documents, list(spool.listed))
     drops.retract(int(np.count_nonzero(is_listed)))
@@ -102,7 +102,7 @@ def _build_split_rule(notes: NotesDeclaration) -> SplitRule:
 def _drop_notes_without_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> Int64:
     indexes = find_without_room(spool.headers[documents], spool.bodies[documents], _build_split_rule(notes))
     for note in documents[indexes].tolist():
-        # the byte offset is -1, which messages omit, because the spool has no byte offsets
+        # use the byte offset -1, which messages omit, because the spool has no byte offsets
         position = (int(spool.records[note]), int(spool.numbers[note]), -1)
         drops.drop(DroppedNote(*position, "header_too_long"))
     return np.delete(documents, indexes)

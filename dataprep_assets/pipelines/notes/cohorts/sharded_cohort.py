@@ -67,8 +67,8 @@ class ShardedCohort:
 
     def recipe(self, receipt: Receipt) -> Recipe:
         """Return the recipe of shards built from the packed cohort with this receipt."""
-        # the key also has these facts and the tokenizer, because the receipt repeats them but the content covers only
-        # files
+        # include these facts and the tokenizer in the key, because the receipt repeats them, but the digest of the
+        # packed cohort covers only its files
         return Recipe.from_ingredients(
             self.artifact,
             VERSION,
@@ -151,7 +151,7 @@ def _write_split(cohort: ShardedCohort, path: Path, shape: RowShape, split: str,
 
 
 def _encode_payloads(file: PackedFile, shape: RowShape, start: int, stop: int) -> Iterator[bytes]:
-    # one batch at a time, so that memory does not grow with a shard's rows
+    # encode one batch at a time, so that memory does not grow with a shard's rows
     step = shape.group_rows
     for row in range(start, stop, step):
         block = file.block(row, min(row + step, stop))

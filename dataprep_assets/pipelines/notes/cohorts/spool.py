@@ -42,7 +42,7 @@ from dataprep_assets.stream.token_stream import load_encoder
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.losses import Losses, encode_or_locate
 
-# limits of a batch, which bound the memory of its texts and ids; the first limit that is reached ends the batch
+# these limits bound the memory for the texts and ids of a batch; the first limit that is reached ends the batch
 _MAX_BATCH_CHARACTERS = 2_000_000
 _MAX_BATCH_NOTES = 4096
 _MAX_SHOWN = 20
@@ -61,7 +61,7 @@ class DropCounter:
         self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
-        # the first messages about rejected notes, the number of rejected notes, and the remedies in order
+        # collect the first rejected notes, their number and the remedies, so that one error can report all of them
         self._refused: list[str] = []
         self._first_refused = RowPosition()
         self._refusals = 0
@@ -114,7 +114,8 @@ class DropCounter:
 
     def check_budget(self, rows_in: int) -> None:
         """Raise BadRecordError for rejected records, or if defects dropped more notes than the budget allows."""
-        # check again, because notes without room are found only in the layout, after `fill_spool`
+        # check again, because notes whose headers are too long are found only when rows are laid out, after
+        # `fill_spool`
         self.require_none()
         bad_counts = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
         if sum(bad_counts.values()) > self._budget * rows_in:
@@ -217,7 +218,7 @@ def fill_spool(
         # name
         if first_bad and not has_read:
             raise reader.build_unreadable_error(first_bad)
-        # report rejected notes now, because encoding the last batch would be in vain
+        # report rejected notes now, because encoding the last batch would be wasted work
         drops.require_none()
         writer.flush()
     return writer.build_spool(path)
@@ -231,20 +232,20 @@ class _SpoolWriter:
     ) -> None:
         self._plan, self._month, self._file, self._reader, self._report = plan, month, file, reader, report
         self._encoder = load_encoder(plan.stream)
-        # subtracted later, because the process has one encoder, whose counts continue from cohort to cohort
+        # store the current counts, to subtract them later, because all cohorts of a process share one encoder
         self._before = (self._encoder.reference_documents, self._encoder.sampled_documents)
         self._literals = self._encoder.bundle.special_literals
         self._losses = Losses(self._encoder.bundle, plan.stream.special_tokens)
         self._shares = list(plan.notes.splits.values())
-        # digest → index, in the order of the records
+        # map each digest to the patient's index, in the order of the records
         self._patients: dict[bytes, int] = {}
         # compute note digests only for patients with individually retracted notes, because most patients have none
         self._with_listed = {entry[:DIGEST_BYTES] for entry in plan.retracted if len(entry) > DIGEST_BYTES}
         self._listed: dict[int, bytes] = {}
         self._batch: list[Note] = []
         self._size = 0
-        # arrays, because they take eight bytes per note and column, much less than lists of integers; outside of
-        # `flush`, all columns have the same length, the number of encoded notes
+        # use arrays, because they take eight bytes per value, much less than lists of integers; except within `flush`,
+        # all columns have the same length, the number of encoded notes
         self._columns = {name: array("q") for name in ("headers", "bodies", "dates", "patients", "splits")}
         self._columns |= {name: array("q") for name in ("records", "numbers", "characters")}
         self._seen = self._without = self._special_literals = self._literal_separators = 0
@@ -275,7 +276,7 @@ class _SpoolWriter:
             return
         encode = self._plan.notes.template.encode
         texts = [join_for_encoding(note.header, note.text, encode) for note in batch]
-        # encode all texts in one call: first the headers, then the notes
+        # encode the headers first, then the notes, so that note `i` of the batch has the index `len(batch) + i`
         ids, offsets = encode_or_locate(
             self._encoder.encode,
             [*(note.header for note in batch), *texts],
@@ -283,7 +284,7 @@ class _SpoolWriter:
             lambda position: self._locate(batch[position % len(batch)]),
         )
         bounds = offsets.astype(np.int64)
-        # compare before the columns grow, because their length is the first note's number
+        # compare before the columns grow, because the length of the columns is the number of the first note
         self._compare_with_reference(texts, ids, bounds[len(batch) :])
         bounds_list = bounds.tolist()
         pieces = []
@@ -303,7 +304,7 @@ class _SpoolWriter:
         self._count(batch)
         self._special_literals += self._literals.count(texts)
         self._losses.count(texts, ids[bounds[len(batch)] :])
-        # skip the header's separate encoding, which is in no row if header and text are encoded together
+        # skip the ids of the headers if header and text are encoded together, because these ids are in no row
         row_ids = ids if encode == "apart" else ids[bounds[len(batch)] :]
         self._literal_separators += int(np.count_nonzero(row_ids == self._plan.stream.separator_id))
         if self._report is not None:
@@ -321,7 +322,7 @@ class _SpoolWriter:
         for note in batch:
             ordinal = self._patients[note.patient]
             if note.patient in self._with_listed and (entry := digest_note(plan.key, note)) in plan.retracted:
-                # add the entry before the columns grow, because their length is this note's number
+                # add the entry before the columns grow, because the length of the columns is the number of this note
                 self._listed[len(columns["patients"])] = entry
             columns["dates"].append(note.date)
             columns["patients"].append(ordinal)

@@ -141,7 +141,7 @@ def _count_rows_by_digest(replay: MixtureDeclaration, store: ArtifactStore, data
 # ==============  =====================================================================================================
 # concat          sources as declared, each in its own order, as the original `rename_records_combined` does
 # interleave      each source's shards shuffled (seeded) and spread evenly by rows over all
-# weighted        shards repeated or left out so that rows come to the declared shares, then interleaved
+# weighted        shards repeated or left out to meet the declared shares of rows, then interleaved
 # ==============  =====================================================================================================
 
 Shards = list[ShardOrigin]
@@ -179,7 +179,7 @@ def order_shards(replay: MixtureDeclaration, split: str, shards: list[Shards]) -
         for name, s, want in zip(names, shards, target_shares, strict=True)
     }
     for name, s, want in zip(names, shards, target_shares, strict=True):
-        # fails only in mode `weighted`, because other modes use all shards
+        # this fails only in mode `weighted`, because the other modes use all shards
         if not s or abs(count_rows(s) / total - want) > replay.tolerance:
             raise ConfigError(
                 f"{replay.dataset}: split {split}: with whole shards, {name} has a share of "
@@ -212,7 +212,7 @@ def repeat_to_weights(shards: Sequence[Shards], weights: Sequence[float]) -> lis
 
 
 def _repeat_to_row_count(shards: Shards, rows: float) -> Shards:
-    # repeat all shards as often as they fit, then add single shards that bring the sum closer
+    # repeat all shards as often as they fit, then add single shards that bring the sum closer to the number of rows
     times = int(rows // count_rows(shards))
     origins = list(shards) * times
     remaining = rows - times * count_rows(shards)
@@ -249,7 +249,7 @@ def _number_repeats(shards: Shards) -> Iterator[ShardOrigin]:
 
 
 VERSION = 2
-# facts that must be equal, because one loader reads all rows with the same options; tokenizers are compared by digest
+# these facts must be equal, because one loader reads all rows with the same options; tokenizers are compared by digest
 _COMMON_FACTS = ("columns", "row_length", "pad_id", "layout", "pipeline", "rows", "format")
 
 
@@ -414,7 +414,7 @@ def build_replay(replay: MixtureDeclaration, store: ArtifactStore) -> tuple[Rece
 
 def _list_shards(store: ArtifactStore, source: _SourceDirectory, split: str) -> Shards:
     """Return the shards of a source's split, in the source's order, as parts of its artifact."""
-    # keep the entries' names, because a source may be a mixture of other datasets
+    # replace only `part`, so that each origin keeps its dataset, because a source may be a mixture of other datasets
     provenance = read_provenance(store.local(source.artifact, [PROVENANCE]) / PROVENANCE)
     return [
         replace(origin, part=FileRef(source.artifact, source.receipt.file(f"{source.facts.directory}/{name}")))
@@ -423,7 +423,7 @@ def _list_shards(store: ArtifactStore, source: _SourceDirectory, split: str) -> 
 
 
 def _require_distinct(replay: MixtureDeclaration, splits: dict[str, list[Shards]]) -> None:
-    # SHA-256 → source, across all splits, because one source's training shard must not be another's validation shard
+    # compare digests across all splits, because one source's training shard must not be another's validation shard
     source_by_digest: dict[str, int] = {}
     for shards in splits.values():
         for source, origins in enumerate(shards):
@@ -525,9 +525,6 @@ def _write_virtual(
         facts=CombinedFacts(**_build_common_facts(replay, sources), splits=counts),
         ledger=Ledger(rows_in=rows, documents=rows),
     )
-
-
-# Checks of mixtures
 
 
 @dataclass(frozen=True)

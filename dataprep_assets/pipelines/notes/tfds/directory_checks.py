@@ -38,11 +38,11 @@ from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOri
 
 MAX_ROWS = 100_000
 """Maximum number of rows for a complete read, which takes TFDS a few minutes at a row length of 8,192."""
-# number of shards that are read from a larger directory, and maximum number of listed differences
+# read this many shards of a larger directory, and list at most this many differences
 _MAX_SLICES = 32
-# rows per batch of both readers; batches are decoded and compared one at a time
+# decode and compare this many rows at a time, which limits the memory
 _BATCH_ROWS = 32
-# no GPUs (CUDA_VISIBLE_DEVICES is -1), because a training run may be using them
+# hide GPUs (CUDA_VISIBLE_DEVICES is -1), because a training run may be using them
 _WORKER_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TFDS_LOGGING_LEVEL": "error"}
 _REQUIRED_MODULES = ("tensorflow", "tensorflow_datasets")
 
@@ -92,7 +92,7 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
     info = tfds.read_metadata(directory)
     builder: Any = library.builder_from_directory(str(directory))
     defects: list[str] = []
-    # skip this for version `1.0`, because TFDS cannot find a directory `1.0` with the metadata version 1.0.0 by name
+    # do not look up version `1.0` by name, because TFDS cannot find a directory `1.0` with the metadata version 1.0.0
     if version == info.version:
         by_name = library.builder(f"{dataset}:{version}", data_dir=str(directory.parents[1]))
         if Path(str(by_name.data_dir)) != directory:
@@ -109,7 +109,7 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
             read_count = 0
             tfds_rows = _read_by_tfds(library, builder, f"{split.name}[{low}:{high}]", format)
             stored_batches = _read_stored_rows([directory / name for name in names[start:stop]], info, format)
-            # not strict, because the row count below detects missing rows
+            # do not use `strict=True`, because the row count below detects missing rows
             for batch, expected_columns in zip(_batch_rows(tfds_rows), stored_batches, strict=False):
                 for name, values in expected_columns.items():
                     is_same = (
@@ -227,13 +227,13 @@ def _check_tfds(directory: OpenedDirectory) -> Finding:
     return read_with_tfds(directory.path, declaration.dataset, declaration.tfds_version, format)
 
 
-# compares digests unless `verify: size` is declared
+# this check compares digests unless `verify: size` is declared
 FILES_INTACT: Check[OpenedDirectory] = Check(
     "files_intact",
     "Every file has the size and digest that the receipt records, and there are no other files.",
     _check_files,
 )
-# only warns if TensorFlow is missing, because machines that build a dataset do not need it
+# this check only warns if TensorFlow is missing, because machines that build a dataset do not need TensorFlow
 TFDS_READS: Check[OpenedDirectory] = Check(
     "readable_by_tfds",
     "tensorflow-datasets opens the directory, and reads the stored rows in their order in the files.",

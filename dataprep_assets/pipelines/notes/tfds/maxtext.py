@@ -17,9 +17,9 @@ _LOADER = (
     "MaxText, after dataprep_assets.serving.sampler.maxtext.install(); without it, MaxText treats a row as one "
     "document and trains across notes:"
 )
-# needed because some attention kernels use segments only if `packing` is on (`layers/attention_op.py`)
+# set `packing`, because some attention kernels (`layers/attention_op.py`) ignore segments without it
 _PREPACKED = {"packing": "True"}
-# values in the spelling of MaxText's `grain_file_type`
+# MaxText's `grain_file_type` uses these names for the formats
 _GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "arrayrecord"}
 
 
@@ -58,7 +58,7 @@ def build_maxtext_settings(
         location = store.location(Artifact(dataset=notes.dataset, name=PACKED_COHORTS))
         # the hyphen excludes `quarantine.jsonl`, a month's only other file with this suffix
         files = [f"{location}/*/{build_split_path(splits, split, '*-*.jsonl')}" for split in splits]
-        # always `train`, because `datasets` gives this name to the split of explicitly listed files
+        # use `train` for both, because `datasets` gives this name to the split of explicitly listed files
         settings = {
             "dataset_type": "hf",
             "hf_path": "json",
@@ -72,7 +72,7 @@ def build_maxtext_settings(
         settings = _build_file_options(location, notes.dataset, notes.tfds_version, splits, format, stock)
     if notes.layout == "prepacked":
         return settings | length | _PREPACKED
-    # grain for ArrayRecord files, even if the declared pipeline is tfds
+    # follow the type of the dataset, because ArrayRecord files need grain even if the declared pipeline is tfds
     pipeline: Pipeline = "grain" if settings["dataset_type"] == "grain" else notes.pipeline
     tokenizer = str(notes.tokenizer.path or notes.tokenizer.repo)
     return settings | length | _build_unpacked_options(tokenizer, pipeline, notes.rows, evaluates=len(splits) > 1)

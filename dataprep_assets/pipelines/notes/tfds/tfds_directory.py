@@ -176,7 +176,7 @@ def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
         if receipt.inputs[PACKED_COHORTS] != month.packed_receipt.content:
             raise IntegrityError(f"{month.shards}: was not built from the current rows of packed_cohorts. Rebuild it")
         stored_settings = facts.model_dump() | {"tokenizer": receipt.inputs["tokenizer"]}
-        # compare declared settings with the declaration, and other settings, such as token ids, only between months
+        # compare declared settings with the declaration, and other settings, such as token ids, only between the months
         wrong_names = [name for name, value in declared_settings.items() if stored_settings[name] != value]
         # ignore the tokenizer's name, because the digests are compared above
         shared_keys = RowFacts.model_fields.keys() - {"tokenizer"}
@@ -314,9 +314,6 @@ def _count_patients(notes: NotesDeclaration, store: ArtifactStore, months: Seque
     return int(distinct.size), int(repeated.size)
 
 
-# Checks of the directory of one dataset
-
-
 @dataclass(frozen=True)
 class OpenedNotes(OpenedDirectory):
     """Directory of one dataset in one format, opened for checks."""
@@ -344,7 +341,7 @@ def check_cohort_shards(opened_notes: OpenedNotes) -> Finding:
         opened_notes.artifact,
         opened_notes.store,
         lambda store: build_tfds_directory(notes, store, format),
-        names={"tokenizer"},  # rebuilt months have the tokenizer's current name
+        names={"tokenizer"},  # ignore the tokenizer's name, because rebuilt months have the current name
     )
     return build_verdict(
         (f"{opened_notes.name}: {d}" for d in different),
@@ -367,7 +364,7 @@ def check_patients(opened_notes: OpenedNotes) -> Finding:
     in_splits = []
     for split, month_digests in digests_by_split.items():
         distinct_digests, counts = np.unique(np.concatenate(month_digests), return_counts=True)
-        # each split lists a digest once, so a digest that occurs twice across all splits is in two splits
+        # remove duplicates within a split, so that a digest that occurs twice across all splits is in two splits
         in_splits.append(distinct_digests)
         distinct += distinct_digests.size
         repeat_count = int(np.count_nonzero(counts > 1))

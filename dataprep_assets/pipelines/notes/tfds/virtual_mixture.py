@@ -47,7 +47,7 @@ def write_hf_card(staged: Path, files: Mapping[str, Sequence[str]]) -> None:
     """Write the `HF_CARD` of the staging directory: `files` is split → paths or URLs of its JSON Lines files."""
     data_files = [{"split": split, "path": list(paths)} for split, paths in files.items()]
     card = {"configs": [{"config_name": "default", "data_files": data_files}]}
-    # write the card as JSON, which is valid YAML with fewer ways to write the same value
+    # write the card as JSON, which is valid YAML, so that `read_hf_card` needs no YAML parser
     (staged / HF_CARD).write_text(f"---\n{json.dumps(card, indent=1)}\n---\n")
 
 

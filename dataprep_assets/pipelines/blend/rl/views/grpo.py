@@ -65,7 +65,7 @@ def _compare_values(row: Mapping[str, Any], record: SplitRecord) -> dict[str, tu
 
 
 def _format_trainer_lines(where: str, facts: RecordViewFacts) -> Iterator[str]:
-    # no file is named, because `datasets` reads the files of each split from README.md
+    # name no file, because `datasets` reads the files of each split from README.md
     split = next(iter(facts.files))
     yield f"TRL: GRPOTrainer(train_dataset=load_dataset({where!r})[{split_name(split)!r}], …)"
 

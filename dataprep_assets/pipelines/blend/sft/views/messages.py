@@ -47,7 +47,8 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
         return view.target / _list_file_names(split)[number]
 
     def write_shard(split: PackedSplit, number: int) -> message_rows.MessageKeys:
-        # keep a file with its final name, because it is complete and depends only on its own shard
+        # keep an existing file, because a file gets its final name only when it is complete, and depends only on its
+        # own shard
         if (path := get_part_path(split, number)).exists():
             return message_rows.read_line_keys(path)
         rows = map(_build_row, conversations.read(split.shards[number].partition))
@@ -109,7 +110,7 @@ def _compare_split(subject: OpenedBlendView[PackedSplit], split: PackedSplit) ->
 def _find_difference(used: UsedConversation, row: dict[str, Any]) -> str:
     """Return the part in which a row differs from its conversation; an empty string if they are equal."""
     conversation, info = used.conversation, row["extra_info"]
-    # fast path, because most rows have exactly the conversation's messages
+    # test for equal messages first, because most rows have exactly the conversation's messages
     plain_row = {"messages": conversation.messages, "extra_info": {"file": used.file, "row": used.row}}
     if row == plain_row and not conversation.tools and not conversation.kwargs:
         return ""
@@ -171,14 +172,16 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
     yield f'prime-rl: data = {{name = {quoted_where}, splits = ["{split_name(split)}"]}}'
     yield (
         f"MaxText: dataset_type=hf hf_path=parquet hf_train_files={folder}/*.parquet use_sft=true "
-        # set the split, because `sft.yml` has a different one, but files of `hf_train_files` are always `train`
+        # set the split, because MaxText's `sft.yml` names a different one, but files of `hf_train_files` are always
+        # `train`
         "train_split=train train_data_columns=['messages']"
     )
     # pass Parquet to ms-swift and axolotl, because both parse its JSON text, but read JSON Lines with Arrow, which may
     # add keys of other rows
     yield f"ms-swift: --dataset {folder}"
     source = f"path: {quoted_where}, split: {split_name(split)}"
-    # add a mapping, because without it the template gets no calls unless its loop variable is named `message`
+    # add a mapping, because without one, axolotl passes no calls to a template unless its loop variable is named
+    # `message`
     mappings = ", ".join(f"{key}: {key}" for key in ("role", "content", "reasoning_content", "tool_calls"))
     yield (
         f"axolotl: datasets: [{{{source}, type: chat_template, message_field_training: train, "

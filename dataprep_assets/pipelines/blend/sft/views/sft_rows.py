@@ -30,7 +30,8 @@ def write_rows(splits: Sequence[PackedSplit], view: BlendViewWriter, *, is_packe
     """Write the files of every split, and the sidecars. Files that a killed run has finished are kept."""
 
     def write(split: PackedSplit, number: int, name: str) -> str:
-        # keep a file with its final name, because it is complete and depends only on its shard
+        # keep an existing file, because a file gets its final name only when it is complete, and depends only on its
+        # own shard
         if not (path := view.target / name).exists():
             sft_rows.write_file(path, split.open(view.store, number), is_packed=is_packed)
         return sha256_file(path)
