@@ -49,7 +49,7 @@ def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: 
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        # A new session keeps Ctrl-C of the terminal from the guard, because this process handles it.
+        # Start a new session, so that Ctrl-C in the terminal reaches only this process, which handles it.
         start_new_session=True,
     )
     with guard:

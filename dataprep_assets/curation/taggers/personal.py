@@ -43,14 +43,14 @@ _IBAN_LENGTHS = {
 _LENGTH = {country: length for length, countries in _IBAN_LENGTHS.items() for country in countries}
 
 _CARD = re.compile(
-    # A further group of digits shows that this is not a card number, unless the group is the expiry date.
+    # Reject a number that is followed by another group of digits, unless this group is the expiry date.
     r"(?<![\d.])(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?(?!\1\d(?!\d?/\d))"
     r"|3\d{3}([ -])\d{6}\2\d{4,5}(?!\2\d(?!\d?/\d)))(?![\d.]\d|\d)"
 )
 _V4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
 _V6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{1,4}:[0-9A-Fa-f:]{3,35}[0-9A-Fa-f](?![\w:])")
 
-# List the ranges here, because Python's `is_global` changes between patch versions, and counts must not.
+# List the ranges here, because Python's `is_global` changes between patch versions, but counts must not change.
 _SPECIAL_RANGES = """
     0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.168.0.0/16
     198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4
@@ -165,7 +165,7 @@ def find_phones(text: str) -> Iterator[str]:
     for match in _NATIONAL.finditer(text):
         phone = match[0].strip(" ./-")
         digits, groups = _keep_digits(phone), [group for group in _SEPARATED.split(phone) if group]
-        # A 0 and groups are not enough, because dates and book numbers may have both.
+        # Reject dates and book numbers, which may also have a leading 0 and groups of digits.
         if not 9 <= len(digits) <= 12 or not 2 <= len(groups) <= 6 or _DATE.search(phone):
             continue
         if len(digits) == 10 and "-" in phone and _is_isbn(digits):

@@ -213,7 +213,8 @@ class LossTable:
             key=lambda loss: (part_orders[loss.part], -loss.count, loss.reason),
         )
         self._counts: dict[int, int | str] = {}
-        # the counts of one part add up to a known sum, so a hidden small count could be computed from the others
+        # Hide counts part by part, because the counts of a part add up to a known sum, from which one hidden count
+        # follows.
         for members in _group_losses(self.losses, lambda loss: (loss.part, loss.unit)).values():
             numbers = [loss.count for loss in members]
             counts = (
@@ -252,7 +253,8 @@ class LossTable:
             texts = (
                 [location] if max_lines else wrap(location, room, break_long_words=False, break_on_hyphens=False)
             ) or [""]
-            # files do not fit on the reason's line after a long reason, or with a long file name
+            # Start a new line for the files after a long reason or before a long file name, because both do not fit on
+            # one line.
             is_alone = len(start) > indent
             if max_lines and len(start) + len(texts[0]) > width:
                 indent, is_alone = _FILES_INDENT, True
@@ -283,7 +285,7 @@ class LossTable:
         """Return the counts per file in their public form."""
         if loss.unit in _ITEM_NOUNS:
             return {name: self._privacy.public_value(count) for name, count in loss.files.items()}
-        # a hidden count could be computed from the sum of the files' counts
+        # Hide the counts of all files if their sum is hidden, because they would reveal it.
         if isinstance(total := self._counts[id(loss)], str):
             return dict.fromkeys(loss.files, total)
         return dict(zip(loss.files, self._privacy.public_counts(list(loss.files.values())), strict=True))

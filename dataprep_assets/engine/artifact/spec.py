@@ -90,7 +90,7 @@ def poll_source(watch: SourceWatch, store: ArtifactStore, last_identity: str | N
     if now == last_identity:
         return PollResult(identity=now)
     change = watch.changes(store)
-    # a plan has no modification times, so only `stamps` shows that files were edited in place since the last poll
+    # Only `stamps` shows that files were edited in place since the last poll, because a plan has no modification times.
     if not change and last_identity is not None and last_identity.partition(".")[0] == now.partition(".")[0]:
         change = EDITED
     return PollResult(identity=now, change=change)
@@ -314,7 +314,8 @@ class DatasetInput:
     dataset: str
     name: str
     split: str | None = None
-    # keys that are not compared, because the input is the same artifact wherever the declaration names its dataset
+    # Exclude the keys from comparison, because the input is the same artifact wherever the declaration names its
+    # dataset.
     keys: tuple[str, ...] = field(default=("sources",), compare=False)
     advice: str = field(default="", compare=False)
 

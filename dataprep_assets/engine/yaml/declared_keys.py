@@ -53,7 +53,7 @@ def suggest_for_unknown_key(model: "type[BaseModel]", keys: Sequence[str | int])
     paths = list(dict.fromkeys(_list_paths(model)))
     alternatives = f"available: {', '.join(_list_known_siblings(model, keys))}"
     for position, kind in enumerate(keys[:-1]):
-        # pydantic includes the kind of a block in its path, but the kind is not a key
+        # pydantic includes the kind of a block in the path of an error, but the kind is not a key.
         if (*keys[:position], *keys[position + 1 :]) in paths and tuple(keys[: position + 1]) not in paths:
             return f"not a key of `kind: {kind}`; {alternatives}"
     key_names = [path[-1] for path in paths]

@@ -260,7 +260,7 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
         for value in node.value:
             _refuse_malformed(path, value)
     elif node.tag.endswith(":int") and (":" in node.value or re.fullmatch(r"[-+]?0[0-7_]+", node.value)):
-        # YAML 1.1 reads `12:30` as a number of base 60 and `010` as one of base 8, which is rarely intended
+        # YAML 1.1 reads `12:30` as a base-60 number and `010` as an octal number, which authors rarely intend.
         number = _parse_value(node)
         raise ConfigError(f"{path}:{line}: `{node.value}` means {number} in YAML. Write {number}, or put it in quotes")
     elif not node.tag.endswith(":str"):
@@ -312,7 +312,7 @@ def _build_document(path: Path, node: yaml.Node) -> Document:
 
 
 def _parse_value(node: yaml.Node) -> Any:
-    # the loader needs no text, because it only constructs values from the parsed tree
+    # The loader needs no text, because it only constructs a value from the parsed node.
     return yaml.SafeLoader("").construct_document(node)
 
 
@@ -365,7 +365,7 @@ def describe_mistakes(error: "ValidationError", model: "type[BaseModel]", docume
     hides_all = bool(model.model_config.get("hide_input_in_errors", False))
     lines = []
     errors = error.errors(include_url=False)
-    # do not also report a misspelled key as missing
+    # Collect misspelled keys, so that they are not also reported as missing.
     suggestions = {
         (d["loc"][:-1], suggestion)
         for d in errors
@@ -388,7 +388,7 @@ def describe_mistakes(error: "ValidationError", model: "type[BaseModel]", docume
         sentence = _describe_unset_variable(document, line, details) or _describe_mistake(details, model, value_text)
         location = f"{document.path}:{line}" if line else str(document.path)
         lines.append((line, f"{location}: {f'{key_text}: ' if key_text else ''}{sentence}"))
-    # each member of a union reports the same mistake
+    # Remove repeated lines, because each member of a union reports the same mistake.
     return list(dict.fromkeys(text for _, text in sorted(lines, key=lambda one: one[0])))
 
 
@@ -561,7 +561,8 @@ def has_dates(value: Any) -> bool:
 
 
 def _find_templates(attributes: Any, own_keys: Collection[Keys]) -> list[tuple[Keys, str]]:
-    # remove a `raw` mark, which authors had to write before `own_keys` existed
+    # Also render an own key with a `raw` mark, because rendering removes this mark, which was required before
+    # `own_keys`.
     return [(keys, text) for keys, text in _find_texts(attributes, ()) if keys not in own_keys or _RAW.search(text)]
 
 
@@ -607,14 +608,14 @@ def _render_template(text: str, scope: Mapping[str, Any]) -> Any:
 
 
 def _build_environment(text: str, finalize: Callable[[Any], Any] | None = None) -> "Environment":
-    # imported here, because `dataprep --help` does not need Jinja; Dagster imports it anyway
+    # Import Jinja here, because `dataprep --help` does not need it.
     from jinja2 import Environment, StrictUndefined
 
     return Environment(
         undefined=StrictUndefined,
         finalize=finalize,
         keep_trailing_newline=True,
-        # Jinja converts all line endings of a template to one kind, so keep the original ones
+        # Keep the original line endings, because Jinja converts all line endings of a template to a single kind.
         newline_sequence="\r\n" if "\r\n" in text else "\r" if "\r" in text else "\n",
         autoescape=False,  # the output is not HTML, and a path may contain `&`
     )

@@ -134,7 +134,7 @@ def write_part(paths: Sequence[Path], blocks: Iterable[PackedRowBlock], boundary
 
 
 def _open_gzip(file: Any) -> gzip.GzipFile:
-    # omit the name and the time, so that equal bounds have equal bytes
+    # Omit the name and the time, so that equal bounds give equal bytes.
     return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
 
 
