@@ -44,7 +44,7 @@ def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: 
     Raises WorkerDiedError if the guard is killed.
     """
     guard = subprocess.Popen(
-        # `-S` skips `site`, so that the process starts in a few hundredths of a second
+        # `-S` skips `site`, so that the process starts in a few hundredths of a second.
         [sys.executable, "-I", "-S", command_guard.__file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -390,7 +390,7 @@ def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed:
     if rows.mask is None:
         return defects
     is_odd = np.zeros(len(rows), np.bool_)
-    # the row of a position is the last row that begins at or before the position
+    # The row of a position is the last row that begins at or before the position.
     is_odd[np.searchsorted(rows.rows, np.flatnonzero(rows.mask > 1), side="right") - 1] = True
     report(is_odd, "loss_mask has a value other than 0 and 1")
     if defects:

@@ -269,7 +269,7 @@ def parse_receipt(data: bytes, location: str) -> Receipt:
     """Return the receipt in the bytes of a file; raise IntegrityError with `location` if they are not a receipt."""
     try:
         value = parse_json(data, _LARGEST)
-        # The receipt's digest covers all other fields, including `content`.
+        # Remove the digest before hashing, because it covers all other fields, including `content`.
         digest = value.pop("digest")
         actual, content = digest_value(value), value.pop("content")
         value["files"] = tuple(_parse_file_record(f) for f in value["files"])
@@ -321,7 +321,7 @@ def _require_types(receipt: Receipt) -> None:
     if ledger is not None:
         values = {field.name: getattr(ledger, field.name) for field in fields(ledger)}
         objects["ledger.dropped"] = drops = values.pop("dropped")
-        # An empty stream has no range of ids.
+        # Accept None as the range of ids, because an empty stream has no ids.
         values = {
             name: value for name, value in values.items() if value is not None or name not in ("min_id", "max_id")
         }

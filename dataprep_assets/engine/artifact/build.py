@@ -155,7 +155,7 @@ def ensure_built(
     if store.knows_digests and (kept_receipt := _find_current_receipt(recipe, store, verification)) is not None:
         return kept_receipt, True
     with open_staging(directory, recipe.key) as staged:
-        # repeat the check under the lock, because another process may have built the artifact meanwhile
+        # Repeat the check under the lock, because another process may have built the artifact meanwhile.
         receipt = _find_current_receipt(recipe, store, verification)
         # Remove the files of a killed build, unless the writer resumes and therefore knows which of them are complete.
         if receipt is not None or not resumes:
@@ -185,7 +185,7 @@ def ensure_built(
             measured={"created": format_current_time(), "versions": read_versions(), "wall_seconds": round(seconds, 3)},
             recipe=final_recipe.to_json(),
         )
-        # write the receipt last and publish with one rename, so that a build killed earlier leaves no artifact
+        # Write the receipt last and publish with one rename, so that a build killed earlier leaves no artifact.
         receipt.write(staged)
         publish_directory(staged, directory)
         # Upload the artifact to a bucket. In a folder, the rename has already published it.

@@ -98,7 +98,7 @@ def poll_source(watch: SourceWatch, store: ArtifactStore, last_identity: str | N
 
 def identify_listing(listing: Iterable[object], stamps: Iterable[object] = ()) -> SourceIdentity:
     """Return the identity of a listing, independent of its order. Entries are JSON values."""
-    # sort by `repr`, because Python cannot compare some entries, such as None and a string
+    # Sort by `repr`, because Python cannot compare some entries, such as None and a string.
     stamped = sorted(stamps, key=repr)
     return SourceIdentity(
         listing=digest_value(sorted(listing, key=repr)), stamps=digest_value(stamped) if stamped else ""
@@ -467,7 +467,7 @@ class ArtifactSpec:
 
     @cached_property
     def _groups(self) -> tuple[CheckGroup, ...]:
-        # add the permission check here, so that every artifact of a sensitive dataset has it
+        # Add the permission check here, so that every artifact of a sensitive dataset has it.
         is_closed = self.declaration.sensitive and self.kept
         return (
             *([build_permission_checks(self.declaration.dataset, self.locate_artifact)] if is_closed else []),

@@ -72,7 +72,7 @@ class CardFacts(Facts):
 
 def build_data_card_spec(subject: CardSubject) -> ArtifactSpec:
     """Return the spec of a dataset's card, which is built after all other artifacts."""
-    # name only the last artifacts as direct inputs, because they depend on all others
+    # Name only the last artifacts as direct inputs, because they depend on all others.
     used_sources = {source for spec in subject.specs for source in spec.inputs}
     # Name the receipts of artifacts whose bytes may depend on locations, because the card has their digests and sizes.
     receipt_names = {
@@ -295,7 +295,7 @@ def _describe_card(card: Card) -> croissant.Node:
         for artifact in card.artifacts
         for file in artifact.described
     ]
-    # describe the products of a sensitive dataset as folders, because file names may reveal private data
+    # Describe the products of a sensitive dataset as folders, because file names may reveal private data.
     sets = [
         croissant.build_file_set_node(
             a.name,

@@ -168,7 +168,7 @@ def _read_table(path: Path) -> "pa.Table":
 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            # read the table first, because accessing a damaged footer's metadata makes pyarrow abort the process
+            # Read the table first, because accessing a damaged footer's metadata makes pyarrow abort the process.
             table = file.read()
             # Check for gaps, because the comparison of values cannot detect that two columns use the same byte range.
             require_no_gaps(path, file.metadata)

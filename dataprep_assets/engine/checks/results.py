@@ -42,7 +42,7 @@ def read_known_results(
     """Return the current results for the given partitions and, under `None`, for the artifact as a whole."""
     of_each, of_whole = _separate_checks(spec)
     verdicts: dict[str | None, Verdict] = {}
-    # accept partial verdicts, because adding a check must not invalidate the results of the others
+    # Accept partial verdicts, because adding a check must not invalidate the results of the others.
     if of_each:
         artifacts = {slot: spec.locate_artifact(store, slot) for slot in slots if slot is not None}
         verdicts.update(read_slot_verdicts(artifacts, store, of_each, allow_partial=True))
@@ -159,7 +159,7 @@ def find_failed_checks(source: DatasetInput, store: ArtifactStore) -> set[str]:
         if (record := read_record(path)) is None or not (failing := find_failing(record)):
             continue
         artifacts = [Artifact(dataset=source.dataset, name=name, partition=part) for name, part in record["artifacts"]]
-        # a verdict on an earlier build does not apply, unless the build has the same content
+        # A verdict on an earlier build does not apply, unless the build has the same content.
         if record["version"] == identify_version(artifacts, store) or record["content"] == digest_claims(
             artifacts, store
         ):

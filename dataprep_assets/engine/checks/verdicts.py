@@ -127,7 +127,7 @@ def find_in_all_partitions(
     """
     fresh: dict[str, dict[str, Finding]] = {}
     versions = dict(zip(examined, store.receipt_versions([artifact(p) for p in examined]), strict=True))
-    # cache each verdict immediately, so that a run after a kill does not repeat finished checks
+    # Cache each verdict immediately, so that a run after a kill does not repeat finished checks.
     for partition, findings in find(examined) if examined else ():
         if remember_verdicts(artifact(partition), store, versions[partition], findings, checks):
             fresh[partition] = findings
@@ -377,7 +377,7 @@ def locate_record(artifact: Artifact, store: ArtifactStore) -> Path:
 
 
 def locate_records(dataset: str, name: str, store: ArtifactStore) -> Path:
-    # use `home`, because `root` of an overlay is the scratch folder
+    # Use `home`, because `root` of an overlay is the scratch folder.
     return store.home(Artifact(dataset=dataset, name=name)).parent / FOLDER / name
 
 

@@ -163,7 +163,7 @@ def _describe_file(source: ChangedSource, privacy: Privacy) -> str:
         del gains["tokens"]
     texts = []
     for noun, gain in gains.items():
-        # use the plural for a hidden count, because a singular noun would reveal that it is one
+        # Use the plural for a hidden count, because a singular noun would reveal that it is one.
         amount = privacy.public_count(abs(gain))
         texts.append(f"{'-' if gain < 0 else '+'}{amount} {noun.removesuffix('s') if amount == '1' else noun}")
     return f"{source.kind:<8} {source.file}: {', '.join(texts)}"

@@ -61,7 +61,7 @@ def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
         plan = lock.artifacts.get(format_lock_name(spec.locate_artifact(store)))
         if plan is None or plan.key is None:
             continue
-        # the lock of a sensitive dataset has digests of file names, so hash the current names to find its files
+        # The lock of a sensitive dataset has digests of file names, so hash the current names to find its files.
         paths = {hide_name(path) if lock.is_hidden else path: path for path in spec.listed()}
         shards = {
             name.partition("/")[2]: [
@@ -118,7 +118,7 @@ def _compare_slots(
             continue
         name = format_lock_name(recipe.artifact)
         if receipt is not None and receipt.key == recipe.key:
-            # take the ingredients from the receipt, because some recipes have only a key
+            # Take the ingredients from the receipt, because some recipes have only a key.
             entry = LockEntry.from_receipt(receipt)
         else:
             entry = LockEntry(key=recipe.key, content=lock.artifacts[name].content).with_ingredients(recipe)
@@ -301,7 +301,7 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
     copy_folder = home if home is not None and home[:1] != ("..",) else ()
     for verdict in stray_artifacts:
         name = "/".join(verdict.folder[len(copy_folder) :])
-        # a stray folder named in the lock is reported below as a missing artifact
+        # A stray folder named in the lock is reported below as a missing artifact.
         if (
             home is not None
             and verdict.folder[: len(copy_folder)] == copy_folder

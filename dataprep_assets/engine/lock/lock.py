@@ -108,7 +108,7 @@ class LockEntry(RecipeInputs):
             libraries={
                 name: version
                 for name, version in receipt.measured.get("versions", {}).items()
-                # a library that was not installed cannot have affected the bytes
+                # A library that was not installed cannot have affected the bytes.
                 if name not in _UNRELATED_PACKAGES and version != "not installed"
             },
             counts=None
@@ -265,7 +265,7 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
                     f"{artifact}: removed while the dataset was being locked. Build it, then lock the dataset"
                 )
             entry = LockEntry.from_receipt(receipt)
-            # remove locations before names are hidden, because the sources to remove are found by name
+            # Remove locations before names are hidden, because the sources to remove are found by name.
             entry = entry if spec.names_places is None else entry.without_location(spec.names_places)
             entries[format_lock_name(artifact)] = entry
     lock = Lock(dataset=declaration.dataset, artifacts={name: entries[name] for name in sorted(entries)})

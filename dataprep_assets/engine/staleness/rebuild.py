@@ -152,7 +152,7 @@ def _count_dropped_rows(receipts: Iterable[Receipt]) -> dict[str, int]:
     """Return the SHA-256 of each source file → number of documents dropped as retracted, summed over partitions."""
     counts: dict[str, int] = {}
     for receipt in receipts:
-        # shards of conversations, pairs and records list their files in the facts
+        # Shards of conversations, pairs and records list their files in the facts.
         source_lines = receipt.sources or (receipt.facts.get("sources", ()) if receipt.ledger is not None else ())
         lines = [(str(line["sha256"]), line.get("dropped", {})) for line in source_lines if "sha256" in line]
         notes_digest = receipt.recipe.get("sources", {}).get("cohort")  # a dataset of notes reads one file, the cohort
@@ -388,7 +388,7 @@ def _measure_rates(specs: Sequence[ArtifactSpec], store: ArtifactStore, density:
     """Return the rates of all finished shards, including shards that are no longer planned."""
     source_bytes = tokens = 0
     seconds = 0.0
-    # use one spec per name, because the store lists the partitions of all splits together
+    # Use one spec per name, because the store lists the partitions of all splits together.
     for spec in {spec.name: spec for spec in specs if spec.reads is not None}.values():
         for partition in store.partitions(spec.declaration.dataset, spec.name):
             receipt = _read_receipt(store, spec, partition)
@@ -455,7 +455,7 @@ class _Forecast:
             if known_bounds is not None:
                 low, high = known_bounds
                 if low < high:
-                    # no rate can be derived from short builds of little data, so guess the time for additional data
+                    # No rate can be derived from short builds of little data, so guess the time for additional data.
                     high = min(high, low + guess[1])
                     low = min(max(low, guess[0]), high)
             for slot, size in zip(slots, sizes, strict=True):

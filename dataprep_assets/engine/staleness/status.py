@@ -119,7 +119,7 @@ class _Survey:
         self._view, self._verification, self._events = view, verification, events
         self._stale: dict[ArtifactSpec, dict[str | None, Decision]] = {}
         self._open: dict[ArtifactSpec, dict[str | None, Decision]] = {}
-        # specs that are stale as a whole, because their partitions are not planned or because they have no files
+        # Specs that are stale as a whole, because their partitions are not planned or because they have no files.
         self._unplanned: dict[ArtifactSpec, Decision] = {}
 
     def decide_spec(self, spec: ArtifactSpec) -> Iterator[Decision]:
@@ -137,7 +137,7 @@ class _Survey:
             yield self._unplanned[spec]
             return
         if not spec.kept:
-            # a spec without files is up to date if its inputs have their final content
+            # A spec without files is up to date if its inputs have their final content.
             decision = decide_action(
                 PartitionFacts(**_build_input_facts(self._find_stale_input(self._open, spec, None)))
             )

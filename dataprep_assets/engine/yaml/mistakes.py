@@ -29,7 +29,7 @@ from dataprep_assets.engine.yaml.declared_keys import (
 from dataprep_assets.engine.yaml.remark import build_mistakes_error
 from dataprep_assets.errors import ConfigError
 
-# imported only for types, because shell completion only reads names from the files
+# Imported only for types, because shell completion only reads names from the files.
 if TYPE_CHECKING:
     from jinja2 import Environment, nodes
     from pydantic import BaseModel, ValidationError
@@ -265,7 +265,7 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
         raise ConfigError(f"{path}:{line}: `{node.value}` means {number} in YAML. Write {number}, or put it in quotes")
     elif not node.tag.endswith(":str"):
         try:
-            # convert the value only to validate it: `2024-02-30` has the form of a date but is not one
+            # Convert the value only to validate it: `2024-02-30` has the form of a date but is not one.
             _parse_value(node)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             problem = f"`{node.value}` looks like a date or number, but is not a valid one"
@@ -382,7 +382,7 @@ def describe_mistakes(error: "ValidationError", model: "type[BaseModel]", docume
         line = document.find_line([*keys, *_find_first_named_key(details)])
         written_keys = map(str, _iterate_written_keys(keys, document.attributes, details["type"]))
         key_text = ".".join(key if key.isprintable() else repr(key) for key in written_keys)
-        # a secret may be under the wrong key, so hide the value if any key on its path is secret
+        # A secret may be under the wrong key, so hide the value if any key on its path is secret.
         hidden = hides_all or not SECRETS.isdisjoint(keys)
         value_text = "" if hidden else _format_value(details["input"], document.find_scalar(details["loc"]))
         sentence = _describe_unset_variable(document, line, details) or _describe_mistake(details, model, value_text)
@@ -401,7 +401,7 @@ def _is_of_other_member(details: "ErrorDetails", errors: "Sequence[ErrorDetails]
     value, loc = attributes, details["loc"]
     for depth, member in enumerate(loc):
         if isinstance(value, dict) and member not in value:  # the key is a member of a union, or a missing last key
-            # member of the union → whether the block lacks keys of the member's model, or has keys unknown to it
+            # Member of the union → whether the block lacks keys of the member's model, or has keys unknown to it.
             is_unfit: dict[str | int, bool] = {}
             for error in errors:
                 if error["loc"][:depth] == loc[:depth] and len(error["loc"]) > depth + 1:
