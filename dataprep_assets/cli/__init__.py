@@ -161,7 +161,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Escape unencodable characters, because printing a file name that is not valid Unicode would otherwise fail.
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
-    # Read the start time before the fork, because a child process has a later one.
+    # Read the start time before the fork, because the child process starts later.
     Options.began = read_process_start() if arguments is None else time.monotonic()
     Options.verbose, Options.quiet = "--verbose" in words, "--quiet" in words
     try:

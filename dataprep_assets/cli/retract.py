@@ -103,7 +103,8 @@ def _rehearse(component: "Dataset") -> "Iterator[Dataset]":
         copy = Path(folder) / "retracted.jsonl"
         if listing is not None and listing.exists():
             copy.write_bytes(listing.read_bytes())
-        # If the dataset kind has no retraction list, yield the component itself, whose own error gives the reason.
+        # If the dataset kind has no retraction list, yield the component itself, whose `retract` raises an error with
+        # the reason.
         yield component if listing is None else component.with_list(copy)
 
 

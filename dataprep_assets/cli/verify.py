@@ -113,7 +113,7 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
 def _list_remedies(locations: Sequence[str]) -> Iterator[str]:
     """Yield a line per dataset with the command that repairs its artifacts at these locations."""
     other_locations = list(locations)
-    with suppress(ConfigError):  # outside a project, no dataset can be named
+    with suppress(ConfigError):  # outside a project, the locations belong to no declared dataset
         for name in project.list_kinds() if locations else ():
             if not any(f"/{name}/" in location for location in other_locations):
                 continue

@@ -240,7 +240,7 @@ def compute_tags(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) 
             raise_detached(TaggingError(text, code=place) if place else TaggingError(text))
         raise TaggingError(text) from error
     if not isinstance(columns, Mapping) or set(columns) != set(tagger.columns):
-        if sensitive:  # the returned names may contain text
+        if sensitive:  # the returned names may quote a text
             answer = "different columns"
         else:
             answer = ", ".join(map(str, columns)) if isinstance(columns, Mapping) else type(columns).__name__

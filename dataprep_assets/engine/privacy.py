@@ -25,7 +25,7 @@ from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, 
 from dataprep_assets.errors import ConfigError, DataprepError, Position
 from dataprep_assets.table import format_share
 
-# Imported only for types, because every command loads this module but most commands use no dataset.
+# Import these modules only for types, because every command loads this module but most commands use no dataset.
 if TYPE_CHECKING:
     from dataprep_assets.engine.checks.check import Finding
     from dataprep_assets.engine.yaml.declaration import DatasetDeclaration

@@ -186,7 +186,7 @@ class RayPool:
         self._running.clear()
         self._queue.clear()
         self._ray.kill(self._board)
-        # A connection that other code opened stays open, because that code may still use it.
+        # Leave a connection open that other code opened, because that code may still use it.
         if self._owner:
             self._ray.shutdown()
 

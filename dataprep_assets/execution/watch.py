@@ -213,7 +213,7 @@ def _wait_for_end(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str
     interrupted. Signals are forwarded to it. A second Ctrl-C immediately kills it and its group.
     """
     process, count, reason, interrupted, killed = _WatchedProcess(), b"", None, False, False
-    # SIGINT is not Ctrl-C if it is ignored, as in a process that a shell without job control started with `&`.
+    # Do not treat an ignored SIGINT as Ctrl-C, because a shell without job control ignores SIGINT in `&` processes.
     listens = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     while True:
         signal_info = signal.sigtimedwait(_FORWARDED_SIGNALS | {signal.SIGCHLD}, _SAMPLE_SECONDS)

@@ -403,7 +403,7 @@ def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed:
         if defects:
             return defects
         positions = np.arange(len(rows.tokens)) - np.repeat(begins, ends - begins)
-        # Also exclude the last token before the padding, because its label would be padding.
+        # Count the last token before the padding as padding, because its label would be padding.
         in_padding = (rows.mask != 0) & (positions >= np.repeat(rows.unpadded - 1, ends - begins))
         is_wrong[np.searchsorted(rows.rows, np.flatnonzero(in_padding), side="right") - 1] = True
         report(is_wrong, "padding is in the loss")

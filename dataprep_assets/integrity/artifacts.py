@@ -24,7 +24,7 @@ from dataprep_assets.integrity.commit import hold_alone, list_leftovers, remove_
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, find_damage, read_receipt
 from dataprep_assets.stores.files import concatenate, identify_version
 
-# Imported only for annotations, because nearly all commands load this module, but few open an array.
+# Import NumPy only for annotations, because nearly all commands load this module, but few open an array.
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -59,7 +59,7 @@ class Artifact:
         return "/".join(filter(None, (self.dataset, self.name, self.partition)))
 
 
-@lru_cache(maxsize=1 << 14)  # a run computes the path of each of thousands of shards a dozen times
+@lru_cache(maxsize=1 << 14)  # a run needs the path of each of thousands of shards a dozen times
 def _build_artifact_directory(root: Path, artifact: Artifact) -> Path:
     return root.joinpath(artifact.dataset, artifact.name, artifact.partition or "")
 

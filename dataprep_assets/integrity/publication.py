@@ -240,7 +240,7 @@ class Publication:
                 try:
                     self.store.copy(key, final)
                 except (ConflictError, MissingArtifactError):
-                    # Another process moved the staged object, or the artifact was replaced.
+                    # A missing staged object was moved by another process, or the artifact was replaced.
                     if self.store.head(key) is None:
                         return ""
                 else:

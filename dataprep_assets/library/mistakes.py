@@ -78,7 +78,7 @@ def _parse_mistakes(text: str, path: Path) -> list[Mistake]:
     """Return a mistake per line of a loading error. A line usually begins with its location."""
     mistakes: list[Mistake] = []
     for line in text.splitlines():
-        # Allow spaces in an absolute path.
+        # Allow spaces in an absolute path, because names of folders may contain spaces.
         if (place := re.match(r"(/.+?|\S+?)(?::(\d+))?: (.+)", line)) and Path(place[1]).is_file():
             number = int(place[2]) if place[2] else None
             mistakes.append(Mistake(file=Path(place[1]), line=number, sentence=place[3]))

@@ -75,8 +75,7 @@ def _register_keys(instance: dg.DagsterInstance, name: str, names: list[str]) ->
 
     pairs = enumerate(zip(current_keys, names, strict=False))
     first_difference = next((i for i, (old, new) in pairs if old != new), min(len(current_keys), len(names)))
-    # Ignore a duplicate key, which another run may have added meanwhile, because Dagster adds keys without a
-    # transaction.
+    # Ignore a duplicate key. Dagster adds keys without a transaction, so another run may have added the key meanwhile.
     with suppress(IntegrityError):
         for key in current_keys[first_difference:]:
             instance.delete_dynamic_partition(name, key)

@@ -75,10 +75,10 @@ def find_emails(text: str) -> Iterator[str]:
     """Yield e-mail addresses."""
     position = text.find("@")
     while position >= 0:
-        # A local part has at most 64 characters, which also limits the work per @.
+        # Search only 64 characters, the maximum of a local part, which also limits the work per @.
         local, domain = _LOCAL.search(text[max(0, position - 64) : position]), _DOMAIN.match(text, position + 1)
         if local is not None and domain is not None and ".." not in local[0]:
-            # A period at the end belongs to the sentence, not to the address.
+            # Remove a period at the end, because it belongs to the sentence, not to the address.
             *labels, top = domain[0].rstrip(".-").split(".")
             if labels and _TOP.match(top) and all(map(_LABEL.match, labels)):
                 yield f"{local[0]}@{'.'.join([*labels, top])}"
@@ -96,7 +96,7 @@ def find_ibans(text: str) -> Iterator[str]:
             # Account numbers are often written with a blank between groups of four.
             if text[position] == " " and len(characters) % 4 == 0 and characters and text[position - 1] != " ":
                 position += 1
-            # Digits and capitals of other scripts are not part of an account number.
+            # Accept only ASCII, because digits and capitals of other scripts are not part of an account number.
             elif text[position].isascii() and (text[position].isdigit() or text[position].isupper()):
                 characters.append(text[position])
                 position += 1

@@ -57,7 +57,7 @@ def _count_ngram_characters(words: Sequence[str]) -> list[int]:
             # If all n-grams differ, all longer n-grams also differ and need no counting.
             all_differ = len(counts) == len(grams)
         if n in TOP:
-            # Among equally frequent n-grams, use the first one, because their lengths may differ.
+            # Break ties by position, because equally frequent n-grams may have different lengths.
             index, frequency = (0, 1) if all_differ else _find_most_frequent(firsts, counts)
             lengths.append(int(starts[index + n] - starts[index] + n - 1) * frequency)
         elif n in REPEATED:

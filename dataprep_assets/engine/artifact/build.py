@@ -28,7 +28,8 @@ from dataprep_assets.integrity.receipt import (
     record_files,
 )
 
-# Typed facts: the values in an artifact's receipt besides its files and counts. They are declared next to the artifact.
+# Typed facts: the values in an artifact's receipt other than its files and counts. They are declared next to the
+# artifact.
 #
 # An artifact's module declares one subclass. The build creates an instance, and readers of the receipt use the class::
 #

@@ -25,7 +25,7 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.storage import Storage
 
-# Imported only for types, because commands that only list or compare artifacts use none of them.
+# Import these modules only for types, because commands that only list or compare artifacts use none of them.
 if TYPE_CHECKING:
     from dataprep_assets.engine.staleness.estimate import Estimate
     from dataprep_assets.engine.trace.document_table import DocumentTable

@@ -206,7 +206,7 @@ class LossTable:
 
     def __init__(self, losses: Sequence[Loss], privacy: Privacy) -> None:
         self._all, self._privacy = losses, privacy
-        # Order by part, as built, so that losses of the same split or source are adjacent.
+        # Order parts as they were built, so that losses of the same split or source are adjacent.
         part_orders = {part: order for order, part in enumerate(dict.fromkeys(loss.part for loss in losses))}
         self.losses = sorted(
             (loss for loss in losses if loss.count),
@@ -291,7 +291,7 @@ class LossTable:
         return dict(zip(loss.files, self._privacy.public_counts(list(loss.files.values())), strict=True))
 
     def _is_shown(self, loss: Loss) -> bool:
-        # Omit the total, because together with the count it would reveal the remainder, which may also be small.
+        # Hide the total if the count or the remainder is small, because total and count together reveal the remainder.
         is_counted = loss.unit not in _ITEM_NOUNS
         return not loss.count or (
             isinstance(self._counts[id(loss)], int) and not (is_counted and self._privacy.hides(loss.of - loss.count))

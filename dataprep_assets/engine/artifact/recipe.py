@@ -108,8 +108,7 @@ class RecipeInputs:
             )
         changes += _find_changes("upstream", self.upstream, now.upstream)
         if self.settings != now.settings:
-            # Convert the settings to JSON and back, because the receipt's settings were converted, which turned tuples
-            # into lists.
+            # Convert both settings to JSON and back, because tuples are lists in a receipt's settings.
             old_settings, new_settings = (flatten(json.loads(json.dumps(one.settings))) for one in (self, now))
             changes += _find_changes("settings", old_settings, new_settings)
         return changes + _find_changes("sources", self.sources, now.sources)
@@ -172,7 +171,7 @@ class Recipe(RecipeInputs):
         upstream: Mapping[str, Content] | None = None,
     ) -> Self:
         """Return the recipe whose key is the digest of these ingredients. The order of sources and inputs matters."""
-        # Convert the settings to JSON and back, as in a receipt, because this turns tuples into lists.
+        # Convert the settings to JSON and back, because tuples are lists in a receipt's settings.
         settings = json.loads(json.dumps(settings))
         inputs = RecipeInputs(version=version, settings=settings, sources=sources, upstream=upstream or {})
         order = [list(inputs.sources.items()), list(inputs.upstream.items())]

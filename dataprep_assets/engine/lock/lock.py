@@ -108,7 +108,7 @@ class LockEntry(RecipeInputs):
             libraries={
                 name: version
                 for name, version in receipt.measured.get("versions", {}).items()
-                # A library that was not installed cannot have affected the bytes.
+                # Omit libraries that were not installed, because they cannot have affected the bytes.
                 if name not in _UNRELATED_PACKAGES and version != "not installed"
             },
             counts=None

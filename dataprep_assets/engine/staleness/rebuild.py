@@ -152,7 +152,7 @@ def _count_dropped_rows(receipts: Iterable[Receipt]) -> dict[str, int]:
     """Return the SHA-256 of each source file → number of documents dropped as retracted, summed over partitions."""
     counts: dict[str, int] = {}
     for receipt in receipts:
-        # Shards of conversations, pairs and records list their files in the facts.
+        # Also look in the facts, where shards of conversations, pairs and records list their files.
         source_lines = receipt.sources or (receipt.facts.get("sources", ()) if receipt.ledger is not None else ())
         lines = [(str(line["sha256"]), line.get("dropped", {})) for line in source_lines if "sha256" in line]
         notes_digest = receipt.recipe.get("sources", {}).get("cohort")  # a dataset of notes reads one file, the cohort

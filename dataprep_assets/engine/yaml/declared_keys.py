@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 from dataprep_assets.errors import ConfigError
 
-# Imported only for types, because shell completion only lists names and validates nothing.
+# Import these modules only for types, because shell completion only lists names and validates nothing.
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo

@@ -29,7 +29,7 @@ from dataprep_assets.engine.yaml.declared_keys import (
 from dataprep_assets.engine.yaml.remark import build_mistakes_error
 from dataprep_assets.errors import ConfigError
 
-# Imported only for types, because shell completion only reads names from the files.
+# Import these modules only for types, because shell completion only reads names from the files.
 if TYPE_CHECKING:
     from jinja2 import Environment, nodes
     from pydantic import BaseModel, ValidationError
@@ -401,7 +401,8 @@ def _is_of_other_member(details: "ErrorDetails", errors: "Sequence[ErrorDetails]
     value, loc = attributes, details["loc"]
     for depth, member in enumerate(loc):
         if isinstance(value, dict) and member not in value:  # the key is a member of a union, or a missing last key
-            # Member of the union → whether the block lacks keys of the member's model, or has keys unknown to it.
+            # Maps each member of the union to whether the block lacks keys of the member's model or has keys that it
+            # does not know.
             is_unfit: dict[str | int, bool] = {}
             for error in errors:
                 if error["loc"][:depth] == loc[:depth] and len(error["loc"]) > depth + 1:

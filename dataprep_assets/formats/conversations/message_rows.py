@@ -289,8 +289,8 @@ def encode_card(files: Mapping[str, Mapping[str, str]], name: str) -> bytes:
                 "data_files": [{"split": split, "path": f"{split}/*.parquet"} for split in splits],
             }
         ],
-        # Include a digest of the files, because `load_dataset` caches rows under a hash of the card only
-        # (`hf_parquet.py`).
+        # Include a digest of the files, because `load_dataset` caches rows under a hash that does not cover their
+        # contents.
         "dataset_info": {"config_name": "default", "description": f"sha256:{digest_value(splits)}"},
     }
     text = "Conversations as messages. `tools` and the arguments of calls are JSON text."
