@@ -378,8 +378,8 @@ def _run_part(name: str, part: PartitionSelection) -> int:
         return int(result.ended)
     _print_warnings(result)
     width = read_width(sys.stdout)
-    # Count all finished partitions of the dataset. Do not compare their losses with the last complete run, because a
-    # part may have fewer partitions.
+    # Count all finished partitions of the dataset, not only this part's. List no changes since the last complete run,
+    # because the dataset may still be incomplete.
     losses = describe_end(dataset.component, dataset.store, None, width or LAYOUT_COLUMNS)
     section = replace(losses, end=[*losses.end, count_checks(dataset.component, dataset.store)])
     _print_sections(name, [section], width, max_rows=MAX_LINES - 1)

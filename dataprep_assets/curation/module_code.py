@@ -156,7 +156,7 @@ def _find_spec(name: str) -> ModuleSpec | None:
     spec = None
     for full in _list_module_and_parents(name):
         try:
-            # Ask only `PathFinder` below the top level, because the finders of editable installs know only top-level
+            # Below the top level, use only `PathFinder`, because the finders of editable installs know only top-level
             # packages.
             finders = sys.meta_path if path is None else (PathFinder,)
             spec = next(

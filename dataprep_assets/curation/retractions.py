@@ -217,7 +217,7 @@ def format_ids(ids: NDArray[np.uint64] | Sequence[int]) -> tuple[str, ...]:
     return tuple(sorted(f"{int(document_id):016x}" for document_id in ids))
 
 
-# --- obsolete artifacts with removed documents
+# --- Obsolete artifacts with removed documents
 #
 # The index of a shard shows whether the shard contains a removed document. An artifact built from shards (combined
 # bins, runs, npy shards, views) is judged by the shards in its receipt, if they still exist with the same content.

@@ -127,8 +127,8 @@ class HashedWords:
             hashes = self.hash_runs(starts, stops)
             indices = known_hashes.find_candidates(hashes)
             return starts[indices], hashes[indices]
-        # The result equals that of `find_runs_of_weight` and `hash_runs`, but this code is faster: it checks only the
-        # few known runs for crossing the end of a text.
+        # This code returns the same runs as `find_runs_of_weight` with `hash_runs`. It is faster, because it checks
+        # only the few known runs for crossing the end of a text.
         length, words = count_words(weight), len(self.hashes)
         if words < length:
             return np.empty(0, np.int64), np.empty(0, np.uint64)

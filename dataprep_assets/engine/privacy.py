@@ -73,7 +73,7 @@ class Privacy:
             return replace(self, below=max(self.below, other.below))
         return self if self.closed else other
 
-    # --- texts
+    # --- Public form of texts
 
     def public_text(self, text: str, public: str = "") -> str:
         """Return a text, or its public form, which has names and positions only."""
@@ -124,7 +124,7 @@ class Privacy:
             with open(os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w", encoding="utf-8") as file:
                 file.write(lines)
 
-    # --- numbers
+    # --- Public form of numbers
 
     def hides(self, number: int) -> bool:
         """Return whether a count is so small that its public form is `< below`."""

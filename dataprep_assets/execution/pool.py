@@ -174,7 +174,7 @@ class RayPool:
             self._owner = True
         # Use at least the requested number, even if the cluster has fewer CPUs, so that an autoscaler sees the demand.
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
-        # Let the actor restart on another node if its node is lost. The lost counts were only for a log.
+        # Let the actor restart on another node if its node is lost. The counts lost with the node are only for a log.
         self._board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_CountBoard).remote()
         self._remote = ray.remote(num_cpus=1, max_retries=DEATHS)(_run_in_worker)
         self._dispatch()

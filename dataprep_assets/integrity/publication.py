@@ -240,7 +240,7 @@ class Publication:
                 try:
                     self.store.copy(key, final)
                 except (ConflictError, MissingArtifactError):
-                    # A missing staged object was moved by another process, or the artifact was replaced.
+                    # If the staged object is missing, another process moved it, or the artifact was replaced.
                     if self.store.head(key) is None:
                         return ""
                 else:

@@ -269,7 +269,7 @@ def parse_receipt(data: bytes, location: str) -> Receipt:
     """Return the receipt in the bytes of a file; raise IntegrityError with `location` if they are not a receipt."""
     try:
         value = parse_json(data, _LARGEST)
-        # Remove the digest before hashing, because it covers all other fields, including `content`.
+        # Remove the digest before hashing, because it covers only the other fields (including `content`).
         digest = value.pop("digest")
         actual, content = digest_value(value), value.pop("content")
         value["files"] = tuple(_parse_file_record(f) for f in value["files"])

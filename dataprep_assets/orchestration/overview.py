@@ -183,7 +183,7 @@ def _evaluate_freshness(specs: Sequence[dg.AssetSpec], instance: dg.DagsterInsta
     return {key: records[key].freshness_state.value if key in records else "UNKNOWN" for key in keys}
 
 
-# Asset and sensor
+# --- Asset and sensor
 
 
 def build_overview(
@@ -252,7 +252,7 @@ def _digest_changes(definitions: dg.Definitions, instance: dg.DagsterInstance) -
     )
 
 
-# Content of the page
+# --- Content of the page
 
 
 def build_page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> dict[str, dg.MetadataValue]:

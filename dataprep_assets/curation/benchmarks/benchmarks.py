@@ -164,8 +164,8 @@ class Benchmarks:
         items = np.unique(np.array(long.items, object), return_inverse=True)[1] if long.items else np.empty(0, np.int64)
         begins = np.concatenate([[0], runs.ends[:-1]]).astype(np.int64) if long.words else runs.ends
         self._first = _find_first_equal(runs.hash_runs(begins, runs.ends), long.items)
-        # If several items share a text, index the n-grams of the first item only, because a match cannot tell the items
-        # apart.
+        # If several items share a text, index the n-grams of the first item only, because a match cannot distinguish
+        # the items.
         is_indexed = _has_content_words(long.words, starts, stops) & (self._first[owners] == owners)
         hashes, owners = hashes[is_indexed], owners[is_indexed]
         # Index each n-gram of a text only once, because shares count distinct n-grams.

@@ -306,7 +306,7 @@ class _KeptQuery:
         known_indices = self._known.find_positions(earlier_digests, later_digests)
         is_removed = np.zeros(len(nodes), np.bool_)
         ask = may_match.nonzero()[0]
-        # A document of another dataset removes duplicates in every split, because it belongs to no split of this
+        # A document of a different dataset removes duplicates in every split, because it belongs to no split of this
         # dataset.
         is_removable = (splits[:, 0] == splits[:, 1]) | of_others
         for pair_index, earlier_pairs, (earlier_node, later_node) in zip(

@@ -150,9 +150,9 @@ def ensure_built(
     """
     artifact = recipe.artifact
     directory = store.directory(artifact)
-    # Look for a current receipt before taking the lock, because in a bucket this call also uploads artifacts that were
-    # built here but not uploaded yet, and the upload would mistake our own lock for a build in progress. The call reads
-    # no files.
+    # Look for a current receipt before taking the lock. In a bucket, this call also uploads artifacts that were built
+    # here but not uploaded yet, and the upload would mistake our own lock for a build in progress. The call reads no
+    # files.
     if store.knows_digests and (kept_receipt := _find_current_receipt(recipe, store, verification)) is not None:
         return kept_receipt, True
     with open_staging(directory, recipe.key) as staged:

@@ -213,8 +213,8 @@ class LossTable:
             key=lambda loss: (part_orders[loss.part], -loss.count, loss.reason),
         )
         self._counts: dict[int, int | str] = {}
-        # Hide counts part by part, because the counts of a part add up to a known sum, from which one hidden count
-        # follows.
+        # Hide counts part by part, because the counts of a part add up to a known sum, from which a single hidden count
+        # could be computed.
         for members in _group_losses(self.losses, lambda loss: (loss.part, loss.unit)).values():
             numbers = [loss.count for loss in members]
             counts = (

@@ -247,7 +247,7 @@ def _format_line(line: bytes | None) -> str:
     return "nothing" if line is None else f"{line.decode(errors='replace').strip()!r:.160}"
 
 
-# --- the files
+# --- Files of the card
 
 
 def build_card_files(card: Card) -> dict[str, bytes]:
@@ -279,7 +279,7 @@ def _summarize_card(card: Card) -> str:
     )
 
 
-# --- Croissant, for machines
+# --- Croissant description, for machines
 
 
 def _describe_card(card: Card) -> croissant.Node:
@@ -351,7 +351,7 @@ def _describe_parquet_set(records: CardRecords, paths: Sequence[str]) -> croissa
     )
 
 
-# --- the page, for people
+# --- Page, for people
 
 
 def _render_page(card: Card) -> str:

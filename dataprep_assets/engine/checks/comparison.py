@@ -90,8 +90,8 @@ def _find_difference(rebuilt_path: Path, stored_path: Path) -> str | None:
         return None
     if rebuilt_path.suffix == ".parquet":
         difference = compare_rows(rebuilt_path, stored_path)
-        # Also compare the bytes, because readers use statistics to skip rows, and these are not among the compared
-        # values. Files of different writers may have different bytes.
+        # Also compare the bytes, because the comparison of values ignores the statistics that readers use to skip rows.
+        # Omit this for files of different writers, whose bytes may differ.
         return (
             _describe_first_byte(rebuilt_path, stored_path)
             if difference is None and _have_same_writer(rebuilt_path, stored_path)

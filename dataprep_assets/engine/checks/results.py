@@ -31,7 +31,7 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.stores.files import digest_value
 
 NOT_CHECKED_KEYS = {"description", "owners", "card", "accept", "automation", "workers", "prove"}
-# Changes of these keys need no comparison, because they change the keys of the affected artifacts.
+# A change of these three keys needs no comparison here, because it changes the recipe keys of the affected artifacts.
 NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}
 """Keys of a declaration that do not affect checks."""
 

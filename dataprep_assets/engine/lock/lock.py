@@ -304,7 +304,7 @@ def build_lock(receipts: Iterable[tuple[str, Receipt]], location: str, dataset: 
     return Lock.from_receipts(dataset_name, by_dataset[dataset_name])
 
 
-# --- obsolete artifacts, found from receipts
+# --- Obsolete artifacts, found from receipts
 
 
 def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
@@ -366,7 +366,7 @@ def _find_artifacts_of_earlier_plans(own_receipts: Mapping[str, Receipt]) -> set
     return {name for name, run in runs.items() if planned_runs and run is not None and run not in planned_runs}
 
 
-# --- the file
+# --- Lock file
 
 
 def encode_lock(lock: Lock) -> bytes:

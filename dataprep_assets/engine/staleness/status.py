@@ -401,7 +401,7 @@ def remove_leftovers(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Non
 #
 # Each artifact is removed under its lock, with its receipt first, so that a killed removal leaves no artifact that
 # looks finished. The plans are locked during the removal, so a run that would plan the artifacts again must wait. A run
-# on another machine with the same bucket does not wait: make sure that there is none.
+# on another machine with the same bucket does not wait, so make sure that no such run exists.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,7 +57,7 @@ def suggest_for_unknown_key(model: "type[BaseModel]", keys: Sequence[str | int])
         if (*keys[:position], *keys[position + 1 :]) in paths and tuple(keys[: position + 1]) not in paths:
             return f"not a key of `kind: {kind}`; {alternatives}"
     key_names = [path[-1] for path in paths]
-    # Require more similarity for a key of another block, which is less likely to be the intended key.
+    # Require more similarity for a key of a different block, which is less likely to be the intended key.
     nearest_key = (
         str(keys[-1]) if keys[-1] in key_names else find_nearest(str(keys[-1]), key_names, cutoff=_CUTOFF_ELSEWHERE)
     )

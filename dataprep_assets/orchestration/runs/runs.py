@@ -187,7 +187,7 @@ PLANS = "dataprep/plans"
 """Metadata of an asset that plans partitions and has no partitioned input: the digest of its declaration."""
 DECLARATION = "declaration"
 """Metadata of a plan's materialization: the digest of the declaration from which the plan was built."""
-# Changes of these keys require no new plan, because the keys do not affect plans.
+# A change of these keys requires no new plan, because the keys do not affect plans.
 _IRRELEVANT_KEYS = {"description", "owners", "card", "accept", "automation", "small_cell", "prove"}
 
 
