@@ -122,8 +122,8 @@ def _list_remedies(locations: Sequence[str]) -> Iterator[str]:
             own_locations = [location for location in other_locations if location.startswith(folder)]
             other_locations = [location for location in other_locations if location not in own_locations]
             if own_locations and dataset.declaration.verify == "size":
-                # Ask the user to delete the artifacts, because this dataset's run compares only sizes, so it would keep
-                # changed files.
+                # Ask the user to delete the artifacts first, because this dataset's run compares only sizes and would
+                # keep changed files.
                 yield f"Delete {', '.join(own_locations)}, and run `dataprep run {name}`"
             elif own_locations:
                 yield f"Run `dataprep run {name}` to rebuild the damaged artifacts"

@@ -334,7 +334,8 @@ class WorkerPool:
         del self._busy[channel]
         self._idle.append(worker)
         self._dispatch()
-        # Yield the result after dispatching the next task, because the caller may need a long time to handle it.
+        # Dispatch the next task before yielding the result, because the caller may need a long time to handle the
+        # result.
         yield FinishedTask(task, value if kind == "result" else None, value if kind == "error" else None)
 
     def _requeue_task(self, channel: Channel) -> Iterator[FinishedTask]:

@@ -58,7 +58,8 @@ class Progress:
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add counts by name: tokens, documents, source_bytes, cpu_ms."""
-        # Report the workers' progress as progress of this process, because it only waits for the workers (`bounds`).
+        # Report the workers' progress as progress of this process, because this process only waits for the workers
+        # (`bounds`).
         report_progress()
         for name, value in counts.items():
             self.done[name] = self.done.get(name, 0) + value

@@ -188,7 +188,7 @@ def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
                 f"{path}: {count_of(len(data), 'byte')} are too few for {count_of(count, 'sample')} of "
                 f"{count_of(size, 'byte')}"
             )
-        # Read the samples from the end of the file, where they are stored, so that the length of its head is not
+        # Read the samples from the end of the file, where they are stored, so that the length of the file's head is not
         # needed.
         samples = np.frombuffer(data, _IDS, offset=len(data) - count * size)
         yield samples.reshape(count, size // _IDS.itemsize)

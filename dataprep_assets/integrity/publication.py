@@ -262,7 +262,7 @@ class Publication:
     def is_settled(self, receipt: Receipt) -> bool:
         """Return whether this receipt's data are completely copied and no objects remain to be removed."""
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
-        # Read the receipt only if objects are staged, because this is rare and a read is a request.
+        # Read the receipt only if objects are staged, because staged objects are rare and a read costs a request.
         present_receipt = self.read_present() if staged else None
         own_areas = self._build_areas_prefix(receipt)
         remaining_keys = [

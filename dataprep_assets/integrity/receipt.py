@@ -247,7 +247,7 @@ def read_receipt(directory: Path) -> Receipt | None:
             return None
         raise IntegrityError(f"{path}: is a broken link. Rebuild the artifact") from None
     except OSError as error:
-        # A bad sector damages only this artifact, which is rebuilt, so it must not fail the run.
+        # A bad sector damages only this artifact, which is rebuilt, so the error must not fail the run.
         if error.errno == errno.EIO:
             raise IntegrityError(f"{path}: cannot be read: {error.strerror}. Rebuild the artifact") from None
         # `open_regular` raises these errors for links and other special files, and the kernel raises them for sockets.

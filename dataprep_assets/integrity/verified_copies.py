@@ -83,7 +83,7 @@ class VerifiedCopies:
                         target.parent.mkdir(parents=True, exist_ok=True)
                         fetch(record, target)
                         _make_read_only(target)
-            # Lease the copy before the lock is released, so that it cannot be evicted in between.
+            # Lease the copy before the lock is released, so that the copy cannot be evicted in between.
             self._take_lease(directory)
             os.utime(directory / NAME)
         return directory

@@ -98,8 +98,10 @@ def open_store(url: str | None, profile: str | None = None) -> "StoreAddress":
     """Return the store at a URL or in a folder; None returns the storage that the environment configures."""
     from dataprep_assets.stores.connect import parse_place
 
-    # Open the project's storage only without a URL, because a URL needs no project.
-    return open_storage().address() if url is None else parse_place(url, os.environ, profile=profile)
+    return (
+        # Open the project's storage only without a URL, because a URL needs no project.
+        open_storage().address() if url is None else parse_place(url, os.environ, profile=profile)
+    )
 
 
 def find_dataset_folder(name: str) -> Path:

@@ -201,8 +201,8 @@ def _sort_sets(hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[NDA
         start = end
     is_first = np.ones(len(hashes), np.bool_)
     is_first[1:] = hashes[1:] != hashes[:-1]
-    # Mark each text's first shingle, because it may equal the previous text's last one. The last texts may have no
-    # shingles, so exclude positions beyond the end.
+    # Always keep each text's first shingle, because it may equal the last shingle of the previous text. Exclude
+    # positions beyond the end, because the last texts may have no shingles.
     begins = ends[:-1][ends[:-1] < len(hashes)]
     is_first[begins] = True
     firsts_before = np.concatenate([[0], np.cumsum(is_first)])

@@ -192,7 +192,7 @@ class Recipe(RecipeInputs):
     def _find_ledger_change(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:
             return None
-        # Exclude counts of how documents were read, because they do not affect the documents.
+        # Exclude counts of how documents were read, because these counts do not affect the documents.
         old_counts, new_counts = (
             {} if it is None else flatten(it.of_documents.to_json()) for it in (receipt.ledger, self.ledger)
         )

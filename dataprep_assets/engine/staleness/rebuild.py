@@ -121,8 +121,8 @@ def find_remaining_retractions(
         other_datasets: The specs of each other dataset, and its store.
     """
     for specs, store in other_datasets if retracted_counts else ():
-        # Count per dataset instead of per artifact, because only the selection's receipts have the counts if there is
-        # one.
+        # Count per dataset instead of per artifact, because in a dataset with a selection, only the selection's
+        # receipts have the counts.
         drop_counts = count_retracted_documents(specs, store)
         for spec, receipts in _group_receipts_by_artifact(specs, store):
             retracted_files = {file for file, count in retracted_counts.items() if drop_counts.get(file, 0) < count}

@@ -401,8 +401,8 @@ def _is_of_other_member(details: "ErrorDetails", errors: "Sequence[ErrorDetails]
     value, loc = attributes, details["loc"]
     for depth, member in enumerate(loc):
         if isinstance(value, dict) and member not in value:  # the key is a member of a union, or a missing last key
-            # Maps each member of the union to whether the block lacks keys of the member's model or has keys that it
-            # does not know.
+            # Maps each member of the union to whether the block lacks keys of the member's model or has keys unknown to
+            # the model.
             is_unfit: dict[str | int, bool] = {}
             for error in errors:
                 if error["loc"][:depth] == loc[:depth] and len(error["loc"]) > depth + 1:

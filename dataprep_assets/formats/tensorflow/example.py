@@ -39,7 +39,7 @@ _FEATURE = 0x12
 _KINDS = {0x0A: "bytes", 0x12: "float"}
 _INT64_LIST = 0x1A
 
-# Values per block: few enough that its working arrays stay in a core's cache, but enough that call overhead is small.
+# Values per block: few enough that the working arrays stay in a core's cache, but enough that call overhead is small.
 _BLOCK = 32_768
 _DECODED_BLOCK = 4 * _BLOCK
 

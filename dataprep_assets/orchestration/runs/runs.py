@@ -207,7 +207,8 @@ def _digest_declaration(spec: ArtifactSpec) -> str:
 
 
 def _is_built_from_partitions(spec: ArtifactSpec) -> bool:
-    # Exclude artifacts with partitioned inputs, because they need built partitions, but the planning run builds none.
+    # Exclude artifacts with partitioned inputs, because such artifacts need built partitions, but the planning run
+    # builds none.
     sources = [source for source in spec.inputs if isinstance(source, ArtifactSpec)]
     return any(source.partitions is not None or _is_built_from_partitions(source) for source in sources)
 
