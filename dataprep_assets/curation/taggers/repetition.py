@@ -45,8 +45,8 @@ def _count_ngram_characters(words: Sequence[str]) -> list[int]:
     """Return the characters of the most frequent 2-, 3- and 4-gram, then of the repeated 5- to 10-grams."""
     number: dict[str, int] = {}
     ids = np.fromiter((number.setdefault(word, len(number)) for word in words), np.int64, len(words))
-    # Compute each word's position in the joined words, because the length of an n-gram is the difference of two
-    # positions.
+    # Compute each word's position in the joined words, because the number of characters in consecutive words is the
+    # difference of two positions.
     starts = np.concatenate([[0], np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))])
     grams, lengths, all_differ = ids, [], False
     for n in range(2, REPEATED[-1] + 1):
