@@ -54,7 +54,7 @@ from dataprep_assets.execution.watch import read_process_start, run_bounded
 from dataprep_assets.project import find_project
 from dataprep_assets.screen import print_error, stop_waiting, wrap_output
 
-# The last two are 128 plus the signal's number, as in a shell: SIGPIPE and SIGINT.
+# As in a shell, the last two codes are 128 plus the number of the signal (SIGPIPE, SIGINT).
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
 _WITHOUT_ENVIRONMENT = {"init", "--help", "-h", "--version"}
 _COMMANDS = (
@@ -118,7 +118,7 @@ for _module in _COMMANDS:
     # Use the docstring's whole first line, because click's default summary is truncated after a few words.
     _summary = str(_module.command.__doc__).splitlines()[0]
     _name = _module.__name__.rpartition(".")[2].rstrip("_")
-    # the line "\b" keeps the line breaks
+    # A line with only `\b` stops click from rewrapping the paragraph after it.
     _epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in EXAMPLES[_name])])
     _app.command(_name, short_help=_summary, epilog=_epilog)(_wrap_command(_module.command))
 
@@ -149,33 +149,33 @@ def _set_global_options(
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run one command, and return its exit code. Errors are printed without a traceback."""
-    # Imports create a million permanent objects. Garbage collection of these would take a tenth of a short command's
-    # time, and another seventh at exit.
+    # Imports create about a million permanent objects. By default, garbage collection of these objects would take a
+    # tenth of a short command's time, plus a seventh at exit.
     gc.set_threshold(400_000, 20, 20)
     atexit.register(gc.freeze)
-    # Idle threads of NumPy's BLAS and of the fast engine use CPU time. Large work needs no threads here, because it
-    # runs in workers of one thread each (`execution.processes.ONE_THREAD`).
+    # Limit NumPy's BLAS and the fast engine to one thread, because their idle threads use CPU time. Large work runs in
+    # worker processes with one thread each (`execution.processes.ONE_THREAD`).
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
         os.environ.setdefault(name, "1")
     words = sys.argv[1:] if arguments is None else arguments
     # Escape unencodable characters, because printing a file name that is not valid Unicode would otherwise fail.
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
-    # Read the start time before the fork, because a child process has its own.
+    # Read the start time before the fork, because the child process starts later.
     Options.began = read_process_start() if arguments is None else time.monotonic()
     Options.verbose, Options.quiet = "--verbose" in words, "--quiet" in words
     try:
         _load_environment(words)
     except ConfigError as error:
         return _report_error(error, str(error), WRONG_USAGE)
-    # Commands called from Python have no bounds, and neither has `ui`, which only starts other processes.
+    # Do not bound a call from Python, whose process belongs to the caller, or `ui`, which only starts other processes.
     if arguments is not None or ui.__name__.rpartition(".")[2] in words:
         return _run_one(words)
     try:
         bounds = Bounds.from_environment(os.environ)
     except ConfigError as error:
         return _report_error(error, str(error), WRONG_USAGE)
-    # Only `run` is retried, because a second `run` resumes the first one's work.
+    # Only `run` is retried, because a second `run` resumes the work of the first one.
     return run_bounded(
         partial(_run_one, words), bounds, lambda line: print_error(f"dataprep: {line}"), is_retry="run" in words
     )
@@ -213,7 +213,8 @@ def _execute(words: list[str]) -> int:
         stop_waiting()
         return int(code or 0)
     except _ReaderGoneError:
-        # Redirect standard output, because Python flushes it again at exit, which would fail a second time.
+        # Redirect standard output to /dev/null, because Python flushes the stream again at exit and would fail a second
+        # time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (KeyboardInterrupt, _InterruptedError, typer.Abort):
@@ -230,13 +231,14 @@ def _execute(words: list[str]) -> int:
             error, get_privacy().public_text(problem, f"{type(error).__name__}: {error.strerror}"), FAILED
         )
     except Exception as error:
-        # Detect usage errors by this method, because the name and module of typer's class differ between its versions.
+        # Recognize click's usage errors by their `format_message` method, because the class has a different name and
+        # module in some versions of typer.
         if (format_message := getattr(error, "format_message", None)) is None:
             if not get_privacy().closed:
                 raise
             return _report_error(error, get_privacy().public_error(error), FAILED)
         command = getattr(getattr(error, "ctx", None), "command_path", "dataprep")
-        # Remove the words "Value error, ", which pydantic puts before a message of this project.
+        # Remove the prefix "Value error, ", which pydantic adds to this project's messages.
         sentence = f"{format_message().replace('Value error, ', '').rstrip('.')}. See `{command} --help`"
         return _report_error(error, sentence, WRONG_USAGE)
 

@@ -61,7 +61,7 @@ def command(
     write, printed = _start_csv(table.columns) if as_csv else _print_json if json_ else _print_row, 0
     for printed, row in enumerate(islice(rows, max_rows), 1):  # noqa: B007
         write(row)
-    # `count` does not read the remaining rows, but only the columns of the expression.
+    # Count with `count`, because it reads only the columns of the expression, not the remaining rows.
     if max_rows is not None and (remaining := rows.count() - printed):
         advice = "remove --limit to print all" if as_csv or json_ else "use --json or --csv to print all"
         print(f"and {count_of(remaining, 'more row')}: {advice}", file=sys.stderr if as_csv or json_ else sys.stdout)
@@ -105,7 +105,7 @@ def _print_row(row: Mapping[str, Any]) -> None:
     print("    " + ", ".join(f"{name} {_format_value(value)}" for name, value in details.items()))
 
 
-# Columns that the second line of a printed row omits, because the first line shows them.
+# Columns that are on the first line of a printed row, so the second line omits them.
 _SHOWN_COLUMNS = {"file", "row", "kept", "reason", "tokens"}
 
 

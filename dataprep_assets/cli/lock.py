@@ -34,7 +34,7 @@ def command(
 
     component = project.use_dataset(dataset)
     path = output or project.find_dataset_folder(dataset) / LOCK
-    # Check the path first, because verifying the artifacts may read all of their bytes.
+    # Check the path before the artifacts are verified, because verification may read all of their bytes.
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigError(f"--output {path}: must be a file, and its folder must exist")
     lock = lock_dataset(component.specs, component.store(project.open_storage()))
@@ -107,7 +107,7 @@ class LockedBuild:
         try:
             raise_for_drifts(self._lock, drifts, message)
         except DriftError as error:
-            # Store the error, so that `run` can raise it again, because Dagster's step replaces the original error.
+            # Store the error for `run` to raise again, because Dagster's step raises an error of its own instead.
             self.drift = self.drift or error
             raise
 

@@ -15,9 +15,8 @@ from dataprep_assets.errors import count_of
 if TYPE_CHECKING:
     from dataprep_assets.planning.cost import Cost, Machine
 
-# Overhead of the engines, so that `dataprep plan` can compare them for one dataset.
-#
-# Measured by `python -m dataprep_assets_tests.tools.bench.engines`; deploy/README.md#measured has the table.
+# The overhead of each engine was measured with `python -m dataprep_assets_tests.tools.bench.engines`.
+# deploy/README.md#measured has the table.
 
 _PROCESSES = "processes"
 
@@ -36,7 +35,7 @@ class EngineOverhead:
 
 
 OVERHEADS: Mapping[str, EngineOverhead] = {
-    # Measured with shards of one tiny file on 2 idle cores. Ray's figure includes the start of its cluster.
+    # Each shard of the measurement was one tiny file, on 2 idle cores. Ray's figure includes the start of its cluster.
     _PROCESSES: EngineOverhead(run_seconds=0.3, shard_seconds=0.008),
     "ray": EngineOverhead(run_seconds=4.1, shard_seconds=0.018),
 }
@@ -52,7 +51,7 @@ def estimate_engine_seconds(cost: "Cost", machine: "Machine", engine: str) -> fl
         engine: A key of `OVERHEADS`.
     """
     engine_overhead, baseline = OVERHEADS[engine], OVERHEADS[_PROCESSES]
-    # Concurrent runs divide the starts, and cores divide the shards, but each shard uses only one core.
+    # Concurrent runs share the start-up time and cores share the shards, but a shard uses only one core.
     starts = cost.runs / machine.runs_at_a_time
     shards = cost.shards / min(machine.cores, max(cost.shards, 1))
     extra = starts * (engine_overhead.run_seconds - baseline.run_seconds) + shards * (
@@ -81,7 +80,7 @@ def command(
         int | None,
         typer.Option(min=1, help="Assume N cores in total, across all machines. [default: the cores of this machine]"),
     ] = None,
-    # The default, 125e6 bytes per second, is 1 Gbit/s.
+    # 125e6 bytes per second is 1 Gbit/s.
     bandwidth: Annotated[
         float, typer.Option(help="Assume this network bandwidth to the source and the storage, in bytes per second.")
     ] = 125e6,

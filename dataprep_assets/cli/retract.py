@@ -103,7 +103,8 @@ def _rehearse(component: "Dataset") -> "Iterator[Dataset]":
         copy = Path(folder) / "retracted.jsonl"
         if listing is not None and listing.exists():
             copy.write_bytes(listing.read_bytes())
-        # If the dataset kind has no list, the component itself raises the error that gives the reason.
+        # If the dataset kind has no retraction list, yield the component itself, whose `retract` raises an error with
+        # the reason.
         yield component if listing is None else component.with_list(copy)
 
 
@@ -119,7 +120,7 @@ def _list_ids(component: "Dataset", store: "ArtifactStore", ids: Path | None, wh
             "--where: needs document ids, which this dataset does not have. Set `document.id_key`, and run the dataset"
         )
     with tempfile.NamedTemporaryFile("w", prefix="dataprep-retract-", suffix=".jsonl") as file:
-        # Include dropped documents, because a changed rule may keep them later.
+        # Include dropped documents, because a later change of the rules may keep them.
         hashes = dict.fromkeys(row["id"] for row in table.rows(where=where, columns=["id"]) if row["id"] is not None)
         if not hashes:
             raise ConfigError(f"--where matched no document: {where}. Correct the expression")

@@ -99,7 +99,7 @@ def command(
         return max(_print_dry_run(name, as_json=json_) for name in datasets)
     if part.is_limited:
         return _run_part(datasets[0], part)
-    # Load all datasets first, so that a mistake in the last one is found before the others are built.
+    # Load all datasets before the first build, so that a mistake in the last declaration is reported at once.
     return _run_all(
         [(dataset, read_dataset_lock(dataset.name, lock) if locks else None) for dataset in _open_sound(datasets)]
     )
@@ -191,7 +191,7 @@ def _print_dry_run(name: str, *, as_json: bool) -> int:
     dataset = project.open_dataset(name)
     if as_json or not dataset.component.has_rules:
         return code
-    with suppress(DataprepError):  # nothing is planned yet
+    with suppress(DataprepError):  # before the first run, no documents are planned
         drops = dataset.component.documents(dataset.store).drops()
         if drops is not None and drops.documents:
             print(f"{name}: dropped documents")
@@ -227,7 +227,8 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
         locked.begin()
     started, counts_before = time.monotonic(), read_current_counts(component, store)
     if dataset.up_to_date():
-        # A build killed right after publishing leaves its staging folder next to the finished artifact.
+        # Remove leftovers here, because a build that is killed right after it publishes leaves its staging folder
+        # behind.
         remove_leftovers(specs, store)
         print_lines(list(describe_up_to_date(component, store, read_width(sys.stdout))))
     else:
@@ -245,7 +246,7 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
             if is_only:
                 _print_next(dataset, result)
             return int(result.ended)
-        if Options.quiet:  # without `--quiet`, the list of checks already contains the warnings
+        if Options.quiet:  # without `--quiet`, the list of checks already includes the warnings
             _print_warnings(result)
         width = read_width(sys.stdout)
         losses = describe_end(component, store, counts_before, width or LAYOUT_COLUMNS)
@@ -259,7 +260,7 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
                 width=width or LAYOUT_COLUMNS,
             ),
             width,
-            # Reserve rows for the line with the command that opens the browser.
+            # Leave room for the line with the command that opens the browser.
             max_rows=MAX_LINES - count_rows(project.describe_browser_command(), width),
         )
     if locked is not None:
@@ -275,7 +276,7 @@ def _print_sections(name: str, sections: Sequence[Section], width: int | None, *
     short_sections = list[Section]()
     for section in sections:
         lines, end = ([shorten_paths(line, root) for line in part] for part in (section.lines, section.end))
-        # Note the folder of the paths, because the trainer starts in a different one.
+        # State which folder the paths are relative to, because the trainer usually starts in a different one.
         if lines[:1] == [TRAINERS] and lines != section.lines:
             lines[0] = f"{TRAINERS.removesuffix(':')} (paths relative to {Path.cwd()}):"
         short_sections.append(Section(lines=lines, end=end))
@@ -301,7 +302,7 @@ def _print_warnings(result: "RunResult") -> None:
 
 def _print_failures(dataset: "OpenDataset", result: "RunResult") -> None:
     """Print each failure once: failed steps with their reasons, and failed blocking checks."""
-    # A failed blocking check is an error, like a failed step.
+    # A failed blocking check ends the run with an error, as a failed step does.
     for line in dict.fromkeys([*dataset.list_complaints(result), *result.failed_checks]):
         print_error(f"  {line}")
 
@@ -377,7 +378,8 @@ def _run_part(name: str, part: PartitionSelection) -> int:
         return int(result.ended)
     _print_warnings(result)
     width = read_width(sys.stdout)
-    # Also count finished partitions of other parts. A part is not compared with the last complete run.
+    # Count all finished partitions of the dataset, not only this part's. List no changes since the last complete run,
+    # because the dataset may still be incomplete.
     losses = describe_end(dataset.component, dataset.store, None, width or LAYOUT_COLUMNS)
     section = replace(losses, end=[*losses.end, count_checks(dataset.component, dataset.store)])
     _print_sections(name, [section], width, max_rows=MAX_LINES - 1)

@@ -76,7 +76,7 @@ def command(
         return 0
     try:
         print(format_summary(component, store, read_width(sys.stdout)))
-        # Artifacts after a failed check were not rebuilt, so their numbers may contradict the others.
+        # Warn that numbers may contradict each other, because artifacts after a failed check were not rebuilt.
         if any(check["outcome"] in ("failed", "not_run") for check in list_check_outcomes(component, store)):
             print(
                 f"\nnot finished: some artifacts may be from an earlier run. Run `dataprep status {dataset}` to list "
@@ -127,10 +127,10 @@ def _to_json(dataset: "OpenDataset", rows: Sequence[_ArtifactRow]) -> dict[str, 
 
     component = dataset.component
     try:
-        # Hide the lines for private data, because they contain counts.
+        # Omit the lines for private data, because they contain counts.
         lines = [*component.summary(dataset.store), *component.describe_trainers(dataset.store)]
         summary = None if project.get_privacy().closed else [line for line in lines if line]
-    except DataprepError:  # the dataset is not finished
+    except DataprepError:  # an unfinished dataset has no summary
         summary = None
     return {
         "dataset": dataset.name,
@@ -150,7 +150,7 @@ def _format_table(artifact_rows: Sequence[_ArtifactRow]) -> Iterator[str]:
     Locations are below the folder of the dataset, which has a line of its own, because the table is too wide otherwise.
     """
     locations = [artifact.location for artifact in artifact_rows if artifact.location is not None]
-    # URLs are compared as text, because they are not paths
+    # Compare URLs as text, because `os.path` functions would change them.
     lowest, highest = min(locations, default=""), max(locations, default="")
     prefix_length = next((i for i, (a, b) in enumerate(zip(lowest, highest, strict=False)) if a != b), 0)
     folder = lowest[: lowest.rfind("/", 0, prefix_length) + 1]

@@ -47,7 +47,7 @@ def command(
 
     from dataprep_assets.cli.support.health import Health
 
-    # SIGINT needs a handler too, because a shell ignores it in a script's background processes
+    # Set a handler for SIGINT too, because a shell script ignores SIGINT in its background processes.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     open_project = project.current_project()
@@ -55,16 +55,16 @@ def command(
     _require_free(host, port)
     print("Starting Dagster's UI …", flush=True)
     with open_project.instance():
-        pass  # opening the instance limits its pools before the first run
-    # Add the project to the module path, because it may not be installed.
+        pass  # opening the instance sets the limits of its pools before the first run
+    # Add the project to the module path, because the project may not be installed.
     defs_folder = str(project_paths.defs.parents[project_paths.defs_module.count(".")])
     path = os.pathsep.join([defs_folder, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {"PYTHONPATH": path, "DAGSTER_HOME": str(open_project.home)}
     code = ["-m", project_paths.target_module, "-d", str(project_paths.root), "--location-name", project_paths.location]
-    # Use one log file per port, because only one server can use a port.
+    # Name the log after the port, because only one server can use a port.
     log = open_project.home / f"ui-{port}.log"
     print(f"log of Dagster's processes: {log}", flush=True)
-    # gRPC has no password, so the socket is in a folder that only the owner can access.
+    # Put the socket in a folder that only the owner can open, because gRPC has no password.
     with (
         tempfile.TemporaryDirectory(prefix="dataprep-ui-") as folder,
         _start_services(environment, project_paths.root, log) as services,
@@ -74,7 +74,7 @@ def command(
         workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": served}]}))
         start = ["-m", "dagster", "code-server", "start", "--use-python-environment-entry-point"]
         services.start("code server", *start, "--log-level", "warning", "-s", str(socket), *code)
-        while not socket.exists():  # the socket exists once the code is loaded
+        while not socket.exists():  # the code server creates the socket after it has loaded the code
             services.check_running()
         workspace_option = ["-w", str(workspace)]
         services.start("webserver", "-m", "dataprep_assets.webserver", "-h", host, "-p", str(port), *workspace_option)
@@ -105,7 +105,7 @@ def _require_free(host: str, port: int) -> None:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as tried:
-            # Accept a port that the kernel still reserves for connections of an ended process, as the webserver does.
+            # Allow a port in TIME_WAIT, which the webserver can also use.
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(address)
     except OSError as error:
@@ -121,7 +121,7 @@ def _start_services(environment: Mapping[str, str], folder: Path, log: Path) -> 
     Ctrl-C and SIGTERM end the block with a message of one line. The output of the services overwrites the log.
     """
     with open(log, "wb", opener=partial(open_own_file, mode=0o600)) as output:
-        os.fchmod(output.fileno(), 0o600)  # a log of an earlier start may have different permissions
+        os.fchmod(output.fileno(), 0o600)  # an existing log keeps its old permissions when it is opened
         services = _Services({**os.environ, **environment}, folder, output)
         try:
             yield services
@@ -129,7 +129,7 @@ def _start_services(environment: Mapping[str, str], folder: Path, log: Path) -> 
             pass
         finally:
             services.end()
-    # The terminal shows `^C` on the current line, so start a new one.
+    # Start a new line, because the terminal prints `^C` on the current one.
     print("\n" * sys.stdout.isatty() + "Stopped the UI", flush=True)
 
 
@@ -137,7 +137,7 @@ class _Services:
     """Child processes that run until the command ends."""
 
     def __init__(self, environment: Mapping[str, str], folder: Path, log: BinaryIO) -> None:
-        # Start in the project's folder, because Dagster's commands load the `.env` of their working directory.
+        # Start in the project's folder, because Dagster's commands load `.env` from their working directory.
         self._environment, self._folder, self._log = environment, folder, log
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 

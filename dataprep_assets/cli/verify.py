@@ -47,7 +47,7 @@ def command(
 
 def _find_dataset_location(place: str | None) -> str | None:
     """Return the location of a dataset's artifacts if `place` is the dataset's name; otherwise return `place`."""
-    # An existing folder takes precedence over a dataset of the same name.
+    # Prefer an existing folder to a dataset with the same name.
     if place is None or "/" in place or Path(place).exists():
         return place
     if place not in project.list_kinds():
@@ -113,7 +113,7 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
 def _list_remedies(locations: Sequence[str]) -> Iterator[str]:
     """Yield a line per dataset with the command that repairs its artifacts at these locations."""
     other_locations = list(locations)
-    with suppress(ConfigError):  # the command also works outside of a project
+    with suppress(ConfigError):  # outside a project, the locations belong to no declared dataset
         for name in project.list_kinds() if locations else ():
             if not any(f"/{name}/" in location for location in other_locations):
                 continue
@@ -122,7 +122,8 @@ def _list_remedies(locations: Sequence[str]) -> Iterator[str]:
             own_locations = [location for location in other_locations if location.startswith(folder)]
             other_locations = [location for location in other_locations if location not in own_locations]
             if own_locations and dataset.declaration.verify == "size":
-                # Delete first, because this dataset's run compares only sizes and would keep a file with changed bytes.
+                # Ask the user to delete the artifacts first, because this dataset's run compares only sizes and would
+                # keep changed files.
                 yield f"Delete {', '.join(own_locations)}, and run `dataprep run {name}`"
             elif own_locations:
                 yield f"Run `dataprep run {name}` to rebuild the damaged artifacts"

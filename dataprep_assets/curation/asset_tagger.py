@@ -63,7 +63,7 @@ class AssetTagger(ExternalTagger):
         stats = [path.stat() for path in paths]
         times = tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)
         digests = _read_digests(paths, times, tuple(self.columns.items()))
-        # Ignore unreadable files here, because reading a shard's tags raises a better error.
+        # If the files cannot be read, raise no error here, because `write` raises an error that names the shard.
         return digest_value([digest_file(path) for path in paths]) if digests is None else digests
 
     def resolve_paths(self) -> Self:
@@ -87,7 +87,7 @@ class AssetTagger(ExternalTagger):
             raise ConfigError(
                 f"tag: {self.name}: {name}: the asset has no .parquet files. Write Parquet files in the asset"
             )
-        # Paths are sorted, because digests depend on the order of rows.
+        # Sort the paths, because digests depend on the order of rows.
         return replace(self, paths=tuple(sorted(paths)))
 
     def write(self, files: Sequence[str], output_path: Path, shard: str) -> None:
@@ -131,7 +131,7 @@ def _read_digests(
         for path in paths:
             for batch in pq.ParquetFile(path).iter_batches(columns=schema.names):
                 table = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
-                # The sort is stable, so the rows of a file stay in order.
+                # Use a stable sort, because digests depend on the order of rows within a file.
                 table = table.take(pc.sort_indices(table["file"].cast("string")))
                 for file, rows in split_by_file(table):
                     of_file = hashers.setdefault(file, [hashlib.sha256() for _ in schema.names])

@@ -21,7 +21,8 @@ from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.table import format_share
 
-# imported where they are used, because most commands only validate the keys, and most corpora have none of these
+# Import these modules only where they are used, because most commands only validate the keys, and most corpora have no
+# rules, taggers or signatures.
 if TYPE_CHECKING:
     from dataprep_assets.curation.duplicates.signatures import SignatureSettings
     from dataprep_assets.curation.rules import Rule
@@ -131,7 +132,7 @@ class DeclaredTagger(DeclarationModel):
         from dataprep_assets.curation.command_tagger import CommandTagger
         from dataprep_assets.curation.function_tagger import FunctionTagger
 
-        # `abspath` also resolves `..` to paths outside the folder, without requiring that the glob exists.
+        # Use `abspath`, because it resolves `..` in a glob without requiring that the path exists.
         files = tuple(os.path.abspath(folder / pattern) for pattern in self.files)
         if self.command is not None:
             assert self.name is not None

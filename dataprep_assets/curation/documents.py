@@ -81,9 +81,10 @@ def sample_rows(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.
 
     `rows` are uint64 row numbers, `seed` is hex digits of the file's digest, and `rate` is the requested share of rows.
     """
-    # Fibonacci hashing: the product is meant to wrap around
+    # The product wraps around on purpose (Fibonacci hashing).
     mixed_hashes = (rows + np.uint64(int(seed[:15], 16))) * np.uint64(0x9E3779B97F4A7C15)
     mixed_hashes ^= mixed_hashes >> np.uint64(29)
     mixed_hashes *= np.uint64(0xBF58476D1CE4E5B9)
-    # Compare only 32 bits, because with 64 bits, the limit for rate 1 (every row) would be 2**64, which does not fit.
+    # Compare only 32 bits, because the 64-bit limit for rate 1 (every row) would be 2**64, which does not fit in
+    # uint64.
     return np.flatnonzero(mixed_hashes >> np.uint64(32) < np.uint64(int(rate * (1 << 32))))

@@ -38,7 +38,7 @@ class DroppedFileRows:
         """Return the drop reason of each of the given rows; None for kept rows."""
         if not len(self.rows):
             return [None] * len(rows)
-        # A row beyond the last dropped row is compared with the last one and is unequal.
+        # Compare a row beyond the last dropped row with that last row, which is never equal.
         indices = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
         matches = self.rows[indices] == rows
         return [

@@ -74,8 +74,8 @@ class FunctionTagger(BatchTagger):
     def explain_missing(self) -> str | None:
         module, _, attribute = self.function.partition(":")
         try:
-            # Parse the module instead of importing it. An import would run the user's code and keep that version in
-            # this process.
+            # Parse the module instead of importing it, because an import would run the user's code and keep that
+            # version of the module in this process.
             file = self._load_code().file
             names = set() if file is None else set(_find_defined_names(file.read_text(encoding="utf-8")))
         except (ConfigError, OSError, SyntaxError, ValueError):  # `version` or the import reports the error
@@ -104,13 +104,13 @@ class FunctionTagger(BatchTagger):
                 module = importlib.import_module(name)
         except ConfigError:
             raise
-        except (Exception, SystemExit) as error:  # a user's module may raise any error
+        except (Exception, SystemExit) as error:  # the user's module may raise any error
             if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
                 raise self._import_error(_NO_MODULE) from error
             place = locate_in_project(error)
             raise self._import_error(describe_error(error) + (f" ({place})" if place else "")) from error
         if (function := getattr(module, attribute, None)) is None:
-            # The message of `explain_missing` is better, because it suggests a similar name.
+            # Prefer the message of `explain_missing`, because it suggests a similar name.
             raise ConfigError(self.explain_missing() or f"tag: {self.function}: {name} has no function {attribute!r}")
         if not callable(function):
             raise ConfigError(
@@ -137,7 +137,7 @@ class FunctionTagger(BatchTagger):
     @contextmanager
     def _forbid_uncovered_reads(self) -> Iterator[None]:
         """Raise ConfigError if this block reads project files that the version does not cover."""
-        if self.declared is not None:  # the user changes the declared version when the values change
+        if self.declared is not None:  # the user must change a declared version when the values change
             yield
             return
         code = self._load_code()
@@ -193,7 +193,7 @@ _installed = threading.Lock()
 
 
 def _install_hook() -> None:
-    # A hook cannot be removed from a process, so one hook serves all taggers.
+    # Install one hook for all taggers, because a hook cannot be removed from a process.
     if _installed.acquire(blocking=False):
         sys.addaudithook(_handle_audit_event)
 
@@ -215,7 +215,7 @@ def _find_defined_names(source: str) -> Iterator[str]:
         node = nodes.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
-            # Names inside functions and classes are local, except names that are declared global.
+            # Collect only names that are declared global, because other names inside functions and classes are local.
             yield from (name for inner in ast.walk(node) if isinstance(inner, ast.Global) for name in inner.names)
             continue
         nodes += ast.iter_child_nodes(node)

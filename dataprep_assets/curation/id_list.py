@@ -94,7 +94,7 @@ def _parse_line(path: Path, number: int, line: bytes) -> IdLine:
         if not text.startswith("{"):
             return _parse_plain_line(path, number, text)
         value: dict[str, Any] = load_untrusted_json(text)
-        # `true` is an int in Python, but neither an id nor a row
+        # Exclude `bool`, because `true` is an int in Python, but neither an id nor a row.
         match value:
             case {"hash": str(found)} if _is_hash(found):
                 return IdLine(line=number, text=text, hash=found.lower())
@@ -102,7 +102,7 @@ def _parse_line(path: Path, number: int, line: bytes) -> IdLine:
                 return IdLine(line=number, text=text, id=str(found))
             case {"file": str(file), "row": int(row)} if row > 0 and not isinstance(row, bool):
                 return IdLine(line=number, text=text, file=file, row=row)
-    # the line is not UTF-8 or not JSON, which the error below reports
+    # A line that is not UTF-8 or not JSON gets the same error as a line with wrong keys.
     except ValueError:
         pass
     raise ConfigError(
@@ -115,7 +115,7 @@ def _parse_plain_line(path: Path, number: int, text: str) -> IdLine:
     file, colon, row = text.rpartition(":")
     if _is_hash(text):
         return IdLine(line=number, text=text, hash=text.lower())
-    # `doc:17` and `https://example.org:80` are ids, so read a row only after a file name that is not a URL
+    # Read a row only after a file name that is not a URL, because `doc:17` and `https://example.org:80` are ids.
     if colon and "." in file and "://" not in file and row.isdecimal() and int(row):
         return IdLine(line=number, text=text, file=file, row=int(row))
     if colon and _is_data_file(file) and "://" not in file:

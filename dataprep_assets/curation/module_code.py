@@ -71,7 +71,7 @@ class ModuleCode:
     def sources(self) -> Mapping[str, Path]:
         """Name → file of the module, and of each project module that is imported with it."""
         paths: dict[str, Path] = {}
-        # Parents are included because Python imports a package before its modules.
+        # Include parent packages, because Python imports a package before its modules.
         names = _list_module_and_parents(self.name)
         while names:
             name = names.pop()
@@ -156,12 +156,14 @@ def _find_spec(name: str) -> ModuleSpec | None:
     spec = None
     for full in _list_module_and_parents(name):
         try:
-            # Editable installs have their own finders in `sys.meta_path`, which know only top-level packages.
+            # Below the top level, use only `PathFinder`, because the finders of editable installs know only top-level
+            # packages.
             finders = sys.meta_path if path is None else (PathFinder,)
             spec = next(
                 (candidate for finder in finders if (candidate := finder.find_spec(full, path)) is not None), None
             )
-        # for a package without `__init__`, Python looks in the parent's path, but the parent is not imported
+        # For a package without `__init__`, `PathFinder` looks up the parent package in `sys.modules`, where it is
+        # missing.
         except KeyError:
             spec = ModuleSpec(full, None, is_package=True)
         if spec is None:
@@ -204,7 +206,7 @@ def _read_source(path: Path, _time: int, _size: int) -> _ModuleSource:
     try:
         tree = ast.parse(path.read_bytes())
         _remove_docstrings(tree)
-        # `ast.dump` is not used, because its output differs between Python versions.
+        # Do not use `ast.dump`, because its output differs between Python versions.
         digest = digest_value(ast.unparse(tree))
     except (SyntaxError, ValueError, RecursionError):  # the module is compiled, or its source is invalid
         return _ModuleSource(sha256_file(path))
@@ -242,7 +244,7 @@ def _writes(node: ast.AST) -> bool:
 
 
 def _is_readable(path: Path) -> bool:
-    # `Path` methods are not used, because they raise an error if a folder is not accessible.
+    # Do not use `Path` methods, because they raise an error if a folder is not accessible.
     return os.path.isfile(path) and os.access(path, os.R_OK)
 
 

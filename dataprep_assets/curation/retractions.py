@@ -80,10 +80,10 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
                 f'{path}: line {number}: must be a retraction, e.g., {{"hash": "16 hex digits", "of": "text"}}. '
                 "Correct the line, or write the list with `dataprep retract`"
             ) from error
-        # A corpus and a blend in the same folder may share a list.
+        # Skip hashes for the other kind of dataset, because a corpus and a blend in the same folder may share a list.
         if "of" in origin and _is_of_rows(origin) != _is_of_rows(ids_origin):
             continue
-        # Hashes of a different field or key would silently match no document.
+        # Refuse hashes of a different field or key, because they would silently match no document.
         if origin != ids_origin:
             raise ConfigError(
                 f"{path}: line {number}: the hash was made from {_format_origin(origin)}, but the dataset's hashes are "
@@ -136,14 +136,14 @@ def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]])
     """
     if not missing():
         return 0
-    # Lock a separate file, because every change replaces the list. Remove the lock file afterwards, so that it is not
-    # committed.
+    # Lock a separate file, because every change replaces the list. Remove the lock file afterwards, so that users do
+    # not commit it.
     lock = path.with_name(f".{path.name}.lock")
     with lock_own_file(lock, str(path)):
         try:
             lines = missing()
             old_content = path.read_bytes() if path.exists() else b""
-            # People edit the file, and some editors omit the last line ending.
+            # Add a missing last line ending, because some editors omit it.
             if old_content and not old_content.endswith(b"\n"):
                 old_content += b"\n"
             added = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
@@ -156,7 +156,7 @@ def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]])
 
 def _build_line(retraction: Retraction, ids: DocumentIds) -> dict[str, Any]:
     line: dict[str, Any] = {"hash": retraction.hash, **_build_id_settings(ids)}
-    # With a key, the hash hides the id, which a stored id would reveal.
+    # Do not store the id if there is a key, because a key is used to hide ids.
     return line if retraction.given is None or ids.key is not None else line | {"id": retraction.given}
 
 
@@ -184,7 +184,7 @@ def read_id_lines(path: Path) -> list[tuple[int, bytes]]:
         raise ConfigError(f"--ids {path}: cannot be read: {error.strerror or error}. Pass a readable file") from error
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ConfigError(f"--ids {path}: the file is UTF-16, not UTF-8. Save it as UTF-8")
-    # Windows editors may begin a UTF-8 file with a byte order mark, which is not part of an id.
+    # Remove a byte order mark, which Windows editors may write at the start of a UTF-8 file.
     lines = data.removeprefix(codecs.BOM_UTF8).splitlines()
     numbered_lines = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered_lines:
@@ -217,13 +217,13 @@ def format_ids(ids: NDArray[np.uint64] | Sequence[int]) -> tuple[str, ...]:
     return tuple(sorted(f"{int(document_id):016x}" for document_id in ids))
 
 
-# --- obsolete artifacts with removed documents
+# --- Obsolete artifacts with removed documents
 #
-# The index of a shard shows whether the shard contains a removed document. Artifacts built from shards (combined bins,
-# runs, npy shards, views) are judged by the shards in their receipts, if these still exist with the same content.
+# The index of a shard shows whether the shard contains a removed document. An artifact built from shards (combined
+# bins, runs, npy shards, views) is judged by the shards in its receipt, if they still exist with the same content.
 #
-# An artifact cannot be judged if it is incomplete, was built from deleted shards, or has a different kind of index. It
-# then counts as containing a removed document. Removing it is safe, because no plan contains it.
+# An artifact that cannot be judged counts as containing a removed document: an artifact that is incomplete, was built
+# from deleted shards, or has a different kind of index. Its removal is safe, because no plan contains it.
 
 
 def find_unplanned_retracted(
@@ -255,14 +255,14 @@ def find_unplanned_retracted(
     if retractions is None or not retractions.exists():
         return []
     candidates = [candidate for candidate in unplanned if candidate.name != snapshots]
-    if not candidates:  # return early, because the ids below may need a key
+    if not candidates:  # return before `load_ids`, which may need a key
         return []
     ids = load_ids()
     hashes = read_retracted_ids(retractions, ids)
     if ids is None or not len(hashes):
         return []
 
-    # cached, because many artifacts are built from the same shard
+    # Cache the result, because many artifacts are built from the same shard.
     @cache
     def is_affected(artifact: Artifact) -> bool:
         try:

@@ -55,7 +55,7 @@ class Rule:
 
     text: str
     columns: frozenset[str]
-    # The expression is built lazily, so that a declaration is parsed without loading pyarrow.
+    # Build the expression only when it is needed, so that declarations can be parsed without loading pyarrow.
     _build: Callable[[], Any] = field(compare=False, repr=False)
 
     @property
@@ -94,13 +94,13 @@ class _TranslatedRule:
     def __init__(self, text: str) -> None:
         self._text = text
         self._lines = text.splitlines(keepends=True) or [""]
-        # Position of each token in the translation and in the text, both from 0.
+        # For each token: its position in the translation and its position in the text, both counted from 0.
         self._starts: list[tuple[int, int]] = []
 
     def to_python(self) -> str:
         """Return the text in Python's syntax, with `==` for `=`. Raises the errors of `tokenize`."""
         translation = ""
-        # Parentheses allow a rule to span several lines; they are not part of the translation.
+        # Tokenize the rule in parentheses, so that it may span several lines. The translation omits these parentheses.
         for token in tokenize.generate_tokens(io.StringIO(f"({self._text})").readline):
             offset = self._find_offset(*token.start)
             if token.type in _LAYOUT or not 0 <= offset < len(self._text):
@@ -113,14 +113,13 @@ class _TranslatedRule:
         """Return the position in the text of an error of `to_python` or of Python's parser; empty if unknown."""
         if isinstance(error, tokenize.TokenError):
             message, (row, column) = error.args
-            # Python versions report different positions for an unterminated token. In other errors, columns count from
-            # 1.
+            # Python versions report different positions for an unterminated token, so use the end of the text. The
+            # columns of other errors count from 1.
             offset = len(self._text) if "EOF" in message else self._find_offset(row, column - 1)
         elif isinstance(error, SyntaxError) and error.lineno == 1 and not error.offset:
             offset = len(self._text)  # Python's error without an offset means that the end is missing
         elif isinstance(error, SyntaxError) and error.lineno == 1 and error.offset:
-            # For two adjacent expressions, Python reports the start of the first one, but the second one is the
-            # mistake.
+            # Python reports two adjacent expressions at the start of the first one, but the second one is the mistake.
             problem = "forgot a comma" in str(error.msg) and error.end_offset
             position = error.end_offset - 2 if problem and error.end_offset else error.offset - 1
             token_start, offset = max((start for start in self._starts if start[0] <= position), default=(0, 0))
@@ -245,7 +244,7 @@ class _Parser:
     def _parse_arithmetic(self, node: ast.BinOp, depth: int) -> _Part:
         left_side, right = self._parse_number(node.left, depth), self._parse_number(node.right, depth)
         name = _ARITHMETIC[type(node.op)]
-        # Use floating point, in which a division by 0 gives infinity or NaN, and nothing overflows.
+        # Compute in floating point, where division by 0 gives infinity or NaN and integers cannot overflow.
         return _Part("number", lambda: _call(name, *(_cast_to_float(part) for part in (left_side, right))))
 
     def _parse_comparison(self, node: ast.Compare, depth: int) -> _Part:
@@ -293,7 +292,7 @@ class _Parser:
         negated = isinstance(operator, ast.NotIn)
 
         def build() -> Any:
-            # Compare each value, because `is_in` treats null like any other value.
+            # Compare with each value separately, because `is_in` returns false, not null, if the operand is null.
             expression = _fold_parts("or_kleene", [_call("equal", *_unify_types(operand, part)) for part in parts])
             return _call("invert", expression) if negated else expression
 
@@ -316,7 +315,7 @@ class _Parser:
             import pyarrow.compute as pc
 
             column = pc.field(name)
-            # A string column may be dictionary-encoded, so convert it to plain strings.
+            # Convert to plain strings, because a string column may be dictionary-encoded.
             return column.cast("string") if kind == "string" else column
 
         return _Part(kind, build)
@@ -324,7 +323,8 @@ class _Parser:
     def _parse_constant(self, node: ast.Constant) -> _Part:
         value = node.value
         kinds = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
-        # Compare the exact type, because True is an int. Integers beyond 64 bits do not fit in a column.
+        # Look up the exact type, because True is also an int. Refuse integers beyond 64 bits, which no column can
+        # contain.
         if (kind := kinds.get(type(value))) is None or (isinstance(value, int) and abs(value) >= 1 << 63):
             raise self._build_error(node, "not a value in a rule. Write a number, or a string in quotes")
         return _Part(kind, lambda: _build_scalar(value))
@@ -383,7 +383,7 @@ def match_rules(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArr
         acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
         acero.Declaration("project", acero.ProjectNodeOptions(expressions, list(rules))),
     ]
-    # Use one thread to preserve the order of rows.
+    # Use one thread, because several threads may change the order of rows.
     matches = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
     return {name: matches[name].to_numpy() for name in rules}
 

@@ -72,7 +72,7 @@ def has_type(value: Any, kind: ColumnType) -> bool:
     """Return whether a JSON value has a column's type and is within its range."""
     if not isinstance(value, _PYTHON_TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
         return False
-    # The limits may be floats, with which Python compares integers exactly.
+    # The limits may be floats, because Python compares an integer with a float exactly.
     minimum, maximum = _LIMITS.get(kind, (0, 0))
     return type(value) is not int or minimum <= value <= maximum
 
@@ -246,12 +246,12 @@ def _build_batch(
             _require_type(cell, kind, path, f"{label}: row {number}", fields)
             for number, cell in zip(numbers, column_values, strict=True)
         ]
-    # Use the columns unchanged if no record is refused, which is true for most blocks.
+    # Skip the insertion below if no record is refused, which is true for most blocks.
     if not refusals:
         always: dict[str, list[Any]] = {"file": [label] * len(numbers), "row": numbers, "bad": [None] * len(numbers)}
         rows = {name: always[name] if name in always else filled_columns[name] for name in fields.columns}
         return DocumentBatch(rows, list(range(len(numbers))), texts, label, fields.columns)
-    # Insert refused rows at their positions, because all files of the table have the same rows in the same order.
+    # Insert refused rows at their positions, because all tables of a shard have the same rows in the same order.
     order = sorted({*numbers, *refusals})
     indices = {number: index for index, number in enumerate(order)}
     good = [indices[number] for number in numbers]
@@ -336,7 +336,7 @@ class ParquetRowWriter:
         """Add rows: column → their values, lists or Arrow arrays."""
         import pyarrow as pa
 
-        # An integer that a float cannot represent becomes the nearest float.
+        # Convert integers here, because Arrow raises an error for integers that a float cannot represent exactly.
         ready = {
             name: [None if number is None else float(number) for number in column]
             if kind == "number" and isinstance(column := values[name], list)

@@ -174,7 +174,7 @@ def write_aligned_columns(
         raise TaggingError(f"{location} has no column {missing[0]!r}{columns_text}")
     if duplicate_columns := [name for name in (*KEYS, *tagger.columns) if table.column_names.count(name) > 1]:
         raise TaggingError(f"{location} has the column {duplicate_columns[0]!r} twice. Write each column once")
-    # Match values by file and row, because a tool may write its rows in any order.
+    # Match values by file and row, because a tool may write rows in any order.
     keys = list(zip(*(_read_column(table, name, location) for name in KEYS), strict=True))
     if not all(isinstance(file, str) and isinstance(row, int | float) for file, row in keys):
         raise TaggingError(f"{location}: column `file` must contain strings and `row` integers, in every row")
@@ -202,7 +202,7 @@ def write_aligned_columns(
             for file, row, is_bad in zip(*(piece[name].to_pylist() for name in (*KEYS, "bad")), strict=True):
                 if (position := positions.get((file, row))) is None and is_bad is None:
                     raise TaggingError(f"{location} lacks row {row} of {file}. Write one row per input row")
-                # A refused row has no text, so the input did not contain it, and it has no values.
+                # A refused row has no text and was not part of the tool's input, so it has no values.
                 row_positions.append(position if is_bad is None else None)
             expected_rows += sum(position is not None for position in row_positions)
             writer.add(
@@ -211,7 +211,7 @@ def write_aligned_columns(
                     for name, v in columns.items()
                 }
             )
-    # Any remaining rows do not belong to the shard.
+    # Rows without a match do not belong to the shard.
     if expected_rows < len(keys):
         raise TaggingError(
             f"{location} has {count_of(len(keys), 'row')}, but the input has {expected_rows:,}. Write one row per "
@@ -226,10 +226,10 @@ def compute_tags(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) 
     """
     try:
         columns = _list_columns(tagger, batch)
-    # Errors of this package, such as a failed import, are not about a row.
+    # Do not name a row for an error of this package, such as a failed import, because no row caused it.
     except DataprepError:
         raise
-    except (Exception, SystemExit) as error:  # a user's function may raise any error
+    except (Exception, SystemExit) as error:  # the user's function may raise any error
         # Tag the texts again one by one to find the row.
         index = _find_failing_text(tagger, batch)
         place = locate_in_project(error)
@@ -240,7 +240,7 @@ def compute_tags(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) 
             raise_detached(TaggingError(text, code=place) if place else TaggingError(text))
         raise TaggingError(text) from error
     if not isinstance(columns, Mapping) or set(columns) != set(tagger.columns):
-        if sensitive:  # the output may contain the text
+        if sensitive:  # the returned names may quote a text
             answer = "different columns"
         else:
             answer = ", ".join(map(str, columns)) if isinstance(columns, Mapping) else type(columns).__name__
@@ -262,7 +262,7 @@ def _list_columns(tagger: BatchTagger, batch: DocumentBatch) -> Any:
 
 
 def _convert_to_list(values: Any) -> list[Any]:
-    # Arrow columns have `to_pylist`; NumPy arrays and pandas series have `tolist`.
+    # Arrow columns have `to_pylist`, but NumPy arrays and pandas series have `tolist`.
     plain = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)
     return list(values if plain is None else plain())
 
@@ -294,15 +294,15 @@ def _check_values(tagger: Tagger, name: str, values: list[Any], batch: DocumentB
     return values
 
 
-# Integers are not plain numbers, because they may exceed the range of floats, and are checked separately.
+# `number` excludes int, because an integer may exceed the range of floats. `has_type` checks integers one by one.
 _PLAIN: Mapping[ColumnType, set[type]] = {"string": {str}, "integer": {int}, "number": {float}, "boolean": {bool}}
 
 
 def find_first_wrong(values: Sequence[Any], kind: ColumnType) -> tuple[int, str] | None:
     """Return the index of the first value without the column's type, and the reason. Null has every type."""
-    # Most columns have a single type, so this check avoids a Python step per value.
+    # Check the set of types first, because most columns have a single type and then need no Python step per value.
     if set(map(type, values)) <= _PLAIN[kind]:
-        # Integers fit in 64 bits if the smallest and the largest do.
+        # All integers fit in 64 bits if the smallest and the largest do.
         ends = (min(values), max(values)) if values and kind == "integer" else ()
         if all(has_type(end, kind) for end in ends) and (kind != "number" or all(map(math.isfinite, values))):
             return None

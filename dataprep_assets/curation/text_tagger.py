@@ -72,7 +72,7 @@ class TextTagger:
         """
 
         def tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
-            # Without texts, there are no rows to transpose, but every column must exist.
+            # Without texts, `zip` would return no columns, but every column must exist.
             values = (
                 zip(*(measure(normalize_text(text)) for text in texts), strict=True) if texts else [()] * len(columns)
             )

@@ -37,7 +37,8 @@ def weigh_word(word: str) -> int:
     """Return the weight of a word."""
     if not is_unspaced(word[0]):
         return WORD
-    # In the scripts from kana (U+3040) on, a letter is a syllable or a word; in Thai, Lao, Burmese and Khmer, a sound.
+    # In scripts from kana (U+3040) on, a letter is a syllable or a word. In Thai, Lao, Burmese and Khmer, it is a
+    # sound.
     return _LETTER if word[0] >= "\u3040" else _ALPHABETIC_LETTER
 
 
@@ -46,7 +47,7 @@ class _Weights(dict[str, int]):
 
     def __missing__(self, word: str) -> int:
         weight = weigh_word(word)
-        # Only letters are cached, because the number of other words is unlimited.
+        # Cache only the letters of scripts without spaces, because the number of other words is unlimited.
         if weight != WORD:
             self[word] = weight
         return weight
@@ -63,7 +64,7 @@ class WordRuns:
         counts = np.fromiter(map(len, texts), np.int64, len(texts))
         ends, size = np.cumsum(counts), int(counts.sum())
         hashes = np.fromiter(map(self._hashes.__getitem__, chain.from_iterable(texts)), np.uint64, size)
-        # Check each text as a whole first, because most texts have no such letter.
+        # Check each text as a whole first, because most texts have no letter of a script without spaces.
         unspaced = [index for index, words in enumerate(texts) if has_unspaced(" ".join(words))]
         if not unspaced:
             return HashedWords(ends, hashes, None)
@@ -126,8 +127,8 @@ class HashedWords:
             hashes = self.hash_runs(starts, stops)
             indices = known_hashes.find_candidates(hashes)
             return starts[indices], hashes[indices]
-        # This gives the same result as `find_runs_of_weight` and `hash_runs`. It is faster, because only the few known
-        # runs are checked for crossing the end of a text.
+        # This code returns the same runs as `find_runs_of_weight` with `hash_runs`. It is faster, because it checks
+        # only the few known runs for crossing the end of a text.
         length, words = count_words(weight), len(self.hashes)
         if words < length:
             return np.empty(0, np.int64), np.empty(0, np.uint64)

@@ -25,7 +25,7 @@ from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, 
 from dataprep_assets.errors import ConfigError, DataprepError, Position
 from dataprep_assets.table import format_share
 
-# imported only for types, because every command loads this module but most commands use no dataset
+# Import these modules only for types, because every command loads this module but most commands use no dataset.
 if TYPE_CHECKING:
     from dataprep_assets.engine.checks.check import Finding
     from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
@@ -73,7 +73,7 @@ class Privacy:
             return replace(self, below=max(self.below, other.below))
         return self if self.closed else other
 
-    # --- texts
+    # --- Public form of texts
 
     def public_text(self, text: str, public: str = "") -> str:
         """Return a text, or its public form, which has names and positions only."""
@@ -115,7 +115,7 @@ class Privacy:
             return
         timestamp = datetime.now(UTC).isoformat(timespec="seconds")
         lines = "".join(f"{timestamp}  {text}\n" for text in texts)
-        # a full disk must not hide the error that is being reported
+        # Ignore errors, because a full disk must not hide the error that is being reported.
         with suppress(OSError):
             self.file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -124,7 +124,7 @@ class Privacy:
             with open(os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w", encoding="utf-8") as file:
                 file.write(lines)
 
-    # --- numbers
+    # --- Public form of numbers
 
     def hides(self, number: int) -> bool:
         """Return whether a count is so small that its public form is `< below`."""
@@ -152,7 +152,7 @@ class Privacy:
 
     def public_value(self, value: Any) -> Any:
         """Return the public form of a number or a table without a name; other values without a name are withheld."""
-        # Python's bool is an int, but it is not a count
+        # Return a bool unchanged, because it is an int in Python but not a count.
         if not self.closed or value is None or isinstance(value, bool | Location):
             return value
         if isinstance(value, Table):

@@ -33,7 +33,7 @@ def main() -> None:
     request = json.loads(_read_line(0))
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # Each signal writes a byte to this pipe, which wakes `select` when a child or this process should end.
+    # Each signal writes a byte to this pipe. The byte wakes `select` when a child has ended or this process should end.
     woken, wakes = os.pipe()
     for end in (woken, wakes):
         os.set_blocking(end, False)

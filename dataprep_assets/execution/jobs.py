@@ -173,7 +173,8 @@ class SerialExecutor:
         while self._queue:
             task = self._queue.popleft()
             all_counts: list[dict[str, int]] = []
-            # Do not pass `send_position`, because the process that watches the command gets this process's positions.
+            # Do not pass `send_position`, because the process that watches the command already receives this process's
+            # positions.
             kind, value = run_task(task, all_counts.append, private=is_private_mode())
             yield from (TaskCounts(task.id, counts) for counts in all_counts)
             yield FinishedTask(task, value if kind == "result" else None, value if kind == "error" else None)
@@ -206,8 +207,8 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
             job = by_partition[event.task.id.partition]
             started_partitions.add(job.partition)
             yield from take_outcome(job.handle_end(event, pool))
-            # A turn may take a lock and queue many tasks. Two tasks per worker keep all workers busy while few locks
-            # are held.
+            # A turn may take a lock and queue many tasks. Limit the queue to two tasks per worker, which keeps all
+            # workers busy while few locks are held.
             while waiting and waiting[0].partition in started_partitions and pool.outstanding < 2 * pool.count:
                 yield from take_outcome(waiting.popleft().take_turn(pool))
         progress.show()

@@ -82,7 +82,7 @@ class _TaskSums:
     def close(self, wait: Callable[[Any], object]) -> None:
         """Send the remaining counts and wait for their receipt, because the driver reads the board when a task ends."""
         self._flush()
-        # Only the last call is awaited, because an actor handles one caller's messages in order.
+        # Wait only for the last call, because an actor handles the calls of one caller in order.
         if self._added is not None:
             wait(self._added)
 
@@ -102,7 +102,7 @@ def _run_in_worker(payload: bytes, settings: Mapping[str, str], board: Any, priv
         with discard_output(private):
             return run_task(task, sums.add, private=private)
     finally:
-        # The board holds only numbers for a log, so its loss must not fail the shard.
+        # The counts are only for a log, so the loss of the board must not fail the shard.
         with suppress(ray.exceptions.RayError):
             sums.close(ray.get)
 
@@ -156,7 +156,8 @@ class RayPool:
                 if self._address is None:
                     # Set a token, because Ray would otherwise store one in the home directory.
                     os.environ.setdefault(_TOKEN, secrets.token_hex(32))
-                    # "local" starts a new cluster; None would join the one started last on this machine
+                    # "local" starts a new cluster, whereas None would join the cluster that was started last on this
+                    # machine.
                     ray.init(address="local", num_cpus=self._count, include_dashboard=False, **quiet)
                 else:
                     _require_listener(self._address)
@@ -173,7 +174,7 @@ class RayPool:
             self._owner = True
         # Use at least the requested number, even if the cluster has fewer CPUs, so that an autoscaler sees the demand.
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
-        # The actor may run on any node, and restarts empty if that node is lost.
+        # Let the actor restart on another node if its node is lost. The counts lost with the node are only for a log.
         self._board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_CountBoard).remote()
         self._remote = ray.remote(num_cpus=1, max_retries=DEATHS)(_run_in_worker)
         self._dispatch()
@@ -185,7 +186,7 @@ class RayPool:
         self._running.clear()
         self._queue.clear()
         self._ray.kill(self._board)
-        # A connection that other code opened stays open, because that code may still use it.
+        # Leave a connection open that other code opened, because that code may still use it.
         if self._owner:
             self._ray.shutdown()
 
@@ -241,7 +242,7 @@ class RayPool:
                 yield None
             for reference in ready:
                 yield self._finish_task(reference)
-        # Yield the counts that the last tasks sent just before they ended (`_TaskSums.close`).
+        # Yield the remaining counts, which the last tasks sent just before they ended (`_TaskSums.close`).
         yield from self._ray.get(self._board.take.remote())
 
     def _finish_task(self, reference: Any) -> FinishedTask:
@@ -310,7 +311,7 @@ def open_pool(
         setting: The engine that the dataset declares.
         prepare: The `prepare` argument of `WorkerPool`; Ray does not use it.
     """
-    # imported here, because most commands only read the choice
+    # Import the workers here, because most commands only read which engine is chosen.
     from dataprep_assets.execution.processes import WorkerPool
 
     if choose_engine(environment, setting) == PROCESSES:

@@ -147,7 +147,7 @@ def _hide_main_module() -> Iterator[None]:
 
 def _start_method() -> str:
     """Return the start method of `multiprocessing` for workers."""
-    # On other platforms, system libraries do not survive a fork.
+    # Fork only on Linux, because the system libraries of other platforms do not survive a fork.
     can_fork = sys.platform == "linux" and len(os.fsencode(tempfile.gettempdir())) <= _MAX_TEMP_PATH
     return "forkserver" if can_fork else "spawn"
 
@@ -185,7 +185,7 @@ def preload_modules() -> None:
     if len(os.listdir("/proc/self/task")) > 1:
         os.execv(sys.executable, sys.orig_argv)
     gc.collect()
-    gc.freeze()  # a collection in a fork would otherwise write to, and so copy, all pages with objects
+    gc.freeze()  # a collection in a fork would otherwise write to, and thus copy, all pages with objects
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class WorkerPool:
         self._queue: deque[Task] = deque()
         self._deaths: Counter[TaskId] = Counter()
         self._watch = Watch(Bounds.from_environment(os.environ))
-        self._exceeded: deque[Task] = deque()  # tasks to retry once
+        self._exceeded: deque[Task] = deque()  # tasks that exceeded a bound, to be retried once
 
     def __enter__(self) -> "WorkerPool":
         return self
@@ -285,8 +285,8 @@ class WorkerPool:
         context.set_forkserver_preload([_SERVER])
         parent_end, child_end = context.Pipe()
         modules = sorted({_find_module(task.function) for task in self._queue})
-        # Close this process's copy of the worker's end, because the channel would otherwise stay open after the
-        # worker's death.
+        # Close this process's copy of the worker's end. Otherwise, the channel would stay open after the worker's
+        # death.
         with _starting, child_end:
             arguments = (child_end, {**os.environ, **self._environment}, read_umask(), self._private)
             process = context.Process(target=serve_tasks, args=arguments, daemon=True)  # type: ignore[attr-defined]
@@ -334,7 +334,8 @@ class WorkerPool:
         del self._busy[channel]
         self._idle.append(worker)
         self._dispatch()
-        # Yield after dispatching the next task, because the caller may need a long time to handle the result.
+        # Dispatch the next task before yielding the result, because the caller may need a long time to handle the
+        # result.
         yield FinishedTask(task, value if kind == "result" else None, value if kind == "error" else None)
 
     def _requeue_task(self, channel: Channel) -> Iterator[FinishedTask]:
@@ -352,7 +353,7 @@ class WorkerPool:
                 self._exceeded.append(replace(task, reports_each_row=True))
             self._dispatch()
             return
-        # The channel of a large process closes long before the process has ended.
+        # Wait for the process to end, because the channel of a large process closes long before.
         worker.process.join(_DYING_SECONDS)
         cause = f"{task.id}: its worker process died ({_describe_end(worker.end())})"
         self._deaths[task.id] += 1

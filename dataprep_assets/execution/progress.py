@@ -58,7 +58,8 @@ class Progress:
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add counts by name: tokens, documents, source_bytes, cpu_ms."""
-        # The workers' progress counts as this process's own, because it waits for them (`bounds`).
+        # Report the workers' progress as progress of this process, because this process only waits for the workers
+        # (`bounds`).
         report_progress()
         for name, value in counts.items():
             self.done[name] = self.done.get(name, 0) + value
@@ -132,7 +133,7 @@ class Progress:
         line = "  ".join(filter(None, [f"{format_share(self.fraction):>6}", self.amount, self.rate]))
         if not self.done["tokens"]:
             return f"{line}  ETA {self.time_left}"
-        # Divided by 1,000 for seconds, times 100 for percent.
+        # Divide by 1,000 to get seconds, and multiply by 100 to get percent.
         saturation = self.done["cpu_ms"] / 10 / (self.seconds * self.workers)
         documents = count_of(self.done["documents"], "document")
         return f"{line}  {documents}  ETA {self.time_left}  CPU {saturation:.0f}% of {count_of(self.workers, 'worker')}"

@@ -140,7 +140,7 @@ def run_task(
         ):
             return "result", task.function(*task.arguments)
     except DataprepError as error:
-        # This project's own messages quote no data.
+        # Return the error unchanged, because this project's own messages quote no data.
         return "error", error
     except MemoryError:
         return "error", build_memory_error(str(task.id))
@@ -176,7 +176,8 @@ def discard_output(private: bool) -> Iterator[None]:
             os.dup2(nowhere, stream)
         yield
     finally:
-        # Flush Python's buffers before restoring the streams, because their text would be shown otherwise.
+        # Flush Python's buffers before the streams are restored. Otherwise, the restored streams would show the
+        # buffered text.
         for buffered in (sys.stdout, sys.stderr):
             buffered.flush()
         for stream, copy in copies.items():

@@ -133,7 +133,7 @@ class _Heartbeat:
         text = position.encode("utf-8", "replace")[: _BOARD_BYTES - 16]
         count = int.from_bytes(self.memory[:8], "little") + 1
         self.memory[8 : 16 + len(text)] = len(text).to_bytes(8, "little") + text
-        # Write the counter last, so that a reader that sees a new counter also finds its text. Meanwhile the text may
+        # Write the counter last, so that a reader that sees a new counter also sees its text. Until then, the text may
         # be mixed, which is harmless because it is only displayed.
         self.memory[:8] = count.to_bytes(8, "little")
 
@@ -164,7 +164,7 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
         return work()
     for reports_each_row in (False, True) if is_retry else (False,):
         board = _Heartbeat()
-        # Block signals before the fork, because `_wait_for_end` forwards them to the child from then on.
+        # Block signals before the fork, so that none is lost before `_wait_for_end` forwards it to the child.
         old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED_SIGNALS | {signal.SIGCHLD})
         parent = os.getpid()
         if not (pid := os.fork()):
@@ -182,7 +182,7 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
             if code == -signal.SIGKILL:
                 complain("killed, probably by the kernel because memory ran out. Finished artifacts are kept")
                 return 128 + signal.SIGKILL
-            if code < 0:  # end with the child's signal
+            if code < 0:  # end with the same signal as the child
                 signal.signal(-code, signal.SIG_DFL)
                 os.kill(parent, -code)
             return code
@@ -200,7 +200,8 @@ def _leave_group() -> None:
     terminates the processes that it started.
     """
     os.setpgid(0, 0)
-    # The kernel stops a background group that reads from the terminal, or that writes to it with `tostop`.
+    # Ignore the signals with which the kernel stops a background group that reads from the terminal, or that writes to
+    # it if `tostop` is set.
     for number in (signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)
 
@@ -212,7 +213,7 @@ def _wait_for_end(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str
     interrupted. Signals are forwarded to it. A second Ctrl-C immediately kills it and its group.
     """
     process, count, reason, interrupted, killed = _WatchedProcess(), b"", None, False, False
-    # A shell without job control ignores SIGINT in processes started with `&`.
+    # Do not treat an ignored SIGINT as Ctrl-C, because a shell without job control ignores SIGINT in `&` processes.
     listens = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     while True:
         signal_info = signal.sigtimedwait(_FORWARDED_SIGNALS | {signal.SIGCHLD}, _SAMPLE_SECONDS)
@@ -234,11 +235,11 @@ def _wait_for_end(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str
 def _forward_signal(signal_number: signal.Signals, pid: int) -> None:
     """Forward a signal to the process that does the work, or to its group if the signal must stop all processes."""
     with contextlib.suppress(ProcessLookupError):
-        if signal_number == signal.SIGTSTP:  # on Ctrl-Z stop this process as well, because the shell waits for it
+        if signal_number == signal.SIGTSTP:  # on Ctrl-Z, also stop this process, because the shell waits for it
             os.killpg(pid, signal.SIGSTOP)
             try:
-                # Use SIGTSTP and not SIGSTOP, because the kernel ignores SIGTSTP in a process that no shell could
-                # continue.
+                # Use SIGTSTP instead of SIGSTOP, because the kernel ignores SIGTSTP if no shell could continue the
+                # process.
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal_number})
                 os.kill(os.getpid(), signal_number)
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal_number})

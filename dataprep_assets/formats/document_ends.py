@@ -40,7 +40,7 @@ def check_blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
     previous = np.uint64(0)
     for array in [ends] if isinstance(ends, np.ndarray) else ends:
         array = np.asarray(array)
-        # np.array([]) is float64, which is fine for an array without documents.
+        # Accept any dtype for an empty array, because `np.array([])` is float64.
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise FormatError(f"document ends must be a 1-d array of integers, not {array.ndim}-d {array.dtype}")
         for start in range(0, array.size, BLOCK):
@@ -50,7 +50,7 @@ def check_blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
                     f"document {documents + int(part.argmin())} ends at token {part.min()}, but must not end before "
                     "token 0"
                 )
-            # An array that already has this dtype, such as a mapped file, is not copied.
+            # Convert without a copy if the array already has this dtype, as a mapped file does.
             block = part.astype(_DTYPE, copy=False)
             _check_order(block, previous, documents)
             yield block

@@ -125,8 +125,8 @@ def concatenate_runs(parts: Sequence[tuple[Path, int]], target: Path) -> int:
         end_before = 0
         for path, documents in parts:
             for block in _read_blocks(open_runs(path)):
-                # Add the number of documents in earlier files, because documents are numbered across all files. Rows
-                # are numbered within a file, so add nothing.
+                # Add the number of documents in earlier files to the first column, because documents are numbered
+                # across all files. Rows are numbered within a file, so they stay unchanged.
                 file.write((block + np.array([end_before, 0], _DTYPE)).astype(_DTYPE, copy=False).tobytes())
                 runs += len(block)
             end_before += documents
@@ -177,7 +177,8 @@ class SourceRowIndex:
         plain: NDArray[np.uint64] = documents - begin + row
         if not len(self._runs):
             return plain
-        # Find the last run that begins at or before each document. Without one, use any run, which `is_own` masks.
+        # Find the last run that begins at or before each document. If there is none, use the first run, which `is_own`
+        # masks.
         run = self._runs[np.maximum(run_stops, 1) - 1]
         is_own = (run_stops > 0) & (run[:, 0] >= begin)  # a run of an earlier file does not apply
         return np.where(is_own, documents - run[:, 0] + run[:, 1], plain)

@@ -146,7 +146,7 @@ def _count_tokens(path: Path, dtype: str) -> int:
 
 # Entry points: `write_meta`, `read_meta`, `validate_meta`.
 
-# Protocol 4 is read by every Python since 3.4.
+# Every Python since 3.4 can read protocol 4.
 _PROTOCOL = 4
 
 

@@ -119,7 +119,7 @@ def _cut_spans(
     """
     while first < last:
         candidate_ends = ends[first : min(first + rows, last)]
-        # Use the dtype of `ends`, because numpy would otherwise convert the whole array.
+        # Keep the dtype of `ends`, because numpy would otherwise convert the whole array.
         limit = np.uint64(_find_first_token(ends, first) + tokens)
         stop = first + max(1, int(np.searchsorted(candidate_ends, limit, side="right")))
         yield first, stop
@@ -166,7 +166,7 @@ def _write_file(
                 raise FormatError(f"{split}: id {int(ids.max())} does not fit int32")
             offsets = np.concatenate([[0], np.asarray(ends[first_document:stop]).astype(np.int64) - begin])
             lists = pa.ListArray.from_arrays(offsets.astype(np.int32), pa.array(ids.astype(np.int32)))
-            # The cast only renames the list's child, which pyarrow calls `item`.
+            # The cast only renames the list's child field, which pyarrow calls `item`.
             writer.write_table(pa.table([lists.cast(_build_schema().field(0).type)], schema=_build_schema()))
 
 

@@ -70,7 +70,7 @@ def merge_value(shape: Shape | None, value: Any) -> Shape:
 
 def _find_shape(value: Any) -> Shape:
     match value:
-        case bool():  # before int, because a bool is an int in Python
+        case bool():  # match bool before int, because a bool is an int in Python
             return Scalar("bool")
         case int():
             return Scalar("int64") if value in _INT64 else _MIXED

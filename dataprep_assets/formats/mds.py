@@ -188,7 +188,8 @@ def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
                 f"{path}: {count_of(len(data), 'byte')} are too few for {count_of(count, 'sample')} of "
                 f"{count_of(size, 'byte')}"
             )
-        # Samples are the last bytes of the file, so the length of its head is not needed.
+        # Read the samples from the end of the file, where they are stored, so that the length of the file's head is not
+        # needed.
         samples = np.frombuffer(data, _IDS, offset=len(data) - count * size)
         yield samples.reshape(count, size // _IDS.itemsize)
 
@@ -264,7 +265,7 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
         stored_config = None
     if stored_config != config:
         raise FormatError(f"{path}: its configuration does not match the index. Rebuild the view")
-    # Compare the whole entry, so that it cannot contain unchecked keys.
+    # Compare the whole entry, so that no key of it is unchecked.
     raw = {"basename": path.name, "bytes": len(data), "hashes": {HASH: shard["raw_data"]["hashes"][HASH]}}
     expected_entry = {**_build_config(size // _IDS.itemsize, shard["size_limit"]), "raw_data": raw, "samples": count}
     if shard != {**expected_entry, "zip_data": None}:

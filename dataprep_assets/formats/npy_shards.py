@@ -79,7 +79,7 @@ def parse_key(key: str) -> ShardKey | None:
     prefix = match["prefix"] or match["folder"] or "train"
     kind: Literal["tokens", "sample_ids"] = "tokens" if match["t"] else "sample_ids"
     index = int(match["t"] or match["i"])
-    # Keys such as `val/train_000000.npy` match the pattern but are not keys of shards.
+    # Compare the key with the rebuilt key, because `val/train_000000.npy` matches the pattern but is not a shard's key.
     canonical = (build_token_key if kind == "tokens" else build_ids_key)(prefix, index)
     return ShardKey(prefix=prefix, index=index, kind=kind) if canonical == key else None
 

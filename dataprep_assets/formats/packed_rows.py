@@ -214,7 +214,8 @@ def _derive_columns(block: PackedRowBlock) -> dict[str, NDArray[Any]]:
     if block.mask is None:
         return {}
     token_mask = np.zeros_like(block.mask)
-    # Set the mask at the token itself. The mask is 0 at the end of each segment, so nothing crosses a boundary.
+    # Move the mask from the position that predicts a token to the token itself. No value moves into the next sequence,
+    # because the mask is 0 at the end of each sequence.
     token_mask[1:] = block.mask[:-1]
     return {TOKEN_MASK: token_mask, LENGTHS: block.lengths.astype(np.int32)}
 
@@ -277,7 +278,7 @@ class PackedFile:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        # The last row group is cached, because single rows and neighboring blocks are read in order.
+        # Cache the last row group, because single rows and neighboring blocks are read in order.
         if group not in self._last:
             self._last.clear()
             try:
@@ -389,7 +390,7 @@ def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed:
     if rows.mask is None:
         return defects
     is_odd = np.zeros(len(rows), np.bool_)
-    # the row of a position is the last row that begins at or before the position
+    # The row of a position is the last row that begins at or before the position.
     is_odd[np.searchsorted(rows.rows, np.flatnonzero(rows.mask > 1), side="right") - 1] = True
     report(is_odd, "loss_mask has a value other than 0 and 1")
     if defects:
@@ -402,7 +403,7 @@ def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed:
         if defects:
             return defects
         positions = np.arange(len(rows.tokens)) - np.repeat(begins, ends - begins)
-        # the label of the last token before the padding would be padding
+        # Count the last token before the padding as padding, because its label would be padding.
         in_padding = (rows.mask != 0) & (positions >= np.repeat(rows.unpadded - 1, ends - begins))
         is_wrong[np.searchsorted(rows.rows, np.flatnonzero(in_padding), side="right") - 1] = True
         report(is_wrong, "padding is in the loss")
@@ -416,7 +417,7 @@ def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed:
     # were checked above.
     untrained[row_of_start[np.maximum.reduceat(rows.mask, begins) == 0]] = True
     report(untrained & (not untrained_allowed), "a sequence has no trained token")
-    # report these columns last, because they are derived from the others
+    # Report this defect last, because the columns with this defect are derived from the others.
     return defects if defects or rows.defect is None else [rows.defect]
 
 

@@ -43,7 +43,7 @@ def parse_origins(content: bytes, columns: int, location: str) -> Origins:
             f"{location}: {origins.dtype} of shape {origins.shape}, expected int64 of shape (n, {columns}). Rebuild "
             "the artifact"
         )
-    # NumPy stops at the size in the header and ignores the bytes that follow.
+    # Check for extra bytes, because NumPy stops at the size in the header and ignores the bytes that follow.
     if surplus_bytes := len(content) - file.tell():
         raise FormatError(f"{location}: {count_of(surplus_bytes, 'extra byte')} after the array. Rebuild the artifact")
     return origins

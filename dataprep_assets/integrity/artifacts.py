@@ -24,7 +24,7 @@ from dataprep_assets.integrity.commit import hold_alone, list_leftovers, remove_
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, find_damage, read_receipt
 from dataprep_assets.stores.files import concatenate, identify_version
 
-# Imported only for annotations, because nearly all commands load this module, but few open an array.
+# Import NumPy only for annotations, because nearly all commands load this module, but few open an array.
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -59,7 +59,7 @@ class Artifact:
         return "/".join(filter(None, (self.dataset, self.name, self.partition)))
 
 
-@lru_cache(maxsize=1 << 14)  # a run computes the path of each of thousands of shards a dozen times
+@lru_cache(maxsize=1 << 14)  # a run needs the path of each of thousands of shards a dozen times
 def _build_artifact_directory(root: Path, artifact: Artifact) -> Path:
     return root.joinpath(artifact.dataset, artifact.name, artifact.partition or "")
 
@@ -298,7 +298,7 @@ class LocalArtifacts(ArtifactStore):
 
     def partitions(self, dataset: str, name: str) -> list[str]:
         folder = self.root / dataset / name
-        # Names with a leading dot are staging areas, or directories that were set aside.
+        # Skip names with a leading dot, which are staging areas or directories that were set aside.
         return sorted({path.name for path in folder.glob("[!.]*") if path.is_dir()} | list_leftovers(folder))
 
     def names(self, dataset: str) -> list[str]:
@@ -324,7 +324,7 @@ class LocalArtifacts(ArtifactStore):
 
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
         size = receipt.file(name).bytes
-        path = self.directory(artifact) / name  # with the receipt given, it need not be read and parsed again
+        path = self.directory(artifact) / name  # use the given receipt instead of reading and parsing it again
         try:
             status = path.stat()
         except OSError:
@@ -351,7 +351,7 @@ class LocalArtifacts(ArtifactStore):
         target = staged / name
         target.parent.mkdir(parents=True, exist_ok=True)
         concatenate([self.directory(p.artifact) / p.record.path for p in parts], target)
-        # Digest the result instead of the parts, which also verifies the kernel's copy.
+        # Digest the result instead of the parts, because this also verifies the kernel's copy.
         if verify or len(parts) != 1:
             digest = digest_parts(_read_blocks(target), parts, str(target), on_read)
         else:
@@ -409,7 +409,7 @@ def digest_parts(
     Raises IntegrityError with the part whose bytes differ, or if the number of bytes differs from the parts' total.
     """
     total_digest, source = hashlib.sha256(), iter(blocks)
-    # Blocks and parts have different boundaries, so slice the rest of a block without a copy.
+    # Keep the rest of a block as a view, because blocks and parts have different boundaries.
     buffer = memoryview(b"")
     for part in parts:
         digest, remaining = hashlib.sha256(), part.record.bytes
@@ -553,7 +553,7 @@ class ArtifactHandle:
         if remote is not None:
             return RemoteTokens(remote, element)
         path = self.path(name)
-        # An empty file cannot be mapped.
+        # `np.memmap` cannot map an empty file.
         return np.memmap(path, dtype=element, mode="r") if record.bytes else np.empty(0, element)
 
     def _open_remote(self, name: str) -> RangeReader | None:
@@ -612,7 +612,7 @@ class RemoteTokens:
                 import numpy as np
 
                 return np.empty(0, self.dtype)
-            # Request the whole range from the lowest to the highest position, including skipped ids, at once.
+            # Request the range from the lowest to the highest position at once, because a request per id would be slow.
             low, high = min(positions[0], positions[-1]), max(positions[0], positions[-1])
             ids = self._read_range(low, high + 1)
             return ids[:: positions.step] if positions.step > 0 else ids[::-1][:: -positions.step]

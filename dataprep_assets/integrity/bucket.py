@@ -61,7 +61,7 @@ class ObjectRanges:
 
     def __init__(self, store: _PublishedStore, artifact: Artifact, receipt: Receipt, name: str) -> None:
         self._store, self._artifact, self._receipt, self._name = store, artifact, receipt, name
-        # The object that has this content, once it was looked up.
+        # The object that has this content; None until the object is looked up.
         self._info: ObjectInfo | None = None
 
     @property
@@ -83,7 +83,8 @@ class ObjectRanges:
             try:
                 return b"".join(self._store.store.read(self._info.key, start, stop, version=self._info.version))
             except (ConflictError, MissingArtifactError):
-                # The object with this content may have moved to another key, or may have been rewritten.
+                # Look up the object again, because the content may have moved to another key or may have been
+                # rewritten.
                 self._info = None
                 if is_last_try:
                     raise
@@ -106,7 +107,7 @@ class ObjectDigests:
             if value["key"] == info.key and value["version"] == info.version and isinstance(value["sha256"], str):
                 return replace(info, sha256=value["sha256"])
         except (OSError, ValueError, KeyError, TypeError):
-            # The file is missing or damaged, so read the object and replace the file below.
+            # Replace the missing or damaged file below, after the object is read.
             pass
         digest = hashlib.sha256()
         for block in store.read(info.key, version=info.version):
@@ -256,7 +257,7 @@ class BucketArtifacts(ArtifactStore):
         if receipt is not None:
             return receipt
         with hold_alone(self.directory(artifact)) as is_locked:
-            if not is_locked:  # another process builds the artifact, or this process does, further up the stack
+            if not is_locked:  # another process, or a caller in this process, is building the artifact
                 return None
             try:
                 built_receipt = read_receipt(self.directory(artifact))
@@ -298,7 +299,7 @@ class BucketArtifacts(ArtifactStore):
             try:
                 return self._copy(artifact, receipt, names)
             except (ConflictError, IntegrityError):
-                # The artifact was replaced while it was read, so its new content is read.
+                # Try again if the artifact was replaced while it was read. The next try reads the new content.
                 if self.require(artifact).content == receipt.content:
                     raise
         raise self._build_replaced_error(artifact)
@@ -423,7 +424,7 @@ class BucketArtifacts(ArtifactStore):
     def _send(self, directory: Path, record: FileRecord, file: JoinedFile | None, key: str) -> ObjectInfo:
         present_info = self.store.head(key)
         if present_info is not None and not find_object_defect(record, present_info, certain=True):
-            return present_info  # an interrupted publication has already uploaded it
+            return present_info  # an interrupted publication has already uploaded this file
         path = directory / record.path
         if path.is_file():
             info = self.store.upload(path, key, sha256=record.sha256)
@@ -451,7 +452,7 @@ class BucketArtifacts(ArtifactStore):
             if len(keys) == 1
             else self.store.compose(keys, key, sha256=file.record.sha256)
         )
-        # The digest recorded with the file is valid only for these versions of its parts.
+        # Check the versions of the parts again, because the recorded digest is valid only for these versions.
         for info_before, info_after in zip(sources, map_all(self.store.head, keys, AT_ONCE), strict=True):
             if info_after is None or info_after.version != info_before.version:
                 self.store.delete(key)

@@ -66,7 +66,7 @@ def translate_os_error(error: OSError, folder: Path, needed: int | None = None) 
         return DataprepError(
             f"{path}: {error.strerror or error}. Correct the path or its permissions, then run the command again"
         )
-    # Measure free space in an existing folder, because this one may not exist yet.
+    # Measure the free space in the nearest existing folder, because `folder` may not exist yet.
     ancestor = folder.absolute()
     while not ancestor.exists():
         ancestor = ancestor.parent
@@ -85,10 +85,10 @@ _ASIDE = ".aside-"
 _STAGED = re.compile(r"(.+)-[0-9a-f]{16}")
 _NEW = b"\n"
 """The content of a lock file before anything was staged."""
-# Values of Linux's C macros, which ctypes cannot look up.
+# Values of C macros on Linux, which ctypes cannot look up.
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-# Seconds. Writing a small file takes milliseconds, so the writer of a draft of this age has died.
+# Age in seconds. Writing a small file takes milliseconds, so the writer of an older draft has died.
 _DRAFT_SECONDS = 600.0
 _DRAFT = re.compile(r"\..+\.\d+\.tmp")
 _discarded: dict[Path, float] = {}
@@ -137,7 +137,7 @@ def write_atomically(path: Path, data: bytes, *, durably: bool = True) -> None:
         _discard_old_drafts(path.parent, write_time)
         os.replace(temporary, path)
     finally:
-        # The draft still exists only after an error, because the rename moves it.
+        # Remove the draft after an error. After a success, the rename has already moved it.
         temporary.unlink(missing_ok=True)
     if durably:
         fsync_directory(path.parent)
@@ -169,7 +169,7 @@ def _swap_entries(first_path: Path, second_path: Path) -> bool:
     if result == 0:
         return True
     code = ctypes.get_errno()
-    # The kernel lacks the call, or the file system the flag; the caller then uses two renames.
+    # The kernel lacks the call, or the file system lacks the flag. The caller then uses two renames.
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         return False
     raise OSError(code, os.strerror(code), str(second_path))
@@ -184,7 +184,7 @@ def publish_directory(staged: Path, final: Path) -> None:
     # Make files durable before the rename, so that a name that survives a crash never refers to lost files.
     fsync_tree(staged)
     final.parent.mkdir(parents=True, exist_ok=True)
-    # `lexists`, because a link to an unmounted disk must also be replaced
+    # Use `lexists`, because a link to an unmounted disk must also be replaced.
     if not os.path.lexists(final):
         os.rename(staged, final)
     elif _swap_entries(staged, final):
@@ -232,7 +232,7 @@ def open_staging(final: Path, key: str) -> Iterator[Path]:
     refuse_link(area)
     with convert_disk_errors(final), _lock_file(final) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # Hold the lock, because its last holder may be between the two renames of a replacement.
+        # Recover only under the lock, because another holder may be between the two renames of a replacement.
         recover_aside(final)
         directory = area / f"{final.name}-{key[:16]}"
         lock_text = lock.read()
@@ -289,7 +289,7 @@ def sweep(finals: Iterable[Path]) -> None:
     for final in finals:
         by_parent.setdefault(final.parent, {})[final.name] = final
     for parent, names in by_parent.items():
-        if len(names) == 1:  # a worker sweeps one artifact at a time
+        if len(names) == 1:  # take a short path for workers, which sweep one artifact at a time
             (final,) = names.values()
             if _has_leftovers(final):
                 _sweep_one(final)
@@ -312,7 +312,7 @@ def _has_leftovers(final: Path) -> bool:
         with open(_lock_path(final), "rb", opener=open_own_file) as lock:
             return bool(_find_staging(final, lock.read()))
     except FileNotFoundError:
-        # Without a lock file, the staging is found only by listing.
+        # Without a lock file, only a listing shows the staging directories.
         return bool(_list_staged(final.parent / STAGING, {final.name}))
 
 

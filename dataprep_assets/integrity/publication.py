@@ -206,7 +206,7 @@ class Publication:
         # If a receipt exists, another process has completed the claim, and the artifact may already be a later one.
         if defect and self.store.head(f"{self.artifact}/{NAME}") is None:
             raise IntegrityError(f"{self.location}: {defect}, immediately after it was written. Run the command again")
-        # This write fails if another process has completed the same claim first.
+        # Ignore a conflict, because another process may have completed the same claim first.
         with suppress(ConflictError):
             self.store.put(f"{self.artifact}/{NAME}", data, if_absent=True)
 
@@ -230,17 +230,18 @@ class Publication:
             base, _, name = key.removeprefix(areas).partition("/")
             final = f"{self.artifact}/{name}"
             if base != _build_base_id(None):  # a first publication has no predecessor that could still be copying
-                # Abort an older replacement's unfinished multipart copy, which would overwrite this one.
+                # Abort an older replacement's unfinished multipart copy, which would overwrite the copy made below.
                 self.store.sweep(final)
             if name not in records or not find_object_defect(
                 records[name], self.find_final(records[name]), certain=True
             ):
-                return key  # already copied
+                return key  # the file is already copied
             for _ in range(_TRIES):
                 try:
                     self.store.copy(key, final)
                 except (ConflictError, MissingArtifactError):
-                    if self.store.head(key) is None:  # another process moved it, or the artifact was replaced
+                    # If the staged object is missing, another process moved it, or the artifact was replaced.
+                    if self.store.head(key) is None:
                         return ""
                 else:
                     return key
@@ -254,13 +255,14 @@ class Publication:
         staging = f"{self.artifact}/{STAGING}/"
         keys = [info.key for info in self.store.list(f"{self.artifact}/")]
         stray_keys = [key for key in keys if key not in listed_keys and not key.startswith(staging)]
-        # Remove nothing if another artifact is stored below this one.
+        # If another artifact is stored below this one, report no strays, because these objects may belong to that
+        # artifact.
         return [] if any(key.endswith(f"/{NAME}") for key in stray_keys) else stray_keys
 
     def is_settled(self, receipt: Receipt) -> bool:
         """Return whether this receipt's data are completely copied and no objects remain to be removed."""
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
-        # Read the receipt only if objects are staged, which is rare.
+        # Read the receipt only if objects are staged, because staged objects are rare and a read costs a request.
         present_receipt = self.read_present() if staged else None
         own_areas = self._build_areas_prefix(receipt)
         remaining_keys = [

@@ -247,7 +247,7 @@ def read_receipt(directory: Path) -> Receipt | None:
             return None
         raise IntegrityError(f"{path}: is a broken link. Rebuild the artifact") from None
     except OSError as error:
-        # A bad sector damages only this artifact, which is rebuilt, so it must not fail the run.
+        # A bad sector damages only this artifact, which is rebuilt, so the error must not fail the run.
         if error.errno == errno.EIO:
             raise IntegrityError(f"{path}: cannot be read: {error.strerror}. Rebuild the artifact") from None
         # `open_regular` raises these errors for links and other special files, and the kernel raises them for sockets.
@@ -269,7 +269,7 @@ def parse_receipt(data: bytes, location: str) -> Receipt:
     """Return the receipt in the bytes of a file; raise IntegrityError with `location` if they are not a receipt."""
     try:
         value = parse_json(data, _LARGEST)
-        # The receipt's digest covers all other fields, including `content`.
+        # Remove the digest before hashing, because it covers only the other fields (including `content`).
         digest = value.pop("digest")
         actual, content = digest_value(value), value.pop("content")
         value["files"] = tuple(_parse_file_record(f) for f in value["files"])
@@ -321,7 +321,7 @@ def _require_types(receipt: Receipt) -> None:
     if ledger is not None:
         values = {field.name: getattr(ledger, field.name) for field in fields(ledger)}
         objects["ledger.dropped"] = drops = values.pop("dropped")
-        # An empty stream has no range of ids.
+        # Accept None as the range of ids, because an empty stream has no ids.
         values = {
             name: value for name, value in values.items() if value is not None or name not in ("min_id", "max_id")
         }

@@ -29,10 +29,10 @@ from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, Receipt, Verification
 from dataprep_assets.stores.locks import open_own_file, refuse_link, try_lock
 
-# An overlay store: builds write to a scratch folder, everything else is read from the store below.
+# An overlay store: builds write to a scratch folder, and everything else is read from the store below.
 #
-# An artifact can therefore be rebuilt and compared with others without writing to the store below: no artifact, no
-# lock, no publication. (Files of a bucket are read through its cache, as usual.)
+# An artifact can therefore be rebuilt and compared with others without writing artifacts, locks or publications to the
+# store below. Files of a bucket are read through the bucket's cache, as usual.
 
 
 @dataclass(frozen=True)

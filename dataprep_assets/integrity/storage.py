@@ -74,7 +74,7 @@ def open_artifacts(place: StoreAddress, cache: Path, cache_bytes: int | None, *,
 def _build_folder_name(place: StoreAddress) -> str:
     """Return a folder name that is unique to the location. The same bucket name at two endpoints is two locations."""
     identity = f"{place.url} {getattr(place, 'endpoint_url', None) or ''}"
-    # This part only makes the name readable. It may be altered, because the digest makes the name unique.
+    # The readable part may be shortened or altered, because the digest makes the name unique.
     readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in place.url.partition("://")[2])[:60]
     return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 

@@ -235,7 +235,7 @@ class Sync:
         try:
             info = self.source.download(item.key, path, sha256=item.sha256, progress=on_moved)
         except CorruptSourceError:
-            # Different bytes are not damage if the object no longer has the planned version.
+            # Report a changed object instead of a damaged one if the object no longer has the planned version.
             self._require_planned_item(item, self.source.head(item.key))
             raise
         self._require_planned_item(item, info)

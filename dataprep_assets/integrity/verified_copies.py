@@ -74,8 +74,8 @@ class VerifiedCopies:
             _write_receipt(directory, receipt)
             missing = [record for record in required_records if not _is_intact(directory / record.path, record)]
             if missing:
-                # Count all required files, because the current ones cannot be evicted to make room for the missing
-                # ones.
+                # Count all required files, because the ones that are present cannot be evicted to make room for the
+                # missing ones.
                 self._require_possible(artifact, required_records)
                 with self.make_room(sum(record.bytes for record in missing), filling=directory):
                     for record in missing:
@@ -83,7 +83,7 @@ class VerifiedCopies:
                         target.parent.mkdir(parents=True, exist_ok=True)
                         fetch(record, target)
                         _make_read_only(target)
-            # Lease the copy before the lock is released, so that it cannot be evicted in between.
+            # Lease the copy before the lock is released, so that the copy cannot be evicted in between.
             self._take_lease(directory)
             os.utime(directory / NAME)
         return directory
@@ -95,7 +95,7 @@ class VerifiedCopies:
             directory.mkdir(parents=True, exist_ok=True)
             for record in receipt.files:
                 source, target = built_path / record.path, directory / record.path
-                # Files that the server joined do not exist locally.
+                # Skip files that the server joined, because they do not exist locally.
                 if source.is_file() and not _is_intact(target, record):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     _make_read_only(source)
@@ -127,7 +127,8 @@ class VerifiedCopies:
         with self._lock(self.root, "room"):
             copies = sorted(_list_copies_below(self.root / FETCHED), key=lambda copy: copy.used)
             total = sum(copy.bytes for copy in copies)
-            # Evict the copies that this process has handed out only in a second round.
+            # Evict copies that this process has handed out only in a second round, because the process may use them
+            # again.
             for is_own in (False, True):
                 for copy in copies:
                     if total + needed <= self.budget_bytes:
@@ -139,7 +140,7 @@ class VerifiedCopies:
                         and self._evict(copy.directory, is_own=is_own)
                     ):
                         total -= copy.bytes
-            # If nothing is to be downloaded, copies in use may exceed the budget without an error.
+            # Raise the error only for a download, because copies in use may exceed the budget.
             if needed and total + needed > self.budget_bytes:
                 raise ConfigError(
                     f"{self.root}: the cache limit is {count_of(self.budget_bytes, 'byte')}, but readers use "
@@ -178,7 +179,8 @@ class VerifiedCopies:
             # `flock` distinguishes open files, not processes, so this process's own lease would block the lock below.
             if is_leased:
                 os.close(_LEASES.pop(directory))
-        # Hold both locks until the copy is removed. Processes that need it wait in `ensure` and download it.
+        # Hold both locks until the copy is removed. A process that needs the copy waits in `ensure` and downloads it
+        # again.
         with self._try_lock(directory, "filling") as filling:
             if not filling:
                 return False
@@ -251,7 +253,7 @@ def _count_bytes(copy: str) -> int:
     size = 0
     for folder, _, names in os.walk(copy):
         for name in names:
-            # Room for a partial download is reserved by its own download, so it does not count as used here.
+            # Exclude partial downloads, because each download has already reserved its own room.
             if name != NAME and not name.endswith(".part"):
                 with suppress(FileNotFoundError):
                     size += os.stat(os.path.join(folder, name)).st_size
@@ -276,7 +278,7 @@ def _write_receipt(directory: Path, receipt: Receipt) -> None:
     except IntegrityError:
         pass
     directory.mkdir(parents=True, exist_ok=True)
-    # Use a temporary folder, because a receipt always has its final name.
+    # Write into a temporary folder, because `Receipt.write` always uses the final file name.
     with tempfile.TemporaryDirectory(dir=directory) as draft:
         receipt.write(Path(draft))
         os.replace(Path(draft, NAME), directory / NAME)

@@ -244,7 +244,7 @@ def _compare_inputs(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> tuple
         try:
             input_receipt = tree.receipt(input_path)
         except IntegrityError:
-            continue  # the input's own verdict reports it
+            continue  # the verdict on the input reports the error
         if input_receipt is None:
             missing.append(name)
         elif input_receipt.content != content:

@@ -76,7 +76,8 @@ class OpenDataset:
         if is_whole and not blocking_mistakes and is_never_built(self.specs, self.store):
             place = self.project.declaration_of(self.name)
             mistakes = find_dataset_mistakes(self.project, self.component, place, tried=True)
-            # For sensitive data, a step's error is more useful than a remark, because it has the position.
+            # For sensitive data, ignore mistakes in the source, because the error of the build step also has the
+            # position.
             sensitive = self.component.declaration.sensitive
             blocking_mistakes = [
                 mistake for mistake in mistakes if not mistake.hint and not (sensitive and mistake.of_source)
@@ -182,7 +183,7 @@ class OpenDataset:
         is_new, opening_time = not self.project.home.exists(), time.monotonic()
         with self.project.instance() as instance, private_files(self.component.declaration.sensitive):
             if is_new:
-                # Only the first run creates the instance, which takes seconds.
+                # Exclude the opening time, because only the first run creates the instance, which takes seconds.
                 timer.exclude(time.monotonic() - opening_time)
             tags = {PART: part} if part else {}
             whole_job = definitions.resolve_job_def(job.name)
@@ -203,7 +204,7 @@ class OpenDataset:
 
         partitioned = part.list_partitioned_specs(self.specs)
         needed = find_ancestors(spec for spec in partitioned if part.includes(spec))
-        # Refuse now, because a shard that needs an artifact of all shards would fail only after hours.
+        # Refuse the build now, because a shard that needs an artifact of all shards would fail only after hours.
         for spec in self.specs:
             of_all = spec in needed and spec.partitions is None and find_ancestors([spec]) & set(partitioned)
             if of_all and decide_slots(spec, self.store, [None])[None].is_stale:
@@ -297,7 +298,7 @@ class OpenDataset:
         """Finished artifacts, inputs first."""
         matching_artifacts: list[Artifact] = []
         for spec in self.specs:
-            with suppress(DataprepError):  # not planned yet
+            with suppress(DataprepError):  # an artifact without a plan is not finished
                 artifacts = spec.artifacts(self.store)
                 receipts = self.store.receipts(artifacts)
                 matching_artifacts += [
@@ -328,7 +329,7 @@ class OpenDataset:
             try:
                 for artifact in spec.artifacts(self.store):
                     planned_partitions.setdefault(artifact.name, []).append(artifact.partition)
-            except DataprepError:  # not planned yet
+            except DataprepError:
                 # Accept any partition, because the plan does not exist yet.
                 planned_partitions.setdefault(spec.name, []).append(requested_artifact.partition)
         if requested_artifact.name not in planned_partitions:

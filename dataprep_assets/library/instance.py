@@ -59,7 +59,7 @@ def _open_configured(settings: Path) -> dg.DagsterInstance:
         line, problem = locate_yaml_error(error, settings.read_text(encoding="utf-8", errors="replace"))
         raise ConfigError(f"{settings}:{line}: invalid YAML: {problem}") from error
     except Exception as error:  # the database driver may raise any error for a damaged or unreachable database
-        # Remove Dagster's list of accepted values, and the statement that SQLAlchemy sent.
+        # Keep only the reason, without Dagster's list of accepted values and the statement that SQLAlchemy sent.
         reason = re.split(r" Expected: | \[SQL: ", " ".join(str(error).split()))[0] or type(error).__name__
         raise ConfigError(
             f"{settings}: Dagster cannot open its instance: {reason:.300}. Correct the file, or check the database"

@@ -56,7 +56,7 @@ class Mistake:
 def require_sound_environment() -> None:
     """Raise ConfigError if the locale, or a variable that controls execution, is invalid."""
     if (encoding := sys.getfilesystemencoding()) != "utf-8":
-        # Refuse, because manifests contain file names, which must not depend on the machine that reads them.
+        # Refuse other encodings, because manifests contain file names, which must not depend on the machine.
         raise ConfigError(
             f"LC_ALL, LC_CTYPE or LANG: file names are decoded as {encoding}, not UTF-8. Set LC_ALL=C.UTF-8, and "
             "unset PYTHONUTF8 and PYTHONCOERCECLOCALE"
@@ -78,7 +78,7 @@ def _parse_mistakes(text: str, path: Path) -> list[Mistake]:
     """Return a mistake per line of a loading error. A line usually begins with its location."""
     mistakes: list[Mistake] = []
     for line in text.splitlines():
-        # The path's pattern allows spaces, because an absolute path may contain some.
+        # Allow spaces in an absolute path, because names of folders may contain spaces.
         if (place := re.match(r"(/.+?|\S+?)(?::(\d+))?: (.+)", line)) and Path(place[1]).is_file():
             number = int(place[2]) if place[2] else None
             mistakes.append(Mistake(file=Path(place[1]), line=number, sentence=place[3]))
@@ -110,7 +110,7 @@ def find_dataset_mistakes(
     # Leave out hints for keys with a definite mistake, because correcting the mistake may resolve them.
     wrong_keys = {remark.keys for remark in remarks if not remark.hint}
     privacy = load_privacy(component.declaration, component.store(project.storage))
-    # Remove duplicates, e.g., a mistake found by looking for a function and again by calling it.
+    # Remove duplicates, because looking for a function and calling it may find the same mistake.
     mistakes = dict.fromkeys(
         Mistake(
             file=path,
@@ -144,14 +144,14 @@ def _find_storage_remarks(project: "OpenProject", component: Dataset) -> Iterato
     if not isinstance(place, LocalAddress):
         if missing := explain_missing_library(place.url):
             yield Remark(keys=("storage",), sentence=f"{place.url}: {missing}")
-        # The region of a storage comes only from this variable or from the AWS profile.
+        # Check this variable, because a storage's region comes only from the variable or from the AWS profile.
         if isinstance(place, S3Address) and (region := os.environ.get("AWS_DEFAULT_REGION")):
             try:
                 check_region(region, "AWS_DEFAULT_REGION")
             except ConfigError as error:
                 yield Remark(keys=("storage",), sentence=str(error))
         return
-    # `lexists`, because mkdir cannot create a folder at a broken link
+    # Use `lexists`, because mkdir cannot create a folder at a broken link.
     existing_folder = next(path for path in (place.root, *place.root.parents) if os.path.lexists(path))
     begins = f"storage: {place.root}: " if storage_setting is not None else f"DATAPREP_ROOT: {place.root}: "
     if not existing_folder.is_dir():

@@ -107,11 +107,11 @@ class OpenProject:
         self._forget()
         try:
             return self.dataset(name)
-        # BaseException, so that an interruption also leaves no files behind
+        # Catch BaseException, so that an interruption also leaves no files behind.
         except BaseException:
             path.unlink()
             if not is_existing:
-                with suppress(OSError):  # the folder is not empty
+                with suppress(OSError):  # keep a folder that is not empty
                     folder.rmdir()
             self._forget()
             raise

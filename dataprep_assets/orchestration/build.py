@@ -64,18 +64,18 @@ class BuildListener(Protocol):
 
     def checking(self, spec: ArtifactSpec) -> None:
         """Handle a built artifact before its checks run."""
-        return  # overriding it is optional
+        return  # subclasses need not override this method
 
     def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
         """Handle an artifact that is present and not blocked by a check; may raise DataprepError."""
 
     def failed(self, spec: ArtifactSpec, reason: str) -> None:
         """Handle an artifact that cannot be built or is blocked by a check; `reason` may be empty."""
-        return  # overriding it is optional
+        return  # subclasses need not override this method
 
     def report_line(self, sentence: str) -> None:
         """Report a warning of a step, or a removal by the last step."""
-        return  # overriding it is optional
+        return  # subclasses need not override this method
 
 
 class StepTimer(BuildListener):
@@ -140,7 +140,8 @@ def build_job(
         outputs: dict[ArtifactSpec, Any] = {}
         for members in group_by_build(selected):
             step = _build_step(members, specs, only or {}, listeners).alias(build_step_name(*members))
-            # compare by identity, because artifacts that are built together share one output, which is needed once
+            # Compare outputs by identity, because artifacts that are built together share one output, which is needed
+            # only once.
             needs = {id(outputs[s]): outputs[s] for spec in members for s in spec.inputs if s in outputs}
             output = step(after=list(needs.values())) if needs else step()
             outputs.update(dict.fromkeys(members, output))
@@ -181,8 +182,8 @@ def _build_step(
                     try:
                         yield from _JobBuild(context, spec, store, selected, listeners).build_and_check(specs)
                     except (DataprepError, dg.Failure) as error:
-                        # omit a DataprepError's message, which may be private; `convert_errors` converts the error to a
-                        # dg.Failure
+                        # Omit the message of a DataprepError, because it may be private. `convert_errors` later
+                        # converts this error to a dg.Failure.
                         reason = error.description or "" if isinstance(error, dg.Failure) else ""
                         for listener in listeners:
                             listener.failed(spec, reason)
@@ -218,7 +219,7 @@ class _JobBuild:
         try:
             yield from self._run_once()
         except (DataprepError, dg.Failure):
-            # decide before the inputs are rebuilt, because the verdicts refer to the old inputs
+            # Decide before the inputs are rebuilt, because the verdicts refer to the old inputs.
             decisions = decide_checks(self._spec, self._store, self._slots)
             has_rebuilt, failed = False, {slot for slot in self._slots if decisions[slot].kind == CHECK_FAILED}
             for source in specs:
@@ -227,7 +228,7 @@ class _JobBuild:
                     has_rebuilt |= bool(damaged)
                     yield from self._rebuild_damaged_artifacts(source, damaged)
             if not has_rebuilt:
-                # report only now, because a repaired input would make the failed check obsolete
+                # Report only now, because a rebuilt input would have made the failed check obsolete.
                 yield from self._evaluations
                 raise
             try:
@@ -240,7 +241,7 @@ class _JobBuild:
         spec, store, slots, listeners = self._spec, self._store, self._slots, self._listeners
         step_build = StepBuild(self._context, spec, store, partial(_notify_listeners, listeners))
         decisions = decide_slots(spec, store, slots, events=self._dagster_events)
-        # the build also needs the slots that are only checked, because it downloads the mirrored files for their checks
+        # Also build the slots that are only checked, because the build downloads the mirrored files for their checks.
         slots_to_build = [slot for slot in slots if slot in failed or decisions[slot].action is not Action.KEEP]
         is_current = not failed and all(item.action is Action.KEEP for item in decisions.values())
         for listener in listeners:
@@ -252,7 +253,8 @@ class _JobBuild:
             reused = {slot for slot in slots_to_build if slot not in failed and decisions[slot].action is Action.CHECK}
             yield from step_build.build(slots_to_build, rebuild=rebuilt | failed, warned_slots=reused)
         else:
-            # another machine may have built the plan, so this machine's instance may not have its partitions
+            # Register the plan's partitions, because another machine may have built the plan and this instance may lack
+            # them.
             step_build.register_plans()
         if not is_current:
             for listener in listeners:

@@ -68,7 +68,7 @@ def examine_in_run(spec: ArtifactSpec, storage: StorageResource, run: dg.Dagster
             slots = select_partitions(run, spec.partitions.keys(store))
     except DataprepError as error:
         return _build_unreadable_findings(spec, error)
-    # a run without a selection covers everything, including this artifact
+    # A run without a selection covers everything, including this artifact.
     is_full_run = run.asset_selection is None and run.asset_check_selection is None
     return examine_artifact(
         spec, store, slots, is_rebuild=not is_full_run and asset_key(spec) not in (run.asset_selection or ())
@@ -102,7 +102,7 @@ def examine_artifact(
             age = {OLDEST_CHECK: datetime.fromtimestamp(oldest_time, UTC).isoformat(timespec="seconds")}
             result = {name: replace(finding, facts={**finding.facts, **age}) for name, finding in result.items()}
     except DataprepError as error:
-        # keep the findings that were made before the error
+        # Keep the findings from before the error, because they are still valid.
         result = _build_unreadable_findings(spec, error) | result
     except Exception as error:
         if not spec.declaration.sensitive:

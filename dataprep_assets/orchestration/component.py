@@ -64,7 +64,7 @@ def read_latest_materializations(instance: dg.DagsterInstance, key: Sequence[str
     remaining = set(instance.get_materialized_partitions(asset))
     materializations: dict[str, Materialization] = {}
     cursor: str | None = None
-    # events come newest first, so a partition's first event is its latest
+    # Events come newest first, so a partition's first event is its latest.
     while remaining:
         page = instance.fetch_materializations(asset, limit=_PAGE, cursor=cursor)
         for record in page.records:
@@ -179,7 +179,7 @@ def build_scaffolder(template: Path) -> type[DeclarationScaffolder]:
 
 
 D = TypeVar("D", bound=DatasetDeclaration)
-# processes that Dagster starts open no project, so they read other assets from the environment's instance
+# Use the environment's instance, because processes that Dagster starts open no project.
 use_own_instance()
 
 
@@ -263,5 +263,5 @@ class DatasetComponent(Dataset, dg.Component):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the dataset's definitions for the code location; empty for a shipped dataset that is hidden."""
         if self.declaration.sensitive:
-            disable_core_dumps()  # a run that Dagster starts reads texts and keys later
+            disable_core_dumps()  # disable them now, because a run in this process later reads texts and keys
         return build_dataset_definitions(self) if is_shown(_find_kind(self)) else dg.Definitions()

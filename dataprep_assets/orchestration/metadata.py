@@ -47,7 +47,7 @@ def build_version_tags(spec: ArtifactSpec, instance: dg.DagsterInstance) -> dict
         event = None if latest is None else latest.asset_materialization
         version = None if event is None else (event.tags or {}).get("dagster/data_version")
         name = key.to_user_string()
-        # Dagster's value for an input that was never materialized
+        # Use "INITIAL", Dagster's value for an input that was never materialized.
         tags[f"dagster/input_data_version/{name}"] = version or "INITIAL"
         tags[f"dagster/input_event_pointer/{name}"] = "NULL" if latest is None else str(latest.storage_id)
     return tags
@@ -70,7 +70,7 @@ def render_value(value: ShownValue) -> dg.MetadataValue:
         return dg.MetadataValue.bool(value)
     if isinstance(value, str):
         return dg.MetadataValue.text(value)
-    # values may be NumPy scalars, but Dagster accepts only builtins
+    # Convert to builtins, because values may be NumPy scalars, which Dagster refuses.
     return dg.MetadataValue.float(float(value)) if isinstance(value, float) else dg.MetadataValue.int(int(value))
 
 
@@ -96,7 +96,7 @@ def build_definition_metadata(spec: ArtifactSpec) -> dict[str, Any]:
         columns = [dg.TableColumn(name, kind) for name, kind in spec.columns.items()]
         entries["dagster/column_schema"] = dg.TableSchema(columns)
     build = spec.build
-    # unwrap a `partial`, because it has no code of its own
+    # Unwrap a `partial`, because it has no code of its own.
     while isinstance(build, partial):
         build = build.func
     code = inspect.unwrap(build).__code__
@@ -163,7 +163,7 @@ def build_receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dic
             "dropped": sum(ledger.dropped.values()),
             **{f"dropped_{reason}": count for reason, count in ledger.dropped.items()},
         }
-        # only artifacts that read the source themselves have these counts
+        # Only artifacts that read the source themselves have these counts.
         if ledger.source_bytes:
             entries |= {
                 "source_bytes": ledger.source_bytes,

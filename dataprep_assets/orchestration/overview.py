@@ -183,7 +183,7 @@ def _evaluate_freshness(specs: Sequence[dg.AssetSpec], instance: dg.DagsterInsta
     return {key: records[key].freshness_state.value if key in records else "UNKNOWN" for key in keys}
 
 
-# Asset and sensor
+# --- Asset and sensor
 
 
 def build_overview(
@@ -237,7 +237,7 @@ def _digest_changes(definitions: dg.Definitions, instance: dg.DagsterInstance) -
     ended_runs = instance.get_run_records(
         dg.RunsFilter(statuses=_ENDED_STATUSES), limit=10, order_by="update_timestamp"
     )
-    # ignore the run that builds the page, because it changes nothing on the page
+    # Ignore the run that builds the page, because it changes nothing on the page.
     other_runs = [run for run in ended_runs if run.dagster_run.asset_selection != {DATASETS}]
     specs = sorted(definitions.resolve_all_asset_specs(), key=lambda spec: spec.key)
     return digest_value(
@@ -246,13 +246,13 @@ def _digest_changes(definitions: dg.Definitions, instance: dg.DagsterInstance) -
             [[run.dagster_run.run_id, run.update_timestamp.isoformat()] for run in other_runs[:1]],
             [[key.to_user_string(), state] for key, state in sorted(_evaluate_freshness(specs, instance).items())],
             [[key.to_user_string(), why] for key, why in sorted(_find_broken_declarations(definitions).items())],
-            # include the date, so that the page is rebuilt daily even if no run ends
+            # Include the date, so that the page is rebuilt daily even if no run ends.
             f"{datetime.now(UTC):%Y-%m-%d}",
         ]
     )
 
 
-# Content of the page
+# --- Content of the page
 
 
 def build_page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> dict[str, dg.MetadataValue]:
@@ -272,7 +272,7 @@ def build_page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]
     entries["all datasets"] = Table(
         [
             {
-                # let a long name break at its underscores
+                # Insert zero-width spaces, so that a long name can break at its underscores.
                 "dataset": state.dataset.replace("_", "_\u200b"),
                 "state": state.state,
                 "failed": len(state.failed_checks),

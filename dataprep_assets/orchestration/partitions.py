@@ -61,7 +61,7 @@ def register_in_order(instance: dg.DagsterInstance, name: str, names: Sequence[s
                 f"dynamic partitions {name!r}: other runs kept changing them for {_REGISTER_TIMEOUT_SECONDS:.0f} s. "
                 "Run this step again when they have ended"
             )
-        # each run waits for a random time, because immediate retries would collide again
+        # Wait for a random time, because immediate retries of several runs would collide again.
         time.sleep(random.uniform(0, max_pause))
         max_pause = min(2 * max_pause, _MAX_PAUSE_SECONDS)
 
@@ -71,17 +71,17 @@ def _register_keys(instance: dg.DagsterInstance, name: str, names: list[str]) ->
     current_keys = list(instance.get_dynamic_partitions(name))
     if current_keys == names:
         return True
-    from sqlalchemy.exc import IntegrityError  # imported late, because the import takes 0.1 s
+    from sqlalchemy.exc import IntegrityError  # import this late, because the import takes 0.1 s
 
     pairs = enumerate(zip(current_keys, names, strict=False))
     first_difference = next((i for i, (old, new) in pairs if old != new), min(len(current_keys), len(names)))
-    # Dagster checks, then adds, without a transaction, so another run may have added the key in between
+    # Ignore a duplicate key. Dagster adds keys without a transaction, so another run may have added the key meanwhile.
     with suppress(IntegrityError):
         for key in current_keys[first_difference:]:
             instance.delete_dynamic_partition(name, key)
         if missing := names[first_difference:]:
             instance.add_dynamic_partitions(name, missing)
-    # read the keys back, because another run may have changed them between these calls
+    # Read the keys back, because another run may have changed them between these calls.
     return list(instance.get_dynamic_partitions(name)) == names
 
 
@@ -89,7 +89,7 @@ def build_partitions_definition(partitions: Partitions) -> dg.PartitionsDefiniti
     """Return Dagster's definition of an artifact's partitions."""
     if partitions.dynamic is not None:
         return dg.DynamicPartitionsDefinition(name=partitions.dynamic)
-    # fixed keys come from the declaration, so no store is read
+    # Fixed keys come from the declaration, so the definition needs no store.
     return dg.StaticPartitionsDefinition(list(partitions.fixed_keys))
 
 

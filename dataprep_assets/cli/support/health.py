@@ -11,7 +11,7 @@ _QUERY = """{
     name loadStatus updatedTimestamp locationOrLoadError { __typename ... on PythonError { message } } } } }
   instance { daemonHealth { allDaemonStatuses { daemonType healthy lastHeartbeatErrors { message } } } } }"""
 _ASSETS = "{ assetNodes { assetKey { path } groupName } }"
-# `0.0.0.0` and `::` mean all addresses of this machine, so use the loopback address
+# A server that listens on all addresses (`0.0.0.0` or `::`) is queried at the loopback address.
 _LOOPBACK_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -60,7 +60,7 @@ class Health:
         """Return a sentence per daemon that reports errors or has lost its heartbeat."""
         was_healthy_before = set(self._was_healthy)
         self._was_healthy |= {status["daemonType"] for status in statuses if status["healthy"]}
-        # Error messages are left out, because a sensor's message may quote a row.
+        # Omit the error messages, because a sensor's message may quote a row.
         return [
             f"the daemon {status['daemonType']} "
             + ("reports errors" if status["lastHeartbeatErrors"] else "does not respond")
@@ -73,7 +73,7 @@ class Health:
         """Return the data of a GraphQL query; raise OSError, HTTPException or ValueError if there are none."""
         connection = HTTPConnection(self._host, self._port, timeout=_SECONDS)
         try:
-            # The webserver's guard accepts the host `localhost` at every address.
+            # Send the host `localhost`, because the webserver's guard accepts it at every address.
             headers = {"Content-Type": "application/json", "Host": "localhost"}
             connection.request("POST", "/graphql", json.dumps({"query": query}), headers)
             response = connection.getresponse()

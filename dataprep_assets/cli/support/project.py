@@ -39,7 +39,7 @@ def use_project(folder: Path) -> None:
     current_project.cache_clear()
 
 
-# Folders passed as `--project`; the last one applies.
+# Folders that were passed as `--project`; the last one is used.
 _chosen: list[str] = []
 
 
@@ -86,7 +86,8 @@ def find_work_folder() -> Path:
     try:
         return choose_cache(current_project().root)[0]
     except ConfigError:
-        # A project that is named explicitly must be valid; otherwise commands such as `sync` need no project.
+        # Raise the error only if a project was named explicitly, because commands such as `sync` otherwise need no
+        # project.
         if os.environ.get(VARIABLE) or _chosen:
             raise
         user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "dataprep-assets"
@@ -98,8 +99,9 @@ def open_store(url: str | None, profile: str | None = None) -> "StoreAddress":
     from dataprep_assets.stores.connect import parse_place
 
     return (
+        # Open the project's storage only without a URL, because a URL needs no project.
         open_storage().address() if url is None else parse_place(url, os.environ, profile=profile)
-    )  # a URL needs no project
+    )
 
 
 def find_dataset_folder(name: str) -> Path:
@@ -153,7 +155,7 @@ class _Command:
             self.privacy = self.privacy.choose_stricter(load_privacy(declaration, declaration.store(open_storage())))
 
 
-# Stack of running commands, the current one last; empty if functions are called outside of a command.
+# A stack: the current command is last. The stack is empty if functions are called outside of a command.
 _running: list[_Command] = []
 
 

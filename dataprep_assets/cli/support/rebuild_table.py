@@ -49,7 +49,7 @@ def _group_causes(works: Iterable[PlannedBuild], privacy: Privacy) -> list[_Caus
     """Group artifacts by their causes, in build order; each line belongs to one group."""
     groups: list[_Cause] = []
     of_line: dict[str, _Cause] = {}
-    # Thousands of shards may share the same thousand new files as causes.
+    # Cache groups by their causes, because thousands of shards may list the same thousand new files.
     of_causes: dict[tuple[tuple[str, ...], str], _Cause] = {}
     for work in works:
         key = (work.stale.causes, work.stale.kind)
@@ -116,7 +116,7 @@ def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterator[str]:
     if rebuild.losses:
         yield from _format_losses(rebuild.losses, privacy)
         yield ""
-    # Print due checks only if nothing is built, because a build reruns these checks anyway.
+    # Print due checks only if nothing is built, because a build also runs them.
     yield from () if rebuild.works else _list_due_checks(rebuild.due)
     if not privacy.closed and rebuild.works:
         yield from _format_sums(rebuild)

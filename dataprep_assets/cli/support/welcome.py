@@ -35,7 +35,7 @@ def format_welcome() -> Iterator[str]:
         yield from _list_next_commands([(format_scaffold_command(), "declare a dataset, with every key explained")])
         return
     kinds, order = project.list_kinds(), (None, "sample", "example")
-    # Prefer the user's own datasets to shipped ones, and samples to examples, because samples need no network.
+    # Prefer the user's own datasets, then samples to examples, because samples need no network.
     name = min(components, key=lambda name: (order.index(kinds[name]), components[name] != "TokenizedCorpus", name))
     yield from _list_next_commands(
         [

@@ -147,7 +147,7 @@ def _find_documents(ledger: "SeenLedger", document: str | None, id_: str | None)
     else:
         assert id_ is not None
         hashes = [hash_id(id_, key) for key in read_id_keys(ledger)]
-        # The text may be a hash of the index or an id that looks like one, so look up both.
+        # Look up a text of 16 hex digits both as an id and as an id's hash, because it may be either.
         if len(id_) == 16 and all(digit in "0123456789abcdef" for digit in id_):
             hashes.append(int(id_, 16))
         documents, description = find_documents(ledger, hashes=hashes), "a document with this id"

@@ -164,7 +164,8 @@ class Benchmarks:
         items = np.unique(np.array(long.items, object), return_inverse=True)[1] if long.items else np.empty(0, np.int64)
         begins = np.concatenate([[0], runs.ends[:-1]]).astype(np.int64) if long.words else runs.ends
         self._first = _find_first_equal(runs.hash_runs(begins, runs.ends), long.items)
-        # If several items share a text, only the first one's n-grams are indexed.
+        # If several items share a text, index the n-grams of the first item only, because a match cannot distinguish
+        # the items.
         is_indexed = _has_content_words(long.words, starts, stops) & (self._first[owners] == owners)
         hashes, owners = hashes[is_indexed], owners[is_indexed]
         # Index each n-gram of a text only once, because shares count distinct n-grams.
@@ -176,7 +177,8 @@ class Benchmarks:
         common = _find_shared(hashes, items[owners])
         self.common = int(np.count_nonzero(common))
         self._hashes, self._owners = hashes[~common], owners[~common]
-        # Shares refer to the remaining n-grams, because common ones are no evidence for or against an item.
+        # Compute shares from the remaining n-grams only, because a common n-gram is no evidence that a document has an
+        # item.
         self._sizes = np.bincount(self._owners, minlength=len(long.words))
         self._fewest = np.minimum(np.array(long.least, np.int64), self._sizes)
         self._known = KnownHashes(self._hashes)
@@ -230,7 +232,7 @@ class Benchmarks:
     def _find_parts(self, runs: HashedWords) -> Iterator[tuple[int, int, float]]:
         """Yield the best matching part of each text with a match: number of the text, number of the part, share."""
         starts, hashes = runs.find_known_runs(self._ngram * WORD, self._known)
-        # The hashes of all items are sorted, so an n-gram's owners are at the positions [low, high).
+        # `_hashes` is sorted, so the owners of each n-gram are at the positions [low, high) of `_owners`.
         lows = np.searchsorted(self._hashes, hashes, side="left")
         highs = np.searchsorted(self._hashes, hashes, side="right")
         text_of = runs.find_texts(starts)
@@ -282,7 +284,8 @@ def _has_content_words(
             position += 1
     begin, stop = np.searchsorted(positions, starts), np.searchsorted(positions, stops)
     changed = np.concatenate([[0], np.cumsum(changes)]).astype(np.int64)
-    # A run is meaningful if its first meaningful word is followed by a different meaningful word.
+    # `changed` counts changes between neighboring content words, so a difference above 0 means two different content
+    # words.
     is_meaningful: NDArray[np.bool_] = (stop > begin) & (
         changed[stop] - changed[np.minimum(begin + 1, len(positions))] > 0
     )
@@ -349,7 +352,7 @@ class BenchmarkTagger(VersionedTagger):
     @property
     def benchmarks(self) -> Benchmarks:
         """The index of the items, built once per process."""
-        # The version is part of the cache key, so a replaced file with the same name is read again.
+        # Include the version in the cache key, so that a replaced file with the same name is read again.
         return _open_benchmarks(self.sets, self.ngram, self.min_words, self.version)
 
     def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
@@ -364,7 +367,7 @@ def _digest_benchmark(benchmark: BenchmarkSet) -> str:
         raise ConfigError(f"{benchmark.key}: {benchmark.path}: {error.strerror or error}. Correct the path") from error
 
 
-# cached, because the digest is needed for each batch of documents
+# Cache the digest, because every batch of documents needs it.
 @cache_by_file
 def _digest_file(path: str) -> str:
     return sha256_file(Path(path))

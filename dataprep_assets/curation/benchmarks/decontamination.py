@@ -15,7 +15,7 @@ from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.stores.connect import is_bucket
 
-# imported where they are used, because most commands only validate the keys
+# Import these modules only where they are used, because they load slowly and most commands only validate the keys.
 if TYPE_CHECKING:
     from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
     from dataprep_assets.curation.benchmarks.items import BenchmarkSet

@@ -48,7 +48,7 @@ def fetch_file(path: str, cache_dir: Path | None) -> Path:
     files = [file for file in listing.files if file.relpath == name]
     if not files:
         raise ConfigError(f"{path}: file does not exist. Correct the path or the revision")
-    # Wrap the file in a manifest entry, because the access downloads and verifies only such entries.
+    # Build a manifest with this one file, because the access downloads and verifies only manifest entries.
     (entry,) = build_manifest(
         files, include=[escape(name)], splits={"items": ["**"]}, commit=listing.commit, url_prefix=listing.url_prefix
     )

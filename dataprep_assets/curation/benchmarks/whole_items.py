@@ -92,7 +92,7 @@ class WholeItemIndex:
     """Index of whole items for searching."""
 
     def __init__(self, wholes: Sequence[WholeItem], runs: WordRuns, ngram: int) -> None:
-        # Equal items are merged under the first item's name.
+        # Merge equal items under the first item's name, because a match cannot distinguish them.
         first_numbers: dict[frozenset[str], int] = {}
         leaders = [first_numbers.setdefault(frozenset(item.joined), number) for number, item in enumerate(wholes)]
         anchors = _group_items_by_anchor(

@@ -191,8 +191,8 @@ class CandidateOrder:
             order = np.lexsort((digests[:, 1], digests[:, 0]))
             starts, ends = find_runs(digests[order])
             with_theirs = np.repeat(np.logical_or.reduceat(is_from_others[order], starts), ends - starts)
-            # Use a separate number for the group of other datasets, because their documents may represent documents of
-            # any split.
+            # Put all documents that share a digest with a different dataset in one group, because a document of that
+            # dataset represents its duplicates in every split.
             groups[order[with_theirs]] = len(self.split)
         return groups
 
@@ -232,11 +232,11 @@ def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: Candida
         order: Rules for which pairs are compared, and which document comes first.
     """
     bands = max((one.bands for one in documents.shards), default=0)
-    # If splits are not compared, divide runs by split first. Otherwise, a run could be full because of documents of a
-    # different split.
+    # If splits are not compared with each other, divide runs by split first. Otherwise, documents of a different split
+    # could push a run over `MAX_ALL_PAIRS`.
     is_disjoint = not order.across and not order.theirs.any() and len(np.unique(order.split)) > 1
     all_pairs: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
-    # For each band with full runs: the runs' documents, and each document's run number.
+    # One entry per band with large runs: the documents of these runs, and each document's run number.
     waiting: list[tuple[Nodes, Nodes]] = []
     for band in range(1, bands + 1):
         band_pairs = [np.empty((0, 2), np.int64)]
@@ -255,8 +255,8 @@ def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: Candida
         all_pairs.append(np.concatenate(band_pairs))
     all_pairs += _pair_by_two_bands(documents, waiting, order)
     pairs = _deduplicate_pairs(np.concatenate(all_pairs))
-    # Without other datasets, `pairs` needs no filter: either all pairs are compared, or runs were already divided by
-    # split.
+    # Without other datasets, `pairs` needs no filter: either splits are compared with each other, or runs were divided
+    # by split.
     return pairs[order.find_compared(documents, pairs)] if order.theirs.any() else pairs
 
 
@@ -265,7 +265,7 @@ def _pair_within_runs(nodes: Nodes, starts: Nodes, ends: Nodes, large: list[Node
     sizes = ends - starts
     two = starts[sizes == 2]
     yield np.column_stack([nodes[two], nodes[two + 1]])
-    # All runs of one size are processed together, so that Python loops over sizes, not over runs.
+    # Process all runs of one size together, so that the Python loop is over sizes instead of runs.
     for size in np.unique(sizes[(sizes > 2) & (sizes <= MAX_ALL_PAIRS)]).tolist():
         begin = starts[sizes == size]
         firsts, seconds = np.triu_indices(size, 1)
@@ -289,8 +289,8 @@ def _pair_by_two_bands(
         next_nodes, next_runs = next_nodes[by_number], next_runs[by_number]
         indices = np.minimum(np.searchsorted(next_nodes, nodes), len(next_nodes) - 1)
         is_shared = next_nodes[indices] == nodes
-        # Pair each document's full run in one band with its full run in the other. Documents with equal pairs share
-        # both bands.
+        # Pair each document's large run in one band with its large run in the next. Documents with the same pair of
+        # runs share both bands.
         run_pairs = np.column_stack([runs[is_shared], next_runs[indices[is_shared]]])
         members = nodes[is_shared]
         sorting = np.lexsort((members, run_pairs[:, 1], run_pairs[:, 0]))
@@ -304,7 +304,7 @@ def _deduplicate_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     ordered = np.sort(pairs, axis=1)
     if not len(ordered):
         return ordered
-    # Below 2**32 documents, a pair fits exactly into one number. Otherwise, compare rows.
+    # Below 2**32 documents, sort pairs as single numbers, which is faster than sorting rows.
     if int(ordered.max()) < 1 << 32:
         pair_numbers = np.unique(ordered[:, 0].astype(np.uint64) << np.uint64(32) | ordered[:, 1].astype(np.uint64))
         return np.column_stack([pair_numbers >> np.uint64(32), pair_numbers & np.uint64(0xFFFFFFFF)]).astype(np.int64)

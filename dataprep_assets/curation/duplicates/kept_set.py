@@ -71,7 +71,8 @@ class Priority:
         for number in np.unique(shards).tolist():
             positions, shard = np.flatnonzero(shards == number), self.shards[number]
             file_indices = np.searchsorted(shard.starts, rows[positions], side="right") - 1
-            # The last declared split comes first, so that duplicates are removed from train and not from a test set.
+            # Negate the split, so that the last declared split comes first and duplicates are removed from train, not
+            # from a test set.
             split[positions] = -shard.split
             file[positions], row[positions] = shard.files[file_indices], rows[positions] - shard.starts[file_indices]
             if shard.values is not None:
@@ -83,7 +84,7 @@ class Priority:
         if self.theirs.any():
             # False sorts before True, so documents of other datasets come before all documents of this one.
             first_columns = [~self.theirs[shards], *first_columns]
-        # File and row distinguish identical texts, and do not depend on the order of reading.
+        # Break ties between identical texts by file and row, which do not depend on the order of reading.
         return [*first_columns, priorities, digests[:, 1], digests[:, 0], digests[:, 2], file, row]
 
     @cached_property
@@ -98,7 +99,7 @@ class Priority:
 
     def rank(self, nodes: Nodes) -> Nodes:
         """Return the rank of each document among `nodes`, from 0."""
-        # The columns are reversed, because lexsort's last key is the most important one.
+        # Reverse the columns, because lexsort's last key is the most important one.
         order = np.lexsort(self.build_sort_keys(nodes)[::-1])
         ranks = np.empty(len(nodes), np.int64)
         ranks[order] = np.arange(len(nodes))
@@ -132,7 +133,7 @@ class ComparedPairs:
         low, high = np.minimum(first_nodes, second_nodes), np.maximum(first_nodes, second_nodes)
         keys = _compute_pair_key(self.pairs[:, 0], self.pairs[:, 1])
         indices = np.minimum(np.searchsorted(keys, _compute_pair_key(low, high)), len(keys) - 1)
-        # a collision of keys is harmless, because the pair is then compared again
+        # A key that several pairs share is harmless, because such a pair is compared again.
         is_same = (self.pairs[indices, 0] == low) & (self.pairs[indices, 1] == high)
         return np.where(is_same, indices, -1)
 
@@ -198,7 +199,7 @@ def choose_kept_documents(
         known_pairs: Pairs that were compared in an earlier run.
     """
     order = priority.build_order(across)
-    # Equal documents are grouped first, so that only one representative of each group is compared.
+    # Group equal documents first, so that only one representative of each group is compared.
     leaders, copies, copy_leaders = _find_copies(documents, order, one_group=across == "drop")
     pairs = find_pairs(documents, leaders, order)
     query = _KeptQuery(
@@ -298,15 +299,15 @@ class _KeptQuery:
         digests = self._documents.get_digests(nodes)[:, 0]
         splits = self._order.split[self._documents.find_shards(nodes)][indices]
         of_others = self._order.find_from_others(self._documents, nodes)[indices[:, 0]]
-        # Two sets are at most as similar as the quotient of their sizes, so many pairs need no comparison of shingles.
-        # Use a quotient, as in `compute_similarity`, because a rounded product would lose pairs exactly at the
-        # threshold.
+        # The similarity of two sets is at most the ratio of their sizes, so many pairs need no comparison of shingles.
+        # Divide, as `compute_similarity` does, because a rounded product would lose pairs exactly at the threshold.
         may_match = sizes.min(axis=1) / np.maximum(sizes.max(axis=1), 1) >= self._threshold
         earlier_digests, later_digests = digests[indices[:, 0]], digests[indices[:, 1]]
         known_indices = self._known.find_positions(earlier_digests, later_digests)
         is_removed = np.zeros(len(nodes), np.bool_)
         ask = may_match.nonzero()[0]
-        # A document of a different dataset removes duplicates in every split, because it is in no split of this one.
+        # A document of a different dataset removes duplicates in every split, because it belongs to no split of this
+        # dataset.
         is_removable = (splits[:, 0] == splits[:, 1]) | of_others
         for pair_index, earlier_pairs, (earlier_node, later_node) in zip(
             ask.tolist(), known_indices[ask].tolist(), indices[ask].tolist(), strict=True
@@ -319,7 +320,7 @@ class _KeptQuery:
                 sets = (self._documents.get_shingles(int(nodes[n])) for n in (earlier_node, later_node))
                 shared, either = count_overlap(*sets)
             low, high = sorted((int(digests[earlier_node]), int(digests[later_node])))
-            # Record used pairs again, so that unused ones are forgotten.
+            # Also record pairs from the earlier run, because the next run knows only the pairs that this run records.
             self._compared.append((low, high, shared, either))
             if (value := compute_similarity(shared, either)) < self._threshold:
                 continue

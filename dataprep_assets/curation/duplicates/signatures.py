@@ -99,7 +99,7 @@ class Signer:
         """Store the settings. Raises ConfigError if the required library is not installed."""
         self._settings = settings
         self._shingles = ShingleHashes(settings.shingle, settings.key)
-        # The key is hashed, because BLAKE2b accepts at most 64 bytes of key.
+        # Hash the key, because BLAKE2b accepts keys of at most 64 bytes.
         self._key = b"" if settings.key is None else hashlib.sha256(settings.key).digest()
         if settings.kind == "near":
             try:
@@ -120,7 +120,7 @@ class Signer:
         minhashes = self._minhash.digest_matrix_from_flat_token_hashes(hashes, starts, used_hashes, SEED)
         values = np.array(minhashes.to_rows(), np.uint64).reshape(len(ends), banding.bands, banding.rows)
         bands = np.zeros((len(ends), banding.bands), np.uint64)
-        # The values of a band are mixed with their positions into one hash, for all texts at once.
+        # Combine the values of each band into one hash. The loop is over rows, so each step handles all texts at once.
         for row in range(banding.rows):
             bands = mix_bits(bands * np.uint64(0x100000001B3) + values[:, :, row] + np.uint64(row + 1))
         return bands
@@ -175,7 +175,7 @@ class SignatureWriter:
             good: Positions of the rows that have a text.
             texts: The texts of these rows.
         """
-        # Texts of only white space are not compared, because they are not duplicates of each other.
+        # Exclude texts of only white space, because they would all be duplicates of each other.
         numbered_texts = [
             (position, text) for position, text in zip(good, texts, strict=True) if text and not text.isspace()
         ]
@@ -214,7 +214,7 @@ class SignatureWriter:
         rows = np.concatenate(self._key_rows) if self._key_rows else np.empty(0, np.uint32)
         with create_file(self._directory / KEY_HASHES) as hashes, create_file(self._directory / KEY_ROWS) as key_rows:
             for key in range(width):
-                # The sort is stable, so equal hashes keep the order of their rows.
+                # Use a stable sort, so that the order of equal hashes, and thus the file, is reproducible.
                 order = np.argsort(keys[:, key], kind="stable")
                 _write(hashes, keys[order, key])
                 key_rows.write(rows[order].astype("<u4").tobytes())
@@ -297,7 +297,7 @@ class SignedShard:
         if (hashes[:, 1:] < hashes[:, :-1]).any():
             yield f"{KEY_HASHES} is not sorted"
         for key, (own_hashes, index) in enumerate(zip(*self.keys, strict=True)):
-            # The sort is stable, so the stored table's entries for the sampled rows must equal the rebuilt table.
+            # Both sorts are stable, so the stored table's entries for the sampled rows must equal the rebuilt table.
             is_sampled = np.isin(stored_rows[key], rows)
             if not (
                 np.array_equal(hashes[key][is_sampled], own_hashes)

@@ -54,7 +54,7 @@ class _LetterTable(dict[int, str]):
     def __missing__(self, code: int) -> str:
         character = chr(code)
         category = unicodedata.category(character)
-        # Direction marks, joiners, soft hyphens and variation selectors are invisible.
+        # Remove direction marks, joiners, soft hyphens and variation selectors, because readers cannot see them.
         if category == "Cf" or 0xFE00 <= code <= 0xFE0F:
             replacement = ""
         elif category[0] in "PS" and self._signs:
@@ -116,7 +116,7 @@ def split_compared_words(text: str, normalization: Normalization) -> list[str]:
         return split_words(text, signs=True)
     if normalization == "space":
         return unicodedata.normalize("NFC", text).split()
-    # Split at every single blank, so that joining the pieces with blanks restores every character.
+    # Split at every single space, so that joining the pieces with spaces restores every character.
     return normalize_text(text).split(" ") if text else []
 
 
@@ -169,11 +169,12 @@ class ShingleHashes:
             All hashes, uint64, sorted and unique per text; and the end of each text's hashes: ``(texts,)``.
         """
         counts = np.fromiter(map(len, texts), np.int64, len(texts))
-        # Pass `__getitem__` itself, because a Python frame per word would be most of the cost of signatures.
+        # Map the dictionary's `__getitem__` directly, because a Python function call per word would dominate the run
+        # time.
         words = chain.from_iterable(texts)
         flat = np.fromiter(map(self._known.__getitem__, words), np.uint64, int(counts.sum()))
         size = self._words
-        # A text shorter than a shingle is one shingle.
+        # Treat a text shorter than a shingle as one shingle, so that short texts can be compared.
         windows = np.where(counts == 0, 0, np.maximum(counts - size + 1, 1))
         first_word = np.cumsum(counts) - counts
         ends = np.cumsum(windows)
@@ -200,8 +201,8 @@ def _sort_sets(hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[NDA
         start = end
     is_first = np.ones(len(hashes), np.bool_)
     is_first[1:] = hashes[1:] != hashes[:-1]
-    # A text's first shingle counts even if it equals the previous text's last one. The last texts may have no
-    # shingles.
+    # Always keep each text's first shingle, because it may equal the last shingle of the previous text. Exclude
+    # positions beyond the end, because the last texts may have no shingles.
     begins = ends[:-1][ends[:-1] < len(hashes)]
     is_first[begins] = True
     firsts_before = np.concatenate([[0], np.cumsum(is_first)])

@@ -43,7 +43,7 @@ def render_item(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
         parts: Its texts.
         seed: Seed for the order of its choices.
     """
-    # Several fields may have the same text, which an exam prints only once.
+    # Remove repeated texts, because an exam prints a text once even if several fields contain it.
     questions = list(dict.fromkeys(text.text for text in parts if not text.alternative))
     choices = list(dict.fromkeys(text.text for text in parts if text.alternative))
     shuffled = random.Random(seed).sample(choices, len(choices))

@@ -58,7 +58,7 @@ _NEGATIVES = {
 
 def yield_cases() -> Iterator[PlantedCase]:
     """Yield the cases: personal data of each kind, and texts that only look like it."""
-    # Every process draws the same numbers, because `Random` does not seed itself with `hash()` of a string.
+    # A string seed gives the same numbers in every process, because `Random` does not use `hash()` for strings.
     rng = Random("dataprep-assets planted personal data 1")
     for column, forms in _FORMS.items():
         for form, pattern in forms.items():

@@ -43,14 +43,14 @@ _IBAN_LENGTHS = {
 _LENGTH = {country: length for length, countries in _IBAN_LENGTHS.items() for country in countries}
 
 _CARD = re.compile(
-    # A further group of digits shows that this is not a card number, unless the group is the expiry date.
+    # Reject a number that is followed by a further group of digits, unless this group is the expiry date.
     r"(?<![\d.])(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?(?!\1\d(?!\d?/\d))"
     r"|3\d{3}([ -])\d{6}\2\d{4,5}(?!\2\d(?!\d?/\d)))(?![\d.]\d|\d)"
 )
 _V4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
 _V6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{1,4}:[0-9A-Fa-f:]{3,35}[0-9A-Fa-f](?![\w:])")
 
-# List the ranges here, because Python's `is_global` changes between patch versions, and counts must not.
+# List the ranges here, because Python's `is_global` changes between patch versions, but counts must not change.
 _SPECIAL_RANGES = """
     0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.168.0.0/16
     198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4
@@ -75,10 +75,10 @@ def find_emails(text: str) -> Iterator[str]:
     """Yield e-mail addresses."""
     position = text.find("@")
     while position >= 0:
-        # A local part has at most 64 characters, which also limits the work per @.
+        # Search only 64 characters, the maximum of a local part, which also limits the work per @.
         local, domain = _LOCAL.search(text[max(0, position - 64) : position]), _DOMAIN.match(text, position + 1)
         if local is not None and domain is not None and ".." not in local[0]:
-            # A period at the end belongs to the sentence, not to the address.
+            # Remove a period at the end, because it belongs to the sentence, not to the address.
             *labels, top = domain[0].rstrip(".-").split(".")
             if labels and _TOP.match(top) and all(map(_LABEL.match, labels)):
                 yield f"{local[0]}@{'.'.join([*labels, top])}"
@@ -96,7 +96,7 @@ def find_ibans(text: str) -> Iterator[str]:
             # Account numbers are often written with a blank between groups of four.
             if text[position] == " " and len(characters) % 4 == 0 and characters and text[position - 1] != " ":
                 position += 1
-            # Digits and capitals of other scripts are not part of an account number.
+            # Accept only ASCII, because digits and capitals of other scripts are not part of an account number.
             elif text[position].isascii() and (text[position].isdigit() or text[position].isupper()):
                 characters.append(text[position])
                 position += 1
@@ -165,7 +165,7 @@ def find_phones(text: str) -> Iterator[str]:
     for match in _NATIONAL.finditer(text):
         phone = match[0].strip(" ./-")
         digits, groups = _keep_digits(phone), [group for group in _SEPARATED.split(phone) if group]
-        # A 0 and groups are not enough, because dates and book numbers may have both.
+        # Reject dates and book numbers, which may also have a leading 0 and groups of digits.
         if not 9 <= len(digits) <= 12 or not 2 <= len(groups) <= 6 or _DATE.search(phone):
             continue
         if len(digits) == 10 and "-" in phone and _is_isbn(digits):

@@ -45,7 +45,8 @@ def _count_ngram_characters(words: Sequence[str]) -> list[int]:
     """Return the characters of the most frequent 2-, 3- and 4-gram, then of the repeated 5- to 10-grams."""
     number: dict[str, int] = {}
     ids = np.fromiter((number.setdefault(word, len(number)) for word in words), np.int64, len(words))
-    # Position of each word if words are joined without separators.
+    # Compute each word's position in the joined words, because the number of characters in consecutive words is the
+    # difference of two positions.
     starts = np.concatenate([[0], np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))])
     grams, lengths, all_differ = ids, [], False
     for n in range(2, REPEATED[-1] + 1):
@@ -54,10 +55,10 @@ def _count_ngram_characters(words: Sequence[str]) -> list[int]:
             continue
         if not all_differ:
             grams, firsts, counts = _extend_grams(grams, ids[n - 1 :], len(number))
-            # If all n-grams differ, so do all longer ones, and counting them is unnecessary.
+            # If all n-grams differ, all longer n-grams also differ and need no counting.
             all_differ = len(counts) == len(grams)
         if n in TOP:
-            # Ties are broken by the first position.
+            # Break ties by position, because equally frequent n-grams may have different lengths.
             index, frequency = (0, 1) if all_differ else _find_most_frequent(firsts, counts)
             lengths.append(int(starts[index + n] - starts[index] + n - 1) * frequency)
         elif n in REPEATED:
@@ -67,7 +68,7 @@ def _count_ngram_characters(words: Sequence[str]) -> list[int]:
 
 def _extend_grams(grams: Grams, next_grams: Grams, words: int) -> tuple[Grams, Grams, Grams]:
     """Return the n-grams that are one word longer, as numbers per position, with their first positions and counts."""
-    # Combine two numbers into one. Both are below the number of words, so the product is far below 2**63.
+    # Combine two numbers into one. Both are at most the number of words, so the result is far below 2**63.
     pairs = grams[: len(next_grams)] * words + next_grams
     _, firsts, numbers, counts = np.unique(pairs, return_index=True, return_inverse=True, return_counts=True)
     return numbers, firsts, counts
@@ -84,7 +85,7 @@ def _count_repeated_characters(grams: Grams, starts: Grams, n: int) -> int:
     count, numbers = len(grams), grams.tolist()
     while index < count:
         if numbers[index] in earlier_grams:
-            # The repeated n-gram is skipped as a whole, so that overlapping n-grams do not count.
+            # Skip the whole repeated n-gram, so that n-grams that overlap it do not count.
             characters += int(starts[index + n] - starts[index])
             index += n
         else:

@@ -28,7 +28,8 @@ from dataprep_assets.integrity.receipt import (
     record_files,
 )
 
-# Typed facts: the values in an artifact's receipt besides its files and counts. They are declared next to the artifact.
+# Typed facts: the values in an artifact's receipt other than its files and counts. They are declared next to the
+# artifact.
 #
 # An artifact's module declares one subclass. The build creates an instance, and readers of the receipt use the class::
 #
@@ -78,7 +79,7 @@ def group_by_build(specs: Sequence[ArtifactSpec]) -> list[tuple[ArtifactSpec, ..
     def get_group(spec: ArtifactSpec) -> object:
         return spec.partitions if spec.partitions is not None and spec.partitions.ranges is not None else spec
 
-    # `groupby` joins only neighbors, which is enough because specs that share ranges are adjacent
+    # `groupby` joins only adjacent specs, which is enough because specs that share ranges are adjacent.
     return [tuple(members) for _, members in groupby(specs, key=get_group)]
 
 
@@ -149,14 +150,15 @@ def ensure_built(
     """
     artifact = recipe.artifact
     directory = store.directory(artifact)
-    # In a bucket, this call also uploads artifacts that were built here but not uploaded yet. It comes before the
-    # lock, because the upload would mistake our own lock for a build in progress. It reads no files.
+    # Look for a current receipt before taking the lock. In a bucket, this call also uploads artifacts that were built
+    # here but not uploaded yet, and the upload would mistake our own lock for a build in progress. The call reads no
+    # files.
     if store.knows_digests and (kept_receipt := _find_current_receipt(recipe, store, verification)) is not None:
         return kept_receipt, True
     with open_staging(directory, recipe.key) as staged:
-        # repeat the check under the lock, because another process may have built the artifact meanwhile
+        # Repeat the check under the lock, because another process may have built the artifact meanwhile.
         receipt = _find_current_receipt(recipe, store, verification)
-        # only a writer that resumes knows which files of a killed build are complete
+        # Remove the files of a killed build, unless the writer resumes and therefore knows which of them are complete.
         if receipt is not None or not resumes:
             shutil.rmtree(staged)
         if receipt is not None:
@@ -169,7 +171,7 @@ def ensure_built(
         joined_files = {j.record.path: j for j in written_files.joined}
         digests = {**written_files.digests, **{name: j.record.sha256 for name, j in joined_files.items()}}
         files = {record.path: record for record in record_files(staged, digests)}
-        # a bucket joins files on its server, so joined files were never in the staging directory
+        # Add the records of joined files, because a bucket joins files on its server, so these were never in staging.
         files |= {name: j.record for name, j in joined_files.items()}
         receipt = Receipt(
             dataset=artifact.dataset,
@@ -184,10 +186,10 @@ def ensure_built(
             measured={"created": format_current_time(), "versions": read_versions(), "wall_seconds": round(seconds, 3)},
             recipe=final_recipe.to_json(),
         )
-        # write the receipt last and publish with one rename, so that a build killed earlier leaves no artifact
+        # Write the receipt last and publish with one rename, so that a build killed earlier leaves no artifact.
         receipt.write(staged)
         publish_directory(staged, directory)
-        # upload to a bucket; in a folder, the rename has already published the artifact
+        # Upload the artifact to a bucket. In a folder, the rename has already published it.
         store.publish(artifact, joined_files)
     return receipt, False
 

@@ -25,7 +25,7 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.storage import Storage
 
-# imported only for types, because commands that only list or compare artifacts use none of them
+# Import these modules only for types, because commands that only list or compare artifacts use none of them.
 if TYPE_CHECKING:
     from dataprep_assets.engine.staleness.estimate import Estimate
     from dataprep_assets.engine.trace.document_table import DocumentTable
@@ -43,14 +43,14 @@ def validate_declaration(model: type[D], attributes: Mapping[str, Any], yaml_pat
     except ValidationError as error:
         document = Document(path=yaml_path, type="", attributes=attributes, node=None, line=0)
         with suppress(ConfigError, OSError):
-            # read the file only for its line numbers, because `attributes` has resolved templates; some tests have no
-            # file
+            # Read the file only for its line numbers, because only `attributes` has resolved templates. Ignore errors,
+            # because some tests have no file.
             document = next(
                 (replace(d, attributes=attributes) for d in read_documents(yaml_path) if d.attributes), document
             )
         raise build_mistakes_error(
             describe_mistakes(error, model, document)
-        ) from None  # because a cause would be printed before the mistakes
+        ) from None  # a cause would be printed before the mistakes
     try:
         return declaration.resolve_paths(yaml_path.parent)
     except ConfigError as error:

@@ -65,7 +65,7 @@ def find_wrong_drops(receipt: Receipt) -> Iterator[str]:
     """Yield a sentence if the source files' dropped rows do not add up to the ledger's dropped rows."""
     ledger = require_ledger(receipt)
     by_reason = sum((Counter(line["dropped"]) for line in receipt.sources), Counter())
-    # compare without zero counts, because adding counters removes them
+    # Compare without zero counts, because adding counters removes them.
     if by_reason != +Counter(ledger.dropped):
         yield (
             f"{describe_artifact(receipt)}: the dropped rows of the source files are {_format_drops(by_reason)}, "
@@ -206,14 +206,15 @@ class LossTable:
 
     def __init__(self, losses: Sequence[Loss], privacy: Privacy) -> None:
         self._all, self._privacy = losses, privacy
-        # order by part, as built, so that losses of the same split or source are adjacent
+        # Order parts as they were built, so that losses of the same split or source are adjacent.
         part_orders = {part: order for order, part in enumerate(dict.fromkeys(loss.part for loss in losses))}
         self.losses = sorted(
             (loss for loss in losses if loss.count),
             key=lambda loss: (part_orders[loss.part], -loss.count, loss.reason),
         )
         self._counts: dict[int, int | str] = {}
-        # the counts of one part add up to a known sum, so a hidden small count could be computed from the others
+        # Hide counts part by part, because the counts of a part add up to a known sum, from which a single hidden count
+        # could be computed.
         for members in _group_losses(self.losses, lambda loss: (loss.part, loss.unit)).values():
             numbers = [loss.count for loss in members]
             counts = (
@@ -252,7 +253,8 @@ class LossTable:
             texts = (
                 [location] if max_lines else wrap(location, room, break_long_words=False, break_on_hyphens=False)
             ) or [""]
-            # files do not fit on the reason's line after a long reason, or with a long file name
+            # Start a new line for the files after a long reason or before a long file name, because both do not fit on
+            # one line.
             is_alone = len(start) > indent
             if max_lines and len(start) + len(texts[0]) > width:
                 indent, is_alone = _FILES_INDENT, True
@@ -262,7 +264,7 @@ class LossTable:
                 texts = wrap(location, width - indent, break_long_words=False, break_on_hyphens=False)
             first_text = "" if is_alone else texts.pop(0)
             rows = [f"{start}{first_text}".rstrip(), *(" " * indent + text for text in texts)]
-            # with `max_lines`, a reason and its files are one item, so that both are left out together
+            # With `max_lines`, a reason and its files are one item, so that both are left out together.
             yield from ["\n".join(rows)] if max_lines else rows
         if len(shown_losses) < len(self.losses):
             yield f"  and {len(self.losses) - len(shown_losses)} more: {more}"
@@ -283,13 +285,13 @@ class LossTable:
         """Return the counts per file in their public form."""
         if loss.unit in _ITEM_NOUNS:
             return {name: self._privacy.public_value(count) for name, count in loss.files.items()}
-        # a hidden count could be computed from the sum of the files' counts
+        # Hide the counts of all files if their sum is hidden, because they would reveal it.
         if isinstance(total := self._counts[id(loss)], str):
             return dict.fromkeys(loss.files, total)
         return dict(zip(loss.files, self._privacy.public_counts(list(loss.files.values())), strict=True))
 
     def _is_shown(self, loss: Loss) -> bool:
-        # omit the total, because together with the count it would reveal the remainder, which may also be small
+        # Hide the total if the count or the remainder is small, because total and count together reveal the remainder.
         is_counted = loss.unit not in _ITEM_NOUNS
         return not loss.count or (
             isinstance(self._counts[id(loss)], int) and not (is_counted and self._privacy.hides(loss.of - loss.count))
@@ -300,7 +302,7 @@ class LossTable:
         if self._privacy.closed:
             return f"{unit}s {action}"
         count = sum(loss.count for loss in losses)
-        # several reasons may apply to one part, so count each part's total once
+        # Several reasons may apply to one part, so count each part's total once.
         total = sum({loss.part: loss.of for loss in losses}.values())
         numbers = f"{count:,} of {total:,}" if total else f"{count:,}"
         return f"{numbers} {unit}{'' if (total or count) == 1 else 's'} {action}"
@@ -309,7 +311,7 @@ class LossTable:
         """Return the count, the reason, and the share with its unit."""
         count = self._counts[id(loss)]
         reason = loss.reason if not loss.kind else f"{loss.reason} ({loss.kind})"
-        # use the plural for a hidden count, because a singular noun would reveal that it is one
+        # Use the plural for a hidden count, because a singular noun would reveal that it is one.
         unit = loss.unit if not loss.of and count == 1 else f"{loss.unit}s"
         share = f"{format_share(loss.count / loss.of)} of " if loss.of and not self._privacy.closed else ""
         verb = "" if loss.action == "dropped" else f"{loss.action}{' to' if loss.reason in _SIZES else ':'} "
@@ -318,7 +320,7 @@ class LossTable:
     def _describe_place(self, loss: Loss, room: int | None) -> str:
         """Return the part and as many of its files as fit, with the number of the remaining ones."""
         file_texts = [
-            # a file that is itself the lost item has no count
+            # A file that is itself the lost item has no count.
             name if loss.unit in _ITEM_NOUNS else f"{name} {count:,}" if isinstance(count, int) else f"{name} {count}"
             for name, count in self._find_public_file_counts(loss).items()
         ]

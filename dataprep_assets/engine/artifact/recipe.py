@@ -108,7 +108,7 @@ class RecipeInputs:
             )
         changes += _find_changes("upstream", self.upstream, now.upstream)
         if self.settings != now.settings:
-            # convert these settings as a receipt's JSON does, which turns tuples into lists
+            # Convert both settings to JSON and back, because tuples are lists in a receipt's settings.
             old_settings, new_settings = (flatten(json.loads(json.dumps(one.settings))) for one in (self, now))
             changes += _find_changes("settings", old_settings, new_settings)
         return changes + _find_changes("sources", self.sources, now.sources)
@@ -171,7 +171,7 @@ class Recipe(RecipeInputs):
         upstream: Mapping[str, Content] | None = None,
     ) -> Self:
         """Return the recipe whose key is the digest of these ingredients. The order of sources and inputs matters."""
-        # convert these settings as a receipt's JSON does, which turns tuples into lists
+        # Convert the settings to JSON and back, because tuples are lists in a receipt's settings.
         settings = json.loads(json.dumps(settings))
         inputs = RecipeInputs(version=version, settings=settings, sources=sources, upstream=upstream or {})
         order = [list(inputs.sources.items()), list(inputs.upstream.items())]
@@ -192,11 +192,11 @@ class Recipe(RecipeInputs):
     def _find_ledger_change(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:
             return None
-        # exclude counts of how documents were read, because they do not affect the documents
+        # Exclude counts of how documents were read, because these counts do not affect the documents.
         old_counts, new_counts = (
             {} if it is None else flatten(it.of_documents.to_json()) for it in (receipt.ledger, self.ledger)
         )
-        # a reason without drops is equivalent to a missing reason
+        # Remove zero counts, because a reason without drops is equivalent to a missing reason.
         old_counts, new_counts = (
             {name: count for name, count in counts.items() if count} for counts in (old_counts, new_counts)
         )

@@ -90,7 +90,7 @@ def poll_source(watch: SourceWatch, store: ArtifactStore, last_identity: str | N
     if now == last_identity:
         return PollResult(identity=now)
     change = watch.changes(store)
-    # a plan has no modification times, so only `stamps` shows that files were edited in place since the last poll
+    # Only `stamps` shows that files were edited in place since the last poll, because a plan has no modification times.
     if not change and last_identity is not None and last_identity.partition(".")[0] == now.partition(".")[0]:
         change = EDITED
     return PollResult(identity=now, change=change)
@@ -98,7 +98,7 @@ def poll_source(watch: SourceWatch, store: ArtifactStore, last_identity: str | N
 
 def identify_listing(listing: Iterable[object], stamps: Iterable[object] = ()) -> SourceIdentity:
     """Return the identity of a listing, independent of its order. Entries are JSON values."""
-    # sort by `repr`, because Python cannot compare some entries, such as None and a string
+    # Sort by `repr`, because Python cannot compare some entries, such as None and a string.
     stamped = sorted(stamps, key=repr)
     return SourceIdentity(
         listing=digest_value(sorted(listing, key=repr)), stamps=digest_value(stamped) if stamped else ""
@@ -314,7 +314,8 @@ class DatasetInput:
     dataset: str
     name: str
     split: str | None = None
-    # keys that are not compared, because the input is the same artifact wherever the declaration names its dataset
+    # Exclude the keys from comparison, because the input is the same artifact wherever the declaration names its
+    # dataset.
     keys: tuple[str, ...] = field(default=("sources",), compare=False)
     advice: str = field(default="", compare=False)
 
@@ -466,7 +467,7 @@ class ArtifactSpec:
 
     @cached_property
     def _groups(self) -> tuple[CheckGroup, ...]:
-        # add the permission check here, so that every artifact of a sensitive dataset has it
+        # Add the permission check here, so that every artifact of a sensitive dataset has it.
         is_closed = self.declaration.sensitive and self.kept
         return (
             *([build_permission_checks(self.declaration.dataset, self.locate_artifact)] if is_closed else []),

@@ -72,9 +72,9 @@ class CardFacts(Facts):
 
 def build_data_card_spec(subject: CardSubject) -> ArtifactSpec:
     """Return the spec of a dataset's card, which is built after all other artifacts."""
-    # name only the last artifacts as direct inputs, because they depend on all others
+    # Name only the last artifacts as direct inputs, because they depend on all others.
     used_sources = {source for spec in subject.specs for source in spec.inputs}
-    # artifacts whose bytes may depend on locations, because the card contains their digests and sizes
+    # Name the receipts of artifacts whose bytes may depend on locations, because the card has their digests and sizes.
     receipt_names = {
         f"receipts of {spec.path[-1]}" for spec in subject.specs if spec.kept and spec.names_places is not None
     }
@@ -247,7 +247,7 @@ def _format_line(line: bytes | None) -> str:
     return "nothing" if line is None else f"{line.decode(errors='replace').strip()!r:.160}"
 
 
-# --- the files
+# --- Files of the card
 
 
 def build_card_files(card: Card) -> dict[str, bytes]:
@@ -279,7 +279,7 @@ def _summarize_card(card: Card) -> str:
     )
 
 
-# --- Croissant, for machines
+# --- Croissant description, for machines
 
 
 def _describe_card(card: Card) -> croissant.Node:
@@ -295,7 +295,7 @@ def _describe_card(card: Card) -> croissant.Node:
         for artifact in card.artifacts
         for file in artifact.described
     ]
-    # describe the products of a sensitive dataset as folders, because file names may reveal private data
+    # Describe the products of a sensitive dataset as folders, because file names may reveal private data.
     sets = [
         croissant.build_file_set_node(
             a.name,
@@ -351,7 +351,7 @@ def _describe_parquet_set(records: CardRecords, paths: Sequence[str]) -> croissa
     )
 
 
-# --- the page, for people
+# --- Page, for people
 
 
 def _render_page(card: Card) -> str:
@@ -416,7 +416,7 @@ def _format_row(cells: Sequence[str | None]) -> str:
 
 
 def _format_cell(text: str) -> str:
-    # a vertical bar or a line ending would end the cell
+    # Escape vertical bars and join lines, because a bar or a line ending would end the cell.
     return " ".join(text.replace("|", "\\|").split())
 
 

@@ -292,7 +292,7 @@ class RebuildCount:
     def __str__(self) -> str:
         """Return the level and the share in words."""
         scope = "every document" if self.level == EVERY_DOCUMENT else "a sample"
-        # round the share down, because 99.99% must not be shown as all documents
+        # Round the share down, because 99.99% must not be shown as all documents.
         return f"{scope}: {format_share(int(self.share * 1000) / 1000)} of the documents"
 
 
@@ -308,7 +308,7 @@ def draw_documents(key: str, total: int, samples: int | None) -> "NDArray[np.int
     if samples is None or samples >= total:
         return np.arange(total)
     rng = np.random.default_rng(int(digest_value(key)[:16], 16))
-    # stretch i is [bounds[i], bounds[i + 1]); it is never empty, because there are more documents than samples
+    # Stretch i is [bounds[i], bounds[i + 1]); it is never empty, because there are more documents than samples.
     bounds = np.arange(samples + 1) * total // samples
     return rng.integers(bounds[:-1], bounds[1:])
 

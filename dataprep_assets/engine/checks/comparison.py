@@ -90,8 +90,8 @@ def _find_difference(rebuilt_path: Path, stored_path: Path) -> str | None:
         return None
     if rebuilt_path.suffix == ".parquet":
         difference = compare_rows(rebuilt_path, stored_path)
-        # compare bytes as well, because readers filter by statistics, which are not values; files of different writers
-        # may have different bytes
+        # Also compare the bytes, because the comparison of values ignores the statistics that readers use to skip rows.
+        # Omit this for files of different writers, whose bytes may differ.
         return (
             _describe_first_byte(rebuilt_path, stored_path)
             if difference is None and _have_same_writer(rebuilt_path, stored_path)
@@ -156,7 +156,7 @@ def compare_rows(rebuilt_path: Path, stored_path: Path, rows: NDArray[np.int64] 
     if not differences:
         return None
     row, name = min(differences, key=lambda difference: difference[0])
-    # the row is named by its position in the source, if the file records it
+    # Name the row by its position in the source if the file has it, because the user can look it up there.
     if {"file", "row"} <= set(made_table.column_names):
         return f"{made_table['file'][row]}, row {made_table['row'][row]}: {name} is different"
     return f"row {(row if rows is None else int(rows[row])) + 1}: {name} is different"
@@ -168,9 +168,9 @@ def _read_table(path: Path) -> "pa.Table":
 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            # read the table first, because accessing a damaged footer's metadata makes pyarrow abort the process
+            # Read the table first, because accessing a damaged footer's metadata makes pyarrow abort the process.
             table = file.read()
-            # the comparison of values cannot detect a byte range that is used twice
+            # Check for gaps, because the comparison of values cannot detect that two columns use the same byte range.
             require_no_gaps(path, file.metadata)
             return table
     except (pa.ArrowException, OSError) as error:

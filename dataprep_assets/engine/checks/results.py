@@ -31,7 +31,7 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.stores.files import digest_value
 
 NOT_CHECKED_KEYS = {"description", "owners", "card", "accept", "automation", "workers", "prove"}
-# These keys need no comparison, because a change to them changes the keys of the affected artifacts.
+# A change of these three keys needs no comparison here, because it changes the recipe keys of the affected artifacts.
 NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}
 """Keys of a declaration that do not affect checks."""
 
@@ -42,7 +42,7 @@ def read_known_results(
     """Return the current results for the given partitions and, under `None`, for the artifact as a whole."""
     of_each, of_whole = _separate_checks(spec)
     verdicts: dict[str | None, Verdict] = {}
-    # accept partial verdicts, because adding a check must not invalidate the results of the others
+    # Accept partial verdicts, because adding a check must not invalidate the results of the others.
     if of_each:
         artifacts = {slot: spec.locate_artifact(store, slot) for slot in slots if slot is not None}
         verdicts.update(read_slot_verdicts(artifacts, store, of_each, allow_partial=True))
@@ -135,7 +135,7 @@ def read_results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, Unpassed
         check_results = [result[check.name] for result in facts.values() if check.name in result]
         is_accepted = not check.blocking and check.name in accept
         failed = [] if is_accepted else [result for result in check_results if result is not None and not result.passed]
-        # errors come before warnings, because only the first failure is reported
+        # Put errors before warnings, because only the first failure is reported.
         failed.sort(key=lambda result: not result.blocks)
         first_failure = UnpassedCheck(failed[0].sentence, failed[0].blocks) if failed else None
         failures[check.name] = UnpassedCheck() if None in check_results else first_failure
@@ -153,13 +153,13 @@ def find_failed_checks(source: DatasetInput, store: ArtifactStore) -> set[str]:
     The cached records are read directly, because the artifact's spec is not known here.
     """
     folder, split, failed = locate_records(source.dataset, source.name, store), source.split, set[str]()
-    # partitions of a split are named `<split>-…`
+    # Select records by name, because partitions of a split are named `<split>-…`.
     paths = [path for path in folder.glob("*.json") if split is None or path.stem.startswith(f"{split}-")]
     for path in [folder.with_name(f"{source.path[-1]}.json"), *paths]:
         if (record := read_record(path)) is None or not (failing := find_failing(record)):
             continue
         artifacts = [Artifact(dataset=source.dataset, name=name, partition=part) for name, part in record["artifacts"]]
-        # a verdict on an earlier build does not apply, unless the build has the same content
+        # A verdict on an earlier build does not apply, unless the build has the same content.
         if record["version"] == identify_version(artifacts, store) or record["content"] == digest_claims(
             artifacts, store
         ):
@@ -181,7 +181,7 @@ def store_findings(
     """
     _, checks = _separate_checks(spec)
     is_complete = bool(spec.partition_checks) or set(examined) >= set(spec.slots(store))
-    # Dagster may run a single check, whose finding must not replace the complete record
+    # Dagster may run a single check, whose finding must not replace the complete record.
     if spec.kept and checks and is_complete and findings.keys() >= {check.name for check in checks}:
         write_record(
             _locate_record(spec, store),

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from typing_extensions import TypedDict  # pydantic requires this one below Python 3.12
+from typing_extensions import TypedDict  # pydantic requires this `TypedDict` below Python 3.12
 
 from dataprep_assets.engine.checks.check import Check, Checkable, Finding
 from dataprep_assets.errors import DataprepError, count_of
@@ -127,7 +127,7 @@ def find_in_all_partitions(
     """
     fresh: dict[str, dict[str, Finding]] = {}
     versions = dict(zip(examined, store.receipt_versions([artifact(p) for p in examined]), strict=True))
-    # cache each verdict immediately, so that a run after a kill does not repeat finished checks
+    # Cache each verdict immediately, so that a run after a kill does not repeat finished checks.
     for partition, findings in find(examined) if examined else ():
         if remember_verdicts(artifact(partition), store, versions[partition], findings, checks):
             fresh[partition] = findings
@@ -270,7 +270,8 @@ def write_record(
         "findings": kept_findings,
     }
     previous_record = read_record(path)
-    # Rebuilding failed content fails again. Keep the first build's version, which shows that the content was rebuilt.
+    # If a rebuild gave the same content and failed again, keep the first build's version. Readers then see that the
+    # content was rebuilt.
     if (
         previous_record is not None
         and previous_record["content"] == content
@@ -279,7 +280,7 @@ def write_record(
     ):
         record["version"] = previous_record["version"]
     path.parent.mkdir(parents=True, exist_ok=True)
-    # not flushed to disk, because a verdict lost in a crash is computed again
+    # Do not flush the file to disk, because a verdict that is lost in a crash is computed again.
     write_atomically(path, canonical_json(record), durably=False)
     return True
 
@@ -305,7 +306,7 @@ def read_slot_verdicts(
     """
     if not artifacts:
         return {}
-    # all artifacts are partitions of one artifact, so their records are in one folder
+    # Read one folder, because the records of all partitions of an artifact are in the same folder.
     folder = locate_record(next(iter(artifacts.values())), store).parent
     versions = store.receipt_versions(list(artifacts.values()))
     verdicts = {
@@ -351,7 +352,8 @@ def read_verdict(
             passed=kept_finding["passed"], summary=kept_finding["summary"], warning=kept_finding["warning"]
         )
     is_rebuilt = record["version"] != version
-    # An artifact's receipt does not show whether its inputs were damaged when it was rebuilt.
+    # After a rebuild, a passed verdict on a whole artifact (with `digest`) is not valid, because the receipt does not
+    # show whether the inputs were damaged during the rebuild.
     if is_rebuilt and ((digest and not find_failing(record)) or record["content"] != digest_claims(artifacts, store)):
         return None
     return Verdict(findings=findings, at=record["at"], rebuilt=is_rebuilt)
@@ -375,7 +377,7 @@ def locate_record(artifact: Artifact, store: ArtifactStore) -> Path:
 
 
 def locate_records(dataset: str, name: str, store: ArtifactStore) -> Path:
-    # use `home`, because `root` of an overlay is the scratch folder
+    # Use `home`, because `root` of an overlay is the scratch folder.
     return store.home(Artifact(dataset=dataset, name=name)).parent / FOLDER / name
 
 

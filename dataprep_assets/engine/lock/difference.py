@@ -159,11 +159,11 @@ def group_reasons(reasons: Mapping[str, str]) -> list[str]:
 def _describe_file(source: ChangedSource, privacy: Privacy) -> str:
     counts_before, counts_after = source.before or LockCounts(), source.after or LockCounts()
     gains = {noun: getattr(counts_after, noun) - getattr(counts_before, noun) for noun in ("documents", "tokens")}
-    if privacy.hides(abs(gains["documents"])):  # a small number of documents could be computed from their tokens
+    if privacy.hides(abs(gains["documents"])):  # the tokens of a few documents would reveal their number
         del gains["tokens"]
     texts = []
     for noun, gain in gains.items():
-        # use the plural for a hidden count, because a singular noun would reveal that it is one
+        # Use the plural for a hidden count, because a singular noun would reveal that it is one.
         amount = privacy.public_count(abs(gain))
         texts.append(f"{'-' if gain < 0 else '+'}{amount} {noun.removesuffix('s') if amount == '1' else noun}")
     return f"{source.kind:<8} {source.file}: {', '.join(texts)}"
@@ -190,7 +190,7 @@ def compare_locks(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
         b: The second lock; its dataset may have a different name.
         names: Names of the two locks for the output.
     """
-    # names are comparable only in the same form, so hide both locks' names if one lock hides its names
+    # Hide the names of both locks if one lock hides its names, because names are comparable only in the same form.
     if a.is_hidden or b.is_hidden:
         a, b = a.hide_names(), b.hide_names()
     sides = counts_before, counts_after = _count_files(a), _count_files(b)

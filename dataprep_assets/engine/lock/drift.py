@@ -61,7 +61,7 @@ def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
         plan = lock.artifacts.get(format_lock_name(spec.locate_artifact(store)))
         if plan is None or plan.key is None:
             continue
-        # the lock of a sensitive dataset has digests of file names, so hash the current names to find its files
+        # The lock of a sensitive dataset has digests of file names, so hash the current names to find its files.
         paths = {hide_name(path) if lock.is_hidden else path: path for path in spec.listed()}
         shards = {
             name.partition("/")[2]: [
@@ -114,11 +114,11 @@ def _compare_slots(
         return
     receipts = _read_receipts(store, [recipe.artifact for recipe in recipes])
     for recipe, receipt in zip(recipes, receipts, strict=True):
-        if not recipe.key:  # the key is unknown until its plan is built
+        if not recipe.key:  # the key is unknown until the planning artifact is built
             continue
         name = format_lock_name(recipe.artifact)
         if receipt is not None and receipt.key == recipe.key:
-            # take the ingredients from the receipt, because some recipes have only a key
+            # Take the ingredients from the receipt, because some recipes have only a key.
             entry = LockEntry.from_receipt(receipt)
         else:
             entry = LockEntry(key=recipe.key, content=lock.artifacts[name].content).with_ingredients(recipe)
@@ -170,7 +170,7 @@ class _PresentArtifacts:
     def __init__(self, specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:
         self._store, self._lock = store, lock
         self._planners = {partitions: spec for spec in specs for partitions in spec.plans}
-        # computed once per spec, because each downstream slot queries it
+        # Cache the slots of each spec, because every downstream slot needs them.
         self._known: dict[ArtifactSpec, frozenset[str | None] | None] = {}
 
     def is_planned(self, spec: ArtifactSpec) -> bool:
@@ -272,7 +272,8 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
             yield Drift(name=verdict.location, reason="; ".join(verdict.defects))
         else:
             stray_artifacts.append(verdict)
-    # the location may be the dataset's own folder, or a folder that contains the dataset's folder at any depth
+    # Take the most frequent parent folder as the dataset's folder, because the location may be this folder or contain
+    # it at any depth.
     folder_counts = Counter(
         parent_folder for parent_folder, _, _, receipt in entries if receipt.dataset == lock.dataset
     )
@@ -296,11 +297,11 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
             yield Drift(
                 name=name, reason="extra: not in the lock" + _describe_other_dataset(name, receipt, lock.dataset)
             )
-    # a path that begins with `..` shows that the location is itself inside of the dataset's folder
+    # A path that begins with `..` shows that the location is inside the dataset's folder.
     copy_folder = home if home is not None and home[:1] != ("..",) else ()
     for verdict in stray_artifacts:
         name = "/".join(verdict.folder[len(copy_folder) :])
-        # a stray folder named in the lock is reported below as a missing artifact
+        # A stray folder named in the lock is reported below as a missing artifact.
         if (
             home is not None
             and verdict.folder[: len(copy_folder)] == copy_folder

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from typing_extensions import TypedDict  # pydantic requires this one below Python 3.12
+from typing_extensions import TypedDict  # pydantic requires this `TypedDict` below Python 3.12
 
 from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.engine.artifact.recipe import RecipeInputs
@@ -108,7 +108,7 @@ class LockEntry(RecipeInputs):
             libraries={
                 name: version
                 for name, version in receipt.measured.get("versions", {}).items()
-                # a library that was not installed cannot have affected the bytes
+                # Omit libraries that were not installed, because they cannot have affected the bytes.
                 if name not in _UNRELATED_PACKAGES and version != "not installed"
             },
             counts=None
@@ -120,7 +120,8 @@ class LockEntry(RecipeInputs):
 
     def with_ingredients(self, ingredients: RecipeInputs) -> "LockEntry":
         """Return a copy with different ingredients."""
-        # names of the form `dataset:artifact` are inputs of another dataset
+        # Keep only inputs of other datasets (`dataset:artifact`), because the lock has its own entries for this
+        # dataset's artifacts.
         upstream = {name: content for name, content in ingredients.upstream.items() if ":" in name}
         return replace(self, **{**vars(ingredients.ingredients), "upstream": upstream})
 
@@ -144,7 +145,7 @@ class LockEntry(RecipeInputs):
 
     def describe_difference(self, now: "LockEntry") -> str | None:
         """Return how the entry `now` differs from this one, in one sentence; None if they are equal."""
-        if self.content is None or now.content is None:  # one entry lacks the sources that are locations
+        if self.content is None or now.content is None:  # one entry omits the sources that are locations
             shared = {name: digest for name, digest in now.sources.items() if name in self.sources}
             change = self.describe_change(replace(now, sources=shared))
             return change.reason if change is not None else None
@@ -264,7 +265,7 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
                     f"{artifact}: removed while the dataset was being locked. Build it, then lock the dataset"
                 )
             entry = LockEntry.from_receipt(receipt)
-            # remove locations before names are hidden, because the sources to remove are found by name
+            # Remove locations before names are hidden, because the sources to remove are found by name.
             entry = entry if spec.names_places is None else entry.without_location(spec.names_places)
             entries[format_lock_name(artifact)] = entry
     lock = Lock(dataset=declaration.dataset, artifacts={name: entries[name] for name in sorted(entries)})
@@ -303,7 +304,7 @@ def build_lock(receipts: Iterable[tuple[str, Receipt]], location: str, dataset: 
     return Lock.from_receipts(dataset_name, by_dataset[dataset_name])
 
 
-# --- obsolete artifacts, found from receipts
+# --- Obsolete artifacts, found from receipts
 
 
 def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
@@ -340,11 +341,12 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
     used_names: set[str] = set()
     for receipt in (receipt for name, receipt in own_receipts.items() if name not in obsolete):
         upstream = {n: c for n, c in receipt.recipe.get("upstream", {}).items() if ":" not in n and "/" in n}
-        # an artifact that is out of date does not reflect the current plan
+        # Skip an artifact that is out of date, because its inputs do not reflect the current plan.
         if all(name in own_receipts and own_receipts[name].content == content for name, content in upstream.items()):
             used_names |= upstream.keys()
     splits = {find_artifact_name(name) for name in used_names}
-    # a partition whose input artifact nothing uses is obsolete, with all of its artifacts
+    # If artifacts use other partitions of a split but not this one, the partition is obsolete with all of its
+    # artifacts.
     partitions = {
         name.partition("/")[2]
         for name in own_receipts
@@ -364,7 +366,7 @@ def _find_artifacts_of_earlier_plans(own_receipts: Mapping[str, Receipt]) -> set
     return {name for name, run in runs.items() if planned_runs and run is not None and run not in planned_runs}
 
 
-# --- the file
+# --- Lock file
 
 
 def encode_lock(lock: Lock) -> bytes:

@@ -119,7 +119,7 @@ class _Survey:
         self._view, self._verification, self._events = view, verification, events
         self._stale: dict[ArtifactSpec, dict[str | None, Decision]] = {}
         self._open: dict[ArtifactSpec, dict[str | None, Decision]] = {}
-        # specs that are stale as a whole, because their partitions are not planned or because they have no files
+        # Specs that are stale as a whole, because their partitions are not planned or because they have no files.
         self._unplanned: dict[ArtifactSpec, Decision] = {}
 
     def decide_spec(self, spec: ArtifactSpec) -> Iterator[Decision]:
@@ -137,7 +137,7 @@ class _Survey:
             yield self._unplanned[spec]
             return
         if not spec.kept:
-            # a spec without files is up to date if its inputs have their final content
+            # A spec without files is up to date if its inputs have their final content.
             decision = decide_action(
                 PartitionFacts(**_build_input_facts(self._find_stale_input(self._open, spec, None)))
             )
@@ -146,7 +146,7 @@ class _Survey:
                 yield self._unplanned[spec]
             return
         yield from self.decide_partitions(spec, slots)
-        # forecast now, because later specs read their partitions from this plan
+        # Forecast the plan now, because later specs read their partitions from it.
         if spec.plans:
             self._forecast(spec, list(self._open.get(spec, {})))
 
@@ -161,7 +161,7 @@ class _Survey:
         files = {slot: self._read_receipt(artifact) for slot, artifact in artifacts.items()}
         with_receipt = [slot for slot, facts in files.items() if facts.receipt is not None]
         self._forecast_inputs(spec, with_receipt)
-        # without the content of an input, there is no recipe to compare
+        # A slot has no recipe to compare if the content of an input is unknown.
         unknown = {
             slot: stale_input
             for slot in with_receipt
@@ -188,7 +188,7 @@ class _Survey:
 
     def _note(self, decision: Decision, spec: ArtifactSpec, slot: str | None) -> None:
         self._stale.setdefault(spec, {})[slot] = decision
-        # after a forecast, downstream artifacts can read the forecast files
+        # Keep a slot with a forecast open until `_forecast` has built the files that downstream artifacts read.
         if not decision.same_content or spec.foresee is not None:
             self._open.setdefault(spec, {})[slot] = decision
 
@@ -249,10 +249,10 @@ class _Survey:
         try:
             for outcome in spec.foresee(request):
                 if outcome.error is None:
-                    # the forecast determines the content, so downstream artifacts can be compared
+                    # The forecast determines the content, so artifacts built from it can be compared.
                     self._open[spec].pop(outcome.partition if spec.partitions is not None else None)
         except DataprepError:
-            return  # all downstream artifacts remain stale
+            return  # everything downstream remains stale
 
     def _find_input_causes(self, spec: ArtifactSpec, slot: str | None) -> dict[str, tuple[str, ...]]:
         """Return the name of each input of a slot → the causes of its staleness; no causes if it is current."""
@@ -302,14 +302,14 @@ def _build_recipes(
     known_recipes: dict[str | None, Recipe] = {}
     refusals: dict[str | None, str] = {}
     remaining_slots, last = deque(slots), ""
-    # an error ends the iterator, so request the recipes of the remaining slots again
+    # An error ends the iterator, so start a new one for the remaining slots.
     while remaining_slots:
         try:
             for recipe in spec.recipes(store, list(remaining_slots)):
                 known_recipes[remaining_slots.popleft()] = recipe
         except DataprepError as error:
             refusals[remaining_slots.popleft()] = str(error)
-            if str(error) == last:  # the error concerns all slots
+            if str(error) == last:  # an error that two slots share concerns all slots
                 refusals |= dict.fromkeys(remaining_slots, last)
                 break
             last = str(error)
@@ -345,7 +345,7 @@ def find_unplanned_artifacts(specs: Sequence[ArtifactSpec], store: ArtifactStore
             if spec.partitions is not None:
                 planned_names.setdefault(spec.name, set()).update(spec.partitions.keys(store))
             elif spec.artifact is not None:
-                # a blend's run is named after its plan, so runs of earlier plans are its siblings
+                # The artifact of a blend's run is named after its plan, so the other names are runs of earlier plans.
                 artifact = spec.artifact(store)
                 names.add(artifact.name)
                 if artifact.partition is not None:
@@ -393,7 +393,7 @@ def remove_leftovers(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Non
     spools = LocalArtifacts(store.root / dataset / SPOOLS)
     for name in spools.names(dataset):
         for partition in spools.partitions(dataset, name):
-            if partition.rpartition(".")[0] not in partitions:  # a rebuild removes the files of the other partitions
+            if partition.rpartition(".")[0] not in partitions:  # a rebuild removes the files of planned partitions
                 spools.remove(Artifact(dataset=dataset, name=name, partition=partition))
 
 
@@ -401,7 +401,7 @@ def remove_leftovers(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Non
 #
 # Each artifact is removed under its lock, with its receipt first, so that a killed removal leaves no artifact that
 # looks finished. The plans are locked during the removal, so a run that would plan the artifacts again must wait. A run
-# on another machine with the same bucket does not wait: make sure that there is none.
+# on another machine with the same bucket does not wait, so make sure that no such run exists.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,7 +80,7 @@ class StepTimes:
                 write_atomically(self._path, json.dumps(self._builds, sort_keys=True).encode(), durably=False)
 
     def _read_builds(self) -> dict[str, list[Build]]:
-        # if the file is missing or damaged, forecasts are ranges until the next run
+        # Ignore a missing or damaged file, because its only effect is that forecasts are ranges until the next run.
         with suppress(OSError, ValueError):
             return _FILE.validate_json(self._path.read_bytes())
         return {}

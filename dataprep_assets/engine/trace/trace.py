@@ -50,7 +50,7 @@ class TraceQuery:
     token: int | None = None
     document: int | None = None
     row: int | None = None
-    # Excluded from `repr`, which tracebacks and logs show, because these values may belong to a sensitive dataset.
+    # Exclude these fields from `repr`, which tracebacks and logs show, because a value may be from a sensitive dataset.
     id: str | int | None = field(default=None, repr=False)
     text: str | None = field(default=None, repr=False)
     megatron_index: int | None = None

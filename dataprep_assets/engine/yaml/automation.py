@@ -171,8 +171,8 @@ class Automation(DeclarationModel):
     def _validate_timezone(cls, value: str) -> str:
         try:
             ZoneInfo(value)
-        # ZoneInfo raises ValueError for a name outside of its database (`../x`), and OSError for one of its folders
-        # (`Europe`)
+        # ZoneInfo raises ValueError for a name outside its database (`../x`), and OSError for a folder of it
+        # (`Europe`).
         except (ZoneInfoNotFoundError, ValueError, OSError):
             raise ValueError("unknown time zone. Use a name from the IANA list, such as UTC or Europe/Berlin") from None
         return value

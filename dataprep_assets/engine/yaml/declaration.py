@@ -53,7 +53,7 @@ class ReadingDeclaration(DeclarationModel):
     @property
     def reading(self) -> "ReadOptions":
         """The declared options, for files whose format is not evident."""
-        # imported here, because every command loads this module and the readers load their libraries
+        # Import the readers here, because every command loads this module and the readers load large libraries.
         from dataprep_assets.sources.readers.input_format import ReadOptions
 
         return ReadOptions(
@@ -280,7 +280,7 @@ def resolve_path(path: Path, folder: Path) -> Path:
     Raises ConfigError for a path that no file can have.
     """
     full_path = expand_path(path)
-    # `Path.resolve` raises for a link that points to itself
+    # Use `realpath`, because `Path.resolve` raises an error for a link that points to itself.
     return full_path if full_path.is_absolute() else Path(os.path.realpath(folder / full_path))
 
 

@@ -29,7 +29,7 @@ from dataprep_assets.engine.yaml.declared_keys import (
 from dataprep_assets.engine.yaml.remark import build_mistakes_error
 from dataprep_assets.errors import ConfigError
 
-# imported only for types, because shell completion only reads names from the files
+# Import these modules only for types, because shell completion only reads names from the files.
 if TYPE_CHECKING:
     from jinja2 import Environment, nodes
     from pydantic import BaseModel, ValidationError
@@ -260,12 +260,12 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
         for value in node.value:
             _refuse_malformed(path, value)
     elif node.tag.endswith(":int") and (":" in node.value or re.fullmatch(r"[-+]?0[0-7_]+", node.value)):
-        # YAML 1.1 reads `12:30` as a number of base 60 and `010` as one of base 8, which is rarely intended
+        # YAML 1.1 reads `12:30` as a base-60 number and `010` as an octal number, which authors rarely intend.
         number = _parse_value(node)
         raise ConfigError(f"{path}:{line}: `{node.value}` means {number} in YAML. Write {number}, or put it in quotes")
     elif not node.tag.endswith(":str"):
         try:
-            # convert the value only to validate it: `2024-02-30` has the form of a date but is not one
+            # Convert the value only to validate it: `2024-02-30` has the form of a date but is not one.
             _parse_value(node)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             problem = f"`{node.value}` looks like a date or number, but is not a valid one"
@@ -312,7 +312,7 @@ def _build_document(path: Path, node: yaml.Node) -> Document:
 
 
 def _parse_value(node: yaml.Node) -> Any:
-    # the loader needs no text, because it only constructs values from the parsed tree
+    # The loader needs no text, because it only constructs a value from the parsed node.
     return yaml.SafeLoader("").construct_document(node)
 
 
@@ -365,7 +365,7 @@ def describe_mistakes(error: "ValidationError", model: "type[BaseModel]", docume
     hides_all = bool(model.model_config.get("hide_input_in_errors", False))
     lines = []
     errors = error.errors(include_url=False)
-    # do not also report a misspelled key as missing
+    # Collect misspelled keys, so that they are not also reported as missing.
     suggestions = {
         (d["loc"][:-1], suggestion)
         for d in errors
@@ -382,13 +382,13 @@ def describe_mistakes(error: "ValidationError", model: "type[BaseModel]", docume
         line = document.find_line([*keys, *_find_first_named_key(details)])
         written_keys = map(str, _iterate_written_keys(keys, document.attributes, details["type"]))
         key_text = ".".join(key if key.isprintable() else repr(key) for key in written_keys)
-        # a secret may be under the wrong key, so hide the value if any key on its path is secret
+        # A secret may be under the wrong key, so hide the value if any key on its path is secret.
         hidden = hides_all or not SECRETS.isdisjoint(keys)
         value_text = "" if hidden else _format_value(details["input"], document.find_scalar(details["loc"]))
         sentence = _describe_unset_variable(document, line, details) or _describe_mistake(details, model, value_text)
         location = f"{document.path}:{line}" if line else str(document.path)
         lines.append((line, f"{location}: {f'{key_text}: ' if key_text else ''}{sentence}"))
-    # each member of a union reports the same mistake
+    # Remove repeated lines, because each member of a union reports the same mistake.
     return list(dict.fromkeys(text for _, text in sorted(lines, key=lambda one: one[0])))
 
 
@@ -401,7 +401,8 @@ def _is_of_other_member(details: "ErrorDetails", errors: "Sequence[ErrorDetails]
     value, loc = attributes, details["loc"]
     for depth, member in enumerate(loc):
         if isinstance(value, dict) and member not in value:  # the key is a member of a union, or a missing last key
-            # member of the union → whether the block lacks keys of the member's model, or has keys unknown to it
+            # Maps each member of the union to whether the block lacks keys of the member's model or has keys unknown to
+            # the model.
             is_unfit: dict[str | int, bool] = {}
             for error in errors:
                 if error["loc"][:depth] == loc[:depth] and len(error["loc"]) > depth + 1:
@@ -561,7 +562,8 @@ def has_dates(value: Any) -> bool:
 
 
 def _find_templates(attributes: Any, own_keys: Collection[Keys]) -> list[tuple[Keys, str]]:
-    # remove a `raw` mark, which authors had to write before `own_keys` existed
+    # Also render an own key with a `raw` mark, because rendering removes this mark, which was required before
+    # `own_keys`.
     return [(keys, text) for keys, text in _find_texts(attributes, ()) if keys not in own_keys or _RAW.search(text)]
 
 
@@ -607,14 +609,14 @@ def _render_template(text: str, scope: Mapping[str, Any]) -> Any:
 
 
 def _build_environment(text: str, finalize: Callable[[Any], Any] | None = None) -> "Environment":
-    # imported here, because `dataprep --help` does not need Jinja; Dagster imports it anyway
+    # Import Jinja here, because `dataprep --help` does not need it.
     from jinja2 import Environment, StrictUndefined
 
     return Environment(
         undefined=StrictUndefined,
         finalize=finalize,
         keep_trailing_newline=True,
-        # Jinja converts all line endings of a template to one kind, so keep the original ones
+        # Keep the original line endings, because Jinja converts all line endings of a template to a single kind.
         newline_sequence="\r\n" if "\r\n" in text else "\r" if "\r" in text else "\n",
         autoescape=False,  # the output is not HTML, and a path may contain `&`
     )

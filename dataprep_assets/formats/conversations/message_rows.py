@@ -144,7 +144,7 @@ class MessageKeys:
 
 def _convert_message(message: Mapping[str, Any]) -> Message:
     """Return a message in its Parquet form."""
-    # fast path, because most messages have only these keys
+    # Take a fast path for most messages, which have only these keys.
     if message.keys() == _REQUIRED_KEYS and all(type(value) is str for value in message.values()):
         return dict(message)
     values, other_values = dict[str, Any](), dict[str, Any]()
@@ -317,7 +317,8 @@ def encode_card(files: Mapping[str, Mapping[str, str]], name: str) -> bytes:
                 "data_files": [{"split": split, "path": f"{split}/*.parquet"} for split in splits],
             }
         ],
-        # add a digest of the files, because `load_dataset` caches rows under a hash of only this text (`hf_parquet.py`)
+        # Include a digest of the files, because `load_dataset` caches rows under a hash that does not cover their
+        # contents.
         "dataset_info": {"config_name": "default", "description": f"sha256:{digest_value(splits)}"},
     }
     text = "Conversations as messages. `tools` and the arguments of calls are JSON text."

@@ -121,7 +121,7 @@ def write_part(paths: Sequence[Path], blocks: Iterable[PackedRowBlock], boundary
     paths[0].parent.mkdir(parents=True, exist_ok=True)
     dtype, stop = choose_token_dtype(vocab_size), 0
     with ExitStack() as stack:
-        # open the ids first, because files get their final names when they close, in the opposite order
+        # Open the ids first, because files get their final names when they close, in the opposite order.
         ids_file, mask_file, raw_file = (stack.enter_context(create_durably(path)) for path in paths)
         bounds_file = stack.enter_context(_open_gzip(raw_file))
         for block in blocks:
@@ -134,7 +134,7 @@ def write_part(paths: Sequence[Path], blocks: Iterable[PackedRowBlock], boundary
 
 
 def _open_gzip(file: Any) -> gzip.GzipFile:
-    # omit the name and the time, so that equal bounds have equal bytes
+    # Omit the name and the time, so that equal bounds give equal bytes.
     return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
 
 

@@ -45,7 +45,7 @@ def encode_card(dataset: str, files: Mapping[str, Mapping[str, str]]) -> bytes:
     configs = [{"split": split, "path": list(names)} for split, names in files.items()]
     front = {
         "configs": [{"config_name": "default", "data_files": configs}],
-        # add a digest of the files, because `datasets` caches rows under a hash of only the card
+        # Include a digest of the files, because `datasets` caches rows under a hash that does not cover their contents.
         "dataset_info": [{"config_name": "default", "description": f"sha256:{digest_value(files)}"}],
     }
     text = yaml.safe_dump(front, sort_keys=False)

@@ -227,7 +227,8 @@ def _build_sidecars(files: Mapping[str, Mapping[str, str]], name: str, text: str
                 "data_files": [{"split": split, "path": f"{split}/*.arrow"} for split in splits],
             }
         ],
-        # add a digest of the files, because `load_dataset` caches rows under a hash of only this text (`hf_parquet.py`)
+        # Include a digest of the files, because `load_dataset` caches rows under a hash that does not cover their
+        # contents.
         "dataset_info": {"config_name": "default", "description": f"sha256:{digest_value(splits)}"},
     }
     yield CARD, f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {name}\n\n{text}\n".encode()

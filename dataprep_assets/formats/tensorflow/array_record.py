@@ -105,7 +105,7 @@ def count(path: Path) -> int:
 @contextmanager
 def _open_reader(path: Path) -> Iterator[Any]:
     package = _import_package()
-    # `stat` raises for a missing file; the package would only return a reader that is not ok.
+    # `stat` raises an error for a missing file, for which the package would only return a reader that is not ok.
     path.stat()
     reader = package.ArrayRecordReader(str(path), _READER_OPTIONS)
     if not reader.ok():
@@ -113,7 +113,8 @@ def _open_reader(path: Path) -> Iterator[Any]:
     try:
         yield reader
     except BaseException:
-        # The reader's close would repeat the read error and hide the original exception.
+        # Close the reader here without an error, because its close would repeat the read error and hide the original
+        # exception.
         _find_cause(reader)
         raise
     reader.close()

@@ -39,7 +39,7 @@ _FEATURE = 0x12
 _KINDS = {0x0A: "bytes", 0x12: "float"}
 _INT64_LIST = 0x1A
 
-# Values per block: few enough that its working arrays stay in a core's cache, but enough that call overhead is small.
+# Values per block: few enough that the working arrays stay in a core's cache, but enough that call overhead is small.
 _BLOCK = 32_768
 _DECODED_BLOCK = 4 * _BLOCK
 
@@ -178,7 +178,7 @@ def _spread_in_words(values: npt.NDArray[Any], width: int) -> tuple[npt.NDArray[
     varints = flat & word.type(0x7F)
     follow_bits = np.zeros_like(flat)
     for byte in range(1, width):
-        # Shift each group of 7 bits by one more bit than the group before, so that it gets its own byte.
+        # Shift each group of 7 bits by one more bit than the previous group, so that each group gets its own byte.
         varints |= (flat & word.type(0x7F << 7 * byte)) << word.type(byte)
         # The top bit of a byte is set if another byte follows.
         follow_bits |= (flat >= word.type(1 << 7 * byte)).astype(word) << word.type(8 * byte - 1)

@@ -160,7 +160,7 @@ def write_metadata(directory: Path, info: DatasetInfo) -> None:
 def encode_features(columns: Iterable[FeatureColumn]) -> bytes:
     """Return the bytes of `features.json` for these columns."""
     features = {column.name: _describe_feature(column) for column in columns}
-    # TFDS indents this file by 4 and dataset_info.json by 2.
+    # Indent by 4 spaces, as TFDS does in this file. In dataset_info.json, TFDS indents by 2.
     return _encode_json({"featuresDict": {"features": features}, "pythonClassName": _FEATURES_DICT}, 4)
 
 
@@ -261,7 +261,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Refuse duplicate names, because protobuf's parser, which TFDS uses, refuses them, but Python keeps the last one.
+    # Refuse duplicate names. Python keeps the last one, but protobuf's parser, which TFDS uses, refuses the file.
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise FormatError(f"a field occurs twice: found {', '.join(sorted(fields))}")

@@ -101,7 +101,7 @@ def write(path: Path, payloads: Iterable[bytes], *, max_records: int = ROWS_PER_
 
 def _compute_masked_crc(content: bytes) -> int:
     crc: int = google_crc32c.value(content)
-    # Python integers do not wrap, so the mask reduces rotation and sum to 32 bits.
+    # Python integers do not wrap, so reduce the rotation and the sum to 32 bits.
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -161,8 +161,8 @@ def _read_frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]
                 "damaged, or not a TFRecord file. Rebuild the artifact"
             )
         (length,) = _LENGTH.unpack(length_bytes)
-        # Check this before reading the payload, because a forged length may have a valid checksum and would allocate
-        # that much memory.
+        # Check the length before reading the payload. A forged length may have a valid checksum, and the read would
+        # allocate that much memory.
         if offset + _FRAMING + length > size:
             raise FormatError(
                 f"{path}: truncated: the file ends at byte {size}, inside record {number} at byte {offset}, which "

@@ -16,7 +16,7 @@ _MAX_RUNS = 100
 Runs of a job and its backfills are found by their tag. Runs that a user launches without a job have no tag and are
 found among the newest runs.
 """
-# strings, because Dagster has no public names for a backfill's states
+# Compare strings, because Dagster has no public names for the states of a backfill.
 _UNFINISHED_BACKFILLS = ("REQUESTED", "CANCELING", "FAILING")
 
 

@@ -65,17 +65,18 @@ def _build_planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDef
                 and digest_entry.value == digest
             ):
                 continue
-            # include the latest event's id, so that a re-added declaration is planned again but a failed one is not
+            # Include the latest event's id, so that a re-added declaration is planned again but a failed one is not.
             last_id = entry.last_materialization_storage_id if entry is not None else None
             due_keys[f"{dataset}:{digest}:{last_id or 0}"] = key
         new = sorted(due_keys.keys() - requested)
-        # store only plans that are due now, so that the cursor does not grow with every planned dataset
+        # Store only plans that are due now, so that the cursor does not grow with every planned dataset.
         context.update_cursor(" ".join(sorted(due_keys)))
         if not new:
             return dg.SkipReason("planning was already requested for every declared dataset")
         datasets = {plans[due_keys[name]][0] for name in new}
         return dg.RunRequest(
-            # The key stays the same if a tick ends before its cursor is stored, so Dagster launches no second run.
+            # Derive the key from the due plans. If a tick ends before its cursor is stored, the key stays the same, and
+            # Dagster launches no second run.
             run_key=digest_value(new),
             asset_selection=[due_keys[name] for name in new],
             tags={DATASET: datasets.pop()} if len(datasets) == 1 else {},

@@ -88,7 +88,7 @@ class DagsterEvents:
             return True
         try:
             keys = list(partitions.keys(store))
-        except DataprepError:  # not planned yet; the build registers them
+        except DataprepError:  # not planned yet; the build registers the keys
             return True
         return list(self._instance.get_dynamic_partitions(partitions.dynamic)) == keys
 
@@ -129,7 +129,7 @@ def _lock_run(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     path = _find_locks_folder(instance) / run_id
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", opener=open_own_file) as lock:
-        # blocks only briefly, while `end_lost_runs` of another process checks the new file
+        # The lock blocks only briefly, while `end_lost_runs` of another process checks the new file.
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -141,7 +141,7 @@ def hold_run_lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     After an exception the file is kept: if the end could not be recorded, the next process that checks ends the run.
     """
     with ExitStack() as locks:
-        # continue without a writable, lockable file, although lost runs then cannot be detected
+        # Continue without a writable, lockable file, even though a lost run cannot be detected then.
         with suppress(OSError):
             locks.enter_context(_lock_run(instance, run_id))
         yield
@@ -177,8 +177,8 @@ def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
                 if not run.is_finished:
                     instance.report_run_failed(run, _LOST_RUN_MESSAGE)
                     run_ids.append(run.run_id)
-                # also remove an ended run's file, because a process that holds the lock until it ends leaves the file
-                # behind
+                # Also remove the file of an ended run, because a process that holds the lock until its exit leaves the
+                # file behind.
                 path.unlink(missing_ok=True)
     return run_ids
 
@@ -187,7 +187,7 @@ PLANS = "dataprep/plans"
 """Metadata of an asset that plans partitions and has no partitioned input: the digest of its declaration."""
 DECLARATION = "declaration"
 """Metadata of a plan's materialization: the digest of the declaration from which the plan was built."""
-# a change to one of these keys requires no new plan, because they do not affect it
+# A change of these keys requires no new plan, because the keys do not affect plans.
 _IRRELEVANT_KEYS = {"description", "owners", "card", "accept", "automation", "small_cell", "prove"}
 
 
@@ -207,7 +207,8 @@ def _digest_declaration(spec: ArtifactSpec) -> str:
 
 
 def _is_built_from_partitions(spec: ArtifactSpec) -> bool:
-    # exclude artifacts with partitioned inputs: they need built partitions, and the planning run builds none
+    # Exclude artifacts with partitioned inputs, because such artifacts need built partitions, but the planning run
+    # builds none.
     sources = [source for source in spec.inputs if isinstance(source, ArtifactSpec)]
     return any(source.partitions is not None or _is_built_from_partitions(source) for source in sources)
 
@@ -286,7 +287,7 @@ def execute_job(
         tags: Tags of the run, in addition to the job's tags.
         verbose: Whether Dagster writes its own error messages with their tracebacks to standard error.
     """
-    # end lost runs first, because one may occupy the pool that this run's steps need
+    # End lost runs first, because one may occupy the pool that this run's steps need.
     end_lost_runs(instance)
     run_id = str(uuid.uuid4())
     with hold_run_lock(instance, run_id), raise_interruptions():
@@ -294,12 +295,12 @@ def execute_job(
             instance=instance,
             run_id=run_id,
             run_config=_VERBOSE if verbose else _QUIET,
-            # disable Dagster's retries, because the user sees that the run failed and can restart it
+            # Disable Dagster's retries, because the user sees that the run failed and can start it again.
             tags={"dagster/max_retries": "0", **tags},
             raise_on_error=False,
         )
     failures = [event for event in outcome.all_events if event.is_failure]
-    # omit the failed run's own event, because it only repeats the failed steps
+    # Omit the failed run's own event, because it only repeats the failed steps.
     failures = [event for event in failures if event.is_step_failure] or failures
     end = RunEnd.FAILED
     if outcome.success:
@@ -348,7 +349,7 @@ def raise_interruptions() -> Iterator[None]:
     with receiver, sender:
         receiver.setblocking(False)
         sender.setblocking(False)
-        # the interpreter writes the number of each signal to this socket, regardless of what the signal's handler does
+        # The interpreter writes the number of each signal to this socket, regardless of what the signal's handler does.
         old_descriptor = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         hook, sys.unraisablehook = sys.unraisablehook, _resend_interruption
         for pool in _POOLS:

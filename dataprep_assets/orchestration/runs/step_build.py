@@ -237,8 +237,8 @@ class StepBuild:
         )
         try:
             for outcome in build_partitions(context, spec, request, self._report_record):
-                # an unpartitioned artifact has nothing else to finish; `convert_errors` turns the error into the step's
-                # failure
+                # Raise the error of an unpartitioned artifact now, because nothing else remains to be built.
+                # `convert_errors` turns the error into the step's failure.
                 if outcome.error is not None and spec.partitions is None:
                     raise outcome.error
                 if outcome.error is not None:
@@ -324,8 +324,8 @@ def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Seque
         failed = set[str]()
         if isinstance(source, ArtifactSpec):
             with suppress(DataprepError):  # the input is not planned yet, which the build reports
-                # if both have the same partitions, a slot depends only on its own partition of the input, so other
-                # failed partitions do not block it
+                # If both artifacts have the same partitions, check only this slot's partition of the input, because
+                # other failed partitions do not affect the slot.
                 has_same_partitions = source.partitions is not None and source.partitions is spec.partitions
                 decisions = decide_checks(source, store, slots if has_same_partitions else source.slots(store))
                 failed = {check for decision in decisions.values() for check in decision.checks}

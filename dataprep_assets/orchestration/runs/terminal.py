@@ -50,12 +50,12 @@ class StepLine:
     def draw(self, row: RenderableType) -> None:
         """Show `row` in place of the previous one."""
         with contextlib.suppress(OSError):  # the terminal was closed, but the step continues
-            # set the width explicitly, because rich would query the standard descriptors, which are redirected inside
-            # a step
+            # Set the width explicitly, because rich would query the standard descriptors, which are redirected inside a
+            # step.
             columns = os.get_terminal_size(self.console.file.fileno()).columns or 80
             self.console.width = max(1, columns - _CTRL_C_COLUMNS)
             if self._live is None:
-                # refresh only here, in the step's own thread, so that the line always shows the latest counts
+                # Refresh only here, in the step's own thread, so that the line always shows the latest counts.
                 self._live = Live(
                     console=self.console,
                     auto_refresh=False,
@@ -78,7 +78,7 @@ class NotebookLine(StepLine):
     """Progress line below a notebook cell; IPython's kernel sends it, so redirected descriptors do not affect it."""
 
     def __init__(self) -> None:
-        # write to memory, because rich itself would send each drawing to the notebook as a new output
+        # Write to memory, because rich itself would send each drawing to the notebook as a new output.
         super().__init__(
             Console(
                 file=io.StringIO(),
@@ -135,7 +135,7 @@ def show_progress(stream: TextIO) -> Iterator[None]:
         if own_stream is None:
             yield
             return
-        # decide by the stream only, because FORCE_COLOR would put escape codes into a pipe
+        # Decide from the stream only, because FORCE_COLOR would put escape codes into a pipe.
         console = Console(
             file=own_stream, force_terminal=own_stream.isatty(), highlight=False, markup=False, emoji=False
         )
@@ -266,7 +266,7 @@ class TerminalSink:
         width = max(1, room - 1)
         row.add_column(width=width, no_wrap=True, overflow="ellipsis")
         words = [word for word in words if word]
-        # omit the last values, because a part of a number would be misread
+        # Omit whole values at the end, because a truncated number would be misread.
         while len(words) > 1 and len("  ".join(words)) > width:
             words.pop()
         row.add_row(*cells, "  ".join(words))
@@ -278,7 +278,7 @@ class LineSink:
 
     def __init__(self, stream: TextIO, title: str) -> None:
         self._stream, self._title = stream, title
-        # start the interval with the step, so that a short step writes no line
+        # Start the interval with the step, so that a short step writes no line.
         self._last_write_time, self._has_written = time.monotonic(), False
 
     def show(self, progress: Progress) -> None:

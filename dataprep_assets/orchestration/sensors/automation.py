@@ -108,13 +108,13 @@ def should_report_failure(instance: dg.DagsterInstance, run: dg.DagsterRun, data
     if not builds_dataset(run, dataset) or run.tags.get(DATASET) == dataset:
         return builds_dataset(run, dataset)
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
-    # steps of assets and of asset checks have names that begin with the asset's key
+    # Steps of assets and of asset checks have names that begin with the asset's key.
     own_names = tuple("__".join(key.path) for key in keys if key.path[0] == dataset)
     failed = [
         event.step_key for event in _list_events(instance, run) if event.event_type == dg.DagsterEventType.STEP_FAILURE
     ]
     steps = [step for step in failed if step is not None]
-    # without a failed step the run itself failed, which affects all of its datasets
+    # Without a failed step the run itself failed, which affects all of its datasets.
     return not steps or any(step.startswith(own_names) for step in steps)
 
 
@@ -191,7 +191,7 @@ def _find_error(failures: Sequence[dg.DagsterEvent], events: Sequence[dg.Dagster
 
 def _join_lines(text: str) -> str:
     line = " ".join(text.split())
-    # drop the class name in `package.module.SourceError: message`, because it does not help the reader
+    # Drop the class name in `package.module.SourceError: message`, because it does not help the reader.
     kind, colon, words = line.partition(": ")
     if colon and kind.rpartition(".")[2].endswith("Error") and " " not in kind:
         line = words
@@ -228,7 +228,8 @@ def build_failure_sensor(declaration: DatasetDeclaration, on_failure: FailureNot
         for channel, send in channels.items():
             try:
                 run_with_deadline(DELIVERY_TIMEOUT_SECONDS, lambda send=send: send(failure))  # type: ignore[misc]
-            # continue with the other channel; do not show another library's message, because it may contain a secret
+            # Continue with the other channel after any error. Hide the messages of other libraries, which may contain a
+            # secret.
             except Exception as error:
                 is_safe_to_show = isinstance(error, ConfigError | TransferError)
                 timeout_text = f"no response within {DELIVERY_TIMEOUT_SECONDS:.0f} s"
@@ -263,7 +264,7 @@ def _post(webhook: str | EnvironmentVariable, failure: Failure) -> None:
     webhook_name = (
         f"the webhook of {webhook.env}" if isinstance(webhook, EnvironmentVariable) else f"{urlsplit(url).hostname}"
     )
-    # use ASCII, because a file name in the failure may not be valid Unicode
+    # Encode the failure as ASCII, because a file name in it may not be valid Unicode.
     body, kind = json.dumps(failure.to_json()), {"Content-Type": "application/json"}
     try:
         response = httpx.post(url, content=body, headers=kind, timeout=_PACKET_SECONDS)
@@ -280,7 +281,7 @@ def _send_mail(email: Email, failure: Failure) -> None:
     message = EmailMessage()
     message["From"], message["To"] = email.sender, ", ".join(email.to)
     message["Subject"], text = failure.mail
-    # a file name may contain a lone surrogate, which UTF-8 cannot encode, so escape it
+    # Escape lone surrogates, which a file name may contain but UTF-8 cannot encode.
     message.set_content(text.encode(errors="backslashreplace").decode())
     login = None
     if email.user is not None and email.password is not None:
@@ -291,7 +292,7 @@ def _send_mail(email: Email, failure: Failure) -> None:
             if login is not None:
                 server.login(*login)
             server.send_message(message)
-    # omit messages, which may quote the mail; all errors of SMTP and TLS are subclasses of these two
+    # Omit messages, because they may quote the mail. All errors of SMTP and TLS are subclasses of these two classes.
     except (OSError, ValueError) as error:
         server_name, code = f"the mail server {email.host}:{email.port}", getattr(error, "smtp_code", "")
         reason = f"{type(error).__name__} {code}".strip()
@@ -366,14 +367,14 @@ def build_source_sensor(
         launches = int(count or 0)
         tick = _poll_source(declaration, watch, storage, last_identity or None)
         if tick.poll is None:
-            # keep the cursor, so that the next poll finds changes made during the outage
+            # Keep the cursor, so that the next poll finds changes made during the outage.
             return dg.SensorResult(skip_reason=tick.sentence, cursor=context.cursor)
         identity = tick.poll.identity
         if not tick.poll.change:
             return dg.SensorResult(skip_reason=tick.sentence, cursor=f"{identity} {launches}")
-        # query the run database only now, because most polls find no change
+        # Query the run database only after a change, because most polls find none.
         if busy := describe_run_in_progress(context.instance, dataset):
-            # keep the cursor, because the change must be built after the current run
+            # Keep the cursor, because the change must be built after the current run.
             return dg.SensorResult(skip_reason=_explain_postponement(tick, busy), cursor=context.cursor)
         context.log.info(tick.sentence)
         request = dg.RunRequest(run_key=f"{identity} {launches}", tags=_build_tags(dataset, tick.poll))
@@ -451,7 +452,7 @@ def _poll_source(
             "listing it always takes longer, use `automation.schedule`"
         )
     except Exception as error:
-        # omit the error, because Dagster would record its traceback, which may contain the name of a source file
+        # Hide the error, because Dagster would record its traceback, which may contain the name of a source file.
         if not (declaration.sensitive or isinstance(error, DataprepError)):
             raise
         reason = privacy.public_error(error, "the source cannot be polled").rstrip(".")
@@ -469,10 +470,10 @@ def check_crons(automation: Automation, yaml_path: Path) -> None:
     """Raise ConfigError, with line and key, for a cron expression that Dagster rejects or that never matches."""
     for key, cron in automation.crons.items():
         try:
-            # built only to validate the expression with Dagster's own parser
+            # Build a schedule only to validate the expression with Dagster's own parser.
             dg.ScheduleDefinition(name="tried", job_name="tried", cron_schedule=cron)
-            # only this call detects a schedule that never comes due, for which the daemon would log a traceback every
-            # minute
+            # Only this call detects a schedule that never comes due, for which the daemon would log a traceback every
+            # minute.
             dg.TimeWindowPartitionsDefinition(
                 start=datetime(2000, 1, 1), fmt="%Y-%m-%d", cron_schedule=cron, timezone=automation.timezone
             ).get_first_partition_key()

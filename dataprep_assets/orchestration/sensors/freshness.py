@@ -25,7 +25,7 @@ FRESH = "fresh"
 """Name of the check."""
 _MAX_INTERVAL_SECONDS = 600
 _MIN_INTERVAL_SECONDS = 30
-# a stale product is noticed within a twentieth of its window, bounded by the two intervals above
+# A stale product is noticed within a twentieth of its window, but evaluations keep to the two intervals above.
 _EVALUATIONS_PER_WINDOW = 20
 
 
@@ -200,7 +200,7 @@ def _format_age(window: timedelta) -> str:
     """Format a window for reading: `36 h`, `2 days`."""
     seconds = int(window.total_seconds())
     for unit, size in (("day", 86_400), ("h", 3600), ("min", 60)):
-        # one day is shown as `24 h`, so `days` is always plural
+        # Show one day as `24 h`, so that `days` is always plural.
         if seconds % size == 0 and (unit != "day" or seconds >= 2 * size):
             return f"{seconds // size} {unit}" + ("s" if unit == "day" else "")
     return f"{seconds} s"
