@@ -230,7 +230,7 @@ def find_s3_endpoint(environment: Mapping[str, str]) -> str | None:
     Raises ConfigError if the variable is not a valid endpoint or account id.
     """
     if endpoint := environment.get("DATAPREP_ENDPOINT_URL"):
-        if not _ENDPOINT.fullmatch(endpoint):  # do not show it, because text before an @ is a secret
+        if not _ENDPOINT.fullmatch(endpoint):  # the value is not shown, because text before an @ is a secret
             raise ConfigError("DATAPREP_ENDPOINT_URL: must be http(s)://host[:port] without credentials")
         return endpoint
     # The account id becomes part of a host name, so a dot or slash in it could lead to someone else's host.

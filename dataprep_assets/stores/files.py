@@ -172,7 +172,7 @@ def make_private_folder(folder: Path) -> None:
         parent.mkdir(mode=0o700, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.stat()
-    # Refuse another owner's folder, even as root: the owner could open it again.
+    # Refuse another owner's folder, even as root, because the owner could open it to others again.
     if status.st_uid != os.geteuid():
         raise ConfigError(
             f"{folder}: belongs to another user, or the file system changes the owner of new files (like NFS with "
@@ -469,7 +469,7 @@ def _move_by_sendfile(source: int, target: int, position: int, count: int) -> in
 
 
 def _move_by_read_write(source: int, target: int, position: int, count: int) -> int:
-    # Limit the block. os.write may write fewer bytes than passed.
+    # Limit the block, which is held in memory. `os.write` may write only a part of it.
     return os.write(target, os.pread(source, min(count, 1 << 20), position))
 
 

@@ -77,7 +77,8 @@ from dataprep_assets.stores.upload import UploadPart, send_parts, split_into_par
 logger = logging.getLogger(__name__)
 
 keep_secrets_from_logs()
-# Without this, the library would fetch the bucket in a separate thread, for traces that this project does not use.
+# Without this setting, the library would fetch the bucket in a separate thread, for traces that this project does not
+# use.
 os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
 
 T = TypeVar("T")
@@ -97,7 +98,7 @@ _COMPOSE = 32
 _FIELDS = "items(name,size,generation,md5Hash,crc32c,metadata,updated),nextPageToken"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _REASON = re.compile(r'"reason":\s*"([A-Za-z0-9]+)"')
-# Permissions of the requests, for messages.
+# These are the permissions that the requests need, for messages.
 GET, CREATE, LIST, DELETE = (f"storage.objects.{what}" for what in ("get", "create", "list", "delete"))
 
 # Metadata keys of this project: the content's digest, a temporary object's final key, and the id of its conditional
@@ -267,7 +268,7 @@ class GcsBucket:
         """
         if (info.bytes, info.crc32c) == (size, crc):
             return info
-        # Request the object's description again, because only the response may be damaged.
+        # Request the object's description again, because the damage may be only in the response.
         stored_info = self.head(info.key)
         if stored_info is None or stored_info.version != info.version:
             raise TransferError(f"{label}: replaced or removed immediately after it was written. Run the command again")

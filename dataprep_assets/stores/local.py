@@ -305,7 +305,8 @@ class LocalStore(Store):
     def _lock_store(self) -> Iterator[None]:
         area = self._root / UPLOADS
         area.mkdir(parents=True, exist_ok=True)
-        # Open the file for each use: flock belongs to the open file, so it then also excludes other threads.
+        # Open the file for each use, because flock locks belong to an open file, so that the lock also excludes other
+        # threads.
         with open(area / "lock", "ab", opener=open_own_file) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -376,7 +377,7 @@ def _is_held(area: Path) -> bool:
     try:
         descriptor = os.open(area, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
-        return True  # the file's writer has removed it in the meantime
+        return True  # the writer has removed its folder in the meantime
     try:
         return not try_lock(descriptor)
     finally:

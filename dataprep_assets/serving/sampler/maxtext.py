@@ -117,7 +117,7 @@ def install() -> None:
     interface.make_grain_train_iterator = partial(_build_grain_iterator, train=True)  # type: ignore[attr-defined]
     interface.make_grain_eval_iterator = partial(_build_grain_iterator, train=False)  # type: ignore[attr-defined]
     tfds = importlib.import_module(f"{_PIPELINES}.tfds_data_processing")
-    # The interface imports these two functions at every call, so they are replaced in their own module.
+    # Replace these two functions in their own module, because the interface imports them at every call.
     tfds.make_tfds_train_iterator = partial(_build_tfds_iterator, train=True)  # type: ignore[attr-defined]
     tfds.make_tfds_eval_iterator = partial(_build_tfds_iterator, train=False)  # type: ignore[attr-defined]
 

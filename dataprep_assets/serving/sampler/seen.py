@@ -92,7 +92,8 @@ class SeenLedger:
         self._names = {record.path for record in data.handle.files}
         # Cache per object, because a cache on the method would keep every ledger alive.
         self.rows = lru_cache(maxsize=None)(self._read_source_rows)
-        # A shard that several revisions list is one entry, unless it lost documents in between.
+        # A shard of several revisions is one entry, because its content is the key, unless it lost documents in
+        # between.
         self.shards = {
             shard.content: (source.dataset, shard)
             for revision in data.schedule.revisions
@@ -283,7 +284,7 @@ def find_withdrawn_readings(ledger: SeenLedger, document: KeptDocument) -> list[
     """Return the readings of a document by steps that were taken back, each with the interval of its revision."""
     data, samples_read = ledger.data, []
     for interval in data.schedule.withdrawn_intervals:
-        # Use the schedule of that time, because the current one has no rule for steps that were taken back.
+        # Use the schedule as it was then, because the current one has no rule for steps that were taken back.
         sampler = Sampler(data.schedule.take_first_revisions(interval.revision + 1), data.packs)
         span = (document.start, document.stop)
         readings = sampler.find_readings(document.shard.content, *span, first=interval.first, until=interval.stop)

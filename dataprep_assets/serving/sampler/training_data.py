@@ -117,7 +117,8 @@ class TrainingData:
         self.name, self.boundaries, self._store = name, boundaries, store
         self._handle = ArtifactHandle.from_store(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
         if isinstance(store, BucketArtifacts) and self._handle.receipt.facts.get("sensitive"):
-            # Make the folder private before files are copied, because this process's umask must not be changed.
+            # Make the folder private before files are copied into it, because a library must not change the trainer's
+            # umask.
             make_private_folder(store.root)
         location = f"{self._handle.location}/{SCHEDULE}"
         try:
@@ -127,7 +128,8 @@ class TrainingData:
                 f"{location}: invalid JSON: {error}. Run `dataprep verify` to see the damage"
             ) from error
         self.schedule = ScheduleHistory.from_json(value, location)
-        # Data of past steps by shard content. Never evicted, because it is mapped or read by ranges.
+        # These caches, keyed by shard content, are never evicted, because their data is memory-mapped or read by
+        # ranges.
         self._tokens: dict[str, NDArray[Any] | RemoteTokens] = {}
         self._ends: dict[str, NDArray[Any]] = {}
         self._packs: dict[tuple[str, int], PackTable] = {}
@@ -270,7 +272,8 @@ class TrainingData:
                 labels[row, marks - 1] = IGNORED
                 begins = np.concatenate([[offset], marks[marks < to]])
                 lengths = np.diff(begins, append=to)
-                # A span that begins where the previous one ends continues its document, which earlier samples split.
+                # A span that begins where the previous one ends continues its document, which a boundary between
+                # earlier samples split.
                 if document_start is not None and previous_end == (source, shard, start):
                     begins[0], document = document_start, document - 1
                 documents[row, offset:to] = document + np.repeat(np.arange(len(begins)), lengths)

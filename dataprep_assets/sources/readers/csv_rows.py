@@ -32,7 +32,7 @@ class _Lines:
         self._max_bytes = max(file.max_record_bytes, MAX_RECORD_BYTES)
         self._lines = self._read_lines(block_reader)
         self.row = self.byte = self.size = 0
-        # Number of delimiters in each line of the record, quoted or not.
+        # `delimiters` has the number of delimiters in each line of the record, quoted or not.
         self.delimiters: list[int] = []
         self.valid, self.ended = True, False
 
@@ -88,7 +88,8 @@ class CsvRows(SequentialReader):
 
     def _find_rows(self) -> Iterator[FoundRow]:
         file = self._file
-        # The limit applies to the whole process, and its default is smaller than a long document.
+        # Raise the limit of the `csv` module, because its default is smaller than a long document. The limit is
+        # process-wide.
         csv.field_size_limit(max(csv.field_size_limit(), 1 << 30))
         delimiter = file.reading.csv_delimiter or _DELIMITERS[file.format]
         lines = _Lines(file, self._under, delimiter)

@@ -62,7 +62,7 @@ def count_rows_at_once(
     for index in range(of_group.num_columns):
         chunk = of_group.column(index)
         if columns is None or _is_read(chunk.path_in_schema, columns):
-            # Every value of a fixed-length type has this number of bytes, even a null.
+            # Every value of a fixed-length type takes this many bytes, even a null.
             width = max(_VALUE_BYTES, metadata.schema.column(index).length)
             read_columns.append(_Column.from_chunk(file, chunk, max(1, of_group.num_rows), width))
     if (least := sum(column.bytes(1) for column in read_columns)) > PAGE_BYTES:

@@ -67,7 +67,7 @@ WORKERS = 12
 _RETRY = RetryPolicy()
 _NAMES = CredentialNames()
 
-# Copying more than this in one request may take a server longer than the time limit of a read.
+# Copying more than this in one request may take a server longer than the read timeout.
 _COPY_BYTES = 256 * 1024 * 1024
 # Larger ranges need fewer requests, and 32 ranges keep every worker busy until the end.
 _SMALLEST_RANGE, _RANGES = 8 * 1024 * 1024, 32
