@@ -78,7 +78,7 @@ class _Report:
     """Last reported position of this process, and the receiver of its reports."""
 
     send: Callable[[str], None] | None = None
-    # Position of the last report and its monotonic time; `report_progress` repeats that report.
+    # `where` is the position of the last report, and `when` its monotonic time. `report_progress` repeats that report.
     where = ""
     when = 0.0
     reports_each_row = False

@@ -183,7 +183,7 @@ def show_waiting(text: str) -> None:
     width = read_width(sys.stderr)
     if width is None or os.environ.get("TERM") == "dumb":
         return
-    # Return the cursor to the start, so that an unexpected line overwrites this one.
+    # Return the cursor to the start of the line, so that unexpected output overwrites the text.
     sys.stderr.write(f"{_ERASE}{text[: width - 1]}\r")
     sys.stderr.flush()
     _has_waiting_line = True

@@ -446,8 +446,8 @@ class _OpenedCertificate:
         expected_facts = CertificateFacts.from_certificate(self.certificate, facts.months or None)
         expected_facts = expected_facts.model_copy(update={"conversion": facts.conversion})
         changes = [] if facts == expected_facts else ["the facts in its receipt"]
-        # Compare bytes, because otherwise different bytes with the same meaning would pass next to a rewritten
-        # receipt.
+        # Compare bytes, because other bytes with the same meaning, and a receipt rewritten to match them, would
+        # otherwise pass.
         if (self.store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _serialize(self.certificate):
             changes.append(f"the bytes of {CERTIFICATE}")
         return changes

@@ -359,7 +359,7 @@ def _find_differences(
     # If no tokens are added, a record without ids is not a document, and only encoding shows whether it has ids.
     bare = layout.around.is_bare
     for block in reader:
-        # Report progress, because the limit for stalled processes would otherwise stop a long check.
+        # Report progress, because a long check would otherwise be stopped as a stalled process.
         report_progress()
         bad_records += [(bad_record.row, bad_record.byte, str(bad_record.reason)) for bad_record in block.bad]
         documents = selection.select(block).documents
@@ -411,8 +411,8 @@ def read_quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
             try:
                 row = load_untrusted_json(line)
                 rows_by_file.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
-                # Compare bytes, because otherwise different bytes with the same meaning would pass next to a rewritten
-                # receipt.
+                # Compare bytes, because other bytes with the same meaning, and a receipt rewritten to match them, would
+                # otherwise pass.
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("the row is not in canonical form")
             except (ValueError, KeyError, TypeError) as error:

@@ -91,12 +91,13 @@ class ShardJob:
         self.partition, self.source_bytes = shard.artifact.partition or "", shard.source_bytes
         self.directory = shard.store.directory(shard.artifact)
         self._verify, self._begin, self._locks = verify, begin, locks
-        # True once the outcome (failed, or reused) is known, which may be before all tasks have ended.
+        # `_settled` is true once the outcome (failed, or reused) is known, which may be before all tasks have ended.
         self._settled = False
-        # The contexts entered by `begin`, such as the shard's lock.
+        # `_stack` has the contexts entered by `begin`, such as the shard's lock.
         self._stack = ExitStack()
         self._pieces: ShardPieces | None = None
-        # Files that are queued or in progress; the results of finished files are below.
+        # `_waiting` has the files that are queued or in progress. `_results` and `_refused` have the results of
+        # finished files.
         self._waiting: set[int] = set()
         self._results: dict[int, Any] = {}
         self._refused: dict[int, DataprepError] = {}

@@ -147,13 +147,13 @@ class StreamIndex:
     def __init__(self, splits: Mapping[str, Sequence[IndexedShard]]) -> None:
         """Index the shards of each split, in the order of its stream."""
         self.splits = {split: list(shards) for split, shards in splits.items()}
-        # Partition → its split and its position in the split.
+        # `_home` maps a partition to its split and its position in the split.
         self._home = {
             shard.partition: (split, number)
             for split, split_shards in self.splits.items()
             for number, shard in enumerate(split_shards)
         }
-        # Totals before each shard of a split, and the split's total at the end.
+        # `_documents` and `_tokens` have the totals before each shard of a split, and the split's total at the end.
         self._documents = {
             split: _cumulate_counts(shard.documents for shard in split_shards)
             for split, split_shards in self.splits.items()
