@@ -222,7 +222,7 @@ def serve(path: str, ready: int, parent: int) -> None:
         listener.listen(16)
         os.write(ready, b"1")
         os.close(ready)
-        # not by the kernel's signal, which is sent at the end of the thread that started this process
+        # Poll the parent, because the kernel's signal is sent at the end of the thread that started this process.
         listener.settimeout(2)
         while os.getppid() == parent:
             try:

@@ -148,7 +148,7 @@ class Losses:
 
     def _find_dropped_characters(self, characters: list[str]) -> None:
         """Classify the characters that do not affect the ids as dropped."""
-        # Try each character alone, within a word and between words, because an engine may add a sign before a text.
+        # Try each character by itself, within a word and between words, because an engine may add a sign before a text.
         frames = ("{}", "x{}x", "x {} x")
         bare_ids = [self._try_encoding(frame.format("")) for frame in frames]
         for character in characters:

@@ -402,7 +402,7 @@ def test_a_partial_run_lists_present_artifacts_then_changes_since_the_last_full_
     project.run("leaves")
     write_rows(project.folder / "sources" / "leaves" / "train" / "a.jsonl", [rows[0], b"{\n"])
     assert read_block(project.run("leaves", "--split", "train"))[0] == "lost: 1 of 6 rows dropped"
-    # as after a killed run, whose artifacts exist when the next run begins
+    # The comparison is the same as after a killed run, whose artifacts exist when the next run begins.
     _, changed, *splits_changed = read_block(project.run("leaves"))[1:]
     assert changed.startswith("changed since the complete run of ")
     assert [line.partition(" documents")[0] for line in splits_changed] == ["  train: 4 → 1"]

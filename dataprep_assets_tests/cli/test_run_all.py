@@ -39,7 +39,8 @@ def declare(project: Path, name: str, **changes: Any) -> None:
 
 def test_all_datasets_are_built_inputs_first_and_listed_without_a_name(project: Path) -> None:
     declare(project, "books", duplicates={})
-    # its deduplication depends on the documents that `books` keeps, and `books` follows it in the alphabet
+    # The deduplication of `articles` depends on the documents that `books` keeps, although `books` comes later in the
+    # alphabet.
     declare(project, "articles", duplicates={"against": ["books"]})
     listed = dataprep(project.parent, "run", project=project)
     assert (listed.returncode, listed.stdout) == (2, "")

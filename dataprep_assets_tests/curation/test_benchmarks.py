@@ -58,10 +58,11 @@ def test_an_item_of_short_texts_is_found_as_a_whole_in_every_form(tmp_path: Path
         pages = [f"{FILLER}\n\n{text}\n\n{FILLER}" for text in forms.values()]
         assert find_leaks(benchmarks, [*forms.values(), *pages]) == [whole.name] * 14
         assert find_leaks(benchmarks, list(build_look_alikes(whole.parts, whole.name).values())) == [None] * 3
-        # the question or its subject without the choices is no item, nor is it with two choices
+        # The question, a choice, or two choices are not an item on their own.
         question, *choices = (part.text for part in whole.parts)
         assert find_leaks(benchmarks, [question, *choices, " ".join(choices[:2])]) == [None] * 6
-    # with an explanation between them, with some choices left out, and with a reworded question
+    # The first two texts have an explanation between question and choices, and a reworded question. The last one has
+    # too few choices.
     question, choices = items[3]["question"], items[3]["choices"]
     assert find_leaks(benchmarks, [
         f"{question} Think of it step by step.\n* {choices[2]}\n* {choices[0]}\n* {choices[1]}\nThe last one is right.",

@@ -344,7 +344,7 @@ def test_copies_and_form_letters_need_no_quadratic_number_of_comparisons(
         assert len(found.removed) == count - 1
         sizes.append(len(counted[-1]))
         assert time.monotonic() - started < 60
-    # four times as many documents need less than sixteen times as many comparisons
+    # With quadratic growth, four times as many documents would need sixteen times as many comparisons.
     assert 0 < sizes[1] < 6 * sizes[0], sizes
     assert sizes[1] < 2000 * 400, sizes
 

@@ -19,7 +19,7 @@ from dataprep_assets.curation.tagging import TaggingError, compute_tags
 from dataprep_assets.errors import ConfigError
 from dataprep_assets_tests.messages import raises
 
-# importing any of these would raise, because computing a version must execute nothing
+# Importing any of these modules would raise, because computing a version must execute nothing.
 CODE = {
     "pond/__init__.py": "raise SystemExit('executed')\n",
     "pond/taggers.py": '''
@@ -198,7 +198,7 @@ def test_an_exception_names_the_tagger_the_row_and_the_users_line(
     assert "judge.py:9 in quality)" in said
     assert ("text 1" in said) is not sensitive
     assert len(said.splitlines()) == 1
-    # as raised by a worker process or by Ray
+    # Worker processes and Ray pickle the exception.
     copy = pickle.loads(pickle.dumps(failed.value))
     assert (str(copy), copy.at) == (said, failed.value.at)
     if sensitive:

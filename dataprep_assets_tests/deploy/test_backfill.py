@@ -22,9 +22,9 @@ def test_a_backfill_survives_a_killed_worker_a_killed_run_and_a_killed_daemon(
 ) -> None:
     for name, value in make_eager_environment(tmp_path / "eager").items():
         monkeypatch.setenv(name, value)
-    # a worker is killed only on Ray: elsewhere that ends the whole run (`assets/test_killed_worker.py`)
+    # Kill a worker only on Ray, because elsewhere that ends the whole run (`assets/test_killed_worker.py`).
     engine = RAY if find_spec("ray") else PROCESSES
-    # enough documents that the second half takes longer than killing three processes
+    # Write enough documents that the second half takes longer than killing three processes.
     measured = measure_backfill(tmp_path, shards=60, documents=3_000, engine=engine)
     assert measured.differences == 0
     assert measured.killed is not None

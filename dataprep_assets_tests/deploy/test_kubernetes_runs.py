@@ -105,7 +105,7 @@ def make_overlay(database: dict[str, str], code_port: int, endpoint: str, bucket
 def deployment(moto: str) -> Iterator[Deployment]:
     bucket = new_bucket(moto)
     with ExitStack() as stack:
-        # a short path, because a socket's path has at most 107 characters
+        # Use a short path, because a socket's path has at most 107 characters.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dp-k8s-", ignore_cleanup_errors=True)))
         for name in ("home", "workspace", "scratch", "tmp", "account"):
             (folder / name).mkdir()

@@ -185,7 +185,7 @@ def test_the_declarations_are_built_as_printed(home: Path, hub: HubServer, envir
     line = find_blocks(SFT, "json")[0]
     chat = project / "my_data" / "defs" / "my_chat"
     chat.mkdir()
-    # the guide's project has the sample `chats`
+    # Copy the data of the sample `chats`, which the guide's project has.
     data = chat.parent / CHAT.name / "data"
     data.mkdir(parents=True)
     (data / "chat.jsonl").write_text(line + (CHAT / "data" / "chat.jsonl").read_text(encoding="utf-8"))

@@ -234,7 +234,7 @@ def test_a_copy_is_verified_at_any_location(corpus: ChangedCorpus, lock: Lock, t
     assert found.keys() == {"nanogpt_bins", "olmo_bins"}
     assert "val.bin: " in found["nanogpt_bins"]
     assert found["olmo_bins"] == "missing: in the lock, but not found"
-    # as for `diff`, for which nothing there is built from it
+    # `diff` also treats the copied shard as obsolete, because nothing is built from it.
     obsolete = [one.name for one in find_copy_drift(lock, verify_path(copied, strays=True)) if one.is_obsolete]
     assert obsolete == ["token_bins/val-00007"]
     assert copy_of(copied, lock, ["megatron_bins", "combined_bins/*"]) == {

@@ -90,7 +90,7 @@ def names(corpus: ChangedCorpus, **changes: Any) -> set[str]:
         (damage_artifact("engine_certificate/certificate.json"), {}, {"engine_certificate"}),
         (damage_artifact("engine_certificate/receipt.json"), {}, {"engine_certificate"}),
     ],
-    # the order of a set is different in every process
+    # Sort sets, because their order differs between processes.
     ids=lambda value: (
         value.__name__ if callable(value) else str(sorted(value) if isinstance(value, set) else value)[:40]
     ),

@@ -85,7 +85,7 @@ def test_the_check_names_folders_and_the_command_that_closes_them(tmp_path: Path
 
 
 def test_a_public_folder_of_dagsters_runs_fails_the_check_but_one_of_settings_does_not() -> None:
-    # not in the tests' own folder, which is private and so makes everything below it private
+    # Do not use the tests' own folder, which is private and so makes everything below it private.
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "home")
         (home / "storage").mkdir(parents=True)

@@ -48,7 +48,7 @@ FILES = 36
 
 @pytest.fixture(scope="module")
 def needs_ray() -> None:
-    # not imported, because only the processes that these tests start use Ray
+    # Do not import Ray, because only the processes that these tests start use it.
     if importlib.util.find_spec("ray") is None:
         pytest.skip("the extra `ray` is not installed")
 

@@ -106,7 +106,7 @@ def test_the_whole_graph_runs_and_a_trainer_reads_by_ranges(
         in_one_run = run(found, [train], [BINS, train.key])
         assert in_one_run.success
         if kind == "moto":
-            # also after a failed run
+            # Look for secrets after a failed run too.
             monkeypatch.setenv("R2_DATASET_BUCKET_NAME", "no-such-bucket")
             found.storage = build_storage(tmp_path)
             assert not found.run([found.key("manifest")]).success

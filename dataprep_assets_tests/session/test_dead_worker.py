@@ -17,7 +17,8 @@ def test_crashes():
 
 def test_after(): pass
 """
-# the remaining work of other workers: five minutes, while a session takes a few seconds on an idle machine
+# This is the remaining work of other workers: five minutes, compared with a few seconds for a session on an idle
+# machine.
 LONG = "import time, pytest\n\n@pytest.mark.parametrize('n', range(60))\ndef test_long(n):\n    time.sleep(5)\n"
 NAMED = "test_a_crash.py::test_crashes"
 

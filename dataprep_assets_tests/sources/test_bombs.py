@@ -133,7 +133,7 @@ def lying(path: Path) -> None:
     end = at + 3
     while data[end] & 0x80:
         end += 1
-    # a few bytes longer: the pages after it are not read
+    # The header may be a few bytes longer, because the pages after it are not read.
     path.write_bytes(bytes(data[: at + 3] + varint + data[end + 1 :]))
 
 

@@ -66,7 +66,7 @@ def test_a_corpus_ignores_hidden_files_and_counts_them(folder: Path, tmp_path: P
     assert_names(links.sentence, 2, LINKS[0], LINKS[1])
     assert (hint.keys, hint.hint) == (("include",), True)
     assert f"{len(HIDDEN)} files excluded" in hint.sentence
-    # all other files are not data: `_SUCCESS` has no format, and is not an error
+    # The other files are not data. `_SUCCESS` has no known format, which is not an error.
     assert files_of(corpus(folder, include=["**/*"]), tmp_path / "b")[0] == {*DATA}
 
 

@@ -213,7 +213,7 @@ def test_a_killed_process_leaves_no_visible_file_and_the_next_download_succeeds(
     process.send_signal(sent)
     assert process.wait(200) != 0
     assert os.listdir(work) == (["target.part"] if sent == signal.SIGKILL else [])
-    # A smaller object than the one that was killed: no bytes of the old one remain in it.
+    # Download a smaller object than before the kill, in which no old bytes may remain.
     fetch(Source(), work / "target")
     assert (work / "target").read_bytes() == CONTENT
     assert os.listdir(work) == ["target"]

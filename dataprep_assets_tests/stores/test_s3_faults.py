@@ -34,7 +34,7 @@ def stocked(swift: SwiftServer, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield place
 
 
-# The bucket after these faults: no object, and no unfinished upload.
+# After faults in these operations, the bucket has no object and no unfinished upload.
 READING = {"download", "read", "list", "head"}
 IN_ONE_REQUEST = {"put", "put_if_absent", "upload_small", "copy", "delete"}
 

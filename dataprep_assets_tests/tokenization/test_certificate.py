@@ -274,7 +274,7 @@ def test_difficult_documents_get_the_references_ids_from_the_certified_encoder(s
     raw = zstandard.ZstdDecompressor().decompressobj().decompress((shared / "data/corpus/nasty.jsonl.zst").read_bytes())
     block = read(shared / "data/corpus/nasty.jsonl.zst")
     assert (len(block.texts), block.bad) == (raw.count(b"\n"), [])
-    # only some of the other documents, because the reference is slow
+    # Use only some of the other documents, because the reference is slow.
     texts = [t for at, t in enumerate(block.texts) if len(t) < 100_000 and at % 4 == 0]
     reference, engine = ReferenceEngine(folder, "text"), FastokensEngine(folder, "text")
     earned = certify(folder, "text", engine, texts[::5], reference=reference)

@@ -326,7 +326,8 @@ class ConversationRenderer:
         if mark is not None and not _is_restorable(rendering, mark):
             raise _ChatRefusedError("template_refused", None)
         if self._is_marked and first:
-            # Skip the spans of earlier answers; render with a prompt, because a template may mark the end of a text.
+            # Skip the spans of earlier answers. Count them with a generation prompt, because without one a template may
+            # treat the last message as the end of the text.
             spans = spans[len(self._mark_text(messages[:first], tools, True, thinking, first)[1]) :]
         parts: list[tuple[int, int, int]] = []  # index of the message, start and end of each trained part
         position = 0

@@ -268,7 +268,7 @@ def test_a_google_bucket_is_listed_and_fetched(
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "project")
         for path in (p for p in tree.rglob("*") if p.is_file()):
             server.store(f"d/{path.relative_to(tree).as_posix()}", path.read_bytes())
-        # the settings for S3 sources of the same blend do not apply to these
+        # The settings for S3 sources of the same blend do not apply to Google buckets.
         sources = SourceAccessDeclaration(
             object_cache=tmp_path_factory.mktemp("cache"), s3_endpoint="http://127.0.0.1:9", s3_region="us-east-1"
         )

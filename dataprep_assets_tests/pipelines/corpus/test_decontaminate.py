@@ -121,7 +121,8 @@ def test_a_set_is_read_once_for_all_batches_and_again_after_a_change(tmp_path: P
 
     def asked(text: str) -> DocumentBatch:
         path.write_text(json.dumps({"question": text}) + "\n")
-        # a file that was just written may change within the time stamp's resolution, so it is read each time
+        # Backdate the file, because a file that was just written is read each time: it may change within the time
+        # stamp's resolution.
         os.utime(path, (1, 1))
         return DocumentBatch(rows={"row": [1]}, good=[0], texts=[text], label="a.jsonl")
 

@@ -234,8 +234,8 @@ def test_duplicates_of_a_retracted_document_are_named_while_new_files_are_pendin
 
 
 def test_the_announced_changes_equal_those_of_the_next_build(tmp_path: Path) -> None:
-    # Each page resembles only the page before it: of a chain every second page is dropped, and without the first page
-    # the others are.
+    # Each page resembles only the page before it. So every second page of the chain is dropped, and without the first
+    # page, the other pages are dropped instead.
     draw, pages = random.Random(11), Pages(tmp_path, **BY_SCORE)
     chain = [draw_page(draw)]
     for _ in range(5):
@@ -273,7 +273,7 @@ def test_duplicates_of_the_validation_split_block_or_are_dropped_from_train(tmp_
     )
     assert found.facts["pairs"] == 2
     apart = Pages(tmp_path, splits=splits, duplicates={"across_splits": "drop"})
-    # only the shard in which another row is dropped
+    # Only the shard in which a different row is dropped is rebuilt.
     assert apart.build() == ["duplicates", "selection/train-00001"]
     gone = {(one["file"], one["row"]) for one in apart.dropped() if one["representative"].startswith("val/")}
     assert gone == {("train/b.jsonl", 6), ("train/b.jsonl", 7)}

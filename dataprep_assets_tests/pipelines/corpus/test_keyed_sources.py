@@ -88,7 +88,8 @@ def changes(pipeline: str) -> dict[str, Any]:
     return {"sensitive": True, "source_key": {"env": "SOURCES_KEY"}}
 
 
-# all files of blends; of tasks, three versions of Copa with two inherited splits, three splits of RTE and of ArcC_Cloze
+# The numbers count all files of a blend and, for tasks, three versions of Copa with two inherited splits, and three
+# splits of RTE and of ArcC_Cloze.
 @pytest.mark.parametrize(
     ("pipeline", "told_apart", "damaged", "check"),
     [

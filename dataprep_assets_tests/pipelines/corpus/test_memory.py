@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 CEILING = 1500 << 20
 """Bytes that a worker may hold at its peak."""
 
-# VmHWM and not ru_maxrss, because a child inherits the latter from its parent. The plan comes from the parent, as for a
-# real worker: certifying an engine leaves 170 to 290 MB of heap in its process, with a layout that depends on the
+# Read VmHWM and not ru_maxrss, because a child inherits the latter from its parent. The plan comes from the parent, as
+# for a real worker: certifying an engine leaves 170 to 290 MB of heap in its process, with a layout that depends on the
 # threads of both engines, so later encoding in that process peaks up to 170 MB higher in one run than in the next.
 _ENCODE = r"""
 import json, pickle, re, sys

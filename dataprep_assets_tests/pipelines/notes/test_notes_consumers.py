@@ -108,7 +108,7 @@ def test_stock_maxtext_treats_a_prepacked_row_as_one_document(made: tuple[Any, P
     assert stored > 1
     rule = StockRule(pipeline="tfds", row_length=LENGTH, pad_id=None, unk_id=None, bos_id=None)
     trained = rule.labels([row["inputs"]]).trained[0]
-    # labels that cross from one patient's note into another's, and padding that is trained on
+    # Count the trained labels at a change of segment: from one note into another, or into padding.
     crossing = (row["inputs_segmentation"][:-1] != row["inputs_segmentation"][1:]) & trained[: LENGTH - 1]
     assert int(crossing.sum()) >= stored - 1
 

@@ -243,7 +243,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     sources = [path for source in SOURCES for path in (folder / source).iterdir()]
-    # any empty list of patients has the same digest
+    # Exclude empty lists of patients, which all have the same digest.
     contents = [content for path in sources if (content := path.read_bytes()) != b"[]"]
     assert len({word for content in contents for word in re.findall(rb"CANARY\d{4}", content)}) >= 200
     digests = PlainDigests([*contents, *texts_of(contents)])

@@ -171,7 +171,7 @@ def test_only_a_damaged_shard_fails_and_only_it_is_rebuilt(copied: ReleaseProjec
     victim = "train_000002"
     good = copied.npy(victim).read_bytes()
     copied.npy(victim).write_bytes(good[:500] + bytes([good[500] ^ 1]) + good[501:])
-    # it is rebuilt with the same content, so nothing downstream changes
+    # The damaged shard is rebuilt with the same content, so nothing downstream changes.
     assert copied.stale() == [f"shared/npy_shards/{victim}"]
     (bad,) = [v for v in verify_path(copied.root) if v.defects]
     assert bad.name == f"shared/npy_shards/{victim}"

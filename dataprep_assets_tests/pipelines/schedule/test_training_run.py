@@ -84,7 +84,7 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
     project = copy(made, tmp_path / "run")
     state, wrote = train(project, None, 30, ranks=2)
 
-    # a different batch size and mixture, on three ranks
+    # Use a different batch size and mixture, on three ranks.
     sources = [{"dataset": CORPUS, "split": "train", "name": "long", "weight": 1}]
     sources += [{"dataset": CORPUS, "split": "val", "name": "short", "weight": 1}]
     project.declare(batch=9, sources=sources)
@@ -93,7 +93,7 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
     state, more = train(project, state, 10, ranks=3)
     wrote |= more
 
-    # documents were appended, and one that had been read was retracted
+    # Append documents, and retract one that has been read.
     project.write_texts("train_2.jsonl", range(300, 340))
     gone = next(document for told in wrote.values() for document in told if document < 200)
     file, row = ("train_0.jsonl", gone + 1) if gone < 120 else ("train_1.jsonl", gone - 119)
@@ -188,7 +188,7 @@ def test_a_run_is_queried_by_fields_of_documents(made: TrainingProject, tmp_path
     first = made("seen", RUN, "--where", where, "--until", "40").stdout.splitlines()[0]
     assert first.startswith(f"{len(values):,} documents, read at steps {min(steps)}, ")
 
-    # trace reports it for one document, retract for all documents that match an expression
+    # `trace` reports the steps for one document, and `retract` for all documents that match an expression.
     one = next(one for one in values if one["read"])
     traced = json.loads(made("trace", CORPUS, "--file", one["file"], "--row", str(one["row"]), "--json").stdout)
     kept = find_documents(ledger, rows={one["file"]: [one["row"]]})

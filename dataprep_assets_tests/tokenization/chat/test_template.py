@@ -208,7 +208,7 @@ def test_a_tokenizers_template_is_the_file_next_to_it_or_else_in_its_configurati
         ChatTemplate.load_from_tokenizer(tokenizer_with(tmp_path / "c", None, several)),
     ]
     assert [template.text for template in found] == ["{{ 1 }}", "{{ 2 }}", "{{ 2 }}"]
-    # a folder given by its path: a clone of a model's repository
+    # The path of a folder, such as a clone of a model's repository, is also accepted.
     assert found[0] == ChatTemplate.load(str(tmp_path / "a"))
     assert found[1] == ChatTemplate.load(str(tmp_path / "b"))
 

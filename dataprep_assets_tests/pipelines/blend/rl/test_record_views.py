@@ -54,7 +54,7 @@ def build(made: Blend) -> list[str]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blend]:
     home = tmp_path_factory.mktemp("views")
-    # so that a split has several files
+    # Use the smallest shard size, so that a split has several files.
     with (
         patch.object(view_module, "_SHARD_BYTES", 1),
         open_blend(declare_mixed(home / "sources"), home / "artifacts") as made,

@@ -198,7 +198,7 @@ def test_everything_before_a_first_answer_may_be_trained_like_nemotron(tmp_path:
     def later(held: list[dict[str, list[int]]]) -> None:
         held[0]["loss_mask"][:3] = [0] * 3
 
-    def other(held: list[dict[str, list[int]]]) -> None:  # of the first answer its header alone
+    def other(held: list[dict[str, list[int]]]) -> None:
         """only the header of the first answer"""
         start = held[0]["loss_mask"].index(0)
         held[0]["loss_mask"][start - 6 : start] = [0] * 6
