@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         files: defaultdict[str, float] = defaultdict(float)
         for seconds, file, _ in found:
             files[file] += seconds
-        # a report may cover only some files, as after an interrupted session
+        # Keep the seconds of other files, because a report may cover only some files, e.g., after an interrupted
+        # session.
         before = {file: seconds for file, seconds in kept[report.stem].items() if (root / file).is_file()}
         merged = {**before, **{file: round(seconds, 1) for file, seconds in files.items()}}
         kept[report.stem] = dict(sorted(merged.items()))

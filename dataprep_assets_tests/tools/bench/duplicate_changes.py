@@ -255,7 +255,7 @@ def one_round(changed: Changed, scratch: Path, counted: Counter[str], *, stage: 
     workers = changed.draw.choice((None, None, None, 2))
     counted["two workers"] += workers is not None
     there, anew = selected.bytes(NAMES), from_nothing(changed, scratch / "anew", workers)
-    # obsolete shards do not belong to this build
+    # Compare only the rebuilt artifacts, because obsolete shards do not belong to this build.
     if other := [name for name in anew if there.get(name) != anew[name]]:
         return f"{other[0]} has other bytes when it is made from nothing"
     kept = sorted(set(_kept(changed, selected)))

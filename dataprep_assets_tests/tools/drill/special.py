@@ -134,7 +134,8 @@ def directory_json(name: str) -> Apply:
     return apply
 
 
-# build details of a shard, which may change after a run has copied it; `run_layout.py` does not compare these keys
+# These are build details of a shard, which may change after a run has copied it; `run_layout.py` does not compare these
+# keys.
 _BUILT_BY = frozenset({"reference_documents", "sampled_documents", "source_bytes"})
 
 
@@ -201,8 +202,8 @@ def published_swapped(box: Box, target: Target, random: Random) -> str:
 def _tree(box: Box, target: Target) -> list[Path]:
     record = json.loads((box.folder(target) / "migration.json").read_bytes())
     place = box.bench.folder / "new" / record["place"]
-    # in a linked folder the files belong to the old project; the trainer never opens a test file, so it causes only a
-    # warning
+    # In a linked folder the files belong to the old project. The trainer never opens a test file, so a fault in one
+    # causes only a warning.
     names = [file["name"] for file in record["files"] if file["split"] != "test"]
     return sorted(place / name for name in names if (place / name).exists())
 

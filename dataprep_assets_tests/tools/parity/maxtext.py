@@ -244,7 +244,7 @@ def labels_of(notes: NotesDeclaration, store: LocalArtifacts, tokenizer: Path) -
     if not stream:
         return labels(found), 0
     rows = [row["tokens"] for row in _lines(notes, store)]
-    separator = rows[-1][-1]  # it ends every note, and is inside none
+    separator = rows[-1][-1]  # the separator ends every note, and is inside none
     parts: Counter[tuple[int, ...]] = Counter()
     note: list[int] = []
     for number in chain.from_iterable(rows):

@@ -101,7 +101,7 @@ def _texts() -> dict[str, list[str]]:
     """Return the documents of each file: prose, texts that are difficult for tokenizers and JSON, and a long text."""
     first = sorted((SAMPLE / "data" / "train").rglob("*.zst"))[0]
     lines = zstandard.ZstdDecompressor().stream_reader(first.read_bytes()).read().splitlines()
-    # one of them is empty, because documents without tokens have their own case
+    # Leave out an empty document, because documents without tokens have their own case.
     prose = [text for line in lines[:200] if (text := json.loads(line)["text"])]
     odd = [
         "  leading, trailing  ",
@@ -169,7 +169,7 @@ def _run_theirs(folder: Path, home: Path) -> None:
     for number, case in enumerate(CASES):
         dataset = DATASETS[case.dataset]
         (home / f"theirs-{number}").mkdir()
-        # partitions are written next to the input
+        # Copy the input, because partitions are written next to it.
         given = shutil.copy(home / f"{dataset.texts}.jsonl", home / f"theirs-{number}" / "in.jsonl")
         lines.append(
             [

@@ -169,7 +169,7 @@ def _needless(built: set[str], before: Mapping[str, Made], after: Mapping[str, M
             continue
         if name == "data_card" and len(built) > 1:
             continue
-        # a bad row that is also a duplicate has another reason, which all downstream ledgers repeat
+        # A bad row that is also a duplicate gets a different reason, which all downstream ledgers repeat.
         was, now = (
             (made[name].receipt.get("recipe", {}).get("upstream"), made[name].receipt.get("ledger"))
             for made in (before, after)

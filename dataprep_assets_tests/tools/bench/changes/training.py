@@ -322,7 +322,7 @@ class Training:
             try:
                 again = data.batch(step).tokens
             except ConfigError:
-                continue  # of a shard that has changed since
+                continue  # the step reads a shard that has changed since
             if not np.array_equal(again, self.wrote[step].tokens):
                 yield f"schedule: step {step} reads other tokens than it did"
 
