@@ -108,7 +108,7 @@ def test_a_long_name_is_not_truncated_on_a_narrow_terminal(
         out = capsys.readouterr().out
         assert name in out.split()
         assert "…" not in out.partition(name)[2]
-        # a path that is wider than the terminal has its own line
+        # A path that is wider than the terminal has its own line.
         assert all(len(line) <= columns or len(line.split()) == 1 for line in out.splitlines())
         assert any("/defs.yaml:" in word for word in out.split()), "a whole path"
 

@@ -120,7 +120,7 @@ def test_the_older_document_stays_unless_a_column_decides(tmp_path: Path) -> Non
     assert found.removed.tolist() == list(range(30, 60))
     found, _ = find_kept_set(tmp_path / "new", [old, new], ages=[1, 0])
     assert found.removed.tolist() == list(range(30))
-    # an unknown value comes last
+    # An unknown value comes last.
     values = [[float("nan")] * 30, [-float(at) for at in range(30)]]
     found, _ = find_kept_set(tmp_path / "column", [old, new], values=values)
     assert found.removed.tolist() == list(range(30))
@@ -157,7 +157,7 @@ def test_documents_of_other_datasets_stay_and_remove_duplicates_in_every_split(t
     assert (found.representatives >= first).all()
     assert found.across.tolist() == []
     assert sorted(found.similarities.tolist())[-2:] == [1, 1]
-    # the comparisons depend only on the documents, so the same documents stay if they are dealt to other shards
+    # The comparisons depend only on the documents, so the same documents stay if they are dealt to other shards.
     dealt = [shards[0][::2], shards[0][1::2], shards[1], shards[2][::-1]]
     again, _ = find_kept_set(
         tmp_path / "dealt", dealt, splits=[0, 0, 1, 2], theirs=[False, False, False, True], across=across
@@ -264,7 +264,7 @@ def test_a_pair_exactly_at_the_threshold_is_removed(tmp_path: Path, threshold: f
     draw, most = random.Random(8), 100
     words = [f"w{number}" for number in range(most + 4)]
     settings = replace(NEAR, banding=choose_banding(threshold, 128))
-    # each text has 100 shingles, and exactly the threshold's share of them is common
+    # Each text has 100 shingles, and exactly the threshold's share of them is common.
     texts = [" ".join(words), " ".join(words[: round(threshold * most) + 4])]
     for seed in range(5):
         draw.shuffle(words)

@@ -188,7 +188,7 @@ def test_runs_survive_a_lost_and_a_drained_node(deployment: Deployment) -> None:
             deployment.wait(retried, 60, f"a retry after {end.name}")
         deployment.wait(lambda: _status(instance, runs[-1]).value in ("SUCCESS", "FAILURE"), 120, "the last run")
         assert _status(instance, runs[-1]) == dg.DagsterRunStatus.SUCCESS
-    # exclude the runs that build the overview page of all datasets
+    # Exclude the runs that build the overview page of all datasets.
     pages = {run.run_id for run in instance.get_runs() if run.asset_selection == {dg.AssetKey(["datasets"])}}
     jobs = [name for name in deployment.api.jobs if name.removeprefix("dagster-run-") not in pages]
     assert [f"dagster-run-{run}" for run in runs] == jobs

@@ -47,7 +47,7 @@ def list_pages() -> Iterator[Path]:
 
 def test_every_page_is_in_the_list_of_pages() -> None:
     listed = {(DOCS / target).resolve() for target in LINK.findall((DOCS / "README.md").read_text(encoding="utf-8"))}
-    # pages of formats have their own index
+    # Pages of formats have their own index.
     expected = {path for path in DOCS.rglob("*.md") if path.parent.name != "formats"} - {DOCS / "README.md"}
     assert {path.relative_to(DOCS) for path in expected - listed} == set()
 

@@ -51,7 +51,7 @@ def test_only_a_test_that_waits_forever_fails(tmp_path: Path) -> None:
 
 
 def test_a_test_that_no_signal_interrupts_ends_its_worker_and_is_named(tmp_path: Path) -> None:
-    # blocked signals simulate native code that never checks for signals
+    # Blocked signals simulate native code that never checks for signals.
     stuck = "import pytest, signal, time\n\n@pytest.mark.timeout(2)\ndef test_stuck():\n"
     stuck += "    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\n    time.sleep(100)\n"
     limits = "timeout_method = signal\nfaulthandler_timeout = 5\nfaulthandler_exit_on_timeout = true\n"

@@ -41,7 +41,7 @@ def test_no_text_becomes_a_special_token(tmp_path: Path, family: str) -> None:
     bundle = TokenizerBundle.load(save(tmp_path, family))
     special = {token.id: token.content for token in bundle.special_tokens}
     assert {*LITERALS} <= {*special.values()}
-    # unknown text gets the id of the unknown token, and no other special id
+    # Unknown text gets the id of the unknown token, and no other special id.
     banned = [number for number, content in special.items() if content != "<unk>"]
     reference, texts = ReferenceEngine(bundle, "text"), _planted(0)
     ids = reference.encode(texts)[0]
@@ -79,7 +79,7 @@ def test_the_name_of_a_byte_token_in_a_text_is_not_that_byte(tmp_path: Path) -> 
     reference = ReferenceEngine(bundle, "text")
     named = bundle.find_token("<0x0A>", key="separator").id
     assert named not in reference.encode(["a line <0x0A> of a table <0x0A>"])[0]
-    # the bytes of characters without their own token are still found
+    # The bytes of characters without their own token are still found.
     assert bundle.find_token("<0xE2>", key="separator").id in reference.encode(["☃"])[0]
 
 
@@ -107,7 +107,7 @@ def test_a_separator_that_text_can_encode_to_is_refused(tmp_path: Path) -> None:
                 find(content, reading)
     assert bundle.choose_separator("a", "match").content == "a"
     assert bundle.choose_separator("auto", "text").content == "</s>"
-    # no text can encode to an entry that no merge creates
+    # No text can encode to an entry that no merge creates.
     folder = save(tmp_path / "bytes", "bytes")
     value = json.loads((folder / "tokenizer.json").read_bytes())
     value["added_tokens"] = [one for one in value["added_tokens"] if one["content"] != "[SEP]"]

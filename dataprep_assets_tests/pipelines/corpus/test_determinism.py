@@ -257,7 +257,7 @@ def test_only_a_damaged_shard_is_rebuilt_with_the_same_bytes(corpus: ChangedCorp
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
-    # the receipt has the digest of the content, which the rebuild restores, so nothing downstream changes
+    # The receipt has the digest of the content, which the rebuild restores, so nothing downstream changes.
     downstream = ["combined_bins/train", *VIEWS] if damaged == "receipt.json" else []
     assert corpus.stale() == ["token_bins/train-00001", *downstream]
     assert shards_built(corpus.run()) == ["token_bins/train-00001"]

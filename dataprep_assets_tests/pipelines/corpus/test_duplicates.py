@@ -214,7 +214,7 @@ def test_retracting_a_kept_document_brings_its_duplicates_back(pages: Pages) -> 
     text = pages.files[file][int(row) - 1]
     pages.retract(text)
     built = pages.build()
-    # the shard of the retracted document, and the shard of the document that returns
+    # Only `duplicates`, the shard of the retracted document and the shard of the returning document are rebuilt.
     assert (built[0], len(built)) == ("duplicates", 3)
     assert pages.warnings == ["pages/duplicates: restored, because the document kept instead was removed: 1 document"]
     assert (one["file"], one["row"]) not in {(other["file"], other["row"]) for other in pages.dropped()}

@@ -114,7 +114,7 @@ def test_the_other_dataset_decides_for_any_splits_and_shards(shelf: Shelf, acros
         dropped = pages.dropped(planned=True)
         gone.append(sorted(f"{one['file']}:{one['row']} {one['representative']}" for one in dropped))
         assert sum(one["representative"].startswith("books:") for one in dropped) == (13 if kind == "near" else 4)
-        # a text that both splits contain, but no other dataset does, stays in both
+        # A text that both splits contain, but no other dataset does, stays in both.
         wrong = [name for name, one in pages.findings().items() if not one.passed]
         assert wrong == (["splits_disjoint"] if (kind, across) == ("exact", "block") else [])
     assert gone[0] == gone[1]
@@ -129,7 +129,7 @@ def test_rows_that_the_other_dataset_drops_or_retracts_remove_no_duplicates(shel
     told = {f"{one.name}": one.reason for one in find_stale(corpus_specs(shelf.pages().corpus), shelf.pages().store)}
     assert told["pages/duplicates"].startswith("its source changed: kept rows of books/train-0000")
     pages = shelf.pages()
-    # one copy of the version stays in each split: they are similar, but dropping across splits is not declared
+    # One copy of the version stays in each split: they are similar, but dropping across splits is not declared.
     assert [one for one in pages.build() if one != "duplicates"] == ["selection/train-00000", "selection/val-00000"]
     assert pages.warnings == ["pages/duplicates: restored, because the document kept instead was removed: 2 documents"]
     assert len(pages.dropped()) == 13
@@ -173,7 +173,7 @@ def test_of_two_other_datasets_the_first_counts_and_their_common_duplicates_stay
     # `more` contains the versions verbatim; texts that it lacks are compared with `books`
     assert facts["against"] == {"more": 10, "books": 4}
     assert passes(pages)
-    # the dataset has no copies of its own that a rule or budget would count, so each row is dropped once
+    # The dataset has no copies of its own that a rule or budget would count, so each row is dropped once.
     assert len(pages.dropped()) == len({(one["file"], one["row"]) for one in pages.dropped()}) == 16
 
 
@@ -212,7 +212,7 @@ def test_requirements_for_the_other_dataset_are_reported(shelf: Shelf, monkeypat
         shelf.pages(against=["pages"]).build()
     with raises(ValidationError, "books", "twice"):
         shelf.pages(against=["books", "books"]).build()
-    # the signatures are rebuilt, but the other dataset's duplicates are not
+    # The signatures are rebuilt, but the other dataset's duplicates are not.
     books = shelf.books()
     directory = books.store.directory(books.corpus.artifact("duplicates"))
     shutil.copytree(directory, shelf.folder / "before")

@@ -115,7 +115,7 @@ def test_of_a_sensitive_dataset_no_digest_of_a_source_or_document_is_told(
     path.write_bytes(path.read_bytes() + b"\n")
     failed = one.failed()
     assert check in {name for name, _ in failed}
-    # messages show the first twelve digits
+    # Messages show the first twelve digits.
     assert not [words for _, words in failed for p in {*one.plain, sha256_file(path)} if p[:12] in words]
 
 

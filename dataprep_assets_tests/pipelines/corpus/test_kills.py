@@ -321,8 +321,8 @@ def test_workers_that_keep_dying_end_the_run_which_names_their_shard(undisturbed
 def test_eight_interruptions_leave_no_debris_and_the_same_bytes(undisturbed: Undisturbed, tmp_path: Path) -> None:
     root = Path(shutil.copytree(undisturbed.prepared, tmp_path / "root"))
     for number in range(8):
-        # the first four at the first write, before any file is finished, then at later and later points of the
-        # remaining work
+        # Interrupt the first four runs at the first write, before any file is finished, and the others at later and
+        # later points of the remaining work.
         at = max(1, 7 * (number - 3))
         run = Run(tmp_path / f"{number:02d}", root, workers=2, at=at, by=signal.SIGINT)
         assert run.wait() != 0, f"run {number} was not interrupted"

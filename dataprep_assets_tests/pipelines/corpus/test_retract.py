@@ -245,7 +245,7 @@ def test_a_retracted_document_that_is_there_is_named(corpus: Retracting, tmp_pat
     assert "no_retracted_document" in corpus.failed_proofs("train-00000")
     corpus.run()
     shard = corpus.root / "sample_corpus/token_bins/train-00000"
-    # its tokens are present, although the index does not list it
+    # The tokens of the document are present, although the index does not list it.
     shutil.copyfile(with_it / "tokens.bin", shard / "tokens.bin")
     assert "no_retracted_document" in corpus.failed_proofs("train-00000")
 

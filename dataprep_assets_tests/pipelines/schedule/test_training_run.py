@@ -113,7 +113,7 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
     assert any(300 <= document < 340 for told in more.values() for document in told)
     wrote |= more
 
-    # return to step 80, and continue with longer samples
+    # Return to step 80, and continue with longer samples.
     project.declare(batch=9, sources=sources, sequence_length=128)
     project("schedule", RUN, "--from-step", "80", "--trained", "100")
     project("run", RUN)
@@ -133,12 +133,12 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
         for one in seen:
             if (one.source, one.epoch) == ("short", 0):
                 first_epoch[f"{one.file}:{one.row}"] += one.tokens
-    # across all revisions, an epoch read every document exactly once
+    # Across all revisions, an epoch read every document exactly once.
     val_shard = next(shard for _, shard in ledger.shards.values() if shard.name == "val-00000")
     ends = ledger.data.open_document_ends(val_shard)
     assert sorted(first_epoch.values()) == sorted(np.diff(ends, prepend=np.uint64(0)).tolist())
 
-    # the command reports the same, and the steps that read the deleted document
+    # The command reports the same documents, and the steps that read the deleted document.
     lines = project("seen", RUN, "--step", "35", "--rank", "1", "--world", "3", "--json").stdout.splitlines()
     assert [json.loads(line)["position"] for line in lines] == sorted(json.loads(line)["position"] for line in lines)
     assert {json.loads(line)["position"] for line in lines} == {1, 4, 7}

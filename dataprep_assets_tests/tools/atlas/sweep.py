@@ -147,7 +147,7 @@ def packed_sequences(folder: Path) -> dict[int, list[Sequence[tuple[int, int]]]]
     for row in parquet.read_table(folder / PACKED).to_pylist():
         ids, mask, starts = row["input_ids"], row["loss_mask"], row["seq_start_id"]
         for start, stop in pairwise([*starts, len(ids)]):
-            # label i is token i + 1
+            # Label i is token i + 1.
             trained = [0, *mask[start : stop - 1]]
             sequences.setdefault(next(origins), []).append([*zip(ids[start:stop], trained, strict=True)])
     return sequences
@@ -207,7 +207,7 @@ class Reference:
         for sequence in sequences:
             ids = [token for token, _ in sequence]
             text = self.decode(ids)
-            # a model reads its prompt before it answers, so no token spans the start of an answer
+            # A model reads its prompt before it answers, so no token spans the start of an answer.
             if ids not in (
                 self.encode(text),
                 [token for piece, _ in _pieces(self, sequence) for token in self.encode(piece)],

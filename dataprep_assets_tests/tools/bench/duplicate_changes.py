@@ -149,7 +149,7 @@ class Changed:
 
     def change(self, name: str) -> None:
         """Apply a change, and write the files."""
-        # lost artifacts are rebuilt unchanged, and nothing else changes
+        # Lost artifacts are rebuilt unchanged, and nothing else changes.
         self.before = self.selected().bytes(NAMES) if name in ("lose", "nothing") else {}
         known = {
             "rule": self.turn_rule,
@@ -223,7 +223,7 @@ def killed(changed: Changed, folder: Path, stage: str) -> bool:
         "retractions": str(retractions),
     }
     at = changed.draw.randint(1, _POINTS[stage])
-    # an artifact without partitions is staged next to its folder, a shard inside of it
+    # An artifact without partitions is staged next to its folder, and a shard inside its folder.
     staged = f".staging/{stage}" if stage in ("manifest", "duplicates") else stage
     environment = make_armed_environment(folder, changed.folder / "artifacts/pages" / staged, at=at)
     process = forked.start(["-c", code, json.dumps(given), changed.folder], env=environment)

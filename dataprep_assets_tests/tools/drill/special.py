@@ -76,7 +76,7 @@ def patient_moved(box: Box, target: Target, random: Random) -> None:
 def patient_in_two_months(box: Box, target: Target, random: Random) -> None:
     """Put a patient of one month's train into val of another month, so that their directory leaks."""
     months = _targets(box, "packed_cohorts", target.spec.path[0])
-    if len(months) != 2:  # of a combination
+    if len(months) != 2:  # a combination packs no cohorts itself
         raise InapplicableError
     first, second = months
     train = box.folder(first) / "train" / "patients.bin"

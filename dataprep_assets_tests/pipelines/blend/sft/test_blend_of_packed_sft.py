@@ -81,7 +81,7 @@ def test_split_directories_contain_rows_in_proportion_to_the_weights(tmp_path: P
     for position, path in enumerate(files):
         name = path.name.split("__")[1]
         assert path.name.startswith(f"{position:06d}__{name}__shard_")
-        # a link that points outside breaks when the folder moves (docs/formats/blend-json.md#sft-splits)
+        # A link that points outside breaks when the folder moves (docs/formats/blend-json.md#sft-splits).
         assert not path.is_symlink()
         rows[name] += pq.read_metadata(path).num_rows
     table = {row["name"]: row for row in receipt.facts["realised"]}

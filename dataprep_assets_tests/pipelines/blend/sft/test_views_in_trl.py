@@ -91,7 +91,7 @@ def read_sequences(chats: Blend) -> list[int]:
 
 def read_packed(chats: Blend) -> list[list[int]]:
     """Return the numbers of the source rows of each packed row, in the order of its sequences."""
-    # the packed rows and the sequences of a split are in the same order
+    # The packed rows and the sequences of a split are in the same order.
     lengths = [len(row["seq_lengths"]) for row in trl.view_rows(chats.directory("sft_rows_packed"), "train")]
     ends = [sum(lengths[:number]) for number in range(len(lengths) + 1)]
     order = read_sequences(chats)
