@@ -68,7 +68,7 @@ class Bounds:
 
 def _read_limit(environment: Mapping[str, str], name: str, default: int, minimum: int, unit: str) -> int:
     text = environment.get(name) or str(default)
-    # `int` also accepts digits of other scripts, spaces and underscores, so the first two conditions exclude them
+    # `int` also accepts digits of other scripts, spaces and underscores, so the first two conditions exclude them.
     if not text.isascii() or not text.isdigit() or int(text) < minimum:
         raise ConfigError(f"{name}={text!r}: must be a whole number of {unit}, at least {minimum:,}")
     return int(text)

@@ -97,7 +97,7 @@ def link_distributions(folder: Path, distributions: Iterable[Distribution]) -> N
         for file in found.files or []:
             source = here / file
             target = Path(os.path.normpath(there / file))
-            if ".." in file.parts:  # a program, whose first line names the Python
+            if ".." in file.parts:  # the file is a program, whose first line names the Python
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(source.read_bytes().replace(os.fsencode(prefix), os.fsencode(folder)))
                 target.chmod(0o755)
@@ -121,5 +121,5 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except FileExistsError:
         pass
-    except OSError:  # a different file system
+    except OSError:  # the target is on a different file system
         shutil.copy2(source, target)

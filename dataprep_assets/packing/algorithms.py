@@ -72,7 +72,8 @@ def _sort_decreasing(lengths: Int64, _seed: int) -> Int64:
 
 
 def _shuffle(lengths: Int64, seed: int) -> Int64:
-    # NumPy guarantees the raw stream of PCG64 forever, but not the results of Generator.permutation.
+    # Sort raw numbers of PCG64, because NumPy guarantees this stream forever, but not the results of
+    # Generator.permutation.
     return np.argsort(np.random.PCG64(seed).random_raw(lengths.size), kind="stable")
 
 

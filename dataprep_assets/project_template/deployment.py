@@ -111,7 +111,7 @@ def _write_image(root: Path, project: Project, names: Mapping[str, str]) -> list
     """Write the Dockerfile and the files that it copies; keep files that a different target wrote earlier."""
     folder = root / "deploy"
     (folder / "wheels").mkdir(parents=True, exist_ok=True)
-    # git does not store empty folders, but the image copies this one.
+    # Add an empty file, because git does not store empty folders, but the image copies this one.
     (folder / "wheels" / ".gitkeep").touch()
     sources = [_TEMPLATE / "Dockerfile", _TEMPLATE / "Dockerfile.dockerignore", _DEPLOY / "compose/dagster-webserver"]
     files = []

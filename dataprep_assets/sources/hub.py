@@ -149,7 +149,7 @@ class RemoteFile:
             actual = headers.get("Content-Range", "")
             if actual != expected_range:
                 raise RetryableError(f"requested {expected_range!r}, but the response contains {actual!r}")
-        # A server may return the whole file if the range is the whole file.
+        # Accept a response with the whole file if the range is the whole file.
         elif start > 0 or end < self.file.size:
             raise SourceError(
                 f"{self.label}: the server ignored the range {start}-{end - 1} (HTTP {status}). Check whether a proxy "

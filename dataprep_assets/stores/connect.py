@@ -141,7 +141,7 @@ class S3Address(BucketAddress):
         if endpoint and self.endpoint_url and endpoint.rstrip("/") != self.endpoint_url.rstrip("/"):
             # Drop the environment's keys, because they belong to a different store.
             place = type(self)(bucket=self.bucket, prefix=self.prefix)
-        # The region `auto` does not exist on AWS.
+        # Leave out the region `auto` without an endpoint, because this region does not exist on AWS.
         region = None if options["region"] == "auto" and endpoint is None else options["region"]
         return replace(place, **options | {"endpoint_url": endpoint, "region": region})
 

@@ -38,7 +38,7 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
     if needed_bytes <= 0:
         return
     folder = path.absolute()
-    # The folder may not exist yet; its nearest existing parent is on the same disk.
+    # Use the nearest existing parent, which is on the same disk, because the folder may not exist yet.
     while not folder.exists():
         folder = folder.parent
     required_bytes = needed_bytes + int(needed_bytes * headroom)
@@ -201,7 +201,7 @@ def list_open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
                 mode = path.lstat().st_mode
             except FileNotFoundError:
                 continue
-            # On Linux the mode of a link is always 0777 and has no effect.
+            # Ignore links, because on Linux their mode is always 0777 and has no effect.
             if not stat.S_ISLNK(mode) and mode & OTHERS:
                 yield path, stat.S_IMODE(mode)
 
@@ -413,7 +413,7 @@ def _link_file(part: Path, target: Path) -> bool:
 
 
 def _reserve(target: int, size: int) -> None:
-    # posix_fallocate refuses a length of zero and does not exist on every platform.
+    # Reserve nothing if posix_fallocate does not exist on this platform, or for a length of zero, which it refuses.
     if size == 0 or not hasattr(os, "posix_fallocate"):
         return
     try:

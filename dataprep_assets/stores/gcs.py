@@ -428,7 +428,8 @@ def _translate_errors(label: str, permission: str) -> Iterator[None]:
             raise_detached(RetryableError(type(error).__name__))
         raise_detached(SourceError(f"{label}: Google credentials cannot be used ({type(error).__name__}). {_REMEDY}"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # The library does not validate the JSON of a response before it uses the fields.
+        # These errors come from malformed responses, because the library does not validate their JSON before it uses
+        # the fields.
         raise_detached(RetryableError(f"the response does not describe an object ({type(error).__name__})"))
 
 
@@ -459,7 +460,7 @@ def _from_response(error: GoogleAPICallError, label: str, permission: str) -> Ex
         return SourceError(f"{label}: bucket {bucket} does not exist ({code}). Create it, or correct its name")
     if status == 404:
         return MissingObjectError(label)
-    # A policy of the organization may also refuse with status 412.
+    # Exclude policies of the organization, which may also refuse with status 412.
     if status in (412, 416) and "orgpolicyconstraintfailed" not in message:
         return ConflictError(f"{label}: the requested version no longer exists ({code}). Run the command again")
     return SourceError(

@@ -87,7 +87,7 @@ class LocalStore(Store):
         with _translate_errors(self._root):
             for key in self._list_keys("", prefix):
                 info = _find_info(key, self._root / key)
-                # The file may have been removed since its folder was read.
+                # Skip a file that was removed after its folder was read.
                 if info is not None:
                     yield info
 
@@ -341,7 +341,7 @@ def _link_file(temporary: Path, path: Path) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        # Without hard links, the store's lock still excludes other writers that use this class.
+        # Continue without hard links, because the store's lock still excludes other writers that use this class.
         if error.errno not in _NO_LINKS:
             raise
     return True

@@ -63,7 +63,8 @@ class IndexCheck:
             first: Number, in the stream, of the first document.
             label: The file's name in messages.
         """
-        # A source that has grown has more documents than the index. The caller compares their numbers.
+        # Compare only documents of the index, because a source that has grown has more. The caller compares the
+        # numbers.
         count = max(0, min(len(documents.texts), self.rows.documents - first))
         file_rows = documents.rows[:count]
         if len(wrong_positions := np.flatnonzero(self.rows.find_rows(file, first, first + count) != file_rows)):
@@ -161,7 +162,7 @@ def _find_uncertified_actions(receipt: Receipt, ledger: Ledger, certificate: Cer
         (certificate.engine, certificate.engine_version),
         (ReferenceEngine.name, certificate.reference_version),
     ):
-        # If a receipt does not name the version, the certificate's version is assumed.
+        # Assume the certificate's version if a receipt does not name the version.
         ran = receipt.measured.get("versions", {}).get(package, certified)
         if fast and ran != certified:
             yield f"encoded with {package} {ran}, but the certificate covers {certified}"

@@ -155,7 +155,7 @@ class ShardJob:
         for piece, task in pieces.tasks.items():
             pool.submit(Task(TaskId(self.partition, pieces.names[0], piece), *task))
         if not self._waiting:
-            # An earlier run finished every file, but was killed before the last task.
+            # Submit the last task now if an earlier run finished every file, but was killed before that task.
             self._submit_last(pool)
         return None
 
@@ -297,7 +297,7 @@ def _build_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
         return receipt, True
     fetch_missing(shard.files, fetch)
     with open_staging(shard.directory, shard.staging_key) as staged:
-        # Another run may have built the shard while this one waited for the lock.
+        # Look up the receipt again, because another run may have built the shard while this one waited for the lock.
         if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
             return receipt, True

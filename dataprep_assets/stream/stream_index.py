@@ -165,7 +165,7 @@ class StreamIndex:
 
     @cached_property
     def _files(self) -> dict[str, list[tuple[IndexedShard, int]]]:
-        # A file divided by rows is in several shards.
+        # Collect all shards of a file, because a file that is divided by rows is in several shards.
         shards_by_file: dict[str, list[tuple[IndexedShard, int]]] = {}
         for shard in self.shards():
             for number, file in enumerate(shard.files):

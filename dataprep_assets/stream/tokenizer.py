@@ -75,7 +75,7 @@ def _load_bundle(declaration: TokenizerDeclaration) -> TokenizerBundle:
         return TokenizerBundle.load(converted or declaration.path, name=declaration.name or folder.name)
     assert declaration.repo is not None
     assert declaration.revision is not None
-    # The Hub's cache has one folder per commit, with all of its files.
+    # Use the folder of this file, because the Hub's cache has one folder per commit with all of its files.
     tokenizer_path = fetch_hub_file(declaration.repo, declaration.revision, TOKENIZER)
     fetch_hub_file(declaration.repo, declaration.revision, CONFIG)  # an optional file that names EOS and BOS
     folder = tokenizer_path.parent if tokenizer_path is not None else _download_original(declaration)

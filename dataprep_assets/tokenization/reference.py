@@ -210,7 +210,7 @@ def flatten_ids(rows: Sequence[Any]) -> tuple[NDArray[np.uint32], NDArray[np.uin
     """Return lists or arrays of ids as flat uint32 ids and n + 1 uint64 offsets, starting with 0."""
     offsets = np.zeros(len(rows) + 1, np.uint64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
-    # From 1.0 on, the library returns arrays instead of lists.
+    # Concatenate arrays, which the library returns instead of lists from 1.0 on.
     if rows and isinstance(rows[0], np.ndarray):
         return np.concatenate(rows).astype(np.uint32, copy=False), offsets
     return np.fromiter(chain.from_iterable(rows), np.uint32, int(offsets[-1])), offsets

@@ -81,7 +81,7 @@ def test_a_broken_declaration_is_one_row_and_other_datasets_show_their_state(
 def test_on_a_terminal_the_list_is_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("TERM", "dumb")  # no escape codes
+    monkeypatch.setenv("TERM", "dumb")  # a dumb terminal gets no escape codes
     assert main(["list", "sample_corpus", "broken"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(set(line.strip()) == {"─"} for line in lines), "a line below the heading"

@@ -171,7 +171,7 @@ def test_a_text_and_its_translations_are_distinct_and_all_stay(tmp_path: Path, n
     texts = NOTICES[notice]
     assert len(set(texts)) == 8
     found, _ = find_kept_set(tmp_path, [texts[:3], texts[3:], [texts[0]]])
-    assert found.removed.tolist() == [len(texts)]  # the copy, but no translation
+    assert found.removed.tolist() == [len(texts)]  # only the copy is removed, and no translation
     hashes, ends = Signer(NEAR).compute_shingles(texts)
     sets = np.split(hashes, ends[:-1])
     shared = [count_overlap(one, other) for one, other in combinations(sets, 2)]

@@ -118,7 +118,7 @@ def test_modules_are_found_like_python_does_but_installed_packages_are_not_follo
     assert set(ModuleCode("pond.taggers").sources) == {
         name[:-3].replace("/", ".").removesuffix(".__init__") for name in FOLLOWED
     }
-    (project / "apart" / "inner").mkdir(parents=True)  # without `__init__`
+    (project / "apart" / "inner").mkdir(parents=True)  # a package without `__init__`
     (project / "apart" / "inner" / "judge.py").write_text("from apart.inner import help_\nimport yaml\n")
     (project / "apart" / "inner" / "help_.py").write_text("")
     assert set(ModuleCode("apart.inner.judge").sources) == {"apart.inner.judge", "apart.inner.help_"}

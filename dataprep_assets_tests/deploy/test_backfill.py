@@ -16,7 +16,7 @@ pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-po
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1_500)  # 120 s on an idle machine, 320 s on a busy one
+@pytest.mark.timeout(1_500)  # takes 120 s on an idle machine, and 320 s on a busy one
 def test_a_backfill_survives_a_killed_worker_a_killed_run_and_a_killed_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,7 @@ def test_the_example_names_every_documented_variable() -> None:
         for name in re.findall(
             r"\b(?:DATAPREP|R2_DATASET|DATASET|GOOGLE|HF|AWS|RAY)_[A-Z0-9_]*[A-Z0-9]\b|\b[A-Z_]+_KEY\b", text
         )
-        if not name.startswith("_")  # the end of `…_SECRET_ACCESS_KEY`
+        if not name.startswith("_")  # exclude the end of `…_SECRET_ACCESS_KEY`
     }
     assert len(named) > 15
     # The example omits the profile, which is in a file of the home directory, and the alternative to

@@ -318,7 +318,7 @@ def test_the_pools_and_the_queue_are_limited(deployment: Rendered) -> None:
     from dagster._core.instance.config import validate_concurrency_config
 
     instance = yaml.safe_load(deployment.instance)
-    validate_concurrency_config(instance)  # webserver and daemon exit if this raises
+    validate_concurrency_config(instance)  # the webserver and the daemon exit if this raises
     assert instance["concurrency"]["runs"]["max_concurrent_runs"] == 32
     assert instance["concurrency"]["pools"] == {"default_limit": 16, "granularity": "run"}
     text = (FOLDER / "values.yaml").read_text()

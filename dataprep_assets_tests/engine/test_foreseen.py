@@ -107,7 +107,7 @@ def test_a_run_builds_exactly_the_predicted_artifacts(
         assert told.keys() == wanted
     outcome = corpus.run(**settings)
     assert outcome.failed == {}
-    if "shards" in settings:  # the same documents in other shards: the combined bins keep their content
+    if "shards" in settings:  # the combined bins keep their content, because other shards have the same documents
         assert set(outcome.built) == told.keys() - VIEWS
         assert all(told[view] for view in VIEWS), "provisional"
     else:

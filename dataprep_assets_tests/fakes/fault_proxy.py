@@ -30,7 +30,7 @@ Kind = Literal[
     "429",
     "400-timeout",  # RequestTimeout
     "403",
-    "drop",  # acknowledged with the right ETag, but never forwarded to the server
+    "drop",  # the request is acknowledged with the right ETag, but never forwarded to the server
 ]
 
 _HOP = {"transfer-encoding", "connection", "content-length", "date", "server", "keep-alive"}

@@ -73,7 +73,7 @@ def test_every_flipped_bit_of_a_receipt_is_damage(artifact: Path) -> None:
     raw = (artifact / NAME).read_bytes()
     for position in range(len(raw)):
         flipped = raw[:position] + bytes([raw[position] ^ 1]) + raw[position + 1 :]
-        if _same_json(flipped, raw):  # white space replaced by other white space
+        if _same_json(flipped, raw):  # only white space was replaced by other white space
             continue
         (artifact / NAME).write_bytes(flipped)
         with pytest.raises(IntegrityError):

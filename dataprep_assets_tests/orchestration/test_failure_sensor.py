@@ -222,7 +222,7 @@ def test_a_password_that_smtp_cannot_send_is_not_repeated(
     monkeypatch.setenv("NOTICES_PASSWORD", "Müller-1!")
 
     def login(*_: object) -> None:
-        "Müller-1!".encode("ascii")  # like smtplib's login
+        "Müller-1!".encode("ascii")  # raises the error of smtplib's login
 
     monkeypatch.setattr("smtplib.SMTP.starttls", lambda *_, **__: None)
     monkeypatch.setattr("smtplib.SMTP.login", login)

@@ -144,7 +144,7 @@ def test_the_table_shows_every_cost() -> None:
     text = format_cost("slimpajama", costed(entries), MACHINE)
     assert_names(text, "slimpajama", 16, "125.0", "MB/s", 1)
     assert "59,166" in text
-    assert "59,197" in text  # the line for all splits
+    assert "59,197" in text  # the sum in the line for all splits
     for word in ("transfer", "tokenizing", "orchestration", "expected", "disk", "requests"):
         assert f"\n{word} " in text
 

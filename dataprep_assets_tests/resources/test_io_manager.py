@@ -37,7 +37,7 @@ def storage_at(place: Any, kind: str, folder: Path, monkeypatch: pytest.MonkeyPa
     elif kind == "gcs":
         values |= {"DATAPREP_BUCKET": place.bucket, "DATAPREP_ROOT": place.prefix, "GOOGLE_CLOUD_PROJECT": "project"}
     else:
-        # moto accepts any key, so the tests use secrets that can be found in any output
+        # moto accepts any key, so the tests use secrets that can be found in any output.
         canary = kind == "moto"
         values |= {
             "DATAPREP_STORAGE": "r2",

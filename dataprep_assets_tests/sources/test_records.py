@@ -73,7 +73,7 @@ def read_with_standard_library(line: bytes) -> str | None:
         return None
     try:
         marked = line.removeprefix(b"\xef\xbb\xbf").decode()
-        record = json.loads(marked, parse_constant=_forbidden, parse_int=float)  # no limit of digits
+        record = json.loads(marked, parse_constant=_forbidden, parse_int=float)  # floats have no limit of digits
         json.dumps(record, ensure_ascii=False).encode()  # a lone surrogate has no UTF-8 encoding
     except (ValueError, RecursionError):
         return None
@@ -139,7 +139,7 @@ def test_a_line_longer_than_many_blocks_is_one_record(tmp_path: Path) -> None:
     assert read(path).texts == ["before", long, "after"]
 
 
-# Files: frames, truncations, flipped bits
+# Files: frames, truncations, flipped bits.
 
 
 def rows(count: int) -> bytes:

@@ -99,7 +99,7 @@ def _cells() -> Iterator[Any]:
         for request in case.requests:
             for kind, options in PASSING:
                 if request == "delete" and kind in ("cut", "truncate", "short", "hang"):
-                    continue  # its answer has no body
+                    continue  # the answer to a delete has no body
                 yield pytest.param(
                     name, request, kind, options, id=f"{name}-{request}-{kind}{options.get('status', '')}"
                 )
@@ -345,7 +345,7 @@ def test_a_wrong_join_by_the_server_is_found(
         CASES[name].act(store, tmp_path)
     assert "key" not in server.objects or server.objects["key"].data == OLD
     assert CASES[name].right(server, tmp_path, CASES[name].act(store, tmp_path))
-    assert store.sweep() == (name == "upload")  # the parts that were sent first
+    assert store.sweep() == (name == "upload")  # an upload leaves the parts that were sent first
     assert not any(name.startswith(".uploads/") for name in server.objects)
 
 

@@ -81,7 +81,7 @@ CELLS = [
     for step in steps
     for kind in [
         *EVERYWHERE,
-        # The answer to a HEAD has no body for this message.
+        # Skip this fault for HEAD, whose answer has no body for the fault's message.
         *([] if step == "head" else ["400-timeout"]),
         *(["flip"] if (act, step) in FLIPS else []),
         *(["cut_request"] if step in CUT_REQUESTS else []),

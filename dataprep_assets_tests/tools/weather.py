@@ -215,7 +215,7 @@ def seconds_a_file(job: Job) -> float:
 
 def main(folder: Path, engine: str, minutes: float, every: float) -> int:
     """Run the job; return 1 if a byte differs."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its end also ends its child processes
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # an interrupt also ends the child processes
     with ExitStack() as stack:
         server = stack.enter_context(run_moto_server())
         probe = Job(folder, 1, engine, server, new_bucket(server))

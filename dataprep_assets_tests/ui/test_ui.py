@@ -207,7 +207,7 @@ TINY = 60
 """The number of shards, for two runs."""
 
 
-@pytest.mark.timeout(1200)  # two backfills, each of which waits for ticks of the daemon
+@pytest.mark.timeout(1200)  # the test has two backfills, each of which waits for ticks of the daemon
 def test_materialize_all_is_canceled_half_way_and_the_rest_resumed(
     site: ServedProject, browser: Browser, tmp_path: Path
 ) -> None:

@@ -112,7 +112,7 @@ class SourceCursor:
             if (shard.removed or shard.added) and shard.content != progress.source.shards[old].content:
                 changed[old] = shard
                 new += [(number, start, stop) for start, stop in shard.added]
-        # The epoch has ended, and there is no new content to add to it.
+        # If the epoch has ended and has no new content, begin the next epoch.
         if progress.done == progress.order.size and not new:
             return progress.epoch + 1, self._order_from_start(progress.epoch + 1), 0
         # Batch and weights do not affect the order, so without other changes no new link is needed.

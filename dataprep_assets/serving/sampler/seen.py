@@ -122,10 +122,10 @@ class SeenLedger:
     def _read_source_rows(self, content: str) -> tuple[list[str], SourceRowIndex]:
         """Return the source files of a shard, and the mapping of its documents to their rows."""
         sources = self.get_shard_facts(content)["sources"]
-        # Only files that the shard contains in part have the key `rows`.
+        # The key `rows` is missing for files that the shard contains as a whole, which begin at row 1.
         files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in sources]
         name = f"{get_documents_folder(content)}/{ROWS}"
-        # The file is missing if no row was left out.
+        # Use an empty index if no row was left out, because the file is then missing.
         runs = open_runs(self.data.handle.path(name)) if name in self._names else build_empty_runs()
         return [str(line["file"]) for line in sources], SourceRowIndex(files, runs)
 

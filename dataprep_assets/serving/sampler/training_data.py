@@ -180,7 +180,8 @@ class TrainingData:
                 f"{self.name}: the state's step must be from 0 to {self.steps}, not {step}. Resume from an earlier "
                 "checkpoint"
             )
-        # A checkpoint has the digest of the schedule at that time, which may have had fewer revisions.
+        # Accept digests of shorter histories, because the schedule may have had fewer revisions when the checkpoint was
+        # written.
         revision_counts = {
             self.schedule.take_first_revisions(n).digest: n for n in range(1, len(self.schedule.revisions) + 1)
         }
@@ -326,7 +327,7 @@ class TrainingData:
         """Return the end of each document of a shard, from the schedule's artifact."""
         if shard.content not in self._ends:
             path = self._handle.path(f"{get_documents_folder(shard.content)}/{ENDS}")
-            # NumPy cannot map an empty file.
+            # Use an empty array for an empty file, which NumPy cannot map.
             empty = np.empty(0, np.uint64)
             self._ends[shard.content] = np.memmap(path, "<u8", "r") if path.stat().st_size else empty
         return self._ends[shard.content]

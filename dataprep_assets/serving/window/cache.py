@@ -166,7 +166,7 @@ class Cache:
                 note("refused", index, defect)
                 missing.append(file)
             else:
-                # A killed download of the other file may have left this empty reservation.
+                # Discard the empty reservation that a killed download of the other file may have left.
                 discard_partial(self.path(file))
                 progress(file.bytes)
         if missing:
@@ -328,7 +328,7 @@ class Cache:
     def _explain_missing_source(self, index: int) -> str:
         """Return why an evicted shard could not be downloaded again, or "" if it could."""
         shard = self._shards[index]
-        # Partial files do not count as a copy of the shard.
+        # Ignore partial files, which are not a copy of the shard.
         if not any(self.path(file).exists() for file in shard.files):
             return ""
         for file in shard.files:

@@ -338,7 +338,7 @@ class ShardWindow:
         next_shard = self.schedule.next_shard(step)
         with self._changed:
             active = self._active
-            # With a single shard, the next shard is the active one.
+            # With a single shard, the next shard is the active one, so there is nothing to prefetch.
             next_index = None if active is None or next_shard == active.index else next_shard
             if next_index != self._next:
                 self._next = next_index

@@ -277,7 +277,7 @@ def _decompress_gzip(member: Any, step: bytes) -> Iterator[bytes]:
 
 
 def _open_gzip_member() -> Any:
-    # 31 makes zlib require a gzip header and trailer.
+    # `wbits=31` makes zlib require a gzip header and trailer.
     return zlib.decompressobj(wbits=31)
 
 

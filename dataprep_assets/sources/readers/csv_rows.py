@@ -65,7 +65,8 @@ class _Lines:
             # Include the line ending, because within quotes it is part of the value.
             return line.decode() + "\n"
         except UnicodeDecodeError:
-            # The parser must still find the end of this record, which is then refused as a whole.
+            # Decode the line anyway, because the parser must still find the end of this record, which is then refused
+            # as a whole.
             self.valid = False
             return line.decode(errors="replace") + "\n"
 

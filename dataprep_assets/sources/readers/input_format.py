@@ -159,7 +159,7 @@ def input_format(name: str) -> InputFormat:
     Raises ConfigError, naming the package to install, if it cannot be used here.
     """
     definition = INPUTS[name].load()
-    # Another package's entry point may refer to any object.
+    # Check the type, because another package's entry point may refer to any object.
     if not isinstance(definition, InputFormat):
         raise INPUTS[name].build_unfit_error("is not an InputFormat")
     if definition.needs and importlib.util.find_spec(definition.needs) is None:

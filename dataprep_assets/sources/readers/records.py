@@ -208,7 +208,7 @@ class JsonLinesReader(WrappingReader[JsonRows]):
         return self._read_lines(chain([first_block], pieces))
 
     def _read_lines(self, pieces: Iterator[bytes]) -> Iterator[Block]:
-        # Rows of a range must be counted before they are parsed. For a whole file, this would be an additional pass.
+        # Rows of a range must be counted before they are parsed. Skip this additional pass for a whole file.
         if self._range is not None or must_read_single_rows():
             rows = self._range or RowRange()
             for lines, row, byte in read_wanted_lines(pieces, rows, self._fields.max_record_bytes):
@@ -262,7 +262,8 @@ class JsonLinesReader(WrappingReader[JsonRows]):
         if not set(map(type, texts)) <= {str}:
             return None
         if ids is not None:
-            # The fast parser returns an integer beyond 64 bits as a float, but `_parse_each` keeps its digits.
+            # Leave integers beyond 64 bits to `_parse_each`, which keeps their digits, because the fast parser returns
+            # a float.
             if not (kinds := set(map(type, ids))) <= {str, int}:
                 return None
             ids = list(map(str, ids)) if int in kinds else ids

@@ -241,7 +241,8 @@ class S3Bucket:
             yield from items
             if not page["IsTruncated"]:
                 return
-            # Empty pages are valid, for example after many deletions, but a broken proxy may return them forever.
+            # Limit the number of empty pages. They are valid, e.g., after many deletions, but a broken proxy may return
+            # them forever.
             empty = 0 if items else empty + 1
             if empty > _EMPTY_PAGES:
                 raise TransferError(

@@ -238,7 +238,8 @@ class S3Store(Store):
             name, identity = upload["Key"], upload["UploadId"]
             if upload["Initiated"].timestamp() > latest:
                 continue
-            # An old upload may still be running, e.g., for a large file on a slow network.
+            # Also check the newest part, because an old upload may still be running, e.g., for a large file on a slow
+            # network.
             if older_than_seconds and self._bucket.find_newest_part_time(name, identity) > latest:
                 continue
             self._bucket.abort(name, identity)

@@ -92,7 +92,8 @@ def put_whole(
         _check_md5(response, digest.hexdigest())
         # Verify the write with HEAD, because a store may confirm it without keeping the object.
         head_response = bucket.head(key)
-        # After a conditional write another writer may already have replaced the object.
+        # Compare ETags only after an unconditional write, because after a conditional write another writer may already
+        # have replaced the object.
         if head_response is None or (read_etag(head_response) != read_etag(response) and not condition):
             raise RetryableError("the store confirmed the write, but the object is missing")
         return response

@@ -243,7 +243,7 @@ def _find_unsupported_field(row: Mapping[str, Any]) -> str | None:
     """Return the reason for refusing a row of any form because of a field; None if its fields are acceptable."""
     for key in sorted(_UNSUPPORTED_ROW_KEYS.intersection(row)):
         value = row[key]
-        # `auto` is the default of models, so it does not change the meaning of a row
+        # `auto` is the default of models, so it does not change the meaning of a row.
         if value and not (key in ("function_call", "tool_choice") and value == "auto"):
             return f"{UNSUPPORTED}: {key}"
     weight, train = row.get("weight"), row.get("train")

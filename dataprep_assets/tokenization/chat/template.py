@@ -398,7 +398,8 @@ def _build_environment_class() -> "type[ImmutableSandboxedEnvironment]":
             return super().call(context, function, *args, **named_arguments)
 
         def getattr(self, obj: Any, attribute: str) -> Any:
-            # As in Jinja, `message.items` is the method even if a message has such a key.
+            # Exclude dict's own attributes, because in Jinja `message.items` is the method even if a message has such a
+            # key.
             if type(obj) is dict and attribute not in _ATTRIBUTES_OF_DICT:
                 return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
             if type(obj) is LoopContext and attribute in _LOOP_ATTRIBUTES:

@@ -203,7 +203,7 @@ def test_a_document_of_millions_of_characters_takes_linear_time_with_the_right_i
     assert len(end) >= 1000
 
 
-# Files without a readable row
+# Files without a readable row.
 
 UNREADABLE = {
     "other fields": (b'{"content": "a"}\n{"content": "b"}\n', "missing_text"),

@@ -57,7 +57,7 @@ class Leaky(Selected):
         self.pages = [make_words(draw, 80) for _ in range(20)]
         self.pages[3] += " " + self.items[4]["question"].upper()
         self.pages[5] = self.items[7]["answer"].replace(" ", ",\n")
-        self.pages[6] += " " + " ".join(self.items[2]["question"].split()[:9])  # only one phrase of the item
+        self.pages[6] += " " + " ".join(self.items[2]["question"].split()[:9])  # only one phrase of an item
         self.write({"train/a.jsonl": self.pages})
 
     def build(self) -> list[str]:

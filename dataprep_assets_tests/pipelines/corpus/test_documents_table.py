@@ -118,7 +118,7 @@ def test_the_table_answers_the_questions_of_the_page(coast: Coast, monkeypatch: 
     assert other == [(sum(50 <= row["words"] < 100 for row in rows if row["words"] is not None),)]
     assert twice == []
     (expression,) = re.findall(r"`(pl\..*?)`", page)
-    found = eval(expression, {"pl": polars})  # the questions on our own page
+    found = eval(expression, {"pl": polars})  # the expressions are on our own page
     assert dict(zip(found["reason"], found["len"], strict=True)) == counted
 
 

@@ -81,7 +81,8 @@ def passes(selected: Selected) -> bool:
 def test_duplicates_of_another_dataset_are_dropped_from_every_split_and_named_with_it(made: Shelf) -> None:
     dropped = made.pages().dropped()
     by_books = [one for one in dropped if one["representative"].startswith("books:train/")]
-    # 8 versions and 3 copies in train, both of them in val; two own documents are copies of each other
+    # In train, 8 versions and 3 copies are dropped, and in val one of each. Two of the dataset's own documents are in
+    # both files of train.
     assert len(by_books) == 13
     assert len(dropped) == 15
     texts = {f"books:train/{at % 3}.jsonl:{at // 3 + 1}": " ".join(one) for at, one in enumerate(made.texts)}
@@ -170,7 +171,7 @@ def test_of_two_other_datasets_the_first_counts_and_their_common_duplicates_stay
     pages = shelf.pages(against=["more", "books"])
     pages.build()
     facts = pages.store.require(pages.corpus.artifact("duplicates")).facts
-    # `more` contains the versions verbatim; texts that it lacks are compared with `books`
+    # `more` contains the versions verbatim; texts that it lacks are compared with `books`.
     assert facts["against"] == {"more": 10, "books": 4}
     assert passes(pages)
     # The dataset has no copies of its own that a rule or budget would count, so each row is dropped once.

@@ -221,7 +221,7 @@ def killed_and_run_again(
     defects += [f"process {pid} outlived the run" for pid in killed.living()]
     again = Run(folder / "again", root, workers=workers).finish()
     begun = Counter(p.encoded for p in killed.points if p.encoded)
-    last = {p.pid: p for p in killed.points}.values()  # logged, but perhaps not executed
+    last = {p.pid: p for p in killed.points}.values()  # a process's last point was logged, but perhaps not executed
     done = {p.finished for p in killed.points if p not in last} - {None}
     redone = {p.encoded for p in again.points} & begun.keys()
     if len(redone) > (0 if point.role == "worker" else workers) or redone & done:

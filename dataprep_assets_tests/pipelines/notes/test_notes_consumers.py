@@ -122,7 +122,7 @@ def test_the_shipped_loader_keeps_segments_and_never_trains_across_notes(made: t
     stored = packed(notes, root)
     by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))
     batches = maxtext_batches(by_name, sorted(where.glob("*array_record-*")), 4, LENGTH)
-    # tfds drops a last batch that is not full, and grain fills it with rows without labels
+    # tfds drops a last batch that is not full, and grain fills it with rows without labels.
     assert [len(batches["tfds"]), len(batches["grain"])] == [len(stored) // 4, -(-len(stored) // 4)]
     for name, found in batches.items():
         rows = {column: np.concatenate([batch[column] for batch in found]) for column in found[0]}

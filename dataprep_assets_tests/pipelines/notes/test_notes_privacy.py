@@ -203,7 +203,7 @@ def run_everything(made: NotesProject) -> None:
     for check in sorted({c.asset_key for c in made.definitions.resolve_asset_graph().asset_check_keys}):
         if check.path[0] in ("drops", "failing", "nowhere", "groups"):
             made.check(check)
-    lines.unlink()  # another read of a canary that this test itself wrote
+    lines.unlink()  # this file has canaries that the test itself wrote
     for path in packed.glob("2010-03/*/2010-03.parquet"):
         path.unlink()
 

@@ -218,7 +218,7 @@ def test_the_check_recognizes_notes_in_every_layout_of_rows(changes: dict[str, A
     ward.run()
     assert ward.failed(month) == {}
     ward.equals_a_build_from_scratch()
-    for rows in with_it.glob("*/*.parquet"):  # their tokens are present, although the digests do not list them
+    for rows in with_it.glob("*/*.parquet"):  # the removed tokens are present, although the digests do not list them
         shutil.copyfile(
             rows, ward.store.directory(ward.notes.artifact("packed_cohorts", month)) / rows.parent.name / rows.name
         )
@@ -283,7 +283,7 @@ def test_notes_that_fit_no_row_are_dropped_for_that_reason_for_any_patient(tmp_p
     long = "kettle and teapot " * 40
     month = "2010-01"
     ward.people[month] += [
-        patient("P-header", note(text(5001), colour=long)),  # never packed into a row
+        patient("P-header", note(text(5001), colour=long)),  # this note was never packed into a row
         patient("P-both", note(text(5002), colour=long), note(text(5003)), note(" "), note(None)),
         patient("P-none"),
     ]

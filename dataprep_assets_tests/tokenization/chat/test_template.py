@@ -242,7 +242,7 @@ def test_a_template_from_a_package_is_loaded_or_refused_with_its_source(
         ChatTemplate.load("super3")
     folder = tmp_path / "nemotron" / "data_prep" / "templates"
     folder.mkdir(parents=True)
-    (tmp_path / "nemotron" / "__init__.py").write_text("raise SystemExit('imported')")  # it is not installed
+    (tmp_path / "nemotron" / "__init__.py").write_text("raise SystemExit('imported')")  # must not be imported
     (folder / "nano3.jinja").write_text("{{ messages }}")
     monkeypatch.syspath_prepend(tmp_path)
     assert ChatTemplate.load("super3") == ChatTemplate("super3", "{{ messages }}")

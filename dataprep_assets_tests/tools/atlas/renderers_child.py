@@ -48,7 +48,7 @@ def _read(given: dict[str, Any]) -> list[str | None]:
     outcomes: list[str | None] = []
     try:
         renderer = renderers.create_renderer(tokenizer, renderers.config_from_name(given["family"]))
-    except Exception as error:  # it may require tokens that the template does not write
+    except Exception as error:  # a renderer may require tokens that the template does not write
         print(f"{given['family']}: {type(error).__name__}: {error}", file=sys.stderr)
         return [None] * len(given["rows"])
     for row in given["rows"]:

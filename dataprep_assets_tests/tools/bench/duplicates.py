@@ -195,7 +195,7 @@ def write(folder: Path, documents: Sequence[tuple[int, str]], seed: int) -> None
     order = random.Random(seed).sample(documents, len(documents))
     for shard in range(SHARDS):
         rows = order[shard::SHARDS]
-        # datatrove treats an id of zero as missing
+        # datatrove treats an id of zero as missing.
         lines = (json.dumps({"id": f"document{n}", "number": n, "text": text}) + "\n" for n, text in rows)
         (folder / f"{shard}.jsonl").write_text("".join(lines))
 

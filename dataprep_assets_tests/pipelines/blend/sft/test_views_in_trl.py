@@ -107,7 +107,7 @@ def test_ids_and_labels_equal_trls_own(chats: Blend, own: list[dict[str, list[in
         for source, row in zip(order, rows, strict=True)
         if (row["input_ids"], row["labels"]) != (own[source]["input_ids"], own[source]["labels"])
     ]
-    assert sorted(unequal) == list(range(EQUAL, len(ROWS)))  # each with its cause in DIFFERENT
+    assert sorted(unequal) == list(range(EQUAL, len(ROWS)))  # DIFFERENT has the cause of each difference
     train, special, after = (
         (row, own[source]) for _, row, source in sorted((s, r, s) for s, r in zip(order, rows, strict=True))[EQUAL:]
     )

@@ -131,7 +131,7 @@ class Corpus:
             for section in sections:
                 inner = inner.setdefault(section, {})
             inner[key] = setting
-        if "target_bytes" in value["shards"]:  # never both
+        if "target_bytes" in value["shards"]:  # the two keys exclude each other
             del value["shards"]["count"]
         return value
 

@@ -150,7 +150,7 @@ def _untrue(
         kind, reason = one["kind"], one["reason"]
         if kind == "input changed" and any(other in reason for other in (*announced, *gone) if other != name):
             continue
-        if name == "data_card" and len(announced) > 1:  # its message covers all others
+        if name == "data_card" and len(announced) > 1:  # the card's message covers all others
             continue
         if (direct := _direct(step, name)) is None:
             yield f"{step.what}: nothing of {name} changed, told is {kind}: {reason}"
