@@ -79,8 +79,8 @@ class RemoteFile:
     endpoint: str
     token: str | None = field(repr=False)
     timeout_seconds: float
-    # The storage URL of the last HEAD request. It is signed, so it expires and never appears in a message. A file's
-    # workers share it, and the first one that finds it expired replaces it for all.
+    # `location` is the storage URL of the last HEAD request. The URL is signed, so it expires and never appears in a
+    # message. A file's workers share it, and the first worker that finds it expired replaces it for all.
     location: str = field(default="", repr=False)
 
     def locate(self) -> None:

@@ -104,7 +104,8 @@ def require_digest(label: str, actual: str, expected_digest: str, listing: str) 
 OTHERS = 0o077
 """Permission bits of the group and of all other users."""
 
-# Lock for the umask. The umask can be read only by setting it, so two threads could restore wrong values.
+# Lock for the umask. The umask can be read only by setting it, so without a lock two threads could restore wrong
+# values.
 _lock = threading.Lock()
 _entered: list[int] = []
 """Original umask for each active `private_files`; the last block to end restores it."""

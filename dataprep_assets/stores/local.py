@@ -305,7 +305,8 @@ class LocalStore(Store):
     def _lock_store(self) -> Iterator[None]:
         area = self._root / UPLOADS
         area.mkdir(parents=True, exist_ok=True)
-        # Open the file for each use, because flock locks belong to an open file, so that the lock also excludes other
+        # Open the file for each use, because a flock belongs to an open file, and a shared one would not exclude other
+        # threads.
         # threads.
         with open(area / "lock", "ab", opener=open_own_file) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

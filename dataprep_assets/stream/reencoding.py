@@ -63,7 +63,8 @@ class IndexCheck:
             first: Number, in the stream, of the first document.
             label: The file's name in messages.
         """
-        # Compare only documents of the index, because a source that has grown has more. The caller compares the
+        # Compare only the index's documents, because a source that has grown has more documents. The caller compares
+        # the counts.
         # numbers.
         count = max(0, min(len(documents.texts), self.rows.documents - first))
         file_rows = documents.rows[:count]
@@ -412,7 +413,7 @@ def read_quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
             try:
                 row = load_untrusted_json(line)
                 rows_by_file.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
-                # Compare bytes, because other bytes with the same meaning, and a receipt rewritten to match them, would
+                # Compare bytes, because a receipt could be rewritten to match other bytes with the same meaning.
                 # otherwise pass.
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("the row is not in canonical form")

@@ -103,7 +103,8 @@ class IndexedShard:
     def find_by_hashes(self, wanted_hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return the numbers, ascending, of the documents with one of these sorted hashes."""
         hashes = self.hashes
-        # Read a remote file in blocks, so that only one is in memory. `or 1`, because `range` rejects a step of 0.
+        # Read a remote file in blocks, so that only one is in memory. `or 1` is needed, because `range` rejects a step
+        # of 0.
         step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
         starts = range(0, len(hashes), step)
         blocks = ((start, np.asarray(hashes[start : start + step])) for start in starts)

@@ -146,7 +146,8 @@ def _generate_unicode_documents(version: UnicodeVersion) -> Iterator[str]:
         yield f"a{character}b {character}{character}1 {character}'s\n-{character}-"
         yield f" e{character}\u0316\u0301{character}"
     for mark in version.marks:
-        # Put the mark next to marks of the classes 1, 220 and 230, because a table with the mark sorts it by its class.
+        # Put the mark next to marks of the classes 1, 220 and 230, because a table that has the mark reorders it by its
+        # class.
         yield from (f"a{mark}\u0334", f"e{mark}\u0316 o\u0301{mark}", f"{mark}u\u0323{mark}\u0308")
     for composed, decomposed in version.compositions:
         yield from (composed, f"x{decomposed}y", f"{decomposed}\u0301 {composed}\u0323")

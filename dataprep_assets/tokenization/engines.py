@@ -72,7 +72,8 @@ class FastokensEngine:
     """
 
     name = "fastokens"
-    # One tokenizer is enough, because most serve both readings of special tokens, which each call passes.
+    # Cache only one tokenizer, because most tokenizers serve both readings of special tokens, and each call passes its
+    # reading.
     _cache: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:

@@ -308,7 +308,7 @@ def _list_documents_within(documents: DocumentEnds, ranges: Ranges) -> Iterator[
     if documents.ids is None or not ranges:
         return
     starts, stops = (np.array(column, np.uint64) for column in zip(*ranges, strict=True))
-    # Prepend a uint64, because a plain 0 would be an int64, and NumPy promotes uint64 with int64 to float64.
+    # Prepend a uint64, because a plain 0 would be an int64, and NumPy promotes a mix of uint64 and int64 to float64.
     lengths = np.diff(documents.ends, prepend=np.uint64(0))
     begins = documents.ends - lengths
     range_numbers = np.searchsorted(starts, begins, side="right") - 1
@@ -386,6 +386,6 @@ def _find_longest_rising_pairs(pairs: Sequence[tuple[int, int]]) -> tuple[list[i
 def _list_documents(documents: DocumentEnds) -> Iterator[tuple[int, int]]:
     """Return id and length of each document."""
     assert documents.ids is not None
-    # Prepend a uint64, because a plain 0 would be an int64, and NumPy promotes uint64 with int64 to float64.
+    # Prepend a uint64, because a plain 0 would be an int64, and NumPy promotes a mix of uint64 and int64 to float64.
     lengths = np.diff(documents.ends, prepend=np.uint64(0))
     return zip(documents.ids.tolist(), lengths.tolist(), strict=True)

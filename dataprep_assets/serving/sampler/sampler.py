@@ -115,7 +115,7 @@ class SourceCursor:
         # If the epoch has ended and has no new content, begin the next epoch.
         if progress.done == progress.order.size and not new:
             return progress.epoch + 1, self._order_from_start(progress.epoch + 1), 0
-        # Batch and weights do not affect the order, so without other changes no new link is needed.
+        # Batch and weights do not affect the order, so keep the order if nothing else changed.
         if progress.rules == self._rules and progress.source.lock == self.source.lock:
             return progress.epoch, progress.order, progress.done
         remainder = Remainder(progress.order, progress.done, self._whole.length, new_numbers, changed)

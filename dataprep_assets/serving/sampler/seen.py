@@ -92,7 +92,7 @@ class SeenLedger:
         self._names = {record.path for record in data.handle.files}
         # Cache per object, because a cache on the method would keep every ledger alive.
         self.rows = lru_cache(maxsize=None)(self._read_source_rows)
-        # A shard of several revisions is one entry, because its content is the key, unless it lost documents in
+        # The key is the content, so a shard of several revisions is one entry unless it lost documents in between.
         # between.
         self.shards = {
             shard.content: (source.dataset, shard)
@@ -232,7 +232,7 @@ def count_tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.in
             epoch_start = cursor.left + max(epoch - cursor.epoch - 1, 0) * cursor.epoch_samples
             parts = [(0, count)] if epoch == cursor.epoch else [(0, cursor.left), (epoch_start, count)]
             for shard in cursor.source.shards:
-                # The ends are int64, because NumPy converts uint64 with int64 to float64.
+                # Convert the ends to int64, because NumPy promotes a mix of uint64 and int64 to float64.
                 ends = np.asarray(ledger.data.open_document_ends(shard), np.int64)
                 tokens = tokens_by_shard.setdefault(shard.content, np.zeros(len(ends), np.int64))
                 # Each epoch in between reads every document once.

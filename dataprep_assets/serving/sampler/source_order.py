@@ -205,7 +205,7 @@ class SampleSlots:
         return self._packs(self._shards[shard], self.length)
 
     def _count_packs(self, shard: int) -> int:
-        # Do not read a table for this number, because startup would then open all shards' files.
+        # Do not read a shard's table to count its packs, because startup would then open the files of all shards.
         return len(self._tables[shard].ends) if shard in self._tables else self._shards[shard].samples
 
     def find_spans(self, samples: Int64) -> TokenSlices:

@@ -117,7 +117,8 @@ class TrainingData:
         self.name, self.boundaries, self._store = name, boundaries, store
         self._handle = ArtifactHandle.from_store(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
         if isinstance(store, BucketArtifacts) and self._handle.receipt.facts.get("sensitive"):
-            # Make the folder private before files are copied into it, because a library must not change the trainer's
+            # Make the folder private before files are copied into it, instead of changing the umask of the trainer's
+            # process.
             # umask.
             make_private_folder(store.root)
         location = f"{self._handle.location}/{SCHEDULE}"

@@ -160,8 +160,8 @@ class S3Bucket:
         try:
             return ask()
         except RefusedError as error:
-            # Send a request whose response has a body, because a body shows the cause (key, bucket or credentials), and
-            # HEAD has none.
+            # Send a request whose response has a body, because the body shows the cause (key, bucket or credentials),
+            # and a HEAD response has none.
             if error.status != 404:
                 self.call("list_objects_v2", label, Prefix=self.prefix, MaxKeys=1)
                 try:

@@ -88,7 +88,7 @@ def find_losses(
             position = position if part else end
             continue
         own_texts = list(find_own_texts(message, index))
-        # Compare the texts of calls only with other texts, because a call may have thousands.
+        # Compare the texts of calls only with other texts, because a call may have thousands of texts.
         prose = [own_text for own_text in own_texts if own_text.feature in _PROSE]
         for own_text in own_texts:
             if part is not None:
