@@ -307,7 +307,6 @@ class LocalStore(Store):
         area.mkdir(parents=True, exist_ok=True)
         # Open the file for each use, because a flock belongs to an open file, and a shared one would not exclude other
         # threads.
-        # threads.
         with open(area / "lock", "ab", opener=open_own_file) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -448,7 +448,6 @@ class _OpenedCertificate:
         expected_facts = expected_facts.model_copy(update={"conversion": facts.conversion})
         changes = [] if facts == expected_facts else ["the facts in its receipt"]
         # Compare bytes, because a receipt could be rewritten to match other bytes with the same meaning.
-        # otherwise pass.
         if (self.store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _serialize(self.certificate):
             changes.append(f"the bytes of {CERTIFICATE}")
         return changes

@@ -65,7 +65,6 @@ class IndexCheck:
         """
         # Compare only the index's documents, because a source that has grown has more documents. The caller compares
         # the counts.
-        # numbers.
         count = max(0, min(len(documents.texts), self.rows.documents - first))
         file_rows = documents.rows[:count]
         if len(wrong_positions := np.flatnonzero(self.rows.find_rows(file, first, first + count) != file_rows)):
@@ -414,7 +413,6 @@ def read_quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
                 row = load_untrusted_json(line)
                 rows_by_file.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
                 # Compare bytes, because a receipt could be rewritten to match other bytes with the same meaning.
-                # otherwise pass.
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("the row is not in canonical form")
             except (ValueError, KeyError, TypeError) as error:

@@ -16,7 +16,7 @@ from dataprep_assets.tokenization.engines import try_in_process
 
 # Texts can contain special tokens, for example if a template rendered them. With `text`, the tokens stay plain text.
 #
-# Plain text is right for text written by people, and wrong for text rendered for this tokenizer, so a remark reports it.
+# Plain text is right if people wrote the text, and wrong if it was rendered for this tokenizer, so a remark reports it.
 #
 # Entry points: `describe_literals`, `find_rendered_remarks`.
 

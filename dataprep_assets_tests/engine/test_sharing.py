@@ -91,7 +91,7 @@ def test_an_unreadable_dataset_does_not_hide_the_others(tmp_path: Path) -> None:
 def test_a_dataset_with_documents_that_another_dropped_is_listed_until_it_drops_as_many(tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path)
     ours = make_spec("ours", "token_bins", "train-00000", "train-00001")
-    # Rows of one file are in two shards, so only rows that both datasets dropped count.
+    # Rows of one file are in two shards, so the counts of both shards are added.
     write_receipt(store, ours, "train-00000", {}, retracted={HELD: 1, OTHER: 0})
     write_receipt(store, ours, "train-00001", {}, retracted={HELD: 1})
     dropped = count_retracted_documents([ours], store)

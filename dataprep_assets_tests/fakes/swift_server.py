@@ -167,7 +167,7 @@ def _wait_until_it_answers(url: str, processes: list[subprocess.Popen[bytes]], f
             urlopen(url, timeout=5).close()
             return
         except URLError as error:
-            # Accept any answer, because a running storage server has no /info.
+            # Accept any answer, because a storage server has no /info and answers with an error.
             if hasattr(error, "code"):
                 return
         except OSError:

@@ -93,7 +93,6 @@ class SeenLedger:
         # Cache per object, because a cache on the method would keep every ledger alive.
         self.rows = lru_cache(maxsize=None)(self._read_source_rows)
         # The key is the content, so a shard of several revisions is one entry unless it lost documents in between.
-        # between.
         self.shards = {
             shard.content: (source.dataset, shard)
             for revision in data.schedule.revisions

@@ -119,7 +119,6 @@ class TrainingData:
         if isinstance(store, BucketArtifacts) and self._handle.receipt.facts.get("sensitive"):
             # Make the folder private before files are copied into it, instead of changing the umask of the trainer's
             # process.
-            # umask.
             make_private_folder(store.root)
         location = f"{self._handle.location}/{SCHEDULE}"
         try:
