@@ -71,7 +71,7 @@ def settle(client: Any, server: GcsServer) -> None:
     pools = client._http.get_adapter(server.endpoint).poolmanager.pools
     for key in pools.keys():  # noqa: SIM118
         pools[key].close()
-    # Close the pools first, because the client forgets them and leaves their connections open.
+    # Close the session after its pools, because it forgets the pools and leaves their connections open.
     client._http.close()
     server.await_the_end_of_connections_beside(frozenset())
 
