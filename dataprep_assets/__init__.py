@@ -7,7 +7,7 @@ imported when it is first used.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-# Imported only by type checkers and editors, which cannot evaluate `__getattr__`.
+# Only type checkers and editors import these names, because they cannot evaluate `__getattr__`.
 if TYPE_CHECKING:
     from dataprep_assets.engine.staleness.rebuild import PlannedBuild as PlannedBuild
     from dataprep_assets.engine.staleness.rebuild import Rebuild as Rebuild

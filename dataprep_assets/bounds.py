@@ -68,7 +68,7 @@ class Bounds:
 
 def _read_limit(environment: Mapping[str, str], name: str, default: int, minimum: int, unit: str) -> int:
     text = environment.get(name) or str(default)
-    # `int` also accepts digits of other scripts, spaces and underscores, so the first two conditions exclude them
+    # `int` also accepts digits of other scripts, spaces and underscores, so the first two conditions exclude them.
     if not text.isascii() or not text.isdigit() or int(text) < minimum:
         raise ConfigError(f"{name}={text!r}: must be a whole number of {unit}, at least {minimum:,}")
     return int(text)
@@ -78,7 +78,7 @@ class _Report:
     """Last reported position of this process, and the receiver of its reports."""
 
     send: Callable[[str], None] | None = None
-    # Position of the last report and its monotonic time; `report_progress` repeats that report.
+    # `where` is the position of the last report, and `when` its monotonic time. `report_progress` repeats that report.
     where = ""
     when = 0.0
     reports_each_row = False

@@ -30,7 +30,7 @@ from dataprep_assets.project import Project, read_project
 from dataprep_assets.resources import build_resources
 from dataprep_assets.resources.environment import build_storage, resolve_variables
 
-# Dagster emits these warnings about its own code whenever a location with checks or sensors is loaded
+# Ignore these warnings, because Dagster emits them about its own code for every location with checks or sensors.
 for _parameter in ("execution_type", "owners"):
     warnings.filterwarnings("ignore", f"Parameter `{_parameter}` of ", dg.BetaWarning)
 
@@ -94,7 +94,7 @@ def bind_resources(
         executor: The executor, unless the definitions set one.
     """
     own_definitions = dg.Definitions(resources=build_resources(root), executor=None if loaded.executor else executor)
-    # late-bound: `definitions` is assigned before the page is built.
+    # Late-bound: `definitions` is assigned before the page is built.
     overview = build_overview(lambda: definitions, lambda: _open_datasets(definitions, root))
     definitions = dg.Definitions.merge(loaded, overview, own_definitions)
     return definitions

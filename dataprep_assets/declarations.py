@@ -20,7 +20,7 @@ from dataprep_assets.engine.yaml.mistakes import Document, has_dates, has_templa
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.project import Project, find_shipped_kind, is_shown
 
-# Imported only for annotations, because shell completion finds names without importing these modules.
+# Import these modules only for annotations, because shell completion finds names without them.
 if TYPE_CHECKING:
     import dagster as dg
 

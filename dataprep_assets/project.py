@@ -98,7 +98,7 @@ def validate_json(data: bytes, schema: type[T]) -> T:
 
 @lru_cache(maxsize=16)
 def _build_adapter(schema: Any) -> "TypeAdapter[Any]":
-    # Imported only when needed, because completion and `--help` find the project but read no state.
+    # Import pydantic only when it is needed, because completion and `--help` find the project but read no state.
     from pydantic import TypeAdapter
 
     return TypeAdapter(schema)

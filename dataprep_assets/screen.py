@@ -168,8 +168,8 @@ def shorten_paths(text: str, root: Path) -> str:
         bases[root] = f"{os.path.relpath(root, directory)}/"
     for base, short in bases.items():
         if base != Path("/"):
-            # Replace only the beginning of a path, because another path may contain this one; `NAME=path` is for
-            # another shell.
+            # Replace only the beginning of a path, because a different path may contain this one. Keep `NAME=path`,
+            # which is for another shell.
             text = re.sub(rf"(?<![^\s'\"=(\[,])(?<![A-Z]=){re.escape(str(base))}/", short.replace("\\", r"\\"), text)
     return text
 
@@ -183,7 +183,7 @@ def show_waiting(text: str) -> None:
     width = read_width(sys.stderr)
     if width is None or os.environ.get("TERM") == "dumb":
         return
-    # Return the cursor to the start, so that an unexpected line overwrites this one.
+    # Return the cursor to the start of the line, so that unexpected output overwrites the text.
     sys.stderr.write(f"{_ERASE}{text[: width - 1]}\r")
     sys.stderr.flush()
     _has_waiting_line = True

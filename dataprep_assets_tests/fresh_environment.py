@@ -57,7 +57,7 @@ def install(wheel: Path, folder: Path) -> Path:
 def create_environment(folder: Path, requirements: Iterable[str]) -> Path:
     """Create an environment in `folder` with only pip and these requirements, and return its folder of programs."""
     venv.create(folder, symlinks=True)
-    # also linked, because Python would unpack and compile pip each time
+    # Link pip too, because Python would otherwise unpack and compile it each time.
     link_distributions(folder, find_distributions(["pip", *requirements]))
     return folder / "bin"
 
@@ -92,12 +92,12 @@ def link_distributions(folder: Path, distributions: Iterable[Distribution]) -> N
     depth = len(there.relative_to(folder).parts)
     for found in distributions:
         here = Path(str(found.locate_file("")))
-        # files of the environment that contains it, which may be outside of that folder
+        # A distribution's files may be anywhere in its environment, also outside of the folder of its packages.
         prefix = here.parents[depth - 1]
         for file in found.files or []:
             source = here / file
             target = Path(os.path.normpath(there / file))
-            if ".." in file.parts:  # a program, whose first line names the Python
+            if ".." in file.parts:  # the file is a program, whose first line names the Python
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(source.read_bytes().replace(os.fsencode(prefix), os.fsencode(folder)))
                 target.chmod(0o755)
@@ -121,5 +121,5 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except FileExistsError:
         pass
-    except OSError:  # a different file system
+    except OSError:  # the target is on a different file system
         shutil.copy2(source, target)

@@ -15,18 +15,18 @@ ROOT = HERE.parent.parent
 FOLDERS = ("dataprep_assets", "dataprep_assets_tests", "resources", "deploy", "docs")
 TEXT = {".py", ".md", ".yaml", ".yml", ".toml", ".env", ".example", ".conf", ".jinja", ""}
 
-# a path in docs/, but not the end of a longer path (`elsewhere/docs/a.md`, `https://host/docs/a.md`)
+# This matches a path in docs/, but not the end of a longer path (`elsewhere/docs/a.md`, `https://host/docs/a.md`).
 CITATION = re.compile(r"(?<![\w/.-])(docs/[\w./-]+\.md)(?:#([\w-]+))?")
-# sections of notes that were never part of the repository: a name in capitals, then a letter or a number, possibly on
-# the next line
+# This matches sections of notes that were never part of the repository: a name in capitals, then a letter or a number,
+# possibly on the next line.
 ABSENT = re.compile(
     r"(?<![A-Za-z_])(?:(?:FORMATS|PAINS|FINDINGS|DESIGN|HOTPATH|TRAPS)[ ]*\n?[ #]*(?:[A-I]\b|\d)"
     r"|[A-Z]{4,}[ ]*\n?[ #]*[A-I]\.\d)"
 )
-# files of notes in capitals, which the test looks up in the repository
+# This matches names of Markdown files in capitals, which the test looks up in the repository.
 CAPITALS = re.compile(r"(?<![\w/.-])([A-Z][A-Z_]{3,}\.md)\b")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-# a pattern in code may look like a link
+# Exclude code, because a pattern in code may look like a link.
 CODE = re.compile(r"`[^`\n]+`")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 

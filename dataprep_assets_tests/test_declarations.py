@@ -333,7 +333,7 @@ def test_datasets_that_depend_on_each_other_keep_the_others_in_the_code_location
     broken = {key.partition("/")[0]: spec for key, spec in specs.items() if key.endswith("/cannot_be_loaded")}
     assert sorted(broken) == ["mine", "other", "third"]
     assert_names(broken["other"].description or "", "other")
-    # it depends on one of them, and waits
+    # `fourth` depends on one of these datasets, but is still loaded.
     assert "fourth/duplicates" in specs
 
 
@@ -354,7 +354,7 @@ def test_every_shipped_file_is_loaded() -> None:
         found = shipped.load(path)
         assert isinstance(found, Dataset), path
         assert found.folder == path.parent
-        # the code location loads the same datasets as the commands, in Dagster's own way
+        # The code location loads the same datasets as the commands, in Dagster's own way.
         by_dagster = shipped.tree(path.parent).load_component(Path())
         assert isinstance(by_dagster, Dataset)
         assert found.declaration == by_dagster.declaration
@@ -414,8 +414,8 @@ def test_a_declaration_with_a_file_name_that_is_not_loaded_is_an_error(project: 
     misnamed = project.folder / "late" / name
     misnamed.parent.mkdir()
     misnamed.write_text(GOOD.replace("mine", "late"))
-    (project.folder / "mine" / "defs.yml").write_text(GOOD)  # of a valid dataset
-    (project.folder / "late" / "dataset.yaml").write_text("rows: 3\n")  # of another project
+    (project.folder / "mine" / "defs.yml").write_text(GOOD)  # belongs to a valid dataset
+    (project.folder / "late" / "dataset.yaml").write_text("rows: 3\n")  # belongs to another project
     assert {path for path in project.paths if path.name != "defs.yaml"} == {
         misnamed,
         misnamed.parents[1] / "mine/defs.yml",

@@ -88,7 +88,7 @@ def test_no_environment_variable_passes_data_within_a_process() -> None:
         "dataprep_assets/project.py",  # the `.env` of a project, as Dagster's commands read it
         "dataprep_assets/library/project.py",  # DAGSTER_HOME, which Dagster and its settings read
         "dataprep_assets/library/instance.py",  # the size of event batches, which Dagster reads
-        # variables of workers, and the modules that the fork server must load
+        # This module sets variables of workers, and the modules that the fork server must load.
         "dataprep_assets/execution/processes.py",
         "dataprep_assets/execution/pool.py",  # variables that Ray and libraries in its workers read
         "dataprep_assets/pipelines/notes/tfds/directory_checks.py",  # TensorFlow's own variables, in a separate process

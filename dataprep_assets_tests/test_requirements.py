@@ -117,7 +117,7 @@ def test_pytorch_has_its_own_file_and_every_other_package_has_a_hash() -> None:
     everything = {name for path in FOLDER.glob("*.txt") for name, _ in entries(path)}
     assert everything == {*module.pins(), *dict(entries(FOLDER / "torch-gpu.txt"))}
     assert dict(entries(FOLDER / "torch.txt")) == {"torch": module.pins()["torch"]}
-    # one hash per Python version, and at least one for the CPU wheels
+    # PyTorch has one hash per Python version, and at least one more for the CPU wheels.
     assert (FOLDER / "torch.txt").read_text().count("--hash=") > len(module.PYTHONS)
     assert all(name.startswith(module.OF_TORCH) for name, _ in entries(FOLDER / "torch-gpu.txt"))
 

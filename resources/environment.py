@@ -88,7 +88,7 @@ def _build_s3(environment: Mapping[str, str], kind: str, root: str, common: Mapp
             f"DATAPREP_STORAGE: {kind} needs the extra `r2`. Install it: pip install 'dataprep-assets[r2]'"
         ) from error
     bucket = _require_variable(environment, kind, "DATAPREP_BUCKET", "R2_DATASET_BUCKET_NAME")
-    # Without an endpoint boto3 would connect to AWS.
+    # Require an endpoint for R2, because boto3 would otherwise connect to AWS.
     if kind == "r2":
         _require_variable(environment, kind, "DATAPREP_ENDPOINT_URL", "R2_DATASET_ACCOUNT_ID")
     names = list_s3_credentials(environment)

@@ -72,13 +72,15 @@ def _sort_decreasing(lengths: Int64, _seed: int) -> Int64:
 
 
 def _shuffle(lengths: Int64, seed: int) -> Int64:
-    # NumPy guarantees the raw stream of PCG64 forever, but not the results of Generator.permutation.
+    # Sort raw numbers of PCG64, because NumPy guarantees this stream forever, but not the results of
+    # Generator.permutation.
     return np.argsort(np.random.PCG64(seed).random_raw(lengths.size), kind="stable")
 
 
 def _pack_first_fit(lengths: Int64, capacity: int) -> Int64:
     """Return each item's bin, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
-    # At most one bin is half empty or more, because the items of two such bins would share one bin.
+    # First fit leaves at most one bin that is half full or less, because the items of a second such bin would have fit
+    # into the first. So the number of bins is at most twice the total length divided by the capacity, rounded up.
     max_bins = -(-2 * int(lengths.sum()) // capacity)
     leaves = 1
     while leaves < min(max_bins, lengths.size):
@@ -89,7 +91,8 @@ def _pack_first_fit(lengths: Int64, capacity: int) -> Int64:
     for length in lengths.tolist():
         node = 1
         while node < leaves:
-            # Try the left child first, because its bins are earlier. One child has enough room, because this node has.
+            # Prefer the left child, whose bins come first. If it lacks room, the right child has enough, because the
+            # node's value is the larger of its children's values.
             node += node
             if room[node] < length:
                 node += 1
@@ -99,7 +102,7 @@ def _pack_first_fit(lengths: Int64, capacity: int) -> Int64:
         while node > 1:
             sibling = room[node ^ 1]
             if sibling >= old_room:
-                break  # the sibling has more room, so no ancestor changes
+                break  # the sibling has at least as much room as this node had, so no ancestor changes
             node >>= 1
             if sibling > largest_room:
                 largest_room = sibling
@@ -121,8 +124,8 @@ def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[lis
     """
     room: list[int] = []  # tokens left in each bin
     fitting: list[int] = []  # a heap of the bins with room for the current length
-    waiting: dict[int, list[int]] = {}  # the other bins that are not full, by their remaining capacity
-    rooms: list[int] = []  # a heap of the keys of `waiting`, negative for the largest first
+    waiting: dict[int, list[int]] = {}  # the other bins that are not full, keyed by their remaining capacity
+    rooms: list[int] = []  # a heap of the keys of `waiting`, negated so that the largest comes first
     bins, takes = [], []
     for length, count in runs:
         while rooms and -rooms[0] >= length:
@@ -130,7 +133,7 @@ def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[lis
                 heappush(fitting, bin_)
         while count:
             if not fitting:
-                # A list with a single bin is a valid heap.
+                # Append the bin without `heappush`, because a list with a single item is a valid heap.
                 fitting.append(len(room))
                 room.append(capacity)
             bin_ = fitting[0]
@@ -169,7 +172,8 @@ def _pack_best_fit(lengths: Int64, capacity: int) -> Int64:
             else:
                 room, bin_ = capacity, bin_count
                 bin_count += 1
-            # While items of this run fit, the bin stays the tightest, because no other bin with enough room has less.
+            # Fill this bin with equal items at once, because each placement leaves it an even tighter fit than the
+            # other bins.
             take = room // length
             if take > count:
                 take = count
@@ -179,7 +183,7 @@ def _pack_best_fit(lengths: Int64, capacity: int) -> Int64:
             room -= take * length
             if room:
                 bucket = buckets.setdefault(room, [])
-                # `rooms` lists only non-empty buckets, so add the room when its bucket gets a first bin.
+                # `rooms` lists only non-empty buckets, so add the room when its bucket gets its first bin.
                 if not bucket:
                     insort(rooms, room)
                 heappush(bucket, bin_)
@@ -188,7 +192,7 @@ def _pack_best_fit(lengths: Int64, capacity: int) -> Int64:
 
 def _find_equal_runs(lengths: Int64) -> list[tuple[int, int]]:
     """Return `(length, items)` of each run, in order; ``lengths`` are at least 1, shape ``(items,)``."""
-    # No length is 0, so after a prepended 0 the first item also begins a run.
+    # Prepend 0, which differs from every length, so that the first item also begins a run.
     firsts = np.flatnonzero(np.diff(lengths, prepend=0))
     counts = np.diff(firsts, append=lengths.size)
     return list(zip(lengths[firsts].tolist(), counts.tolist(), strict=True))

@@ -75,7 +75,7 @@ def group_by_bin(order: Int64, placed: Int64) -> Bins:
 
     Bin numbers are 0 to the last without a gap. Items of a bin keep the order in which they were placed.
     """
-    # Without items, `initial` gives no bins, so the offsets are only the leading 0.
+    # `initial=-1` makes the number of bins 0 if there are no items; the offsets are then only the leading 0.
     offsets = np.zeros(int(placed.max(initial=-1)) + 2, np.int64)
     np.cumsum(np.bincount(placed, minlength=offsets.size - 1), out=offsets[1:])
     # Use the smallest dtype, because NumPy's stable sort of 16-bit integers is a radix sort.
@@ -96,7 +96,7 @@ def check_lengths(lengths: NDArray[Any], max_length: int | None) -> Int64:
     Raises ConfigError, with index and value, for a length less than 1 or greater than ``max_length`` (None: no limit).
     """
     array = np.asarray(lengths)
-    # np.array([]) is float64, which is fine for an array without lengths.
+    # Do not check the dtype of an empty array, because `np.array([])` has the dtype float64.
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ConfigError(f"lengths must be a 1-d array of integers, not {array.ndim}-d {array.dtype}")
     is_wrong = array < 1

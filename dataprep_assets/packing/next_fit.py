@@ -42,7 +42,7 @@ def concat_then_split(lengths: NDArray[Any], capacity: int) -> Segments:
     is_inside = ends[ahead] != cuts
     stops = np.insert(ends, ahead[is_inside], cuts[is_inside])
     starts = np.concatenate([np.zeros(1, np.int64), stops])[:-1]
-    # `right`, because a segment that begins where an item ends belongs to the next item.
+    # Search with `right`, because a segment that begins where an item ends belongs to the next item.
     items = np.searchsorted(ends, starts, side="right")
     offsets = (ends - lengths)[items]
     firsts = np.searchsorted(starts, np.arange(0, total, capacity))

@@ -153,7 +153,7 @@ def _check_segmentation(segments: NDArray[Any]) -> Iterator[Check]:
     yield name, segments < 0, "is negative"
     yield name, is_first & (segments != 1) & ~padding_only, "the first segment is not 1"
     stays = (segments == left_neighbors) | (segments == left_neighbors + 1) | (segments == 0)
-    # A segment after padding is reported separately below.
+    # Exclude positions after padding, because the check below reports them.
     yield (
         name,
         ~(stays | is_first | (left_neighbors == 0)),

@@ -145,7 +145,7 @@ def _gather_tokens(tokens: NDArray[Any], starts: Int64, lengths: Int64) -> Int32
     ):  # the segments are consecutive, as in rows that are read back
         index = slice(int(starts[0]), int(starts[0] + lengths.sum()))
     else:
-        # Each index of the result is shifted to its segment's position in the tokens.
+        # Shift each output index by the distance from its segment's output position to its position in `tokens`.
         index = np.repeat(starts - output_starts, lengths)
         index += np.arange(index.size)
     values = tokens[index]
@@ -168,7 +168,7 @@ def _check_offsets(offsets: NDArray[Any], tokens: NDArray[Any]) -> Int64:
             raise FormatError(f"{name} must be a 1-d array of integers, not {array.ndim}-d {array.dtype}")
     if not offsets.size or offsets[0] != 0:
         raise FormatError("document offsets must not be empty, and must begin with 0")
-    # Compare the offsets instead of subtracting them, because a difference of uint64 wraps.
+    # Compare the offsets instead of subtracting them, because uint64 differences wrap around.
     falls = np.flatnonzero(offsets[1:] < offsets[:-1])
     if falls.size:
         raise FormatError(f"document {falls[0]} ends before it starts. Document offsets must not decrease")
@@ -178,7 +178,7 @@ def _check_offsets(offsets: NDArray[Any], tokens: NDArray[Any]) -> Int64:
 
 
 def _check_segments(content: Bins | Segments, lengths: Int64) -> Segments:
-    # Check this before looking up lengths, because a negative index would find another document's length.
+    # Check the items before looking up lengths, because a negative index would find another document's length.
     outside = (content.items < 0) | (content.items >= lengths.size)
     if outside.any():
         index = int(outside.argmax())

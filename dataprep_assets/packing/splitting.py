@@ -91,8 +91,8 @@ def split_documents(header_lengths: NDArray[Any], body_lengths: NDArray[Any], ru
     documents = np.repeat(np.arange(bodies.size), counts)
     # `ordinal` is each chunk's number in its document, from 0.
     ordinal = np.arange(documents.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    # Position at which a chunk ends if the body continues: all chunks except a document's last have the maximum
-    # length.
+    # `full` is the position at which each chunk ends at the maximum length; only a document's last chunk may end
+    # earlier.
     full = room[documents] + ordinal * _compute_stride(room, rule)[documents]
     starts = np.where(ordinal == 0, 0, full - _compute_later_chunk_room(room, rule)[documents])
     stops = np.minimum(full, bodies[documents])
@@ -119,7 +119,7 @@ def find_without_room(header_lengths: NDArray[Any], body_lengths: NDArray[Any], 
 
 def _find_indexes_without_room(headers: Int64, bodies: Int64, rule: SplitRule) -> Int64:
     room = _compute_first_chunk_room(headers, rule)
-    # A room of 0 is never above the overlap, so this includes headers that fill their row.
+    # This also finds headers that fill their row, because their room of 0 never exceeds the overlap.
     return np.flatnonzero((bodies > room) & (room <= rule.overlap))
 
 

@@ -269,11 +269,11 @@ def compute_cost(
     if products.uploads:
         objects = shards * 4 + npy_shards * 3
         uploads = objects + products.uploads * _count_parts([stream // max(shards, 1)] * shards)
-        # the server joins the shards, and GCS accepts at most 32 objects per request
+        # The server joins the shards, and GCS accepts at most 32 objects per compose request.
         uploads += sum(-(-split.shards // 32) + split.shards for split in splits) if products.joined else 0
     return Cost(
         splits=splits,
-        # twice, because snapshot and token bins are two assets over the same shards
+        # Count each shard twice, because the snapshot and the token bins are two assets over the same shards.
         orchestration=(2 * shards + npy_shards) * rates.partition_seconds
         + _estimate_overhead(runs, len(splits), machine, rates),
         transfer=(mirror + stream * products.uploads) / machine.bandwidth,
@@ -281,7 +281,7 @@ def compute_cost(
         tokens=tokens,
         mirror_bytes=mirror,
         artifact_bytes=products.copies * stream,
-        # twice, because a shard's parts and the joined files exist at the same time
+        # Double the size, because a shard's parts and the joined files exist at the same time.
         scratch_bytes=round(largest * rates.tokens_per_source_byte * rates.bytes_per_token)
         * 2
         * machine.runs_at_a_time,

@@ -57,7 +57,7 @@ def compile_glob(glob: str) -> re.Pattern[str]:
             kind = glob[i : end + 1]
             if "/" not in kind or kind[1] == "!":
                 pattern.append("(?!/)")
-            # remove both forms, because the suffix that fnmatch adds depends on the version of Python
+            # Remove both forms, because the suffix that fnmatch adds depends on the version of Python.
             pattern.append(translate(kind).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z"))
             i = end + 1
         else:
@@ -124,7 +124,7 @@ _JSON = {"json": "jsonl", "ndjson": "jsonl"}
 _DIGITS = re.compile(r"(\d+)")
 _TO_LAST_DIGIT = re.compile(r".*\d", re.DOTALL)
 _VALUES_PER_CHUNK = 4096
-# limited, so that a file without line endings is not read into memory as one line
+# Limit the length of a line, so that a file without line endings is not read into memory as one line.
 _MAX_LINE_BYTES = 1 << 20
 
 
@@ -148,7 +148,7 @@ class ManifestEntry(NamedTuple):
     Entries are tuples, because there may be a million of them.
     """
 
-    # fields in alphabetical order, as in the file
+    # The fields are in alphabetical order, like the keys in the file.
     chunk: str
     commit: str | None
     compression: str | None
@@ -165,7 +165,7 @@ class ManifestEntry(NamedTuple):
     @property
     def line(self) -> bytes:
         """The entry's canonical JSON (`stores.files`)."""
-        # list the names explicitly, because `_asdict` takes twice the time
+        # List the names explicitly, because `_asdict` takes twice the time.
         return orjson.dumps(
             {
                 "chunk": self.chunk,
@@ -195,11 +195,11 @@ def natural_key(text: str) -> str:
 
 
 def _number_sort_key(text: str) -> str:
-    parts = _DIGITS.split(text)  # text and digits alternate
+    parts = _DIGITS.split(text)  # text and digits alternate, beginning with text
     parts[::2] = [f"\x01{part}\x00" if part else "" for part in parts[::2]]
     for index in range(1, len(parts), 2):
         digits = parts[index].lstrip("0")
-        # order only ASCII digits as numbers, because `\d` matches digits of every script
+        # Order only ASCII digits as numbers, because `\d` matches the digits of every script.
         parts[index] = f"\x02{chr(len(digits))}{digits}" if digits.isascii() else f"\x01{parts[index]}\x00"
     return "".join(parts)
 
@@ -212,7 +212,7 @@ def _build_path_key() -> Callable[[SourceFile], str]:
         path = file.relpath
         folder = path[: path.rfind("/") + 1]
         if (folder_key := folder_keys.get(folder)) is None:
-            # cut the folder after its last digit, because text after that continues in the file name
+            # Cut the folder after its last digit, because the text after it continues in the file name.
             numbered = _TO_LAST_DIGIT.match(folder)
             length = numbered.end() if numbered else 0
             folder_key = folder_keys[folder] = length, _number_sort_key(folder[:length])
@@ -314,7 +314,7 @@ def build_manifest(
                 "Narrow the globs"
             )
         if matching_splits:
-            # check only included files, because other files in the source may have any name
+            # Check only included files, because other files in the source may have any name.
             if reason := explain_invalid_name(file.relpath):
                 raise SourceError(
                     f"{file.relpath!r}: this file name is not allowed in a manifest: {reason}. Rename the file, or "
@@ -448,7 +448,7 @@ def read_manifest(directory: Path) -> list[ManifestEntry]:
     """Return the entries of `manifest.jsonl`; raise FormatError with the line number if a line is not an entry."""
     path = directory / MANIFEST
     try:
-        # copy the list, because the cached `_read_entries` returns the same list to the next caller
+        # Copy the list, because the cached `_read_entries` returns the same list to the next caller.
         return list(_read_entries(str(path)))
     except OSError as error:
         raise FormatError(f"{path}: {error.strerror or error}. Rebuild `manifest`") from error
@@ -543,7 +543,7 @@ def plan_shards(
         shards = _find_kept_shards(members, earlier)
         kept_paths = {e.relpath for shard in shards.values() for e in shard}
         added = [e for e in members if e.relpath not in kept_paths]
-        # number new shards after all earlier shards, even after empty ones, so that a name is not reused at once
+        # Number new shards after all earlier shards, even after empty ones, so that a name is not reused immediately.
         first_index = max((shard_index(key) + 1 for key in earlier), default=0)
         for index, group in enumerate(_cut_groups(added, _count_new_shards(added, sizing, list(shards.values())))):
             shards[format_shard_key(split, first_index + index)] = group
@@ -551,7 +551,7 @@ def plan_shards(
         for key, group in shards.items():
             plan[key] = list(range(len(ordered), len(ordered) + len(group)))
             for entry in group:
-                # replace only entries that moved, because there may be a million
+                # Replace only entries that moved, because there may be a million entries.
                 is_in_place = (entry.ordinal, entry.file_index) == (len(ordered), position)
                 ordered.append(entry if is_in_place else entry._replace(ordinal=len(ordered), file_index=position))
                 position += 1
@@ -586,7 +586,7 @@ def _count_new_shards(
         count = round(total / mean_bytes) if mean_bytes else 1
     else:
         count = sizing.count
-    # at least 1, because all new files form one shard if `MAX_SHARDS` is reached
+    # Plan at least one shard, because all new files form one shard if `MAX_SHARDS` is reached.
     return max(1, min(count, len(added)))
 
 
@@ -599,7 +599,8 @@ def _cut_groups(members: Sequence[ManifestEntry], count: int) -> list[list[Manif
     for position, entry in enumerate(members):
         remaining_files = len(members) - position
         must_start = remaining_files == count - len(groups)  # each remaining file must start a shard
-        # start a shard with the first file whose middle is beyond the boundary, which cuts nearest to it
+        # Start a shard at the first file whose middle is past the ideal boundary, which is the cut closest to that
+        # boundary.
         is_full = (
             groups[-1] and len(groups) < count and (grouped_bytes + entry.size_bytes / 2) * count >= total * len(groups)
         )

@@ -15,7 +15,7 @@ from dataprep_assets.errors import ConfigError
 
 BASE = "base"
 """Name for the files directly in the task's folder."""
-# no leading zeros, because one version would have several names
+# Leading zeros are not allowed, because one version could then have several names.
 _NUMBER = "(0|[1-9][0-9]*)"
 _NAME = re.compile(f"version_{_NUMBER}(?:-{_NUMBER})?")
 

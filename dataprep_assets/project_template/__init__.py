@@ -44,7 +44,7 @@ class Sample(Enum):
     @property
     def scaffold(self) -> str:
         """The command that declares a dataset of the sample's component."""
-        # Imported only when needed, because this module is also loaded for `dataprep --help`.
+        # Import this only when it is needed, because this module is also loaded for `dataprep --help`.
         from dataprep_assets.declarations import read_component
 
         return format_scaffold_command(str(read_component(_SAMPLES / self.datasets[-1] / "defs.yaml")))
@@ -111,7 +111,7 @@ def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:
         output_path.parent.mkdir(parents=True, exist_ok=True)
         output_path.write_text(text, encoding="utf-8")
     shutil.copyfile(TEMPLATE / "gitignore", target / ".gitignore")
-    (target / ".dagster").mkdir(mode=0o700)  # private, because it gets runs, logs and events
+    (target / ".dagster").mkdir(mode=0o700)  # private, because it will hold runs, logs and events
     shutil.copyfile(TEMPLATE / "dagster.yaml", target / ".dagster" / "dagster.yaml")
     defs = target / name / "defs"
     defs.mkdir()
@@ -119,7 +119,7 @@ def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:
     for dataset in _list_folders(sample.datasets):
         shutil.copytree(_SAMPLES / dataset, defs / dataset, ignore=shutil.ignore_patterns("__pycache__"))
         declaration_path = defs / dataset / "defs.yaml"
-        # In this package, samples are one folder deeper.
+        # Remove one `../`, because the samples are one folder deeper in this package than in a project.
         text = declaration_path.read_text(encoding="utf-8").replace("../../../../.dataprep", "../../../.dataprep")
         declaration_path.write_text(text, encoding="utf-8")
     return name
@@ -133,14 +133,15 @@ def _find_name_owner(name: str) -> str | None:
         return "a module of Python's standard library"
     from importlib.metadata import requires
 
-    # Include packages of extras that are not installed yet.
+    # Read the declared requirements, because packages of extras may not be installed yet.
     required = (re.match(r"[\w.-]+", line) for line in requires("dataprep-assets") or ())
     if name in {re.sub(r"\W", "_", found[0]).lower() for found in required if found}:
         return "a package that dataprep needs"
     module_spec = find_spec(name)
     if module_spec is None:
         return None
-    # A package without `__init__.py`, such as `google`, looks the same here as a folder of that name.
+    # An installed namespace package, such as `google`, has no origin, like a plain folder of that name. Only the path
+    # distinguishes the two.
     origins = (
         [module_spec.origin] if module_spec.origin is not None else list(module_spec.submodule_search_locations or ())
     )

@@ -57,7 +57,8 @@ def write_deployment(root: Path, place: DeployTarget) -> list[Path]:
     files = [] if place == DeployTarget.SLURM else _write_image(root, project, names)
     for source in sorted(path for path in (_DEPLOY / place).rglob("*") if path.is_file()):
         relative = source.relative_to(_DEPLOY / place)
-        # Skip these files, because the image is written above, and the .gitignore below.
+        # Skip the image's files, which `_write_image` writes, and hidden files such as `.gitignore`, which is written
+        # below.
         if relative.name.startswith((".", "Dockerfile")) or relative.name == "dagster-webserver":
             continue
         (target / relative).parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +94,7 @@ def _list_replacements(project: Project) -> Mapping[str, str]:
             f"host: {image}, port: 4000, name: {project.location}"
         ),
         "- name: dataprep-assets": f"- name: {image}",
-        # Placeholders in the image's template.
+        # The remaining keys are placeholders in the image's template.
         "PACKAGE": defs.partition("/")[0],
         "IMAGE": image,
         "MODULE": project.target_module,
@@ -110,7 +111,7 @@ def _write_image(root: Path, project: Project, names: Mapping[str, str]) -> list
     """Write the Dockerfile and the files that it copies; keep files that a different target wrote earlier."""
     folder = root / "deploy"
     (folder / "wheels").mkdir(parents=True, exist_ok=True)
-    # git does not store empty folders, but the image copies this one.
+    # Add an empty file, because git does not store empty folders, but the image copies this one.
     (folder / "wheels" / ".gitkeep").touch()
     sources = [_TEMPLATE / "Dockerfile", _TEMPLATE / "Dockerfile.dockerignore", _DEPLOY / "compose/dagster-webserver"]
     files = []

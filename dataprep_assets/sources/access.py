@@ -26,7 +26,7 @@ from dataprep_assets.sources.hub_cache import (
 )
 from dataprep_assets.stores.files import sha256_file
 
-# Imported only for annotations, because most sources are local and need no client of the Hub.
+# Import the Hub's client only for annotations, because most sources are local and do not need it.
 if TYPE_CHECKING:
     from dataprep_assets.sources.hub import HubRepo
 
@@ -243,7 +243,7 @@ class LocalTree:
                         SourceFile(relpath=prefix + name, size_bytes=self._read_size(f"{folder}/{name}", root))
                     )
                 except SourceError:
-                    # Ignore errors of hidden names, because an editor's lock is a dangling link.
+                    # Ignore errors of hidden names, because an editor's lock file may be a dangling link.
                     if not _has_hidden_part(prefix + name):
                         raise
                     unusable_paths.append(prefix + name)
@@ -358,7 +358,7 @@ class HubMirror:
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
         if not entries:
             return
-        # All entries of a manifest have the same commit.
+        # The first entry is enough, because all entries of a manifest have the same commit.
         self.repo.mirror(_require_commit(entries[0]), [_to_hub_file(e) for e in entries], progress=progress)
 
     def path(self, entry: ManifestEntry) -> Path:

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 #
 # Entry points: :class:`RemoteFile` and :func:`translate_errors`.
 
-# The Hub's header with the remaining time of an exhausted quota: RateLimit: "api";r=0;t=55 (an IETF draft,
-# httpapi-ratelimit)
+# Matches the Hub's header with the remaining time of an exhausted quota, `RateLimit: "api";r=0;t=55` (IETF draft
+# httpapi-ratelimit).
 _RATE_LIMIT = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
 
 # Status codes of an expired signed storage URL; a new HEAD request returns a new URL.
@@ -79,8 +79,8 @@ class RemoteFile:
     endpoint: str
     token: str | None = field(repr=False)
     timeout_seconds: float
-    # The storage URL of the last HEAD request. It is signed, so it expires and never appears in a message. A file's
-    # workers share it, and the first one that finds it expired replaces it for all.
+    # `location` is the storage URL of the last HEAD request. The URL is signed, so it expires and never appears in a
+    # message. A file's workers share it, and the first worker that finds it expired replaces it for all.
     location: str = field(default="", repr=False)
 
     def locate(self) -> None:
@@ -121,7 +121,7 @@ class RemoteFile:
         if parse_origin(location) != parse_origin(url):
             # Storage hosts use signed URLs, so send the token only to the Hub. The session also drops it on redirects.
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
-        # Request stored bytes, because the range must not count the bytes of an encoding.
+        # Request the stored bytes, because a range of an encoded response would count encoded bytes.
         headers["Accept-Encoding"] = "identity"
         headers["Range"] = f"bytes={start}-{end - 1}"
         with (
@@ -130,7 +130,7 @@ class RemoteFile:
                 "GET", location, headers=headers, timeout=self.timeout_seconds, follow_redirects=True
             ) as response,
         ):
-            # Only for storage URLs, because the same status from the Hub itself is a refusal.
+            # Renew only storage URLs, because the same status from the Hub itself is a refusal.
             if location != url and response.status_code in _EXPIRED_STATUS:
                 self.locate()
                 raise RetryableError(
@@ -149,7 +149,7 @@ class RemoteFile:
             actual = headers.get("Content-Range", "")
             if actual != expected_range:
                 raise RetryableError(f"requested {expected_range!r}, but the response contains {actual!r}")
-        # A server may return the whole file if the range is the whole file.
+        # Accept a response with the whole file if the range is the whole file.
         elif start > 0 or end < self.file.size:
             raise SourceError(
                 f"{self.label}: the server ignored the range {start}-{end - 1} (HTTP {status}). Check whether a proxy "
@@ -176,7 +176,8 @@ def translate_errors(label: str) -> Iterator[None]:
     """Convert the Hub client's errors to this package's: RetryableError if temporary, SourceError if permanent."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    # The Hub's errors derive from its HTTP library's root error, which depends on the version.
+    # Find the HTTP library's root error as a base class of the Hub's error, because huggingface_hub's version
+    # determines the library.
     transport_error = cast("type[Exception]", HfHubHTTPError.__bases__[0])
     try:
         yield
@@ -185,7 +186,7 @@ def translate_errors(label: str) -> Iterator[None]:
             f"{label}: HF_HUB_OFFLINE is set, so nothing can be downloaded. Unset it, or mirror the repository first"
         ) from error
     except HfHubHTTPError as error:
-        # Not chained, because the original messages and their requests contain the signed URL.
+        # Do not chain the errors, because the original messages and their requests contain the signed URL.
         raise_detached(_from_status(error, label))
     except transport_error as error:
         raise_detached(RetryableError(f"{type(error).__name__}: {strip_queries(str(error))}"))
@@ -293,7 +294,8 @@ class HubRepo:
                 )
             return check_commit(info.sha or "", label)
 
-        # Few attempts, because this is the first request to the Hub and should fail within seconds without a network.
+        # Make only a few attempts, because this is the first request to the Hub and should fail within seconds without
+        # a network.
         soon = replace(self.retry, attempts=min(self.retry.attempts, _FIRST_ATTEMPTS))
         try:
             return soon.run(request_commit, label=label)
@@ -410,7 +412,8 @@ class HubRepo:
             report=report,
         )
         run_all(fetch, unique_files, at_once, fetch.stop)
-        # Create links after all blobs, and the ref last, so that an interruption never leaves a ref to half a mirror.
+        # Create links after all blobs, and the ref last, so that an interruption never leaves a ref to an incomplete
+        # mirror.
         paths = [link_blob(snapshot, file) for file in files]
         self._write_ref(commit)
         return paths
@@ -446,7 +449,7 @@ class HubRepo:
     def _write(self, path: Path, text: str, *, draft_name: str) -> None:
         """Write a file below ``repo_dir`` by renaming a synced draft."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Use a fixed name, so that the next writer overwrites the remains of an interruption.
+        # Use a fixed name, so that the next writer overwrites a draft that an interruption left.
         draft = self.repo_dir / draft_name
         # Lock the repository, because two concurrent mirrors would write the same draft.
         with lock_directory(self.repo_dir):
@@ -477,7 +480,7 @@ class _BlobFetcher:
     workers: int
     part_bytes: int
     report: Callable[[int], None]
-    # `run_all` sets this when the group ends, so that running digests and downloads stop early.
+    # `run_all` sets this event when the group ends, so that running digests and downloads stop early.
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, file: HubFile) -> None:

@@ -139,8 +139,8 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
     cache = repo_dir.resolve().parent
     dangling: list[str] = []
     for directory, folders, names in os.walk(snapshot, onerror=raise_unlisted):
-        # os.walk lists a dangling link as a file, and a link to a folder as a folder. The layout has only links to
-        # files.
+        # `names` has every link, because the layout has only links to files, and `os.walk` lists even a dangling link
+        # as a file.
         folders.sort()
         for name in names:
             path = Path(directory, name)

@@ -91,7 +91,7 @@ class ObjectStorePrefix:
 
     def __post_init__(self) -> None:
         match = re.fullmatch(BUCKET_URL, self.url)
-        if "@" in self.url:  # not shown, because text before an @ may be a secret
+        if "@" in self.url:  # the URL is not shown, because text before an @ may be a secret
             raise ConfigError("source.url: contains credentials. Remove them, and set them in the environment")
         key = (match[2] or "")[1:] if match else ""
         if match is None or not _is_key(key.removesuffix("/") if key else "x"):
@@ -191,7 +191,7 @@ class _Fetcher:
     store: Store
     workers: int
     report: Callable[[int], None]
-    # `run_all` sets this when the group ends, so that running digests and downloads stop early.
+    # `run_all` sets this event when the group ends, so that running digests and downloads stop early.
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, entry: ManifestEntry) -> None:
@@ -318,7 +318,7 @@ def _lock_record(record: Path, label: str, stopped: Callable[[], bool]) -> Itera
     """Open and lock a file's record for one process or thread at a time, if the file system supports locks."""
     descriptor = open_own_file(record, os.O_RDWR | os.O_CREAT)
     try:
-        # Continue without locks: at worst, two processes fetch the file twice.
+        # Continue on a file system without locks, because at worst two processes download the same file.
         while not try_lock(descriptor, required=False):
             if stopped():
                 raise StoppedError(f"{label}: stopped while waiting for another process to download it")

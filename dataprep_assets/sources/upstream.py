@@ -45,7 +45,7 @@ Home = Callable[[], str | None]
 """Returns DAGSTER_HOME of the queried instance; None if it has no particular home."""
 
 
-# At most one pair, set by `set_provider`.
+# This list has at most one pair, which `set_provider` sets.
 _providers: list[tuple[Lookup, Home]] = []
 
 

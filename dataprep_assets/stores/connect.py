@@ -141,7 +141,7 @@ class S3Address(BucketAddress):
         if endpoint and self.endpoint_url and endpoint.rstrip("/") != self.endpoint_url.rstrip("/"):
             # Drop the environment's keys, because they belong to a different store.
             place = type(self)(bucket=self.bucket, prefix=self.prefix)
-        # The region `auto` does not exist on AWS.
+        # Leave out the region `auto` without an endpoint, because this region does not exist on AWS.
         region = None if options["region"] == "auto" and endpoint is None else options["region"]
         return replace(place, **options | {"endpoint_url": endpoint, "region": region})
 
@@ -230,7 +230,7 @@ def find_s3_endpoint(environment: Mapping[str, str]) -> str | None:
     Raises ConfigError if the variable is not a valid endpoint or account id.
     """
     if endpoint := environment.get("DATAPREP_ENDPOINT_URL"):
-        if not _ENDPOINT.fullmatch(endpoint):  # do not show it, because text before an @ is a secret
+        if not _ENDPOINT.fullmatch(endpoint):  # the value is not shown, because text before an @ is a secret
             raise ConfigError("DATAPREP_ENDPOINT_URL: must be http(s)://host[:port] without credentials")
         return endpoint
     # The account id becomes part of a host name, so a dot or slash in it could lead to someone else's host.

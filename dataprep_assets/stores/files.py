@@ -38,7 +38,7 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
     if needed_bytes <= 0:
         return
     folder = path.absolute()
-    # The folder may not exist yet; its nearest existing parent is on the same disk.
+    # Use the nearest existing parent, which is on the same disk, because the folder may not exist yet.
     while not folder.exists():
         folder = folder.parent
     required_bytes = needed_bytes + int(needed_bytes * headroom)
@@ -104,7 +104,8 @@ def require_digest(label: str, actual: str, expected_digest: str, listing: str) 
 OTHERS = 0o077
 """Permission bits of the group and of all other users."""
 
-# Lock for the umask. The umask can be read only by setting it, so two threads could restore wrong values.
+# Lock for the umask. The umask can be read only by setting it, so without a lock two threads could restore wrong
+# values.
 _lock = threading.Lock()
 _entered: list[int] = []
 """Original umask for each active `private_files`; the last block to end restores it."""
@@ -172,7 +173,7 @@ def make_private_folder(folder: Path) -> None:
         parent.mkdir(mode=0o700, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.stat()
-    # Refuse another owner's folder, even as root: the owner could open it again.
+    # Refuse another owner's folder, even as root, because the owner could open it to others again.
     if status.st_uid != os.geteuid():
         raise ConfigError(
             f"{folder}: belongs to another user, or the file system changes the owner of new files (like NFS with "
@@ -201,7 +202,7 @@ def list_open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
                 mode = path.lstat().st_mode
             except FileNotFoundError:
                 continue
-            # On Linux the mode of a link is always 0777 and has no effect.
+            # Ignore links, because on Linux their mode is always 0777 and has no effect.
             if not stat.S_ISLNK(mode) and mode & OTHERS:
                 yield path, stat.S_IMODE(mode)
 
@@ -413,7 +414,7 @@ def _link_file(part: Path, target: Path) -> bool:
 
 
 def _reserve(target: int, size: int) -> None:
-    # posix_fallocate refuses a length of zero and does not exist on every platform.
+    # Reserve nothing if posix_fallocate does not exist on this platform, or for a length of zero, which it refuses.
     if size == 0 or not hasattr(os, "posix_fallocate"):
         return
     try:
@@ -469,7 +470,7 @@ def _move_by_sendfile(source: int, target: int, position: int, count: int) -> in
 
 
 def _move_by_read_write(source: int, target: int, position: int, count: int) -> int:
-    # Limit the block. os.write may write fewer bytes than passed.
+    # Limit the block, which is held in memory. `os.write` may write only a part of it.
     return os.write(target, os.pread(source, min(count, 1 << 20), position))
 
 

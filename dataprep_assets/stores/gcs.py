@@ -77,7 +77,8 @@ from dataprep_assets.stores.upload import UploadPart, send_parts, split_into_par
 logger = logging.getLogger(__name__)
 
 keep_secrets_from_logs()
-# Without this, the library would fetch the bucket in a separate thread, for traces that this project does not use.
+# Without this setting, the library would fetch the bucket in a separate thread, for traces that this project does not
+# use.
 os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
 
 T = TypeVar("T")
@@ -97,7 +98,7 @@ _COMPOSE = 32
 _FIELDS = "items(name,size,generation,md5Hash,crc32c,metadata,updated),nextPageToken"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _REASON = re.compile(r'"reason":\s*"([A-Za-z0-9]+)"')
-# Permissions of the requests, for messages.
+# These are the permissions that the requests need, for messages.
 GET, CREATE, LIST, DELETE = (f"storage.objects.{what}" for what in ("get", "create", "list", "delete"))
 
 # Metadata keys of this project: the content's digest, a temporary object's final key, and the id of its conditional
@@ -267,7 +268,7 @@ class GcsBucket:
         """
         if (info.bytes, info.crc32c) == (size, crc):
             return info
-        # Request the object's description again, because only the response may be damaged.
+        # Request the object's description again, because the damage may be only in the response.
         stored_info = self.head(info.key)
         if stored_info is None or stored_info.version != info.version:
             raise TransferError(f"{label}: replaced or removed immediately after it was written. Run the command again")
@@ -427,7 +428,8 @@ def _translate_errors(label: str, permission: str) -> Iterator[None]:
             raise_detached(RetryableError(type(error).__name__))
         raise_detached(SourceError(f"{label}: Google credentials cannot be used ({type(error).__name__}). {_REMEDY}"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # The library does not validate the JSON of a response before it uses the fields.
+        # These errors come from malformed responses, because the library does not validate their JSON before it uses
+        # the fields.
         raise_detached(RetryableError(f"the response does not describe an object ({type(error).__name__})"))
 
 
@@ -458,7 +460,7 @@ def _from_response(error: GoogleAPICallError, label: str, permission: str) -> Ex
         return SourceError(f"{label}: bucket {bucket} does not exist ({code}). Create it, or correct its name")
     if status == 404:
         return MissingObjectError(label)
-    # A policy of the organization may also refuse with status 412.
+    # Exclude policies of the organization, which may also refuse with status 412.
     if status in (412, 416) and "orgpolicyconstraintfailed" not in message:
         return ConflictError(f"{label}: the requested version no longer exists ({code}). Run the command again")
     return SourceError(

@@ -176,7 +176,7 @@ class HttpStore(ReadOnlyStore):
                             f"{label}: requested bytes {start}-{stop - 1} of {info.bytes}, but the server sent a "
                             "different range. Run the command again"
                         )
-                # Without range support, a server can still send a whole file.
+                # Accept a whole file, which a server can send without range support.
                 elif (start, stop) != (0, info.bytes):
                     raise SourceError(
                         f"{label}: the server ignores ranges (HTTP {response.status_code}). Use a server that supports "

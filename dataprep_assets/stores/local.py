@@ -87,7 +87,7 @@ class LocalStore(Store):
         with _translate_errors(self._root):
             for key in self._list_keys("", prefix):
                 info = _find_info(key, self._root / key)
-                # The file may have been removed since its folder was read.
+                # Skip a file that was removed after its folder was read.
                 if info is not None:
                     yield info
 
@@ -305,7 +305,8 @@ class LocalStore(Store):
     def _lock_store(self) -> Iterator[None]:
         area = self._root / UPLOADS
         area.mkdir(parents=True, exist_ok=True)
-        # Open the file for each use: flock belongs to the open file, so it then also excludes other threads.
+        # Open the file for each use, because a flock belongs to an open file, and a shared one would not exclude other
+        # threads.
         with open(area / "lock", "ab", opener=open_own_file) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -340,7 +341,7 @@ def _link_file(temporary: Path, path: Path) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        # Without hard links, the store's lock still excludes other writers that use this class.
+        # Continue without hard links, because the store's lock still excludes other writers that use this class.
         if error.errno not in _NO_LINKS:
             raise
     return True
@@ -376,7 +377,7 @@ def _is_held(area: Path) -> bool:
     try:
         descriptor = os.open(area, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
-        return True  # the file's writer has removed it in the meantime
+        return True  # the writer has removed its folder in the meantime
     try:
         return not try_lock(descriptor)
     finally:

@@ -53,7 +53,8 @@ def lock_own_file(path: Path, label: str, stopped: Callable[[], bool] = lambda: 
     while True:
         descriptor = open_own_file(path, os.O_RDWR | os.O_CREAT)
         try:
-            # The previous owner may have renamed or removed the file after this process opened it.
+            # Check that the path still names this file, because the previous owner may have renamed or removed the file
+            # after this process opened it.
             if try_lock(descriptor, required=False) and is_same_file(descriptor, path):
                 yield descriptor, has_waited
                 return

@@ -183,7 +183,7 @@ def download(
             os.fsync(descriptor)
             os.replace(part, target)
         except BaseException:
-            # Remove the file on KeyboardInterrupt as well, because no later download resumes from these bytes.
+            # Remove the file even on KeyboardInterrupt, because no later download resumes from these bytes.
             part.unlink(missing_ok=True)
             raise
         # Sync the folder after the file and before returning, so that a crash cannot leave the name without its bytes.

@@ -147,7 +147,7 @@ def random_batches_load(
     tokens = flat_bins.open_tokens(tokens_path, dtype)
     rng = np.random.default_rng(seed)
     uniform = math.log(vocab_size)
-    # The last token is only a label.
+    # Exclude the last token, which is only a label.
     blocks = max(len(tokens) - 1, 0) // block
     batch_size = min(batch_size, max(blocks // 2, 1))
     batches = min(batches, blocks // batch_size)

@@ -136,16 +136,17 @@ class _CountingEncoder:
         self._before = b"" if plan.bos_id is None else np.array(plan.bos_id, self._dtype).tobytes()
         self._after = b"" if plan.separator_id is None else np.array(plan.separator_id, self._dtype).tobytes()
         self._selection = plan.selection.limit_to_file(part.ruled_out, part.label)
-        # One array per block, all kept until the file ends: 8 bytes per document.
+        # `_ends` has one array per block, which is kept until the file ends; a document takes 8 bytes.
         self._ends: list[NDArray[np.uint64]] = []
         self._dropped: Counter[str] = Counter()
         self.quarantine: list[tuple[int, int, str]] = []
         self.retracted: set[str] = set()
         self.tokens = self.truncated = self._documents = self._rows = self._blank = self._empty = 0
         self._special_literals = self._literal_separators = self._characters = 0
-        # Position and reason of the file's first bad record, and whether any row could be read.
+        # `_first_bad` is the position and reason of the file's first bad record. `_has_read` is whether any row could
+        # be read.
         self._first_bad, self._has_read = "", False
-        # The range is empty at first, and the first ids replace it.
+        # The range of ids is empty at first, and the first ids replace it.
         self._low, self._high = self._limit, 0
 
     def encode(self, block: Block) -> "_EncodedDocuments | None":
@@ -214,7 +215,8 @@ class _CountingEncoder:
             return ids, offsets
         self.truncated += int(np.count_nonzero(long))
         kept_lengths = np.minimum(lengths, np.uint64(limit))
-        # Each token's position in its own document. Counts are converted, because `np.repeat` does not accept uint64.
+        # `positions` has each token's position in its document. The counts are converted, because `np.repeat` does not
+        # accept uint64.
         positions = np.arange(len(ids), dtype=np.uint64) - np.repeat(offsets[:-1], lengths.astype(np.int64))
         return ids[positions < limit], np.concatenate(
             [np.zeros(1, np.uint64), np.cumsum(kept_lengths, dtype=np.uint64)]
@@ -224,7 +226,8 @@ class _CountingEncoder:
         count = len(texts)
         if len(ids):
             low, high = int(ids.min()), int(ids.max())
-            # Check before ids are narrowed, because a larger one would wrap to a valid but wrong one.
+            # Check the ids before they are narrowed, because an id that is too large would wrap to a valid but wrong
+            # one.
             if high > self._limit:
                 raise FormatError(
                     f"{self._part.label}: token id {high} does not fit {self._plan.dtype}. "
@@ -234,7 +237,8 @@ class _CountingEncoder:
             if self._plan.separator_id is not None:
                 self._literal_separators += int(np.count_nonzero(ids == self._plan.separator_id))
         lengths = np.diff(offsets)
-        # End of document k: its own offset, (k + 1) × the tokens added per document, and the tokens of earlier blocks.
+        # The end of document k is its own offset, plus (k + 1) × the tokens added per document, plus the tokens of
+        # earlier blocks.
         ends = (
             offsets[1:]
             + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(self._plan.around)

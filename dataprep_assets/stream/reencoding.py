@@ -63,7 +63,8 @@ class IndexCheck:
             first: Number, in the stream, of the first document.
             label: The file's name in messages.
         """
-        # A source that has grown has more documents than the index. The caller compares their numbers.
+        # Compare only the index's documents, because a source that has grown has more documents. The caller compares
+        # the counts.
         count = max(0, min(len(documents.texts), self.rows.documents - first))
         file_rows = documents.rows[:count]
         if len(wrong_positions := np.flatnonzero(self.rows.find_rows(file, first, first + count) != file_rows)):
@@ -161,7 +162,7 @@ def _find_uncertified_actions(receipt: Receipt, ledger: Ledger, certificate: Cer
         (certificate.engine, certificate.engine_version),
         (ReferenceEngine.name, certificate.reference_version),
     ):
-        # If a receipt does not name the version, the certificate's version is assumed.
+        # Assume the certificate's version if a receipt does not name the version.
         ran = receipt.measured.get("versions", {}).get(package, certified)
         if fast and ran != certified:
             yield f"encoded with {package} {ran}, but the certificate covers {certified}"
@@ -359,7 +360,7 @@ def _find_differences(
     # If no tokens are added, a record without ids is not a document, and only encoding shows whether it has ids.
     bare = layout.around.is_bare
     for block in reader:
-        # Report progress, because the limit for stalled processes would otherwise stop a long check.
+        # Report progress, because a long check would otherwise be stopped as a stalled process.
         report_progress()
         bad_records += [(bad_record.row, bad_record.byte, str(bad_record.reason)) for bad_record in block.bad]
         documents = selection.select(block).documents
@@ -411,8 +412,7 @@ def read_quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
             try:
                 row = load_untrusted_json(line)
                 rows_by_file.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
-                # Compare bytes, because otherwise different bytes with the same meaning would pass next to a rewritten
-                # receipt.
+                # Compare bytes, because a receipt could be rewritten to match other bytes with the same meaning.
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("the row is not in canonical form")
             except (ValueError, KeyError, TypeError) as error:

@@ -177,7 +177,7 @@ def _sample_documents(
 ) -> Iterator[tuple[str, int, str]]:
     """Yield file, row and text of some retracted documents, from the first source file with retracted documents."""
     selection, count = plan.selection, 0
-    # Read only one file, and only as far as the sample requires.
+    # Read only one file, and only as far as the sample requires, to keep the check short.
     line = next((line for line in receipt.sources if _count_retracted_documents(line, files)), None)
     if line is None or (part := files.get(line["file"])) is None:
         return

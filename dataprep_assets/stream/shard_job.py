@@ -91,12 +91,13 @@ class ShardJob:
         self.partition, self.source_bytes = shard.artifact.partition or "", shard.source_bytes
         self.directory = shard.store.directory(shard.artifact)
         self._verify, self._begin, self._locks = verify, begin, locks
-        # True once the outcome (failed, or reused) is known, which may be before all tasks have ended.
+        # `_settled` is true once the outcome (failed, or reused) is known, which may be before all tasks have ended.
         self._settled = False
-        # The contexts entered by `begin`, such as the shard's lock.
+        # `_stack` has the contexts entered by `begin`, such as the shard's lock.
         self._stack = ExitStack()
         self._pieces: ShardPieces | None = None
-        # Files that are queued or in progress; the results of finished files are below.
+        # `_waiting` has the files that are queued or in progress. `_results` and `_refused` have the results of
+        # finished files.
         self._waiting: set[int] = set()
         self._results: dict[int, Any] = {}
         self._refused: dict[int, DataprepError] = {}
@@ -154,7 +155,7 @@ class ShardJob:
         for piece, task in pieces.tasks.items():
             pool.submit(Task(TaskId(self.partition, pieces.names[0], piece), *task))
         if not self._waiting:
-            # An earlier run finished every file, but was killed before the last task.
+            # Submit the last task now if an earlier run finished every file, but was killed before that task.
             self._submit_last(pool)
         return None
 
@@ -296,7 +297,7 @@ def _build_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
         return receipt, True
     fetch_missing(shard.files, fetch)
     with open_staging(shard.directory, shard.staging_key) as staged:
-        # Another run may have built the shard while this one waited for the lock.
+        # Look up the receipt again, because another run may have built the shard while this one waited for the lock.
         if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
             return receipt, True

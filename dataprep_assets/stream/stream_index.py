@@ -103,7 +103,8 @@ class IndexedShard:
     def find_by_hashes(self, wanted_hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return the numbers, ascending, of the documents with one of these sorted hashes."""
         hashes = self.hashes
-        # Read a remote file in blocks, so that only one is in memory. `or 1`, because `range` rejects a step of 0.
+        # Read a remote file in blocks, so that only one is in memory. `or 1` is needed, because `range` rejects a step
+        # of 0.
         step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
         starts = range(0, len(hashes), step)
         blocks = ((start, np.asarray(hashes[start : start + step])) for start in starts)
@@ -147,13 +148,13 @@ class StreamIndex:
     def __init__(self, splits: Mapping[str, Sequence[IndexedShard]]) -> None:
         """Index the shards of each split, in the order of its stream."""
         self.splits = {split: list(shards) for split, shards in splits.items()}
-        # Partition → its split and its position in the split.
+        # `_home` maps a partition to its split and its position in the split.
         self._home = {
             shard.partition: (split, number)
             for split, split_shards in self.splits.items()
             for number, shard in enumerate(split_shards)
         }
-        # Totals before each shard of a split, and the split's total at the end.
+        # `_documents` and `_tokens` have the totals before each shard of a split, and the split's total at the end.
         self._documents = {
             split: _cumulate_counts(shard.documents for shard in split_shards)
             for split, split_shards in self.splits.items()
@@ -165,7 +166,7 @@ class StreamIndex:
 
     @cached_property
     def _files(self) -> dict[str, list[tuple[IndexedShard, int]]]:
-        # A file divided by rows is in several shards.
+        # Collect all shards of a file, because a file that is divided by rows is in several shards.
         shards_by_file: dict[str, list[tuple[IndexedShard, int]]] = {}
         for shard in self.shards():
             for number, file in enumerate(shard.files):

@@ -33,8 +33,8 @@ from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePa
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.engines import SpecialTokens
 
-# Version 2 added the document index, and version 3 reads files by their content. `STREAM_VERSION` is the version of the
-# tokens.
+# Version 2 added the document index, version 3 reads files by their content, and version 4 was raised with every step's
+# version. `STREAM_VERSION` is the version of the tokens.
 VERSION = 4
 TOKEN_BINS, TOKENS, ENDS = document_index.TOKEN_BINS, document_index.TOKENS, document_index.ENDS
 QUARANTINE = "quarantine.jsonl"
@@ -200,7 +200,7 @@ def find_finished_part(staged: Path, piece: int) -> EncodedPart | None:
         sizes = _read_sizes(_list_part_files(staged, piece))
     except (OSError, ValueError, KeyError, DataprepError):
         return None
-    # Without a boot id, every part is rebuilt.
+    # Rebuild a part of an earlier boot, or if the boot id is unknown, because a crash may have lost its unsynced bytes.
     if read_boot_id() is None or value["boot"] != read_boot_id() or value["sizes"] != sizes:
         return None
     return EncodedPart(
@@ -256,7 +256,7 @@ def seal_shard(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]
     Raises BadRecordError if more rows were dropped than the budget allows.
     """
     in_order, shard = [parts[piece] for piece in range(len(shard.files))], complete_shard(shard, parts.values())
-    # Require room for a second copy of every part.
+    # Require room for a second copy of every part, because the parts stay until the joined files are published.
     needed = sum(sum(_read_sizes(_list_part_files(staged, piece))) for piece in range(len(shard.files)))
     with convert_disk_errors(staged, needed):
         return _seal_parts(shard, staged, in_order)

@@ -16,7 +16,7 @@ from dataprep_assets.tokenization.engines import try_in_process
 
 # Texts can contain special tokens, for example if a template rendered them. With `text`, the tokens stay plain text.
 #
-# This is right for text written by people, and wrong for text rendered for this tokenizer, so a remark reports it.
+# Plain text is right if people wrote the text, and wrong if it was rendered for this tokenizer, so a remark reports it.
 #
 # Entry points: `describe_literals`, `find_rendered_remarks`.
 
@@ -75,7 +75,7 @@ def _load_bundle(declaration: TokenizerDeclaration) -> TokenizerBundle:
         return TokenizerBundle.load(converted or declaration.path, name=declaration.name or folder.name)
     assert declaration.repo is not None
     assert declaration.revision is not None
-    # The Hub's cache has one folder per commit, with all of its files.
+    # Use the folder of this file, because the Hub's cache has one folder per commit with all of its files.
     tokenizer_path = fetch_hub_file(declaration.repo, declaration.revision, TOKENIZER)
     fetch_hub_file(declaration.repo, declaration.revision, CONFIG)  # an optional file that names EOS and BOS
     folder = tokenizer_path.parent if tokenizer_path is not None else _download_original(declaration)

@@ -79,7 +79,8 @@ class TokenizerBundle:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the names and digests of the files that determine ids."""
-        # these tokens change the digest, because older versions ignored them and gave different ids
+        # Tokens from the settings change the digest, because older versions of this project ignored them and gave
+        # different ids.
         has_more = bool(self.settings.values.get(DECODER) or self.settings.extra_tokens)
         is_completed = has_more and self.definition.is_completed
         digest = digest_value([self._digest_files, DECODER]) if is_completed else self._digest_files
@@ -130,14 +131,14 @@ class TokenizerBundle:
     @property
     def _reference(self) -> Reference:
         """The reference library's tokenizer, for uses that do not depend on the reading of literal special tokens."""
-        # not `text`, because a variant with renamed special tokens cannot be used to decode them
+        # Do not use `text`, because a variant with renamed special tokens cannot decode them.
         return load_reference_tokenizer(self, "match")
 
     @cached_property
     def vocab_size(self) -> int:
         """`len(tokenizer)`, added tokens included. Every id is smaller."""
         vocab = self._vocabulary
-        # ids may have gaps, so use the maximum id as well
+        # Use the maximum id as well, because ids may have gaps.
         return max(len(vocab), max(vocab.values()) + 1)
 
     @cached_property
@@ -197,7 +198,7 @@ class TokenizerBundle:
         if configured and not self.ends_chat_turn(configured):
             eos_token = self.find_token(configured, key=f"{key} (auto: eos_token)")
             return self._require_delimiter(eos_token, special_tokens, key)
-        # consider only special tokens, because `</s>` is an ordinary word in many vocabularies
+        # Consider only special tokens, because `</s>` is an ordinary word in many vocabularies.
         own_tokens = [token.content for token in self.special_tokens if token.content in _DOCUMENT_END_TOKENS]
         reason = (
             f"its eos_token {configured!r} ends a chat turn, not a document" if configured else "it has no eos_token"
@@ -260,7 +261,7 @@ class TokenizerBundle:
 
     def decode(self, ids: Any) -> str:
         """Return the text of a sequence of ids, including special tokens."""
-        # convert arrays as a whole, because a conversion per id takes as long as decoding
+        # Convert arrays as a whole, because a conversion per id takes as long as decoding.
         plain = ids.tolist() if hasattr(ids, "tolist") else list(map(int, ids))
         return self._reference.decode(plain)
 
@@ -298,7 +299,7 @@ def load_reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Re
                 f"{bundle.directory}: tokenizers cannot load this tokenizer: {error}. Save it again with "
                 "`save_pretrained(folder)` of transformers"
             ) from error
-        # remove the tokenizer that was loaded first, because a dict keeps its order
+        # Remove the first key, which is the tokenizer that was loaded first, because a dict keeps its insertion order.
         while len(_cached_references) > 1:
             del _cached_references[next(iter(_cached_references))]
         _cached_references[text] = loaded
@@ -314,7 +315,7 @@ class LiteralFinder:
 
     def __init__(self, literals: tuple[str, ...]) -> None:
         prefixes = sorted({literal[:2] for literal in literals if literal})
-        # assume that the last character that is neither a letter nor a digit is the rarer one, or else the first one
+        # Assume that the last character that is neither a letter nor a digit is the rarer one, or else the first one.
         self._begins = tuple(
             (next((character for character in reversed(prefix) if not character.isalnum()), prefix[0]), prefix)
             for prefix in prefixes

@@ -146,7 +146,8 @@ def _generate_unicode_documents(version: UnicodeVersion) -> Iterator[str]:
         yield f"a{character}b {character}{character}1 {character}'s\n-{character}-"
         yield f" e{character}\u0316\u0301{character}"
     for mark in version.marks:
-        # put the mark next to marks of the classes 1, 220 and 230, because a table with the mark sorts it by its class
+        # Put the mark next to marks of the classes 1, 220 and 230, because a table that has the mark reorders it by its
+        # class.
         yield from (f"a{mark}\u0334", f"e{mark}\u0316 o\u0301{mark}", f"{mark}u\u0323{mark}\u0308")
     for composed, decomposed in version.compositions:
         yield from (composed, f"x{decomposed}y", f"{decomposed}\u0301 {composed}\u0323")
@@ -313,7 +314,7 @@ def compare_on_adversarial_set(
         reference: The engine to compare it with.
     """
     engines = [engine.name, engine.version, reference.name, reference.version]
-    # include Python's Unicode version, which decides whether a document is normalized and therefore its class
+    # Include Python's Unicode version, which decides whether a document is normalized and therefore its class.
     key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
     comparison = _read_cached_comparison(key)
     if comparison is None:
@@ -328,7 +329,7 @@ def _read_cached_comparison(key: str) -> Comparison | None:
     if value is None or value.keys() != {"compared", "differing"}:
         return None
     comparison = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
-    # the entry may be from a version of this package with different classes
+    # The entry may be from a version of this package with different classes.
     return (
         comparison
         if comparison.compared and set(comparison.compared) | set(comparison.differing) <= set(CLASSES)
@@ -506,7 +507,7 @@ class CertifiedEncoder:
             text = text[:limit]
             documents_before = self.reference_documents
             ids = self.encode([text])[0]
-            # do not count the recheck, because only documents of the stream count
+            # Do not count the recheck, because only documents of the stream count.
             self.reference_documents = documents_before
         if not np.array_equal(self.reference.encode([text])[0], ids):
             kind = classify_document(text, self.bundle.special_literals)

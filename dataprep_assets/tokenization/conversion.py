@@ -134,7 +134,7 @@ def convert_folder(folder: Path, pattern: str | None = None) -> Path | None:
                 f"{original.path}: transformers cannot convert this tokenizer: {reason}. Save it with "
                 "`AutoTokenizer.from_pretrained(...).save_pretrained(folder)` where the model's own code runs"
             )
-        # write the record last, so that a folder without a record is not taken for a conversion
+        # Write the record last, so that a folder without a record is not taken for a conversion.
         converter = f"transformers {metadata.version('transformers')}, {(staging / 'converter').read_text()}"
         (staging / "converter").unlink()
         record = Conversion(form=original.form, pattern=original.pattern, files=digests, converter=converter)
@@ -169,7 +169,7 @@ def _convert(staging: Path, pattern: str | None) -> str | None:
         __name__,
         (str(staging), pattern),
         wall_seconds=_WALL_SECONDS,
-        # disable the Hub, and tiktoken's cache, in which another file may have the same key
+        # Disable the Hub, and tiktoken's cache, because another file in the cache may have the same key.
         environment={"HF_HUB_OFFLINE": "1", "TIKTOKEN_CACHE_DIR": ""},
     )
     if code == 0:

@@ -77,7 +77,7 @@ class Definition:
 
     def can_reach(self, content: str) -> bool:
         """Return whether a text may get this token's id if literal special tokens are text."""
-        # parse the vocabulary again, because calls are rare and keeping it would take 100 MB
+        # Parse the vocabulary again, because calls are rare and keeping it would take 100 MB.
         return content in self.added or _Model(orjson.loads(self.as_text)["model"]).can_reach(content)
 
 
@@ -99,7 +99,7 @@ class _Model:
         """The merges of a BPE model."""
         merges = self.value.get("merges") or []
         pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in merges)
-        # skip malformed pairs, which the library refuses
+        # Skip malformed pairs, which the library refuses.
         return [pair for pair in pairs if len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], str)]
 
     @cached_property
@@ -243,7 +243,7 @@ def _complete_added_tokens(
         content = token["content"]
         if content in token_by_content and is_from_older_file(token):
             continue
-        # every library uses the file's id for a token that the file contains
+        # Every library uses the file's id for a token that the file contains.
         token_id: int = (
             token_by_content[content]["id"] if content in token_by_content else model.ids.get(content, next_id)
         )
@@ -334,7 +334,7 @@ def _turn_literals_into_text(value: dict[str, Any], model: _Model, contents: Col
     """
     added = value.get("added_tokens") or []
     flagged = [token["content"] for token in added if token["content"] in contents and not token.get("special")]
-    # byte tokens keep their names, because the model finds the bytes of unknown characters by name
+    # Byte tokens keep their names, because the model finds the bytes of unknown characters by name.
     fallback = set(_BYTE_NAMES) if model.value.get("byte_fallback") else set()
     names = model.rename_entries({*contents} - fallback)
     hides_bytes = bool(fallback) and model.kind == "Unigram"
@@ -346,7 +346,7 @@ def _turn_literals_into_text(value: dict[str, Any], model: _Model, contents: Col
     # they do not shift the ids of other tokens.
     value["added_tokens"] = sorted(added, key=lambda token: token["content"] in names)
     if hides_bytes:
-        # split texts that spell a byte token before tokenizing, because they would otherwise get its id
+        # Split texts that spell a byte token before tokenizing, because they would otherwise get its id.
         splitter = {"type": "Split", "pattern": {"Regex": _BETWEEN_BYTE_NAMES}, "behavior": "Isolated", "invert": False}
         old_pre_tokenizer = value.get("pre_tokenizer")
         value["pre_tokenizer"] = (
@@ -363,7 +363,7 @@ def _find_rewriting_normalizer(normalizer: Any) -> str | None:
 
 def _may_change(part: Mapping[str, Any]) -> bool:
     if part.get("type") == "Replace":
-        # replacing a space with a visible sign is not a change, because the decoder reverts it
+        # Replacing a space with a visible sign is not a change, because the decoder reverts it.
         pattern, sign = (part.get("pattern") or {}).get("String"), str(part.get("content") or "")
         return pattern != " " or not sign or sign.isspace()
     return part.get("type") not in _FORM_NORMALIZERS
@@ -396,7 +396,7 @@ def _shorten_merges(merges: Any) -> list[str] | None:
     except TypeError:
         return None
     all_texts = "\n".join(texts)
-    # each merge has exactly one space, which separates its two parts, unless a part contains a space
+    # Each merge has exactly one space, which separates its two parts, unless a part contains a space.
     return texts if all_texts.count(" ") == len(texts) and "#version" not in all_texts else None
 
 
@@ -413,7 +413,7 @@ def _map_ids(model: _Model, added: list[dict[str, Any]]) -> dict[str, int] | Non
     next_id = len(vocab)
     for token in added:
         content, token_id = token["content"], token["id"]
-        # the last condition finds content that is added twice
+        # The last condition is true for content that is added twice.
         if not content or token_id != vocab.get(content, next_id) or (content in ids and content not in vocab):
             return None
         ids[content] = token_id
@@ -457,7 +457,7 @@ class Settings:
     def variables(self) -> dict[str, str]:
         """The tokens that transformers passes to every chat template, by name."""
         contents = {name: self.find_token(name) for name in _TOKEN_NAMES}
-        # include the model's own tokens, such as `image_token`
+        # Include the model's own tokens, such as `image_token`.
         own_values = {
             name: value for name, value in self.values.items() if name.endswith("_token") and name not in _TOKEN_NAMES
         }
@@ -480,7 +480,7 @@ def _list_extra_tokens(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _read_content(value: Any) -> str | None:
-    # transformers writes a token as text or as an object with flags
+    # Transformers writes a token as text, or as an object with flags.
     content = value.get("content") if isinstance(value, dict) else value
     return content if isinstance(content, str) else None
 

@@ -75,7 +75,7 @@ class RowIds(DocumentIds):
         """Return the hash of a row: of its id if it has the field, otherwise of the row as JSON with sorted keys."""
         declared_id = None if self.id_field is None else value_at(row, self.id_field)
         if isinstance(declared_id, str | int) and not isinstance(declared_id, bool) and declared_id != "":
-            # a row may contain half a surrogate pair, which is not valid UTF-8
+            # A row may contain half a surrogate pair, which is not valid UTF-8.
             content = str(declared_id).encode(errors="surrogatepass")
         else:
             content = _serialize_sorted(row)
@@ -87,7 +87,8 @@ class RowIds(DocumentIds):
 def _serialize_sorted(row: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(row, option=orjson.OPT_SORT_KEYS)
-    # the row has an integer beyond 64 bits, half a surrogate pair, a type that JSON lacks, or is nested too deeply
+    # This error means that the row has an integer beyond 64 bits, half a surrogate pair, a type that JSON lacks, or is
+    # nested too deeply.
     except TypeError:
         return _serialize_parts(row)
 
@@ -120,7 +121,7 @@ def hash_texts(texts: Sequence[str], key: bytes | None = None) -> NDArray[np.uin
 
 def _compute_hashes(texts: Iterable[bytes], key: bytes | None) -> NDArray[np.uint64]:
     if key is None:
-        # no Python step per text, because hashing is a third of the cost of the document index
+        # Avoid a Python step per text, because hashing is a third of the cost of the document index.
         return np.fromiter(map(xxhash.xxh3_64_intdigest, texts), np.uint64)
     keyed = b"".join(hmac.digest(key, text, "sha256")[:8] for text in texts)
     return np.frombuffer(keyed, "<u8").astype(np.uint64, copy=False)

@@ -72,7 +72,8 @@ class FastokensEngine:
     """
 
     name = "fastokens"
-    # one tokenizer is enough, because most serve both readings of special tokens, which each call passes
+    # Cache only one tokenizer, because most tokenizers serve both readings of special tokens, and each call passes its
+    # reading.
     _cache: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
@@ -82,7 +83,7 @@ class FastokensEngine:
         self._split = special_tokens == "text"
         text = bundle.build_engine_json(special_tokens)
         if text not in self._cache:
-            # load before removing the cached tokenizer, which is kept if loading fails
+            # Load before removing the cached tokenizer, which is kept if loading fails.
             loaded = self._load(bundle, text)
             self._cache.clear()
             self._cache[text] = loaded
@@ -158,7 +159,7 @@ _READINGS: tuple[SpecialTokens, ...] = ("match", "text")
 _TEXTS = (
     "".join(map(chr, range(0x20, 0x7F))),
     "The quick brown fox's 42 dogs can't\n\n\tjump; naïve café, Größe, 敏捷的狐狸, быстрая лиса, हिन्दी क्षत्रिय, 👩‍👩‍👧",
-    # long runs with an unexpected end, because an expression may backtrack on them forever
+    # These are long runs with an unexpected end, because an expression may backtrack on them forever.
     *(f"{run}{end}" for run in ("a" * 3_000, "1" * 3_000, " " * 3_000, "ab " * 1_000, "-_" * 1_500) for end in "!a"),
     *(character * 500 for character in "qzAZ0é中\n.<▁"),
 )
@@ -170,7 +171,7 @@ def try_in_process(bundle: TokenizerBundle, engine: str = ReferenceEngine.name) 
     Raises TokenizerError with the file and the remedy if the process crashes, exceeds a limit, or gives different ids
     for the same text the second time. Does nothing for a tokenizer that has passed with the same library.
     """
-    # check the definition first, because it is fast and its errors are more specific
+    # Check the definition first, because it is fast and its errors are more specific.
     _ = bundle.definition
     key = digest_value([VERSION, bundle.digest, engine, find_installed_version(engine), MEMORY_BYTES])
     if read_cached("trials", key, dict[str, str]) is not None:

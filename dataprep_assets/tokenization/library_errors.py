@@ -24,7 +24,7 @@ def convert_panics(library: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        # each library has its own panic class, so compare the name
+        # Compare the name, because each library has its own panic class.
         if type(error).__name__ != "PanicException":
             raise
         raise PanicError(f"{library} panics with this tokenizer") from None

@@ -137,7 +137,7 @@ class Losses:
         non_spaces = [character for character in characters if not character.isspace()]
         self._kinds[[*map(ord, characters)]] = _KEPT
         if self._normalizer is not None:
-            # put the character between letters that do not compose, because a text cannot begin with a combining mark
+            # Put the character between letters that do not compose, because a text cannot begin with a combining mark.
             normalized = normalize_texts(self._normalizer, [f"q{character}q" for character in non_spaces])
             for character, text in zip(non_spaces, normalized, strict=True):
                 if normalize("NFC", character) not in normalize("NFC", text):
@@ -148,12 +148,12 @@ class Losses:
 
     def _find_dropped_characters(self, characters: list[str]) -> None:
         """Classify the characters that do not affect the ids as dropped."""
-        # within a word and between words, because an engine may add a sign before a text
+        # Try each character by itself, within a word and between words, because an engine may add a sign before a text.
         frames = ("{}", "x{}x", "x {} x")
         bare_ids = [self._try_encoding(frame.format("")) for frame in frames]
         for character in characters:
             frame_ids = [self._try_encoding(frame.format(character)) for frame in frames]
-            # ignore unknown ids, because unknown neighbors share one token with an unknown character
+            # Ignore unknown ids, because unknown neighbors share one token with an unknown character.
             known_flags = [ids is not None and self._unknown_id not in ids for ids in frame_ids]
             same_flags = [ids == bare for ids, bare in zip(frame_ids, bare_ids, strict=True)]
             if known_flags[0] and any(
@@ -202,7 +202,7 @@ class _Spaces:
             "".join(space for index, space in spaces if leading[index] == bare),
             "".join(space for index, space in spaces if trailing[index] == bare),
         )
-        # a unique sign for a space, such as `▁`, is no loss, so count only signs that several characters share
+        # A unique sign for a space, such as `▁`, is no loss, so count only signs that several characters share.
         repeats = Counter(single)
         self.changed = frozenset(
             space

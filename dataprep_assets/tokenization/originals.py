@@ -234,7 +234,7 @@ def _load_merges(path: Path, pattern: str | None) -> Encoder:
     id_by_rank = [ids[token] for token in dict.fromkeys(tokens)]
     encoded_tokens = [bytes(byte_by_letter[letter] for letter in token) for token in dict.fromkeys(tokens)]
     encode = _load_tiktoken({token: rank for rank, token in enumerate(encoded_tokens)}, pattern)
-    # the class of Qwen 2 composes characters first
+    # The tokenizer class of Qwen 2 composes characters (NFC) before it encodes them.
     form: Any = "NFC" if str(read_settings(path.parent).values.get("tokenizer_class")).startswith("Qwen2") else None
     return lambda text: [id_by_rank[rank] for rank in encode(normalize(form, text) if form else text)]
 

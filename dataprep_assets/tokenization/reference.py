@@ -164,7 +164,8 @@ class _TokenizerBefore1:
         return list(encoding.ids), list(encoding.offsets)
 
     def _set_reading(self, special_as_text: bool) -> None:
-        # only if it changes, because the library refuses to change a tokenizer that another thread uses
+        # Set the reading only if it changes, because the library refuses to change a tokenizer that another thread
+        # uses.
         if self._tokenizer.encode_special_tokens != special_as_text:
             self._tokenizer.encode_special_tokens = special_as_text
 
@@ -182,7 +183,7 @@ class _TokenizerFrom1:
     def __init__(self, tokenizer_json: str) -> None:
         from tokenizers import Tokenizer
 
-        # use a temporary file, because 1.0 loads only from files
+        # Use a temporary file, because 1.0 loads only from files.
         with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
             file.write(tokenizer_json)
             file.flush()
@@ -209,7 +210,7 @@ def flatten_ids(rows: Sequence[Any]) -> tuple[NDArray[np.uint32], NDArray[np.uin
     """Return lists or arrays of ids as flat uint32 ids and n + 1 uint64 offsets, starting with 0."""
     offsets = np.zeros(len(rows) + 1, np.uint64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
-    # from 1.0 on, the library returns arrays instead of lists
+    # Concatenate arrays, which the library returns instead of lists from 1.0 on.
     if rows and isinstance(rows[0], np.ndarray):
         return np.concatenate(rows).astype(np.uint32, copy=False), offsets
     return np.fromiter(chain.from_iterable(rows), np.uint32, int(offsets[-1])), offsets
@@ -250,7 +251,7 @@ def list_parts(value: Any) -> list[dict[str, Any]]:
 def _splits_by_kind(part: Mapping[str, Any]) -> bool:
     kind = part.get("type")
     if kind == "ByteLevel":
-        # the default is GPT-2's pattern, which distinguishes letters and numbers
+        # The default is GPT-2's pattern, which distinguishes letters and numbers.
         return part.get("use_regex", True) is not False
     return kind in _SPLITTERS or (kind == "Split" and "Regex" in (part.get("pattern") or {}))
 
@@ -265,12 +266,12 @@ def detect_tables() -> dict[str, str]:
     splitter = load_reference(_build_probe(splits=True))
     tables = {NORMALIZATION: OLDEST, LETTERS: OLDEST}
     for unicode_version in VERSIONS:
-        # a known mark is reordered after a mark of a lower combining class
+        # A known mark is reordered after a mark of a lower combining class.
         base_texts = [text for mark in unicode_version.marks for text in (f"a{mark}\u0334", f"a\u0334{mark}")]
         ids = [list(row) for row in normalizer.encode(base_texts)]
         if base_texts and ids[::2] == ids[1::2]:
             tables[NORMALIZATION] = unicode_version.name
-        # a known letter is in the same word as the `a` before it, so its first byte is merged with the `a`
+        # A known letter is in the same word as the `a` before it, so its first byte is merged with the `a`.
         words = splitter.encode([f"a{character}" for character in unicode_version.sample])
         if any(len(word) == len(letter.encode()) for word, letter in zip(words, unicode_version.sample, strict=True)):
             tables[LETTERS] = unicode_version.name
@@ -279,10 +280,10 @@ def detect_tables() -> dict[str, str]:
 
 def _build_probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) -> str:
     """Return a byte tokenizer that merges an `a` with the first byte of the next character in the same word."""
-    # use the first bytes of characters from U+00C0 on, because these bytes map to themselves
+    # Use the first bytes of characters from U+00C0 on, because these bytes map to themselves.
     merges = [["a", chr(lead)] for lead in range(0xC3, 0xF5)]
     vocabulary = [*BYTE_LETTERS, *(a + b for a, b in merges)]
-    # split by GPT-2's pattern, which every version of the library has
+    # Split by GPT-2's pattern, which every version of the library has.
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": splits}
     model = {
         "type": "BPE",
@@ -328,7 +329,7 @@ def describe_affected_texts(setting: str, old_value: Any, now: Any) -> str:
     if setting not in _TEXTS:
         return ""
     versions = (str(version).removeprefix("Unicode ") for version in (old_value, now))
-    # compare as numbers, because 16.0 would come before 9.0 as text
+    # Compare as numbers, because 16.0 would come before 9.0 as text.
     older, newer = sorted(versions, key=lambda version: [int(number) for number in re.findall(r"\d+", version)])
     return (
         f"different ids for texts with {_TEXTS[setting]} added between Unicode {older} and {newer}; all other ids "

@@ -36,7 +36,8 @@ attributes:
 """
 DROP = "bad_records: {policy: drop}"
 STATE = json.dumps({"_data_files": [{"filename": "data.arrow"}]}).encode()
-# files next to `a.jsonl`, the output of the check, and whether it is only a note; empty if the files are read correctly
+# Each case has the files next to `a.jsonl`, the check's output (empty if the files are read correctly), and whether the
+# output is only a note.
 CASES: dict[str, tuple[dict[str, bytes], str, bool]] = {
     "array": ({"z.json": json.dumps([{"text": "a"}]).encode()}, "", False),
     "gzip_without_ending": ({"z.jsonl": gzip.compress(GOOD)}, "", False),

@@ -157,7 +157,7 @@ def test_a_configuration_error_found_by_a_step_exits_with_2_and_names_the_line(p
     path = write_corpus(project / "my_texts" / "defs" / "late", "late")
     path.write_text(path.read_text().replace("[nanogpt]", "[mds]\n  mds_sequence_length: 4096"))
     texts = path.with_name("texts")
-    rows = '{"text": "a", "id": 1, "more": "%s"}\n' % ("x" * 40_000)  # many bytes, few tokens
+    rows = '{"text": "a", "id": 1, "more": "%s"}\n' % ("x" * 40_000)  # each row has many bytes but few tokens
     for split in ("train", "val"):
         (texts / f"{split}.jsonl").write_text(rows)
     done = dataprep(project, "run", "late", project=project)

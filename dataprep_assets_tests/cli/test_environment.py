@@ -17,7 +17,8 @@ MAX_LINES = 6
 RUN, STATUS = ["run", "sample_corpus"], ["status", "sample_corpus"]
 VERIFY = ["verify"]  # this command reads only the storage
 
-# the command, the variables (HERE is the folder of the files below), the exit code, and the expected output
+# Each case has the command, the variables (HERE is the folder of the files below), the exit code, and the expected
+# output.
 CASES = [
     (VERIFY, {"DATAPREP_STORAGE": "tape"}, 2, "DATAPREP_STORAGE: unknown kind 'tape'. Available: local, gcs, r2, s3"),
     (VERIFY, {"DATAPREP_STORAGE": "gcs"}, 2, "DATAPREP_STORAGE=gcs needs DATAPREP_BUCKET"),

@@ -112,14 +112,13 @@ def test_an_interrupt_ends_a_run_with_its_workers_and_the_next_run_completes(pro
     while not (manifest.exists() and find_children(running.pid)) and time.monotonic() < limit:
         time.sleep(0.05)
     workers = find_children(running.pid)
-    # tried a second time, because Dagster loses an interrupt between two of its steps
     running.send_signal(signal.SIGINT)
     assert running.wait(120) == 130
     said = (tmp_path / "told").read_text().strip()
     assert said.startswith("dataprep: interrupted.")
     assert f"`dataprep --project {project} run sample_corpus`" in said
     assert workers
-    limit = time.monotonic() + 20  # the kernel ends them when their parent ends
+    limit = time.monotonic() + 20  # the kernel ends workers when their parent ends
     while (left := [pid for pid in workers if Path(f"/proc/{pid}").exists()]) and time.monotonic() < limit:
         time.sleep(0.05)
     assert left == []
@@ -130,7 +129,7 @@ def test_an_interrupt_ends_a_run_with_its_workers_and_the_next_run_completes(pro
 def test_an_interrupt_during_imports_is_reported_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     installed = (
-        # the script that pip writes for the command
+        # This is the script that pip writes for the command.
         "import sys; from dataprep_assets.entry import main; sys.exit(main())"
     )
     places = os.pathsep.join([str(tmp_path), str(PROJECT_ROOT)])

@@ -154,13 +154,13 @@ def test_the_quickstart_and_its_training_loops_run(project: Path) -> None:
 
     def run_commands() -> None:
         if commands:
-            outs.update(run_each_command(project, *commands) | outs)  # the first output, for a command that is repeated
+            outs.update(run_each_command(project, *commands) | outs)  # keep a repeated command's first output
         commands.clear()
 
     readme, own_files = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8"), list[str]()
     for language, block in re.findall(r"^```(python|yaml|bash)\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
         if language != "bash" and not block.startswith("# "):
-            if block not in readme:  # test_readme.py builds these
+            if block not in readme:  # test_readme.py builds the README's blocks
                 own_files.append(block)
             continue
         if language != "bash":
@@ -239,7 +239,7 @@ def compare_with_the_loop(project: Path, outs: dict[str, str]) -> None:
 
 def test_the_examples_of_the_concepts_match_the_sample(project: Path) -> None:
     """The commands run; the JSON is part of the file that the text before it names."""
-    # if this test runs without the others
+    # Build the sample, because this test may run without the others.
     if not (project / ".dataprep" / "artifacts" / "sample_corpus" / "data_card").is_dir():
         run_program(project, "dataprep", "run", "sample_corpus")
     page = (PROJECT_ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
@@ -266,7 +266,7 @@ def contains(value: object, part: object) -> bool:
 
 
 def test_the_python_blocks_of_the_pages_run_on_the_sample(project: Path) -> None:
-    # if this test runs without the others
+    # Build the sample, because this test may run without the others.
     if not (project / ".dataprep" / "artifacts" / "sample_corpus" / "data_card").is_dir():
         run_program(project, "dataprep", "run", "sample_corpus")
     docs = PROJECT_ROOT / "docs"

@@ -81,7 +81,7 @@ def test_a_broken_declaration_is_one_row_and_other_datasets_show_their_state(
 def test_on_a_terminal_the_list_is_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("TERM", "dumb")  # no escape codes
+    monkeypatch.setenv("TERM", "dumb")  # a dumb terminal gets no escape codes
     assert main(["list", "sample_corpus", "broken"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(set(line.strip()) == {"─"} for line in lines), "a line below the heading"
@@ -108,7 +108,7 @@ def test_a_long_name_is_not_truncated_on_a_narrow_terminal(
         out = capsys.readouterr().out
         assert name in out.split()
         assert "…" not in out.partition(name)[2]
-        # a path that is wider than the terminal has its own line
+        # A path that is wider than the terminal has its own line.
         assert all(len(line) <= columns or len(line.split()) == 1 for line in out.splitlines())
         assert any("/defs.yaml:" in word for word in out.split()), "a whole path"
 

@@ -93,7 +93,7 @@ def test_a_sensitive_dataset_shows_only_names_kinds_and_rounded_counts() -> None
 def test_causes_beyond_twenty_are_counted(privacy: Privacy) -> None:
     many = [work(f"asset_{i:02d}", p, f"cause {i:02d}") for i in range(MAX_LISTED + 3) for p in ("p-0", "p-1")]
     lines = list(rebuild_lines(rebuild(*many), privacy))
-    if privacy.closed:  # one kind, whose builds are all listed
+    if privacy.closed:  # causes are hidden, so all builds are listed under one kind
         assert [line.split()[0] for line in lines[1:4]] == ["input", "asset_00", "asset_01"]
         return
     assert lines[2 * MAX_LISTED - 1] == f"cause {MAX_LISTED - 1}"

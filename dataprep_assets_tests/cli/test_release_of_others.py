@@ -97,12 +97,12 @@ def test_shards_in_a_third_party_bucket_are_adopted_into_a_folder_and_trained_on
         state = window.state(3)
     turns = managed_turns(kept, tmp_path / "of the manager", LENGTH, 1, 2, environment)
     assert [turn["shard"] for turn in turns] == [1, 2, 0]
-    # the import only: the manifest is in the folder of the shards on this disk
+    # With only the import changed, the manifest is found in the local folder of the shards.
     at_home = {**environment, "DATASET_BINS_PATH": "mine"}
     turns = managed_turns(None, None, LENGTH, 0, 1, at_home, tmp_path / "here")
     assert [turn["shard"] for turn in turns] == [0, 1]
 
-    # a copy at the user's own location is the same release, and a run continues with it
+    # A copy at the user's own location is the same release, and a run continues with it.
     copied = run_command(tmp_path / "here", "sync", str(kept.parent), "own", **environment)
     assert copied.returncode == 0, copied.stderr
     with ShardWindow(tmp_path / "here" / "own", tmp_path / "other cache", steps_per_shard=2) as window:

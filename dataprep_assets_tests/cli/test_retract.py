@@ -104,7 +104,7 @@ def test_the_run_after_a_retraction_removes_the_document_from_obsolete_artifacts
 ) -> None:
     left = {"token_bins/train-00003", "megatron_bins"}
     assert own.find_traces(GONE) == left | {"token_bins/train-00001", "combined_bins/train", "nanogpt_bins"}
-    # leave a killed build of an obsolete shard that has no other files
+    # Leave a killed build of an obsolete shard that has no other files.
     with open_staging(own.artifacts / "token_bins" / "train-00007", "0123456789abcdef") as staged:
         shutil.copy(own.artifacts / "token_bins" / "train-00003" / "tokens.bin", staged)
     begun = "token_bins/.staging/train-00007-0123456789abcdef"
@@ -184,7 +184,7 @@ def test_a_dry_run_prints_the_same_and_writes_nothing(own: Own) -> None:
     assert {path: before[path] for path in after} == after
     done = own.retract(f"doc-{GONE}\ndoc-none\n")
     assert (dry.returncode, done.returncode) == (0, 0)
-    # compare all lines except the last, which reports what was or would be written
+    # Compare all lines except the last, which reports what was or would be written.
     told = [[line for line in one.stdout.splitlines() if str(own.list) not in line] for one in (dry, done)]
     assert told[0] == told[1]
     assert own.retract("doc-other\n", "--dry-run", "--strict").returncode == 1

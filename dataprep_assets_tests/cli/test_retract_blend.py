@@ -143,9 +143,9 @@ def test_the_run_after_a_removal_rebuilds_one_shard_without_the_rows(project: Pr
     assert rebuilt == [project.shard(stage)]
     told = project("run", stage)
     project.assert_removed(stage, told)
-    # the other shards are reused
+    # The other shards are reused.
     assert_names(project.retract(stage), "2 already retracted")
-    # the row is also removed when its file changes
+    # The row is also removed when its file changes.
     path = project.defs / stage / "data" / "first" / "f0.jsonl"
     path.write_text("\n" + path.read_text())
     project("run", stage)
@@ -170,6 +170,6 @@ def _run(project: Project, artifacts: Path, home: Path, at: int) -> int:
     )
     command = ["-m", "dataprep_assets.cli", "--project", str(project.root), "run", "sft"]
     done = forked.run(command, env=environment, cwd=project.root, timeout=600)
-    # the process that watches the command ends with a shell's code of the signal
+    # The process that watches the command ends with the shell's exit code for the signal.
     assert done.returncode in ((-signal.SIGKILL, 128 + signal.SIGKILL) if at else (0,)), done.stdout + done.stderr
     return len(read_log(home, "parent"))

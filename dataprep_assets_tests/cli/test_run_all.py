@@ -39,7 +39,8 @@ def declare(project: Path, name: str, **changes: Any) -> None:
 
 def test_all_datasets_are_built_inputs_first_and_listed_without_a_name(project: Path) -> None:
     declare(project, "books", duplicates={})
-    # its deduplication depends on the documents that `books` keeps, and `books` follows it in the alphabet
+    # The deduplication of `articles` depends on the documents that `books` keeps, although `books` comes later in the
+    # alphabet.
     declare(project, "articles", duplicates={"against": ["books"]})
     listed = dataprep(project.parent, "run", project=project)
     assert (listed.returncode, listed.stdout) == (2, "")
@@ -51,7 +52,7 @@ def test_all_datasets_are_built_inputs_first_and_listed_without_a_name(project: 
     assert built.returncode == 0, built.stdout + built.stderr
     kept = json.loads((project.parent / "home" / "step_times.json").read_bytes())
     assert kept.keys() >= {f"CorpusDeclaration/{name}/run" for name in ("articles", "books", "sample_corpus")}
-    # each second of the command is attributed to only one dataset
+    # Each second of the command is attributed to only one dataset.
     assert sum(seconds for builds in kept.values() for _, seconds in builds) <= time.monotonic() - started
     begun = [line for line in built.stdout.splitlines() if line in ("articles:", "books:", "sample_corpus:")]
     assert sorted(begun) == ["articles:", "books:", "sample_corpus:"]

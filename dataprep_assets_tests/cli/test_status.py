@@ -46,9 +46,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for other in (clone / "dataprep_assets" / "defs").iterdir():
         if other.is_dir():
             shutil.rmtree(other)
-    # one id repeated: a model can learn nothing from it
+    # The text repeats one id, from which a model can learn nothing.
     declare(clone, "words", [" the" * 60_000])
-    # valid text that looks like token ids of another width
+    # This valid text looks like token ids of a different width.
     declare(clone, "numbers", [",".join(["0"] * 2000)] * 40)
     return clone
 

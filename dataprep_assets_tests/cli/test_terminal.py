@@ -27,9 +27,9 @@ def test_ctrl_c_during_a_run_prints_one_line_and_the_next_run_resumes(tmp_path: 
         terminal.press(CTRL_C)
         assert terminal.end() == 130
         assert "Traceback" not in terminal.seen
-        # keep the text that stays on the screen, after the erased line of the current step
+        # Keep the text that stays on the screen, after the erased line of the current step.
         left = terminal.seen.rpartition("^C")[2].rpartition("\x1b[2K")[2]
-        # a step may end at the same moment
+        # Ignore the line of a step that ended at the same moment.
         after = [line for line in left.splitlines() if line.strip() and "✓" not in line]
         message = " ".join(" ".join(after).split())
         assert message.startswith("dataprep: interrupted.")
@@ -73,7 +73,7 @@ def test_the_end_of_a_run_fits_the_screen_and_names_the_next_command(tmp_path: P
         assert any(" .dataprep/artifacts/pages/" in line for line in below), below
         assert "7 of 47 rows dropped" in "\n".join(below)
         assert "dataprep ui" in below[-1]
-    # fail a check of one split while the views of the previous run still exist
+    # Fail a check of one split while the views of the previous run still exist.
     declared.write_text(VIEWS.replace("NAME", "pages") + "  tag: [gopher]\n  drop: {short: words < 90}\n")
     declared.write_text(declared.read_text() + "  budget: {per_rule: {short: 0.1}}\n")
     with Terminal(command, variables, columns) as terminal:

@@ -138,13 +138,13 @@ def test_a_corpus_reads_an_assets_files_and_follows_its_changes(project: Path) -
     assert trace.startswith("part.jsonl:8\n")
     assert "everything is up to date" in _run(project, "status", "ours")
 
-    # rebuilt at another location with the same files: nothing is built
+    # Rebuild the asset at a different location with the same files: no artifact is out of date.
     _materialize(project, "team/cleaned")
     assert "everything is up to date" in _run(project, "status", "ours")
     assert "nothing to do" in _run(project, "run", "ours")
     assert len(list((project / "cleaned").iterdir())) == 2
 
-    # rebuilt with other texts: downstream artifacts are stale, and a run builds them
+    # Rebuild the asset with different texts: downstream artifacts are out of date, and a run builds them.
     _texts(project, [f"another document {at}" for at in range(41)])
     _materialize(project, "team/cleaned")
     assert "token_bins" in _run(project, "status", "ours", code=1)

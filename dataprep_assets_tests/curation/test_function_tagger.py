@@ -19,7 +19,7 @@ from dataprep_assets.curation.tagging import TaggingError, compute_tags
 from dataprep_assets.errors import ConfigError
 from dataprep_assets_tests.messages import raises
 
-# importing any of these would raise, because computing a version must execute nothing
+# Importing any of these modules would raise, because computing a version must execute nothing.
 CODE = {
     "pond/__init__.py": "raise SystemExit('executed')\n",
     "pond/taggers.py": '''
@@ -118,7 +118,7 @@ def test_modules_are_found_like_python_does_but_installed_packages_are_not_follo
     assert set(ModuleCode("pond.taggers").sources) == {
         name[:-3].replace("/", ".").removesuffix(".__init__") for name in FOLLOWED
     }
-    (project / "apart" / "inner").mkdir(parents=True)  # without `__init__`
+    (project / "apart" / "inner").mkdir(parents=True)  # a package without `__init__`
     (project / "apart" / "inner" / "judge.py").write_text("from apart.inner import help_\nimport yaml\n")
     (project / "apart" / "inner" / "help_.py").write_text("")
     assert set(ModuleCode("apart.inner.judge").sources) == {"apart.inner.judge", "apart.inner.help_"}
@@ -198,7 +198,7 @@ def test_an_exception_names_the_tagger_the_row_and_the_users_line(
     assert "judge.py:9 in quality)" in said
     assert ("text 1" in said) is not sensitive
     assert len(said.splitlines()) == 1
-    # as raised by a worker process or by Ray
+    # Worker processes and Ray pickle the exception.
     copy = pickle.loads(pickle.dumps(failed.value))
     assert (str(copy), copy.at) == (said, failed.value.at)
     if sensitive:

@@ -69,7 +69,7 @@ def test_combined_typing_variants_are_normalized_and_a_normalized_text_stays(pag
     assert normalize_text(plain) == plain
     chosen = random.Random(seed).sample([name for name in TYPINGS if name not in _LINE_ENDS], 6)
     typed = page
-    # line ends come last, because the other variants search for `\n`
+    # Line ends come last, because the other variants search for `\n`.
     for name in [*chosen, random.Random(seed).choice(_LINE_ENDS)]:
         typed = TYPINGS[name](typed)
     assert normalize_text(typed) == plain

@@ -184,14 +184,14 @@ def disturb(running: Cluster, instance: dg.DagsterInstance, backfill: str, engin
         return run is not None and run.is_finished
 
     def retrying() -> bool:
-        # not STARTING: if the daemon is killed between that state and the launch, the run is lost until its start times
-        # out
+        # Exclude STARTING, because a run is lost until its start times out if the daemon is killed between that state
+        # and the launch.
         begun = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.SUCCESS)
         return any(r.parent_run_id == killed[0] and r.status in begun for r in find_backfill_runs(instance, backfill))
 
     detected = running.wait(failed, guard_seconds, "the killed run to be failed")
     retried = detected + running.wait(retrying, guard_seconds, "its retry")
-    # only the daemon keeps the backfill running; its state is in Postgres
+    # Only the daemon keeps the backfill running, and a new daemon can resume it, because its state is in Postgres.
     running.kill("daemon")
     running.start_daemon()
     running.wait(lambda: _ended(instance, backfill), guard_seconds, "the backfill")
@@ -294,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", choices=[PROCESSES, RAY], default=PROCESSES)
     parser.add_argument("--undisturbed", action="store_true", help="kill nothing")
     options = parser.parse_args(arguments)
-    # so that a terminated benchmark leaves no server behind
+    # Exit on SIGTERM, so that a terminated benchmark leaves no server behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="dataprep-backfill-") as folder:
         measured = measure_backfill(

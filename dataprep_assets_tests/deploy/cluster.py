@@ -230,7 +230,7 @@ def is_serving(port: int) -> bool:
 def run_ray_cluster(running: Cluster, cpus: int) -> Iterator[None]:
     """Run a Ray cluster on this machine, as if operated separately, for the runs of this deployment."""
     port = free_port()
-    # a short path, because its sockets are created there and a socket's path has at most 107 characters
+    # Use a short path, because Ray creates its sockets there, and a socket's path has at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="dp-ray-", ignore_cleanup_errors=True) as home:
         options = [f"--temp-dir={home}", f"--num-cpus={cpus}", "--object-store-memory=100000000"]
         options += ["--include-dashboard=false", "--disable-usage-stats", "--dashboard-agent-listen-port=0"]

@@ -30,7 +30,7 @@ def run_daemon(folder: Path, declarations: Path, root: Path) -> Iterator[Path]:
         "DAGSTER_HOME": str(home),
         "DATAPREP_ROOT": str(root),
         "DAGSTER_DISABLE_TELEMETRY": "yes",
-        # the tests are not installed, and the daemon runs in a different folder
+        # Set the path, because the tests are not installed and the daemon runs in a different folder.
         "PYTHONPATH": str(DEPLOY.parent),
     }
     command = [SCRIPTS / "dagster-daemon", "run", "-m", "dataprep_assets_tests.deploy.location"]

@@ -16,15 +16,15 @@ pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-po
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1_500)  # 120 s on an idle machine, 320 s on a busy one
+@pytest.mark.timeout(1_500)  # takes 120 s on an idle machine, and 320 s on a busy one
 def test_a_backfill_survives_a_killed_worker_a_killed_run_and_a_killed_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in make_eager_environment(tmp_path / "eager").items():
         monkeypatch.setenv(name, value)
-    # a worker is killed only on Ray: elsewhere that ends the whole run (`assets/test_killed_worker.py`)
+    # Kill a worker only on Ray, because elsewhere that ends the whole run (`assets/test_killed_worker.py`).
     engine = RAY if find_spec("ray") else PROCESSES
-    # enough documents that the second half takes longer than killing three processes
+    # Write enough documents that the second half takes longer than killing three processes.
     measured = measure_backfill(tmp_path, shards=60, documents=3_000, engine=engine)
     assert measured.differences == 0
     assert measured.killed is not None

@@ -318,7 +318,7 @@ def test_the_pools_and_the_queue_are_limited(deployment: Rendered) -> None:
     from dagster._core.instance.config import validate_concurrency_config
 
     instance = yaml.safe_load(deployment.instance)
-    validate_concurrency_config(instance)  # webserver and daemon exit if this raises
+    validate_concurrency_config(instance)  # the webserver and the daemon exit if this raises
     assert instance["concurrency"]["runs"]["max_concurrent_runs"] == 32
     assert instance["concurrency"]["pools"] == {"default_limit": 16, "granularity": "run"}
     text = (FOLDER / "values.yaml").read_text()
@@ -415,7 +415,7 @@ def test_the_environment_names_a_storage_that_the_project_supports(name: str) ->
     data = next(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))["data"]
     assert data["DATAPREP_STORAGE"] in KINDS
     for variable in data:
-        # boto3's own variables, for the compute log manager
+        # The compute log manager needs boto3's own variables.
         known = f"{environment.__doc__} DATAPREP_STORAGE {UI}"
         of_boto3 = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION", "AWS_REGION")
         assert variable in known or variable in of_boto3

@@ -105,7 +105,7 @@ def make_overlay(database: dict[str, str], code_port: int, endpoint: str, bucket
 def deployment(moto: str) -> Iterator[Deployment]:
     bucket = new_bucket(moto)
     with ExitStack() as stack:
-        # a short path, because a socket's path has at most 107 characters
+        # Use a short path, because a socket's path has at most 107 characters.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dp-k8s-", ignore_cleanup_errors=True)))
         for name in ("home", "workspace", "scratch", "tmp", "account"):
             (folder / name).mkdir()
@@ -188,7 +188,7 @@ def test_runs_survive_a_lost_and_a_drained_node(deployment: Deployment) -> None:
             deployment.wait(retried, 60, f"a retry after {end.name}")
         deployment.wait(lambda: _status(instance, runs[-1]).value in ("SUCCESS", "FAILURE"), 120, "the last run")
         assert _status(instance, runs[-1]) == dg.DagsterRunStatus.SUCCESS
-    # exclude the runs that build the overview page of all datasets
+    # Exclude the runs that build the overview page of all datasets.
     pages = {run.run_id for run in instance.get_runs() if run.asset_selection == {dg.AssetKey(["datasets"])}}
     jobs = [name for name in deployment.api.jobs if name.removeprefix("dagster-run-") not in pages]
     assert [f"dagster-run-{run}" for run in runs] == jobs

@@ -70,7 +70,7 @@ def run_proxy(folder: Path, site: str, upstream: str, port: int) -> Iterator[int
     temporary = " ".join(
         f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
-    # a single process, because a worker of a different user could not read the tests' folders
+    # Run a single process, because a worker of a different user could not read the tests' folders.
     (folder / "nginx.conf").write_text(
         f"daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log;\n"
         f"events {{}}\nhttp {{ access_log off; {temporary}\n{text}\n}}\n"

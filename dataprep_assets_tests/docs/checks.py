@@ -248,7 +248,7 @@ def names() -> set[str]:
 
 def _checks() -> dict[str, dict[str, _Rows]]:
     """Component → artifact, as the page names it → its proofs."""
-    # what others build on comes first, for the page shows what is alike once
+    # Put base components first, because the page shows a check that several components share only once.
     ordered = sorted(
         components.__all__, key=lambda name: (len(components.find_dataset_class(name).model.__mro__), name)
     )

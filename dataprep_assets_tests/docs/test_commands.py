@@ -10,7 +10,7 @@ from dataprep_assets import cli
 from dataprep_assets_tests.docs import commands
 
 GROUP: Any = get_command(cli._app)
-# variables that `dataprep` sets for its own processes
+# `dataprep` sets these variables only for its own processes.
 INTERNAL = {"DATAPREP_PRELOAD"}
 
 

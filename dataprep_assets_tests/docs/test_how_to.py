@@ -47,7 +47,7 @@ class Reader:
         self.folder, self.said, self._installed = folder / "empty", "", folder / "installed"
         self.folder.mkdir()
         self._environment = {
-            # packages that a guide installs must be visible only to its reader
+            # Packages that a guide installs must be visible only to its reader.
             "PYTHONPATH": str(self._installed),
             "PIP_TARGET": str(self._installed),
             "PIP_NO_INDEX": "1",
@@ -82,7 +82,7 @@ class Reader:
             self._compare(block.text.splitlines())
 
     def _run(self, command: str) -> int:
-        # entry points are read when Python starts, so a process that starts before an installation cannot be forked
+        # Entry points are read when Python starts, so a process that starts before an installation cannot be forked.
         done = run_line(command, self.folder, self._environment, fork=not self._installed.exists())
         self.said += done.stdout + done.stderr
         return done.returncode
@@ -116,7 +116,7 @@ def test_every_guide_creates_its_input_and_has_next_steps() -> None:
     for guide in GUIDES:
         text = guide.read_text(encoding="utf-8")
         first = next(block for block in read_blocks(guide) if block.kind == "bash")
-        # a reader can repeat the guide only if all of its input is on the page
+        # A reader can repeat the guide only if all of its input is on the page.
         assert re.match(r"dataprep init my-data( --sample \w+)?\ncd my-data\n", first.text), guide.name
         assert "<!--" not in text, guide.name
         assert len(re.sub(r"```.*?```", "", text, flags=re.DOTALL).split()) <= 600, guide.name

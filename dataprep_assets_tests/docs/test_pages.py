@@ -47,7 +47,7 @@ def list_pages() -> Iterator[Path]:
 
 def test_every_page_is_in_the_list_of_pages() -> None:
     listed = {(DOCS / target).resolve() for target in LINK.findall((DOCS / "README.md").read_text(encoding="utf-8"))}
-    # pages of formats have their own index
+    # Pages of formats have their own index.
     expected = {path for path in DOCS.rglob("*.md") if path.parent.name != "formats"} - {DOCS / "README.md"}
     assert {path.relative_to(DOCS) for path in expected - listed} == set()
 
@@ -56,7 +56,7 @@ def test_every_declaration_on_a_page_is_valid(tmp_path: Path) -> None:
     found = 0
     for page in list_pages():
         for block in find_blocks(page, "yaml"):
-            # the block on that page is an excerpt
+            # Skip the blocks of `yaml-reference.md`, which are excerpts.
             if not block.startswith("type:") or page.name == "yaml-reference.md":
                 continue
             path = tmp_path / "defs.yaml"
@@ -65,7 +65,7 @@ def test_every_declaration_on_a_page_is_valid(tmp_path: Path) -> None:
                 component = getattr(components, document.type.rpartition(".")[2])
                 declared = validate_document(component.model, document)
                 source = getattr(declared, "source", None)
-                # the default matches only `.jsonl.zst`, which is not the usual file type of a reader
+                # Require `include`, because its default matches only `.jsonl.zst`, which few readers have.
                 assert getattr(source, "kind", "") != "local" or "include" in declared.model_fields_set, page.name
                 found += 1
     assert found >= 1
@@ -95,7 +95,7 @@ def test_every_troubleshooting_message_is_in_the_code() -> None:
         message for row in rows if row.startswith("| `") for message in re.findall("`([^`]+)`", row.split(" | ")[0])
     ]
     assert len(messages) > 50
-    # the code in braces
+    # Split the messages at the parts that vary in the code.
     filled = re.compile(r"…|[;:]|dataset\.lock|receipt\.json|[\d,]{4,}|--shards|\b[A-Z]{3,}\b")
     parts = [part.strip(" .,'") for message in messages for part in filled.split(message)]
     assert [part for part in parts if len(part) > 5 and part not in spoken] == []
@@ -127,7 +127,7 @@ def test_lines_for_a_declaration_are_indented_like_its_keys() -> None:
     wrong = []
     for page in list_pages():
         for block in find_blocks(page, "yaml(?: no-run)?"):
-            # a configuration of another program begins with its name
+            # A block for a different program begins with the program's name.
             if not re.match(r"(# \S+\n)?(type|attributes):|# [\w-]+: ", block):
                 wrong += [(page.name, key) for key in re.findall(r"^(\w+):", block, re.MULTILINE) if key in keys]
     assert wrong == []

@@ -12,7 +12,7 @@ from dataprep_assets_tests.docs.architecture import BOXES, HEIGHT, WIDTH, artifa
 from dataprep_assets_tests.docs.checks import samples
 from dataprep_assets_tests.docs.drawing import PICTURES
 
-# the dataset page and the document table lead to no trainer files
+# Leave out the dataset page and the document table, because they lead to no trainer files.
 LEFT_OUT = {"data_card", "documents"}
 STEP = re.compile(r"([✓✗]) (\w+) +(?:\d+ shards? )?(.*?)(?:  [\d.]+ s)?$")
 

@@ -44,7 +44,7 @@ def test_every_python_block_is_run_by_a_test() -> None:
     pages = {
         page.relative_to(DOCS).as_posix(): len(re.findall(r"^ *```py", page.read_text(encoding="utf-8"), re.MULTILINE))
         for page in DOCS.rglob("*.md")
-        if page.parent.name != "how-to"  # because test_how_to.py runs every block of a guide
+        if page.parent.name != "how-to"  # excluded, because test_how_to.py runs every block of a guide
     }
     assert {page: count for page, count in pages.items() if count} == {page: len(by) for page, by in RUN_BY.items()}
 

@@ -57,7 +57,7 @@ def test_the_site_builds_without_a_warning_and_its_pages_load_nothing_external(t
     pytest.importorskip("mkdocs", reason="no mkdocs: pip install mkdocs-material")
     pytest.importorskip("material", reason="no theme: pip install mkdocs-material")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(CONFIG)]
-    # an unreachable proxy, so that every download fails
+    # Use an unreachable proxy, so that every download fails.
     nowhere = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "NO_MKDOCS_2_WARNING": "1"}
     environment = {**environ, **nowhere}
     done = subprocess.run(

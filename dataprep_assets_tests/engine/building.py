@@ -71,7 +71,7 @@ def redeclare(dataset: Dataset, value: Any) -> Dataset:
 def _like_duplicates(name: str) -> Dataset:
     dataset = find_sample("sample_duplicates")
     value = dump_declaration(dataset)
-    # the benchmark items are those of the original sample
+    # Remove `decontaminate`, because the benchmark has items of the original sample.
     value |= {"decontaminate": None, "budget": {}}
     if name == COMPARED:
         value["duplicates"]["against"] = ["shelf"]

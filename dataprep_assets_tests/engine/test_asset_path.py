@@ -14,7 +14,7 @@ def test_the_path_of_a_split_artifact_leads_back_to_it(name: str, split: str) ->
     path = build_asset_path("corpus", name, split)
     assert path == ("corpus", f"{name}_{split}")
     assert parse_asset_path(path, None) == Artifact(dataset="corpus", name=name, partition=split)
-    # the name of a shard contains its split
+    # The name of a shard contains its split.
     assert parse_asset_path(path, "train-00001") == Artifact(dataset="corpus", name=name, partition="train-00001")
 
 

@@ -110,7 +110,7 @@ def test_every_scaffold_lists_every_key_and_is_valid_without_its_comments(scaffo
     assert block is not None
     plain = re.sub(r"^  # ?", "  ", block[0], flags=re.MULTILINE)
     found = Automation.model_validate(yaml.safe_load(plain)["automation"])
-    # a training schedule has no source of its own to watch
+    # A training schedule has no source of its own to watch.
     unlisted = {"on_new_files"} if "TrainingSchedule" in text else set()
     assert found.model_fields_set == set(Automation.model_fields) - unlisted
     assert found.on_failure is not None

@@ -80,7 +80,7 @@ class Letters:
 
             def fill(staged: Path, name: str = name) -> WrittenFiles:
                 (staged / f"{name}.txt").write_text(f"{text}, {name}")
-                # the first partition has every row: the sum is the ledger
+                # Only the first partition has rows, so the sum over the partitions is this ledger.
                 return WrittenFiles(inputs={}, ledger=ledger if name == "a" else Ledger())
 
             ensure_built(recipe, self.store, fill)

@@ -44,7 +44,7 @@ class Project:
             (folder / "__init__.py").touch()
 
     def write(self, component: str, attributes: Any) -> None:
-        # JSON is valid YAML, and puts every text in quotes
+        # Write JSON, which is valid YAML and puts every text in quotes.
         self.path.write_text(f"type: dataprep_assets.components.{component}\nattributes: {json.dumps(attributes)}\n")
 
     def by_dataprep(self) -> "BaseModel | str":
@@ -124,7 +124,8 @@ def test_every_text_of_every_key_is_loaded_unchanged(component: str, project: Pr
             if text == TEXTS[number % len(TEXTS)]:
                 assert project.by_dagster() == expected, (key, text)
             if isinstance(expected, str) and text.strip() and may_be_quoted(component, key):
-                # the path contains its own digits, and the refusal of several keys together quotes no text
+                # Allow a message without the text, because the path has digits of its own, and the refusal of several
+                # keys quotes no text.
                 said = expected.rpartition("defs.yaml:")[2]
                 assert f" {key}: " not in said or repr(text) in said or text.strip() in said, (key, text, expected)
 

@@ -234,7 +234,7 @@ def test_a_copy_is_verified_at_any_location(corpus: ChangedCorpus, lock: Lock, t
     assert found.keys() == {"nanogpt_bins", "olmo_bins"}
     assert "val.bin: " in found["nanogpt_bins"]
     assert found["olmo_bins"] == "missing: in the lock, but not found"
-    # as for `diff`, for which nothing there is built from it
+    # `diff` also treats the copied shard as obsolete, because nothing is built from it.
     obsolete = [one.name for one in find_copy_drift(lock, verify_path(copied, strays=True)) if one.is_obsolete]
     assert obsolete == ["token_bins/val-00007"]
     assert copy_of(copied, lock, ["megatron_bins", "combined_bins/*"]) == {
@@ -309,9 +309,9 @@ def test_a_view_that_is_no_longer_declared_is_obsolete_for_diff_and_verify(
     both, one = built("nanogpt", "olmo"), built("nanogpt")
     obsolete = ["datatrove_bins", "megatron_bins", "olmo_bins"]
     assert is_told(one) == (obsolete, obsolete, {}), "as a lock of what is declared now has it"
-    # a lock from before the removal names the artifact, which is unchanged
+    # A lock from before the removal names the artifact, which is unchanged.
     assert is_told(both)[2].keys() == {"data_card"}
-    # a newer artifact is not obsolete, although the card does not name it yet
+    # A newer artifact is not obsolete, although the card does not name it yet.
     corpus.run(views=["nanogpt", "megatron"], dtype="uint32")
     assert "megatron_bins" in is_told(one)[2]
 

@@ -90,7 +90,7 @@ def names(corpus: ChangedCorpus, **changes: Any) -> set[str]:
         (damage_artifact("engine_certificate/certificate.json"), {}, {"engine_certificate"}),
         (damage_artifact("engine_certificate/receipt.json"), {}, {"engine_certificate"}),
     ],
-    # the order of a set is different in every process
+    # Sort sets, because their order differs between processes.
     ids=lambda value: (
         value.__name__ if callable(value) else str(sorted(value) if isinstance(value, set) else value)[:40]
     ),
@@ -107,7 +107,7 @@ def test_a_run_builds_exactly_the_predicted_artifacts(
         assert told.keys() == wanted
     outcome = corpus.run(**settings)
     assert outcome.failed == {}
-    if "shards" in settings:  # the same documents in other shards: the combined bins keep their content
+    if "shards" in settings:  # the combined bins keep their content, because other shards have the same documents
         assert set(outcome.built) == told.keys() - VIEWS
         assert all(told[view] for view in VIEWS), "provisional"
     else:

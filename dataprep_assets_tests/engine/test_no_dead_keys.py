@@ -176,7 +176,7 @@ def test_values_that_a_blocking_check_takes_from_the_declaration_are_in_the_reci
     unmoved: defaultdict[tuple[tuple[str, ...], int], list[Change]] = defaultdict(list)
     times: Counter[Keys] = Counter()
     for change in changed.changes():
-        times[change.path] += 1  # for each key one value at a time
+        times[change.path] += 1  # number the values of each key
         for spec in changed.current([change]):
             unmoved[tuple(spec.path), times[change.path]].append(change)
     found = [

@@ -59,7 +59,7 @@ def test_a_folder_of_another_user_is_unchanged(tmp_path: Path, monkeypatch: pyte
     make_private_folder(tmp_path / "ours")
     assert mode(tmp_path / "ours") == 0o700
     (tmp_path / "ours").chmod(before)
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # as root, which may change every folder
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # pretend to be root, which may change every folder
     with raises(ConfigError, tmp_path / "ours", "root_squash"):
         make_private_folder(tmp_path / "ours")
     assert mode(tmp_path / "ours") == before
@@ -85,7 +85,7 @@ def test_the_check_names_folders_and_the_command_that_closes_them(tmp_path: Path
 
 
 def test_a_public_folder_of_dagsters_runs_fails_the_check_but_one_of_settings_does_not() -> None:
-    # not in the tests' own folder, which is private and so makes everything below it private
+    # Do not use the tests' own folder, which is private and so makes everything below it private.
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "home")
         (home / "storage").mkdir(parents=True)

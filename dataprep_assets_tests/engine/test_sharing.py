@@ -91,7 +91,7 @@ def test_an_unreadable_dataset_does_not_hide_the_others(tmp_path: Path) -> None:
 def test_a_dataset_with_documents_that_another_dropped_is_listed_until_it_drops_as_many(tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path)
     ours = make_spec("ours", "token_bins", "train-00000", "train-00001")
-    # rows of one file are in two shards: only rows that both dropped count
+    # Rows of one file are in two shards, so the counts of both shards are added.
     write_receipt(store, ours, "train-00000", {}, retracted={HELD: 1, OTHER: 0})
     write_receipt(store, ours, "train-00001", {}, retracted={HELD: 1})
     dropped = count_retracted_documents([ours], store)
@@ -100,7 +100,7 @@ def test_a_dataset_with_documents_that_another_dropped_is_listed_until_it_drops_
     behind = make_spec("behind", "token_bins", "a-0", "a-1")
     write_receipt(store, behind, "a-0", {}, retracted={HELD: 1})
     write_receipt(store, behind, "a-1", {}, retracted={OTHER: 0})
-    chat = make_spec("chat", "packed_sft", "c-0")  # a dataset that never drops any, and whose lines do not say so
+    chat = make_spec("chat", "packed_sft", "c-0")  # a dataset that drops no rows and records no count
     write_receipt(store, chat, "c-0", {"x.jsonl[0:9]": HELD})
     level = make_spec("level", "token_bins", "l-0")
     write_receipt(store, level, "l-0", {}, retracted={HELD: 2, OTHER: 0})

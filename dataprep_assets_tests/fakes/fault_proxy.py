@@ -30,7 +30,7 @@ Kind = Literal[
     "429",
     "400-timeout",  # RequestTimeout
     "403",
-    "drop",  # acknowledged with the right ETag, but never forwarded to the server
+    "drop",  # the request is acknowledged with the right ETag, but never forwarded to the server
 ]
 
 _HOP = {"transfer-encoding", "connection", "content-length", "date", "server", "keep-alive"}
@@ -125,7 +125,7 @@ class FaultProxy:
 
             def handle_expect_100(self) -> bool:
                 told = super().handle_expect_100()
-                # Without the flush, the client would wait a second for it.
+                # Flush, because the client would otherwise wait a second for the response.
                 self.wfile.flush()
                 return told
 
@@ -238,7 +238,7 @@ class FaultProxy:
         try:
             connection.putrequest(request.command, request.path, skip_host=True, skip_accept_encoding=True)
             for name, value in headers.items():
-                # The client was already told to continue.
+                # Drop `Expect`, because the client was already told to continue.
                 if name.lower() not in ("expect", "connection"):
                     connection.putheader(name, value)
             connection.endheaders()
@@ -302,7 +302,7 @@ class FaultProxy:
         return request.rfile.read(int(request.headers.get("Content-Length", "0")))
 
     def _refuse(self, request: BaseHTTPRequestHandler, status: int, code: str, retry_after: str | None = None) -> None:
-        # Real stores name the key id in some messages, and a test verifies that no reader sees it.
+        # Name a key id, as real stores do in some messages, because a test verifies that no reader sees it.
         body = f"<Error><Code>{code}</Code><Message>AKIA-SAID-BY-THE-STORE may not</Message></Error>".encode()
         request.send_response(status)
         request.send_header("Content-Type", "application/xml")

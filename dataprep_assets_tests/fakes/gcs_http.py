@@ -35,7 +35,7 @@ class Listener(ThreadingHTTPServer):
         self.gcs = gcs
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        # Done here and not by the connection's thread, which may start much later.
+        # Register the connection here, because its own thread may start much later.
         self.gcs.connections.add(client_address)
         super().process_request(request, client_address)
 

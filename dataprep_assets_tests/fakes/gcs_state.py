@@ -106,12 +106,13 @@ class GcsState(Programmed[Kind, Logged]):
         self.sessions: dict[str, Session] = {}
         self.multiparts: dict[str, Multipart] = {}
         self.rewrites: dict[str, int] = {}
-        # The compositions (counted from 1) that get a wrong byte in the middle.
+        # `wrong_joins` has the compositions (counted from 1) that get a wrong byte in the middle.
         self.wrong_joins: set[int] = set()
         self.joins = 0
-        # The fault in the middle of the next request bodies over 64 KiB: stop reading, or a TCP reset.
+        # `interruptions` has the faults in the middle of the next request bodies over 64 KiB: stop reading, or a TCP
+        # reset.
         self.interruptions: list[Literal["deaf", "hangup"]] = []
-        # The addresses of clients whose requests may still arrive or be active.
+        # `connections` has the addresses of clients whose requests may still arrive or be active.
         self.connections: set[tuple[str, int]] = set()
         self._last = 0
 

@@ -59,7 +59,7 @@ def kubernetes_api(start: Callable[[dict[str, Any]], Process]) -> Iterator[Kuber
             if name in made.jobs:
                 self._tell(200, made.answer(name))
             elif path.startswith("/api/v1/namespaces/dagster/"):
-                # the pods of a lost node are removed with their events
+                # Return no pods, because the pods of a lost node are removed with their events.
                 self._tell(200, {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": []})
             else:
                 self._tell(404, {"kind": "Status"})

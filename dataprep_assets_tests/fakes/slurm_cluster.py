@@ -110,7 +110,7 @@ def run_slurm_cluster() -> Iterator[SlurmCluster]:
         pytest.skip(f"no Slurm: {missing[0]} is not on PATH (Debian: slurmctld slurmd slurm-client munge)")
     if os.geteuid() != 0:
         pytest.skip("no Slurm: its daemons are started by root")
-    # a socket's path has at most 107 characters
+    # Use a short path, because a socket's path has at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="dp-slurm-", ignore_cleanup_errors=True) as home:
         folder = Path(home)
         folder.chmod(0o755)

@@ -33,7 +33,7 @@ _MODULES = {"account": "account", "container": "container", "object": "obj", "pr
 _ROLES = tuple(_MODULES)
 _START_SECONDS = 180.0
 
-# Makes the kernel end the server when the tests' process is killed, because nothing else would.
+# This program makes the kernel end the server when the tests' process is killed, because nothing else would.
 _PROGRAM = """
 import ctypes, signal
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
@@ -80,7 +80,7 @@ network_chunk_size = 1048576
 disk_chunk_size = 1048576
 """
 
-# Without memcached, because S3 signatures need no token cache.
+# The pipeline has no memcached, because S3 signatures need no token cache.
 _PROXY = """
 [pipeline:main]
 pipeline = catch_errors gatekeeper s3api tempauth bulk copy slo proxy-server
@@ -167,7 +167,7 @@ def _wait_until_it_answers(url: str, processes: list[subprocess.Popen[bytes]], f
             urlopen(url, timeout=5).close()
             return
         except URLError as error:
-            # Any answer shows that it runs, because a storage server has no /info.
+            # Accept any answer, because a storage server has no /info and answers with an error.
             if hasattr(error, "code"):
                 return
         except OSError:

@@ -34,7 +34,7 @@ class _Points:
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.root, self.at, self.signal = plan["root"], plan["at"], plan["signal"]
-        # the fork server, whose forks are workers that continue to count for themselves
+        # Count the fork server as a worker, because its forks are workers that continue its count.
         self.role = "worker" if any("multiprocessing.forkserver" in a for a in sys.orig_argv) else "parent"
         self.takes_parent = plan["role"] == "run"
         self.armed = self.role == ("worker" if self.takes_parent else plan["role"])

@@ -90,7 +90,7 @@ def test_random_columns_are_read_back_equal(seed: int) -> None:
     random = Random(seed)
     for _ in range(50):
         prototype = random_value(random)
-        # rows of one shape are as frequent as rows of several shapes
+        # Rows of one shape are as frequent as rows of several shapes.
         values = [prototype if random.random() < 0.6 else random_value(random) for _ in range(random.randint(1, 6))]
         values = json.loads(json.dumps(values))
         assert_equal(values, round_trip(values)[1])

@@ -44,5 +44,5 @@ def test_the_first_difference_is_found_at_any_block_boundaries(seed: int) -> Non
             assert compare(changed) == (number, part)
     assert compare(SEQUENCES * 2) == (8, "fewer")
     assert compare([*SEQUENCES * 3, ([1], [-100])]) == (12, "more")
-    # the same tokens in other sequences
+    # The same tokens in different sequences are a difference.
     assert compare([([1, 2, 3, 4], [-100, 2, 3, -100]), *(SEQUENCES * 3)[2:]]) == (0, "ids")

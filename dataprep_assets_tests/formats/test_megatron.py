@@ -180,7 +180,7 @@ def test_pointers_continue_past_2_and_4_gib(tmp_path: Path, monkeypatch: pytest.
     pointers = megatron.read_idx(tmp_path / "train.idx").pointers.tolist()
     assert pointers == [itemsize * sum(lengths[:at]) for at in range(len(lengths))]
     assert pointers[-1] > 5 * GIB
-    # A sparse file, because the check may need only the size.
+    # A sparse file is enough, because the check may read only the size.
     (tmp_path / "train.bin").touch()
     os.truncate(tmp_path / "train.bin", itemsize * sum(lengths))
     megatron.validate(tmp_path / "train.bin", tmp_path / "train.idx")

@@ -79,7 +79,7 @@ def test_schema_and_row_groups_equal_the_upstream_files(tmp_path: Path) -> None:
             "list<element: uint8>",
             "list<element: int32>",
         ]
-        # Nemotron's columns first, then those with which TRL trains the same tokens
+        # Nemotron's columns come first, then the columns with which TRL trains the same tokens.
         assert file.schema_arrow.names == [
             *("input_ids", "loss_mask", "seq_start_id"),
             *("assistant_masks", "seq_lengths"),

@@ -169,7 +169,7 @@ def test_counts_may_be_json_numbers(tmp_path: Path) -> None:
     assert shard_reader.read_directory(where) == info
 
 
-# Which of these directories TFDS itself accepts, and why our checks are therefore stricter.
+# The following tests show which of these directories TFDS itself accepts, and so why our checks are stricter.
 
 
 def test_tfds_accepts_wrong_lengths_with_a_right_sum_and_slices_wrongly(tmp_path: Path) -> None:

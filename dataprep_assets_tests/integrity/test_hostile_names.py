@@ -120,7 +120,7 @@ def _manifest_of(data: bytes, folder: Path) -> object:
 def test_deeply_nested_json_is_refused_in_a_sentence(parse: Callable[[bytes, Path], object], tmp_path: Path) -> None:
     with pytest.raises(DataprepError):
         parse(DEEP, tmp_path)
-    # the parser accepts this depth, but recursive functions would fail
+    # The parser accepts this depth, but recursive functions would fail.
     nested = b'{"facts": ' + b"[" * 900 + b"]" * 900 + b"}"
     with pytest.raises(DataprepError):
         parse(nested, tmp_path)

@@ -73,7 +73,7 @@ def test_every_flipped_bit_of_a_receipt_is_damage(artifact: Path) -> None:
     raw = (artifact / NAME).read_bytes()
     for position in range(len(raw)):
         flipped = raw[:position] + bytes([raw[position] ^ 1]) + raw[position + 1 :]
-        if _same_json(flipped, raw):  # white space replaced by other white space
+        if _same_json(flipped, raw):  # only white space was replaced by other white space
             continue
         (artifact / NAME).write_bytes(flipped)
         with pytest.raises(IntegrityError):
@@ -148,7 +148,8 @@ def replaced(path: Path, make: Callable[[Path], Any]) -> None:
 
 
 def bound(path: Path) -> None:
-    # an address has at most 108 bytes, and test folders of several workers have longer paths
+    # Bind at a short path, because an address has at most 108 bytes, and the test folders of several workers have
+    # longer paths.
     with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as made:
         made.bind(f"{short}/a")
         shutil.move(f"{short}/a", path)

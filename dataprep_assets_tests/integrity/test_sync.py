@@ -266,7 +266,7 @@ def test_the_inventory_names_gaps_sizes_and_missing_ids() -> None:
 @pytest.mark.parametrize("piece_bytes", [1 << 30, 2])
 def test_an_object_that_changes_after_the_plan_is_not_copied(tmp_path: Path, planned: str, piece_bytes: int) -> None:
     source = fill(LocalAddress(root=tmp_path / "a"), {"object": b"one"})
-    # if the destination has an object of equal size, planning reads the digest of the source
+    # If the destination has an object of equal size, planning reads the digest of the source.
     there = {"object": b"old"} if planned == "to be replaced" else {}
     destination = fill(LocalAddress(root=tmp_path / "b"), there)
     one = sync(source, destination, tmp_path / "work", piece_bytes=piece_bytes)

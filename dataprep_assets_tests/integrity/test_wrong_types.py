@@ -71,14 +71,14 @@ def _artifacts(spec: ArtifactSpec, store: ArtifactStore) -> list[Any]:
 
 def inspect(corpus: Selected) -> None:
     """Do all reads that the commands do with a dataset."""
-    # with a new object, because a store caches its reads
+    # Use a new object, because a store caches its reads.
     store, specs = LocalArtifacts(corpus.store.root), list(corpus.specs().values())
     list(find_stale(specs, store))
     for spec in specs:
         read_results(spec, store)
         try:
             slots = spec.slots(store)
-        except DataprepError:  # not planned
+        except DataprepError:  # the artifact is not planned
             continue
         decide_checks(spec, store, slots)
     compute_ages(corpus.corpus, store, load_manifest(corpus.corpus, store))

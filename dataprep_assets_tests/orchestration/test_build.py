@@ -178,7 +178,7 @@ def test_damage_of_equal_size_is_found_when_a_downstream_build_fails(tmp_path: P
         assert job.execute_in_process(instance=corpus.instance, run_config=QUIET).success
         whole = corpus.directory("combined_bins", "train") / "train.bin"
         right = whole.read_bytes()
-        with open(whole, "r+b") as file:  # all hard links to the file
+        with open(whole, "r+b") as file:  # damages all hard links to the file
             file.seek(100)
             file.write(bytes([right[100] ^ 1]))
         shutil.rmtree(corpus.directory("nanogpt_bins"))

@@ -67,7 +67,7 @@ def read_errors(tick: Any) -> list[str]:
 
 def test_a_failed_run_is_posted_once(tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATAPREP_UI_URL", "https://dagster.example.org/team/")
-    # on disk, where each run has its own event log
+    # Keep the instance on disk, where each run has its own event log.
     with make_board(tmp_path, {"webhook": hook.url}, home=tmp_path / "home") as board:
         cursor = start_cursor(board)
         (board.declaration.folder / "n-1.txt").unlink()
@@ -222,7 +222,7 @@ def test_a_password_that_smtp_cannot_send_is_not_repeated(
     monkeypatch.setenv("NOTICES_PASSWORD", "Müller-1!")
 
     def login(*_: object) -> None:
-        "Müller-1!".encode("ascii")  # like smtplib's login
+        "Müller-1!".encode("ascii")  # raises the error of smtplib's login
 
     monkeypatch.setattr("smtplib.SMTP.starttls", lambda *_, **__: None)
     monkeypatch.setattr("smtplib.SMTP.login", login)

@@ -74,7 +74,7 @@ def test_a_stale_product_is_reported_once_and_a_rerun_makes_it_fresh(tmp_path: P
         evaluation = read_freshness(board)
         assert evaluation is not None
         assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
-        assert board.tick(SENSOR).asset_events == []  # already reported
+        assert board.tick(SENSOR).asset_events == []  # the stale product was already reported
         assert board.materialize()
         time.sleep(1.1)  # an evaluation in the same second would count as an earlier one
         assert len(run_tick(board).asset_events) == 1

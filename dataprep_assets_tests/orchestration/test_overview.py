@@ -32,7 +32,7 @@ POLITE = (dg.AssetKey(["notices", "notices"]), "is_polite")
 
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[NoticeBoard]:
-    # on disk, where each run has its own event ids
+    # Keep the instance on disk, where each run has its own event ids.
     with make_notice_board(tmp_path, home=tmp_path / "home") as made:
         yield add_card(made)
 
@@ -83,7 +83,8 @@ def test_an_artifact_built_by_anyone_is_up_to_date(board: NoticeBoard) -> None:
     assert state.last_build is not None
     assert state.last_build.dagster_run.run_id == board.instance.get_run_records()[0].dagster_run.run_id
     assert not state.is_broken
-    # another instance has no record, as if a command had built it: then the page must not claim that it was never built
+    # A different instance has no record, as if a command had built it, so the page must not claim that it was never
+    # built.
     with dg.DagsterInstance.ephemeral() as other:
         (elsewhere,) = summarize_datasets({"notices": (board.specs, board.store)}, other)
     assert (elsewhere.state, elsewhere.last_build) == ("up to date", None)

@@ -71,7 +71,7 @@ def test_a_changed_partition_puts_downstream_artifacts_out_of_sync_and_is_named(
     (cause,) = asked.get_stale_causes(key)
     assert (cause.reason, cause.dependency_partition_key) == ("has a new dependency data version", "n-1")
     assert board.run(board.specs[1]).success
-    # the report depends on the board, whose content changed
+    # The report depends on the board, whose content changed.
     assert make_resolver(board).get_status(asset_key(board.specs[2])) == StaleStatus.STALE
     assert board.run(board.specs[2]).success
     assert is_fresh(board)

@@ -147,5 +147,5 @@ def test_every_single_change_of_a_derived_column_is_found(row: int, position: in
     columns = make_good_rows()
     before = int(columns[name][row, position])
     columns[name][row, position] = value
-    # Reserved, because otherwise a pad id after a row's last document could be a document of one token.
+    # Reserve the pad id, because otherwise a pad id after a row's last document could be a document of one token.
     assert bool(find_defects(columns, pad_is_reserved=True)) == (value != before)

@@ -85,7 +85,7 @@ def test_rows_equal_those_made_by_hand(
     lengths: list[int], capacity: int, slack: int, algorithm: Algorithm, dtype: str, pad: int, targets: bool
 ) -> None:
     offsets = compute_offsets(lengths)
-    # Few different ids, so that documents also contain the pad id.
+    # Use few different ids, so that documents also contain the pad id.
     tokens = (np.arange(offsets[-1]) * 7 % 11).astype(dtype)
     bins = pack_items(np.array(lengths, np.int64), capacity, algorithm)
     rows = pack_rows(tokens, offsets, bins, row_length=capacity + slack, pad_id=pad, targets=targets)

@@ -66,8 +66,8 @@ def test_twice_the_cores_halve_only_the_tokenizing() -> None:
 
 
 def test_a_small_corpus_is_estimated_within_a_factor_of_two() -> None:
-    # the sample corpus with six views and 92 checks on two idle cores: 5.7 s of `dataprep run` (`bench.whole_run`
-    # compares the two on larger corpora)
+    # The sample corpus with six views and 92 checks took 5.7 s of `dataprep run` on two idle cores (`bench.whole_run`
+    # compares estimates with times on larger corpora).
     entries = corpus(7, 70_000, 2)
     found = costed(entries, Machine(cores=2, bandwidth=125e6), mirrored=False)
     assert 5.7 / 2 < found.seconds < 5.7 * 2
@@ -144,7 +144,7 @@ def test_the_table_shows_every_cost() -> None:
     text = format_cost("slimpajama", costed(entries), MACHINE)
     assert_names(text, "slimpajama", 16, "125.0", "MB/s", 1)
     assert "59,166" in text
-    assert "59,197" in text  # the line for all splits
+    assert "59,197" in text  # the sum in the line for all splits
     for word in ("transfer", "tokenizing", "orchestration", "expected", "disk", "requests"):
         assert f"\n{word} " in text
 

@@ -43,7 +43,7 @@ def corpus() -> Corpus:
 
 def test_a_new_file_makes_a_new_shard_and_changes_no_other(corpus: Corpus) -> None:
     before = dict(corpus.shards)
-    corpus.files["train/0.jsonl"] = 10  # first in natural order
+    corpus.files["train/0.jsonl"] = 10  # the new file is first in natural order
     assert corpus.plan() == {
         "train-00000": ["train/1.jsonl", "train/2.jsonl"],
         "train-00001": ["train/3.jsonl", "train/4.jsonl"],

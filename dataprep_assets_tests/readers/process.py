@@ -81,7 +81,7 @@ class ReaderProcess:
 
     def __init__(self, family: Family) -> None:
         self.family = family
-        # None before the first call and after the process has ended
+        # `_process` is None before the first call and after the process has ended.
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any]
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process may write
@@ -112,7 +112,8 @@ class ReaderProcess:
         except (EOFError, OSError) as error:
             raise ReaderDiedError(self._obituary(f"{module}.{function}")) from error
         except BaseException:
-            # as when the test's time is up: the answer to this call must not be taken for that of the next
+            # Close the process, e.g., if the test's time is up, because this call's answer must not be taken for the
+            # next call's answer.
             self.close()
             raise
         outcome, value, trace = _PlainUnpickler(io.BytesIO(answer)).load()
@@ -136,7 +137,8 @@ class ReaderProcess:
             self._output.truncate(0)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "dataprep_assets_tests.readers.serve", self.family.name, str(theirs.fileno())],
-                # its output is shown if it dies; pytest's own capture files belong to whichever test is running then
+                # Write to a separate file, which is shown if the process dies, because pytest's own capture files
+                # belong to whichever test is running then.
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,

@@ -75,7 +75,7 @@ def rendered_rows(text: str, rows: list[dict[str, Any]], **variables: Any) -> li
     def render(row: dict[str, Any]) -> str | None:
         try:
             found = render_jinja_template([row["messages"]], tools=row.get("tools"), chat_template=text, **variables)
-        except Exception:  # raised by the template, or by Python code in it
+        except Exception:  # the template, or Python code in it, may raise any error
             return None
         return str((found[0] if isinstance(found, tuple) else found)[0])
 

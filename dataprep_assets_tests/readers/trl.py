@@ -83,7 +83,7 @@ def own_losses(
 def _conversations(rows: Rows) -> Any:
     from datasets import Dataset
 
-    # tools are JSON text, because Arrow would give the schemas of each row the keys of all other rows
+    # Tools are JSON text, because Arrow would give the schemas of each row the keys of all other rows.
     return Dataset.from_list([{"messages": row["messages"], "tools": json.dumps(row.get("tools"))} for row in rows])
 
 
@@ -186,7 +186,7 @@ def _preference_trainer(kind: str, tokenizer: Path, template: str, rows: Any, *,
                 return dataset
 
         trainer_class = Trainer
-    # TRL would load the reference model by the model's name, which is missing
+    # Pass a copy, because TRL would otherwise load the reference model by the model's name, which is missing.
     reference = copy.deepcopy(model)
     return trainer_class(model=model, ref_model=reference, args=config, train_dataset=rows, processing_class=loaded)
 

@@ -125,7 +125,7 @@ def test_a_shard_that_exists_only_on_this_machine_is_not_evicted(tmp_path: Path)
         until(lambda: any(e.kind == "waiting" for e in events))
         assert (tmp_path / "cache" / "train_000000.npy").exists()
         assert any(e.kind == "kept" and "only copy" in e.detail for e in events)
-        # Once it is back in the store, it may be evicted.
+        # Once the shard is back in the store, it may be evicted.
         shutil.copy(tmp_path / "built" / "train_000000.npy", tmp_path / "store" / "train_000000.npy")
     with ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK) as window:
         assert_is(window.swap(2), 2)

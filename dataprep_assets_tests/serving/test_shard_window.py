@@ -248,7 +248,7 @@ def test_a_prefetch_can_be_cancelled_during_its_first_ranges(
             window.close()
             assert not window._thread.is_alive()
     assert [event for event in events if event.error] == []
-    # No ranges except those already in progress.
+    # No ranges are requested except those already in progress.
     assert sorted(start for key, start in store.ranges if key == name) == [*every][: workers + finished]
     assert [path for path in data_files(cache) if path.startswith(name)] == []
     store.ranges.clear()
@@ -293,7 +293,7 @@ def test_asyncio_swaps_without_blocking_the_loop(tmp_path: Path) -> None:
             assert_is(await swap, 0)
             window.prepare(1)
             await window.await_ready(20)
-            # More simultaneous swaps than the default executor has threads.
+            # Request more simultaneous swaps than the default executor has threads.
             shards = await asyncio.gather(*(window.swap_async(1) for _ in range(100)))
             assert {shard.index for shard in shards} == {1}
 

@@ -47,7 +47,7 @@ class Chunked(LocalStore):
         super().__init__(root)
         self.workers = workers
         self.ranges: list[tuple[str, int]] = []
-        # Called before each chunk with the file's name and the number of its earlier chunks.
+        # `before` is called before each chunk with the file's name and the number of its earlier chunks.
         self.before: Callable[[str, int], None] = lambda key, given: None
         self._given: Counter[str] = Counter()
 

@@ -24,7 +24,7 @@ def pytest_handlecrashitem(crashitem: str) -> None:
     _dead[:] = [f"a worker died in {crashitem}"]
 
 
-# after the terminal has received the report of the test, or the next event of another worker
+# Run last, after the terminal has received the test's report, or another worker's next event.
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """End the session."""
@@ -39,8 +39,8 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 def _end_if_dead() -> None:
     if _dead:
-        # not the exit code for failed tests, after which `make test` would rerun only these: other tests never ran. The
-        # other workers are killed ten seconds later (xdist's EXIT_TIMEOUT)
+        # Do not use the exit code for failed tests, because `make test` would then rerun only the failed tests,
+        # although other tests never ran. The other workers are killed ten seconds later (xdist's EXIT_TIMEOUT).
         pytest.exit(_dead[0], returncode=pytest.ExitCode.INTERRUPTED)
 
 

@@ -17,7 +17,8 @@ def test_crashes():
 
 def test_after(): pass
 """
-# the remaining work of other workers: five minutes, while a session takes a few seconds on an idle machine
+# This is the remaining work of other workers: five minutes, compared with a few seconds for a session on an idle
+# machine.
 LONG = "import time, pytest\n\n@pytest.mark.parametrize('n', range(60))\ndef test_long(n):\n    time.sleep(5)\n"
 NAMED = "test_a_crash.py::test_crashes"
 
@@ -50,7 +51,7 @@ def test_only_a_test_that_waits_forever_fails(tmp_path: Path) -> None:
 
 
 def test_a_test_that_no_signal_interrupts_ends_its_worker_and_is_named(tmp_path: Path) -> None:
-    # blocked signals simulate native code that never checks for signals
+    # Blocked signals simulate native code that never checks for signals.
     stuck = "import pytest, signal, time\n\n@pytest.mark.timeout(2)\ndef test_stuck():\n"
     stuck += "    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\n    time.sleep(100)\n"
     limits = "timeout_method = signal\nfaulthandler_timeout = 5\nfaulthandler_exit_on_timeout = true\n"

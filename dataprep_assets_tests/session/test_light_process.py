@@ -12,7 +12,7 @@ from dataprep_assets_tests.session.subsession import CHECKOUT, run_session
 
 TESTS = CHECKOUT / "dataprep_assets_tests"
 COMMANDS = {
-    # run as commands in their own processes
+    # These modules run as commands in their own processes.
     *(
         "tools/atlas/sweep.py",
         "tools/bench/contenders.py",
@@ -77,7 +77,7 @@ def test_a_reader_imports_them_only_inside_its_functions() -> None:
         assert not {(node.module or "").partition(".")[0] for node in of_names} & HEAVY, path
 
 
-# empty modules replace the libraries, because the test only checks which of them are notified
+# Empty modules replace the libraries, because the test only checks which imports are noticed.
 FAKES = {"tensorflow.py": "", "triton.py": ""}
 
 

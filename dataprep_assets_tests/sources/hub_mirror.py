@@ -15,7 +15,7 @@ SMALL = "README.md"
 FAST = RetryPolicy(attempts=4, base_seconds=0.001, max_seconds=0.002)
 
 
-# A process that mirrors the hub at argv[1] into argv[2]; with argv[3] it first forks that many interrupted runs.
+# This program mirrors the hub at argv[1] into argv[2]; with argv[3] it first forks that many interrupted runs.
 RUN = textwrap.dedent(
     f"""
     import os, signal, sys

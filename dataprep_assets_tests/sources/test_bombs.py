@@ -133,7 +133,7 @@ def lying(path: Path) -> None:
     end = at + 3
     while data[end] & 0x80:
         end += 1
-    # a few bytes longer: the pages after it are not read
+    # The header may be a few bytes longer, because the pages after it are not read.
     path.write_bytes(bytes(data[: at + 3] + varint + data[end + 1 :]))
 
 
@@ -344,7 +344,7 @@ def test_lines_do_not_depend_on_block_boundaries(together: int, monkeypatch: pyt
         starts = [sum(len(line) + 1 for line in lines[:i]) for i in range(len(lines))]
         for size in range(1, len(raw) + 1):
             blocks = [raw[i : i + size] for i in range(0, len(raw), size)]
-            # everything is within the default limits
+            # Everything is within the default limits.
             assert [line for part, _ in read_whole_lines(blocks) if part for line in part.split()] == lines
             assert sum(len(part) for part, _ in read_whole_lines(blocks) if part) == len(lines)
             found = []
@@ -393,7 +393,7 @@ def test_rows_that_start_late_in_a_large_page_and_span_small_ones_take_at_most_t
 ) -> None:
     value, limit = 1280, MIB
     monkeypatch.setattr(parquet_pages, "BATCH_BYTES", limit)
-    # a page ends where a chunk of the column ends if it exceeds the page size
+    # A page ends where a chunk of the column ends if it exceeds the page size.
     pages = [512, *[1] * 600]
     path = tmp_path / "f.parquet"
     pq.write_table(
@@ -409,6 +409,6 @@ def test_rows_that_start_late_in_a_large_page_and_span_small_ones_take_at_most_t
     touched = max(
         sum(pages[page_of[start] : page_of[start + found - 1] + 1]) * value for start in range(len(page_of) - found + 1)
     )
-    # a lower limit would split the pages of tag tables differently
+    # A lower limit would split the pages of tag tables differently.
     assert found == 512
     assert limit < touched < 2 * limit

@@ -53,7 +53,7 @@ def _bad(found: list[RowBlock]) -> list[tuple[int, int, str]]:
 def _table(seed: int, rows: int = 400) -> list[list[str]]:
     drawn = random.Random(seed)
     words = [*NASTY, "plain", "x" * 300]
-    # an empty first value on its own line would be a blank line
+    # Begin each row with a value, because an empty value on its own line would be a blank line.
     return [
         [f"r{row}", *("".join(drawn.choices(words, k=drawn.randrange(4))) for _ in range(2))] for row in range(rows)
     ]
@@ -79,7 +79,7 @@ def test_every_value_equals_that_of_csv_pandas_and_pyarrow(
     frame = pd.read_csv(
         path, sep=delimiter, dtype=str, keep_default_na=False, encoding="utf-8-sig", lineterminator=None
     )
-    # pandas ends a value at a NUL
+    # pandas ends a value at a NUL.
     assert [[cell.partition("\x00")[0] for cell in row.values()] for row in mine] == [  # type: ignore[attr-defined]
         [cell.partition("\x00")[0] for cell in row] for row in frame.to_numpy().tolist()
     ]
@@ -125,7 +125,7 @@ def test_a_ragged_or_misquoted_record_is_bad_but_its_neighbors_are_not(tmp_path:
         ("id,text\n1,a\nid,text\n2,b\n", ["a", "b"], [2]),
         ("text,id\na,1\n\ufefftext,id\nb,2\n", ["a", "b"], [2]),
         ("\ufefftext\na\n\ufefftext\nb\n", ["a", "b"], [2]),
-        # these cannot be distinguished from texts
+        # These repeated headers cannot be distinguished from texts.
         ("text\na\ntext\n\ufeffb\n", ["a", "text", "\ufeffb"], []),
         ("id,text\n1,text\ntext,id\n", ["text", "id"], []),
     ],

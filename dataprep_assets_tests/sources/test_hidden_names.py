@@ -66,7 +66,7 @@ def test_a_corpus_ignores_hidden_files_and_counts_them(folder: Path, tmp_path: P
     assert_names(links.sentence, 2, LINKS[0], LINKS[1])
     assert (hint.keys, hint.hint) == (("include",), True)
     assert f"{len(HIDDEN)} files excluded" in hint.sentence
-    # all other files are not data: `_SUCCESS` has no format, and is not an error
+    # The other files are not data. `_SUCCESS` has no known format, which is not an error.
     assert files_of(corpus(folder, include=["**/*"]), tmp_path / "b")[0] == {*DATA}
 
 
@@ -86,7 +86,7 @@ def test_a_glob_that_names_hidden_files_selects_them(folder: Path, tmp_path: Pat
 def test_a_glob_that_names_a_folder_with_a_dot_selects_its_files(folder: Path, tmp_path: Path) -> None:
     found, left = files_of(corpus(folder, include=["*.jsonl", "lang=*/.cache/**/*.jsonl"]), tmp_path / "a")
     assert found == {"part-0.jsonl", HIDDEN[-1]}
-    assert left == 2  # `.part-0.jsonl` and the dangling link
+    assert left == 2  # `.part-0.jsonl` and the dangling link are left out
 
 
 def test_an_include_that_selects_only_hidden_names_is_reported(folder: Path, tmp_path: Path) -> None:

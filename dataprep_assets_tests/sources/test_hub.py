@@ -51,7 +51,7 @@ def test_the_file_list_follows_every_page(tmp_path: Path) -> None:
         assert [file.relpath for file in files] == sorted(tree)
         assert {file.relpath: file.size for file in files} == {name: len(body) for name, body in tree.items()}
         assert sum(file.sha256 is not None for file in files) == 20
-        # 127 entries including folders, and only the three failed pages are requested again.
+        # The list has 127 entries including folders. Only the three failed pages are requested again.
         assert hub.count("tree") == 13 + 3
 
 
@@ -163,7 +163,7 @@ def whole_blobs(folder: Path) -> list[str]:
 def test_after_kill_9_only_the_active_file_is_downloaded_again(tmp_path: Path) -> None:
     tree = {"a.zst": content("a", 20 * PART), "b.zst": content("b", 7 * PART + 5)}
     with HubServer(tree) as hub:
-        # However late the kill happens, the file is not complete before it.
+        # Stall the download, so that the file is incomplete however late the kill happens.
         hub.fail("a.zst", "stall", first=12, times=None)
         arguments = [sys.executable, "-c", RUN, hub.endpoint, str(tmp_path), "0"]
         process = subprocess.Popen(arguments)
@@ -217,7 +217,7 @@ def test_a_draft_left_by_a_kill_is_reused(
             raise KeyboardInterrupt
         replace(source, target)
 
-    # On another thread, because files named after their writer get another name the next time.
+    # Run on another thread, because a file that is named after its writer would get a different name the next time.
     with monkeypatch.context() as patched, ThreadPoolExecutor(1) as other:
         patched.setattr(os, "replace", killed)
         with pytest.raises(KeyboardInterrupt):

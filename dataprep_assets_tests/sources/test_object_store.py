@@ -34,7 +34,7 @@ def check_pages(bucket: Bucket, count: int) -> None:
 
 @pytest.mark.usefixtures("no_other_credentials")
 def test_a_prefix_of_several_pages_is_listed_completely_without_its_neighbors_on_s3(moto: str, tmp_path: Path) -> None:
-    # Swift would need half a minute for so many objects.
+    # Use moto, because Swift would need half a minute for so many objects.
     with FaultProxy(moto) as proxy:
         check_pages(S3(name=new_bucket(moto), mirror=tmp_path, proxy=proxy, upstream=moto), 1005)
 

@@ -34,7 +34,8 @@ def corpus_yaml(bucket: Bucket, **source: Any) -> str:
         **bucket.settings(),
         **source,
     }
-    # the order of the splits is part of a declaration; the reference engine needs no long certification
+    # Keep the order of the keys, because the order of the splits is part of a declaration. The declared reference
+    # engine needs no long certification.
     return yaml.safe_dump({**ATTRIBUTES, "source": declared_source}, sort_keys=False)
 
 

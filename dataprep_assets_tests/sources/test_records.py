@@ -69,11 +69,11 @@ def _forbidden(constant: str) -> None:
 
 def read_with_standard_library(line: bytes) -> str | None:
     """Return the text of a line by RFC 8259, by a different parser than the product's; None for a bad record."""
-    if line.count(b"[") > 1024:  # newer standard libraries have no such limit of nesting; this one is ours
+    if line.count(b"[") > 1024:  # our limit of nesting, which newer standard libraries lack
         return None
     try:
         marked = line.removeprefix(b"\xef\xbb\xbf").decode()
-        record = json.loads(marked, parse_constant=_forbidden, parse_int=float)  # no limit of digits
+        record = json.loads(marked, parse_constant=_forbidden, parse_int=float)  # floats have no limit of digits
         json.dumps(record, ensure_ascii=False).encode()  # a lone surrogate has no UTF-8 encoding
     except (ValueError, RecursionError):
         return None
@@ -139,7 +139,7 @@ def test_a_line_longer_than_many_blocks_is_one_record(tmp_path: Path) -> None:
     assert read(path).texts == ["before", long, "after"]
 
 
-# Files: frames, truncations, flipped bits
+# Files: frames, truncations, flipped bits.
 
 
 def rows(count: int) -> bytes:
@@ -376,7 +376,7 @@ def test_a_damaged_parquet_file_is_refused_or_has_another_digest(tmp_path: Path)
 
 def test_a_parquet_page_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     path, texts = tmp_path / "f.parquet", [f"text number {i:06d}" for i in range(5000)]
-    # in uncompressed texts without a dictionary, every damage gives another valid text
+    # In uncompressed texts without a dictionary, any damage gives a different valid text.
     pq.write_table(pa.table({"text": texts}), path, compression="none", use_dictionary=False, write_page_checksum=True)
     assert read(path).texts == texts
     whole = path.read_bytes()

@@ -170,7 +170,7 @@ class StoreContract:
 
     def test_of_many_who_race_for_an_exchange_one_wins(self, store: Store) -> None:
         version = store.put("counter", b"0").version
-        # none of them writes the existing bytes, because the bytes may be the version
+        # No writer writes the existing bytes, because the bytes may be the version.
         won, lost = self.race(lambda number: store.put("counter", b"by %d" % number, if_version=version), 12)
         assert (len(won), len(lost)) == (1, 11)
         assert self.read(store, "counter") == b"by %d" % won[0]

@@ -20,7 +20,7 @@ class Case:
     requests: tuple[str, ...]
     act: Callable[[GcsStore, Path], object]
     right: Callable[[GcsServer, Path, object], bool]
-    # The state after a failure: nothing half finished.
+    # `untouched` returns whether nothing is half finished after a failure.
     untouched: Callable[[GcsServer, Path], bool]
 
 

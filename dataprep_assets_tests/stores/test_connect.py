@@ -61,7 +61,7 @@ def test_every_kind_of_bucket_is_known_by_its_scheme(scheme: str, tmp_path: Path
     assert list_consumer_lines(place)[0].removeprefix("DATAPREP_STORAGE=") in KINDS
     source = ObjectStorePrefix(url=url, cache_dir=tmp_path)
     assert source.storage == tmp_path / place.mirror / "bucket" / "a" / "b"
-    with pytest.raises(ConfigError):  # a bucket whose mirror would contain other mirrors
+    with pytest.raises(ConfigError):  # the mirror of this bucket would contain other mirrors
         ObjectStorePrefix(url=f"{scheme}://{place.mirror}", cache_dir=tmp_path)
 
 
@@ -91,7 +91,7 @@ def test_every_client_is_refused_plain_http_before_it_sends_anything(
     parse_place("s3://bucket", {**plain, "DATAPREP_ALLOW_HTTP": "true"})()
     with raises(ConfigError, "DATAPREP_ALLOW_HTTP", "'perhaps'"):
         parse_place("s3://bucket", {**plain, "DATAPREP_ALLOW_HTTP": "perhaps"})
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://chain.example")  # boto3's own variables
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://chain.example")  # one of boto3's own variables
     with raises(ConfigError, "http://chain.example"):
         S3Address(bucket="bucket", access_key_id="k", secret_access_key="s")()
     repo = HubRepo(repo_id="org/data", endpoint="http://hub.example", cache_dir=tmp_path)

@@ -51,7 +51,7 @@ def server() -> Iterator[GcsServer]:
 def client(server: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
     made = storage.Client(project="project", credentials=AnonymousCredentials())
-    # The client creates its session at the first request; several threads at once would each create one.
+    # Create the session now, because several threads would otherwise each create one at the first request.
     assert made._http
     return made
 
@@ -71,7 +71,7 @@ def settle(client: Any, server: GcsServer) -> None:
     pools = client._http.get_adapter(server.endpoint).poolmanager.pools
     for key in pools.keys():  # noqa: SIM118
         pools[key].close()
-    # The client forgets the pools, and leaves their connections open.
+    # Close the session after its pools, because it forgets the pools and leaves their connections open.
     client._http.close()
     server.await_the_end_of_connections_beside(frozenset())
 
@@ -99,7 +99,7 @@ def _cells() -> Iterator[Any]:
         for request in case.requests:
             for kind, options in PASSING:
                 if request == "delete" and kind in ("cut", "truncate", "short", "hang"):
-                    continue  # its answer has no body
+                    continue  # the answer to a delete has no body
                 yield pytest.param(
                     name, request, kind, options, id=f"{name}-{request}-{kind}{options.get('status', '')}"
                 )
@@ -134,7 +134,8 @@ def test_a_temporary_fault_is_survived(
 
 @pytest.mark.parametrize(
     ("name", "request_", "kind", "options"),
-    # Both are silence until the client gives up; the truncated answer gives more information.
+    # Leave out most stalls, because a hang is the same silence until the client gives up, and its truncated answer
+    # gives more information.
     [cell for cell in cells() if cell.values[2] != "stall" or cell.values[1] == "delete"],
 )
 def test_a_persistent_fault_ends_with_a_clear_error_and_leaves_nothing_half_finished(
@@ -210,7 +211,7 @@ def test_parts_are_sent_again_to_a_server_that_stops_reading_or_disconnects(tmp_
         client = storage.Client(
             project="project", credentials=AnonymousCredentials(), client_options={"api_endpoint": server.endpoint}
         )
-        # A busy machine may also exceed the limit.
+        # Allow more attempts, because a busy machine may also exceed the time limit.
         patient = replace(POLICY, attempts=10)
         store = GcsStore(client, "bucket", retry=patient, part_bytes=8 << 20, workers=2, timeout_seconds=2.0)
         server.interruptions = ["hangup", "deaf", "hangup", "deaf"]
@@ -222,7 +223,7 @@ def test_parts_are_sent_again_to_a_server_that_stops_reading_or_disconnects(tmp_
 
 
 def test_a_part_may_take_longer_than_the_time_limit_while_it_makes_progress() -> None:
-    # 16 MiB at 6 MiB/s: longer than two seconds in total, but without any wait that long.
+    # Sending 16 MiB at 6 MiB/s takes longer than two seconds in total, but no single wait is that long.
     data = content(16 << 20)
     with GcsServer(seconds_per_block=0.01, receive_buffer=1 << 16) as server:
         client = storage.Client(
@@ -289,7 +290,7 @@ def test_refused_access_is_reported_at_once_with_its_remedy(
         CASES[name].act(store, tmp_path)
     assert "roles/storage.objectUser" in str(caught.value)
     assert str(status) in str(caught.value) or status == 401
-    # Nothing is retried, but of many requests those already in progress may still be made.
+    # Nothing is retried, but requests that are already in progress may still be made.
     assert server.count(request) <= 12
     assert CASES[name].untouched(server, tmp_path)
 
@@ -344,7 +345,7 @@ def test_a_wrong_join_by_the_server_is_found(
         CASES[name].act(store, tmp_path)
     assert "key" not in server.objects or server.objects["key"].data == OLD
     assert CASES[name].right(server, tmp_path, CASES[name].act(store, tmp_path))
-    assert store.sweep() == (name == "upload")  # the parts that were sent first
+    assert store.sweep() == (name == "upload")  # an upload leaves the parts that were sent first
     assert not any(name.startswith(".uploads/") for name in server.objects)
 
 

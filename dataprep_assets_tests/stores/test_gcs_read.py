@@ -29,14 +29,15 @@ def test_an_interrupted_read_continues_at_the_same_position(client: Any, server:
     for number, kind in enumerate(("cut", "truncate", "short"), start=1):
         server.fail("media", kind, first=number)
     assert b"".join(store.read("key")) == data
-    # five ranges of 1 MiB, and each fault caused one more request
+    # The read has five ranges of 1 MiB, and each fault causes one more request.
     assert server.count("media") == 5 + 3
 
 
 def test_a_read_of_an_object_that_is_replaced_meanwhile_is_refused(client: Any, server: GcsServer) -> None:
     store = store_on(client)
     store.put("key", content(5 << 20, "old"))
-    # An orderly close, because a reset may also lose the bytes before it, and then the first block is requested again.
+    # Use an orderly close, because a reset may also lose the bytes before it, and then the first block is requested
+    # again.
     server.fail("media", "truncate")
     blocks = store.read("key")
     next(blocks)
@@ -71,7 +72,7 @@ def test_a_killed_download_leaves_no_visible_file(client: Any, server: GcsServer
     server.store("key", data)
     server.seconds_per_block = 0.01
     target = tmp_path / "folder" / "file"
-    # However late the kill happens, the download is not complete before it.
+    # Stall the download, so that it is incomplete however late the kill happens.
     server.fail("media", "stall", first=12, times=None)
     with running(server, DOWNLOAD, target, sha256(data)) as process:
         wait_for(lambda: server.count("media") > 10, process)

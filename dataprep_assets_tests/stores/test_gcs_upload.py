@@ -60,7 +60,7 @@ def test_a_killed_upload_is_invisible_and_is_swept(client: Any, server: GcsServe
     (tmp_path / "file").write_bytes(data)
     server.store("key", b"the old object")
     server.seconds_per_block = 0.01
-    # However late the kill happens, the upload is not complete before it.
+    # Stall the upload, so that it is incomplete however late the kill happens.
     if moment in ("first part", "many parts"):
         server.fail("compose", "stall", times=None)
     if moment == "joining":

@@ -123,7 +123,7 @@ def test_a_link_may_leave_a_folder_only_if_declared(tmp_path: Path, what: str) -
     (outside / "a.jsonl").write_bytes(b"{}\n")
     (source := tmp_path / "source").mkdir()
     (source / "own.jsonl").write_bytes(b"{}\n")
-    (source / "again.jsonl").symlink_to("own.jsonl")  # within the source
+    (source / "again.jsonl").symlink_to("own.jsonl")  # this link stays within the source
     (source / "link.jsonl" if what == "file" else source / "link").symlink_to(
         outside / "a.jsonl" if what == "file" else outside
     )

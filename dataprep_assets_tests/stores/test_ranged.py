@@ -125,7 +125,7 @@ def test_an_error_stops_the_other_workers_promptly(tmp_path: Path) -> None:
     start = time.monotonic()
     with raises(SourceError, "gone"):
         fetch(source, tmp_path / "target")
-    # A slow body lasts a minute and a half.
+    # A slow body lasts a minute and a half, so the workers did not wait for its end.
     assert time.monotonic() - start < 60
     left = set(threading.enumerate()) - before
     for thread in left:
@@ -145,7 +145,7 @@ def test_a_stop_from_another_thread_ends_even_a_long_wait(tmp_path: Path) -> Non
     start = time.monotonic()
     with raises(StoppedError):
         fetch(source, tmp_path / "target", stop=stop)
-    # The server requests a wait of 300 seconds.
+    # The server requests a wait of 300 seconds, which the stop must end.
     assert time.monotonic() - start < 60
     assert fetch(Source(), tmp_path / "target") == SHA256
 
@@ -213,7 +213,7 @@ def test_a_killed_process_leaves_no_visible_file_and_the_next_download_succeeds(
     process.send_signal(sent)
     assert process.wait(200) != 0
     assert os.listdir(work) == (["target.part"] if sent == signal.SIGKILL else [])
-    # A smaller object than the one that was killed: no bytes of the old one remain in it.
+    # Download a smaller object than before the kill, in which no old bytes may remain.
     fetch(Source(), work / "target")
     assert (work / "target").read_bytes() == CONTENT
     assert os.listdir(work) == ["target"]

@@ -288,7 +288,7 @@ def test_over_tls_there_are_no_trailers(
         store.download("key", tmp_path / "target", sha256=sha256(data))
         assert (tmp_path / "target").read_bytes() == data
         assert not [seen for seen in proxy.seen if is_trailed(seen.headers)]
-        # The same without our configuration, to show that the test can fail.
+        # Send the same requests without our configuration, to show that the test can fail.
         plain = boto3.client(
             "s3",
             endpoint_url=proxy.url,

@@ -49,7 +49,8 @@ def test_parts_that_r2_refuses_are_never_sent(swift: SwiftServer, tmp_path: Path
             info = store.compose(sources, "whole")
             assert info.bytes == len(expected)
             assert b"".join(direct.read("whole")) == expected
-            # At most one part per boundary between sources, and the last part if its source is too small to copy.
+            # The client sends at most one part per boundary between sources, and the last part if its source is too
+            # small to copy.
             assert proxy.sent("part") + proxy.sent("put") - before <= len(sources) * 5 * mib
 
 
@@ -72,7 +73,7 @@ def test_the_first_error_of_a_composition_cancels_waiting_parts(swift: SwiftServ
         patient = RetryPolicy(attempts=2, base_seconds=240.0, max_seconds=240.0)
         store = new_store(proxy.url, bucket, retry=patient)
         started = time.monotonic()
-        # three parts: two are copied, and the one that crosses the boundary is sent
+        # There are three parts: two are copied, and the one that crosses the boundary is sent.
         with raises(ConfigError, "AccessDenied"):
             store.compose(["half", "half"], "whole")
         assert time.monotonic() - started < 60

@@ -34,7 +34,7 @@ def stocked(swift: SwiftServer, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield place
 
 
-# The bucket after these faults: no object, and no unfinished upload.
+# After faults in these operations, the bucket has no object and no unfinished upload.
 READING = {"download", "read", "list", "head"}
 IN_ONE_REQUEST = {"put", "put_if_absent", "upload_small", "copy", "delete"}
 
@@ -81,7 +81,7 @@ CELLS = [
     for step in steps
     for kind in [
         *EVERYWHERE,
-        # The answer to a HEAD has no body for this message.
+        # Skip this fault for HEAD, whose answer has no body for the fault's message.
         *([] if step == "head" else ["400-timeout"]),
         *(["flip"] if (act, step) in FLIPS else []),
         *(["cut_request"] if step in CUT_REQUESTS else []),

@@ -33,7 +33,7 @@ def test_a_killed_upload_is_invisible_and_is_swept(swift: SwiftServer, tmp_path:
     path.write_bytes(data)
     direct = new_store(swift.url, bucket)
     with FaultProxy(swift.url) as proxy:
-        # However late the kill happens, the upload is not complete before it.
+        # Stall the upload, so that it is incomplete however late the kill happens.
         proxy.faults = [Fault("stall", "complete")]
         process = subprocess.Popen([sys.executable, "-c", UPLOADER, proxy.url, bucket, str(path), sha256(data)])
         try:

@@ -81,7 +81,7 @@ def test_a_concatenation_has_every_byte_once_in_order(sizes: list[int]) -> None:
     assert len(lengths) <= MAX_PARTS
     assert all(length >= MIN_PART_BYTES for length in lengths[:-1])
     check_r2(lengths)
-    # Data that passes through the client: at most one part per boundary.
+    # Data of at most one part per boundary passes through the client.
     assert sum(len(pieces) > 1 for pieces in parts) <= max(0, len(sizes) - 1)
 
 

@@ -23,5 +23,5 @@ def test_a_file_is_read_again_after_it_was_replaced_or_just_changed(tmp_path: Pa
     other = tmp_path / "g"
     other.write_text("two")
     os.utime(other, (1, 1))
-    os.replace(other, path)  # equal size and equal time
+    os.replace(other, path)  # the new file has the same size and time
     assert [read(str(path)), len(reads)] == ["two", 4]

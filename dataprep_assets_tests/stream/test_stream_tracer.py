@@ -198,7 +198,7 @@ def test_no_byte_range_is_given_for_a_changed_or_missing_source(built: Built, tm
     assert found.file == "val/f.jsonl"
     path = tmp_path / "source" / found.file
     for change in (
-        lambda data: data.replace(b"doc-205", b"doc-502"),  # of equal size
+        lambda data: data.replace(b"doc-205", b"doc-502"),  # the new text has the same size
         lambda data: b"x" * len(data),
         lambda data: data + b"\n",
     ):
@@ -336,7 +336,7 @@ def test_sensitive_documents_are_found_with_their_key_and_not_shown(
     monkeypatch.setenv("TRACED_KEY", "a key of thirty-two characters..")
     policy = {"separator": SEPARATOR, "id_field": "id", "id_key": {"env": "TRACED_KEY"}}
     keyed = declared(built.source, sensitive=True, document=policy, views=[])
-    # as for a bucket, whose files need no key
+    # Remove the id key, which a dataset in a bucket may lack, because its files need no key.
     corpus = keyed.model_copy(update={"document": keyed.document.model_copy(update={"id_key": None})})
     run_pipeline(keyed, tmp_path)
     store = LocalArtifacts(tmp_path)
@@ -356,7 +356,7 @@ def test_artifacts_of_other_shards_are_reported_and_not_traced(built: Built, tmp
     other = built.corpus.model_copy(update={"document": document})
     root = tmp_path / "root"
     run_pipeline(built.corpus, root)
-    run_pipeline(other.model_copy(update={"views": ()}), root)  # the views are out of date
+    run_pipeline(other.model_copy(update={"views": ()}), root)  # this makes the views out of date
     tracer = build_corpus_tracer(other, LocalArtifacts(root), corpus_specs(other))
     (found,) = trace_documents(tracer, document=5, split="train")
     assert found.text == built.documents["train"][5][2]

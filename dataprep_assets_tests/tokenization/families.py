@@ -34,7 +34,7 @@ def _trained(tokenizer: Tokenizer, trainer: Any, *, special: bool = True) -> Def
     tokenizer.train_from_iterator(TEXTS, trainer)
     if special:
         tokenizer.add_special_tokens([*SPECIAL, *ADDED])
-    # ordinary entries after them, whose ids must not change
+    # Add ordinary entries after the special tokens, because their ids must not change.
     tokenizer.add_tokens([AddedToken("<think>", normalized=False), AddedToken("</s>x", normalized=False)])
     value: Definition = json.loads(tokenizer.to_str())
     return value
@@ -70,7 +70,7 @@ def _word_level() -> Definition:
 
 def _byte_level(*, ignore_merges: bool = False, merged: bool = False) -> Definition:
     tokenizer = Tokenizer(models.BPE(ignore_merges=ignore_merges))
-    # words are not split at punctuation, so a special token is a single word
+    # Do not split words at punctuation, so that a special token is a single word.
     split = pre_tokenizers.Split(Regex(r" ?[^\s]+|\s+"), "isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
@@ -84,7 +84,7 @@ def _byte_level(*, ignore_merges: bool = False, merged: bool = False) -> Definit
     )
     value = _trained(tokenizer, trainer)
     if merged:
-        # an entry that merges create and that was flagged special later
+        # Add an entry that merges create and that was flagged special later.
         model = value["model"]
         model["merges"] = [pair for pair in model["merges"] if "[" not in pair[0]]
         for first, second in (("[", "S"), ("E", "P]"), ("[S", "EP]"), ("P", "]")):

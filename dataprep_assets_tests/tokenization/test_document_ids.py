@@ -15,7 +15,7 @@ KEY = b"a key of thirty-two characters.."
 
 
 def test_the_hash_is_xxh3_of_the_utf8_bytes() -> None:
-    # the hash of the empty input is a published test vector of xxHash
+    # The hash of the empty input is a published test vector of xxHash.
     assert hash_texts([""]).tolist() == [0x2D06800538D394C2]
     assert hash_texts(["é"]).dtype == np.uint64
     assert len({hash_id(text) for text in ("", "a", "\u00e9", "e\u0301", "A")}) == 5

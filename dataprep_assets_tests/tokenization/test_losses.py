@@ -34,7 +34,7 @@ def test_known_text_has_no_losses(tmp_path: Path, family: str) -> None:
         ("bytes", (0, 0)),
         ("bytes_ignore_merges", (0, 0)),
         ("characters", (2, 0)),
-        # its normalizer removes control characters
+        # The normalizer of this family removes control characters.
         ("wordpiece_blanks", (2, 2)),
     ],
 )

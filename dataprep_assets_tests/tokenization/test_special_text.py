@@ -32,7 +32,7 @@ def _planted(seed: int, count: int = 200) -> list[str]:
             forms = (literal, literal * 2, literal.upper(), literal.translate(_FULL_WIDTH), literal[1:], literal[:-1])
             parts.append(generator.choice([*forms, *generator.sample(words, 4), " ", "\n", "x", "▁", ""]))
         texts.append(generator.choice(("", " ")).join(parts))
-    # above the size at which an engine splits a document to match its parts in parallel
+    # The last two texts are above the size at which an engine splits a document to match its parts in parallel.
     return [*texts, "ab</s>" * 5_000 + "</s>", "[SEP]" * 10_000]
 
 
@@ -41,14 +41,14 @@ def test_no_text_becomes_a_special_token(tmp_path: Path, family: str) -> None:
     bundle = TokenizerBundle.load(save(tmp_path, family))
     special = {token.id: token.content for token in bundle.special_tokens}
     assert {*LITERALS} <= {*special.values()}
-    # unknown text gets the id of the unknown token, and no other special id
+    # Unknown text gets the id of the unknown token, and no other special id.
     banned = [number for number, content in special.items() if content != "<unk>"]
     reference, texts = ReferenceEngine(bundle, "text"), _planted(0)
     ids = reference.encode(texts)[0]
     assert [special[number] for number in np.unique(ids[np.isin(ids, banned)]).tolist()] == []
     matched = ReferenceEngine(bundle, "match").encode(texts)[0]
     assert np.isin(matched, banned).any()
-    # hidden entries' names are never matched in text
+    # Decoding still gives the original name of each hidden entry.
     library = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     decoded = [library.decode([number], skip_special_tokens=False) for number in banned]
     assert [bundle.decode([number]) for number in banned] == decoded
@@ -79,7 +79,7 @@ def test_the_name_of_a_byte_token_in_a_text_is_not_that_byte(tmp_path: Path) -> 
     reference = ReferenceEngine(bundle, "text")
     named = bundle.find_token("<0x0A>", key="separator").id
     assert named not in reference.encode(["a line <0x0A> of a table <0x0A>"])[0]
-    # the bytes of characters without their own token are still found
+    # The bytes of characters without their own token are still found.
     assert bundle.find_token("<0xE2>", key="separator").id in reference.encode(["☃"])[0]
 
 
@@ -98,7 +98,7 @@ def test_a_tokenizer_whose_special_token_is_a_single_character_is_refused_by_nam
 
 def test_a_separator_that_text_can_encode_to_is_refused(tmp_path: Path) -> None:
     bundle = TokenizerBundle.load(save(tmp_path, "unigram"))
-    # an entry of the vocabulary, an added token that is not special, and the token for unknown text
+    # These are an entry of the vocabulary, an added token that is not special, and the token for unknown text.
     for content, reading in (("a", "text"), ("<think>", "text"), ("<unk>", "text"), ("<unk>", "match")):
         for find in (bundle.choose_separator, bundle.choose_bos):
             with raises(
@@ -107,7 +107,7 @@ def test_a_separator_that_text_can_encode_to_is_refused(tmp_path: Path) -> None:
                 find(content, reading)
     assert bundle.choose_separator("a", "match").content == "a"
     assert bundle.choose_separator("auto", "text").content == "</s>"
-    # no text can encode to an entry that no merge creates
+    # No text can encode to an entry that no merge creates.
     folder = save(tmp_path / "bytes", "bytes")
     value = json.loads((folder / "tokenizer.json").read_bytes())
     value["added_tokens"] = [one for one in value["added_tokens"] if one["content"] != "[SEP]"]

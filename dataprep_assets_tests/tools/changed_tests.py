@@ -46,7 +46,7 @@ def select_files(
     left = budget - sum(seconds.get(path.as_posix(), usual) for path in chosen)
     found = dict.fromkeys(chosen)
     for ring in rings[2:]:
-        # short ones first, because more of them fit
+        # Take short files first, because more of them fit.
         for path in sorted(ring - found.keys(), key=lambda path: (seconds.get(path.as_posix(), usual), path)):
             found[path] = None
             left -= seconds.get(path.as_posix(), usual)

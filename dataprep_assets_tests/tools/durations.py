@@ -29,7 +29,7 @@ def read_report(report: Path, root: Path) -> Iterator[tuple[float, str, str]]:
     """Yield seconds, file and name of each test, including its fixtures."""
     for case in ElementTree.parse(report).iter("testcase"):
         *folders, name = case.attrib["classname"].split(".")
-        # for a class in a module, the class is the last part
+        # For a class in a module, the class is the last part.
         while folders and not root.joinpath(*folders, f"{name}.py").is_file():
             name = folders.pop()
         yield float(case.attrib["time"]), Path(*folders, f"{name}.py").as_posix(), case.attrib["name"]
@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         files: defaultdict[str, float] = defaultdict(float)
         for seconds, file, _ in found:
             files[file] += seconds
-        # a report may cover only some files, as after an interrupted session
+        # Keep the seconds of other files, because a report may cover only some files, e.g., after an interrupted
+        # session.
         before = {file: seconds for file, seconds in kept[report.stem].items() if (root / file).is_file()}
         merged = {**before, **{file: round(seconds, 1) for file, seconds in files.items()}}
         kept[report.stem] = dict(sorted(merged.items()))

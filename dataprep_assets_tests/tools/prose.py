@@ -128,7 +128,7 @@ def of_module(source: str, name: str) -> Iterator[Finding]:
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             text = next((text for part in node.exc.args if " " in (text := _text(part))), "")
             yield from _habits("messages", text, place)
-            # a value at the end may contain the remedy; other errors are about data, for which checks give the remedy
+            # A value at the end may contain the remedy; other errors are about data, for which checks give the remedy.
             user = ast.unparse(node.exc.func) == "ConfigError"
             if user and text and not text.endswith("…") and not _REMEDY.search(text):
                 yield Finding("messages: without a remedy", place, text)

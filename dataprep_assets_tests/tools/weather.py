@@ -109,7 +109,7 @@ class Begun:
         """Watch until `over`; a part takes at least half a second, so that none is missed."""
         sizes: dict[tuple[str, int], int] = {}
         while not self.over.wait(0.05):
-            # not Path.glob, which raises if a folder is deleted while it reads
+            # Do not use Path.glob, which raises if a folder is deleted while it reads.
             for name in glob.glob(f"{glob.escape(str(self.root))}/*/token_bins/.staging/*/*.tokens"):
                 with suppress(OSError):
                     now, part = os.stat(name), "/".join(name.split("/")[-2:])
@@ -175,7 +175,7 @@ class Weather:
         if self._ray is not None:
             roots = [self._ray.second.process.pid, self._ray.head.process.pid]
             return [pid for root in roots for pid, title in find_descendants(root) if title.startswith("ray::train-")]
-        # the newest process, because the fork server starts before its forks
+        # Put the newest process first, because the fork server starts before its forks.
         return [pid for pid, title in find_descendants(self.run.pid) if "multiprocessing.forkserver" in title][::-1]
 
     def _node(self) -> str | None:
@@ -215,7 +215,7 @@ def seconds_a_file(job: Job) -> float:
 
 def main(folder: Path, engine: str, minutes: float, every: float) -> int:
     """Run the job; return 1 if a byte differs."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its end also ends its child processes
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # an interrupt also ends the child processes
     with ExitStack() as stack:
         server = stack.enter_context(run_moto_server())
         probe = Job(folder, 1, engine, server, new_bucket(server))

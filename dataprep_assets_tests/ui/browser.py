@@ -97,6 +97,6 @@ class Browser:
 
     def picture(self, path: Path) -> None:
         """Write a screenshot."""
-        time.sleep(1)  # the graph is still moving
+        time.sleep(1)  # the graph may still be moving
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
         assert path.stat().st_size > 10_000

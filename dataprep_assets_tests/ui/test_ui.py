@@ -172,7 +172,7 @@ def test_a_backfill_builds_missing_shards_and_its_failed_run_repairs_itself(
 def test_an_appended_file_is_built_while_the_sensor_is_on(
     site: ServedProject, browser: Browser, corpus: str, declaration: dict[str, Any], source: Path
 ) -> None:
-    site.command("run", corpus)  # whether or not an earlier test has done it
+    site.command("run", corpus)  # an earlier test may have done this already
     sensor = f"{corpus}_on_new_files"
 
     def said() -> list[str]:
@@ -207,7 +207,7 @@ TINY = 60
 """The number of shards, for two runs."""
 
 
-@pytest.mark.timeout(1200)  # two backfills, each of which waits for ticks of the daemon
+@pytest.mark.timeout(1200)  # the test has two backfills, each of which waits for ticks of the daemon
 def test_materialize_all_is_canceled_half_way_and_the_rest_resumed(
     site: ServedProject, browser: Browser, tmp_path: Path
 ) -> None:
@@ -215,12 +215,12 @@ def test_materialize_all_is_canceled_half_way_and_the_rest_resumed(
     site.reload()
     bins = dg.AssetKey(["tiny", "token_bins_train"])
     with site.instance() as instance:
-        # launched by a sensor
+        # A sensor launches the run that plans the shards.
         wait_until(lambda: len(instance.get_dynamic_partitions("tiny_train_shards")) == TINY, 240)
         site.stop_sensor("plan_new_datasets")  # each further dataset that it plans would cost a run
         first = materialize_all(site, browser, "tiny", TINY)
         wait_until(lambda: bool(instance.get_materialized_partitions(bins)), 300, every=0.2)
-        # as in a large backfill, the next run is still queued when the user cancels it
+        # Make the next run wait in the queue when the user cancels it, as in a large backfill.
         instance.event_log_storage.set_concurrency_slots(POOLS["cpu"], 0)
         cancel_backfill(site, browser, first)
         made = instance.get_materialized_partitions(bins)
@@ -291,7 +291,7 @@ def test_the_shares_of_a_blend_are_drawn(site: ServedProject, browser: Browser, 
     def drawn() -> bool:
         if not browser.evaluate(f"{_DRAWN}.length"):
             browser.evaluate(f"{link}.click()")  # retried if the page replaced the row meanwhile
-        # a browser gives a drawn picture its size, and one that it could not draw the size 0
+        # A browser gives a drawn picture its size, and a picture that it could not draw the size 0.
         return bool(browser.evaluate(f"{_DRAWN}.length === 1 && {_DRAWN}[0].naturalWidth > 400"))
 
     wait_until(drawn, 180)
@@ -395,7 +395,7 @@ def test_a_page_of_another_origin_can_send_no_mutation_and_no_report(site: Serve
     state = str(site.query(_STATE))
     assert POOL not in state
     assert ASSET not in state
-    # the request that the UI itself sends, so that the page could have done it
+    # Send the same request from the UI's own page, to show that the refused request was valid.
     browser.open(site.url, "Runs")
     sent = json.dumps({"query": f'mutation {{ setConcurrencyLimit(concurrencyKey: "{POOL}", limit: 3) }}'})
     options = f"{{method: 'POST', headers: {{'Content-Type': 'application/json'}}, body: {json.dumps(sent)}}}"

@@ -36,7 +36,7 @@ class SampleSource:
         return {name: rows[0] for name, rows in list_arrays(self.data.sample(step, position)).items()}
 
     def __repr__(self) -> str:
-        # On resume, grain compares this text, so a state cannot be continued with a different schedule.
+        # grain compares this text when it restores a state, so a run cannot resume with a different schedule.
         return f"SampleSource({self.data.schedule.name}, {self.data.schedule.digest[:16]})"
 
 
@@ -80,7 +80,7 @@ def _build_steps_class() -> Any:
 
         def __init__(self, data: TrainingData, rank: int, world_size: int, step: int = 0) -> None:
             self._data, self._rank, self._world_size = data, rank, world_size
-            self._next, self._own = step, False  # if `_own`, `_next` is the next step of only this worker
+            self._next, self._own = step, False  # if `_own`, `_next` applies only to this worker
 
         # Rebuild through a module-level function, because pickle cannot find a class defined inside a function.
         def __reduce__(self) -> tuple[Any, ...]:
@@ -92,8 +92,7 @@ def _build_steps_class() -> Any:
             while step < self._data.steps:
                 batch = list_arrays(self._data.batch(step, rank=self._rank, world_size=self._world_size))
                 step += workers
-                # Update the position before yielding the batch, so that a state requested in between continues after
-                # it.
+                # Update the position before the yield, so that a state saved at that point continues after this batch.
                 self._next, self._own = step, worker is not None
                 yield {name: torch.from_numpy(np.ascontiguousarray(rows)) for name, rows in batch.items()}
 

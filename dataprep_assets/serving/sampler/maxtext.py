@@ -79,7 +79,7 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
     _require_columns(rows.element_spec.keys())
     if seed is not None:
         rows = rows.shuffle(_SHUFFLE_BUFFER, seed=seed)
-    # `deterministic` keeps the order of rows that are mapped in parallel.
+    # Set `deterministic`, which keeps the order of rows that are mapped in parallel.
     rows = rows.repeat(epochs).map(build_columns, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     return rows.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
@@ -102,7 +102,7 @@ def grain_batches(payloads: Any, batch_size: int, row_length: int) -> Any:
 
 def _decode_row(payload: bytes, row_length: int) -> dict[str, NDArray[np.int32]]:
     """Return the six columns of one record. This is a module-level function, because grain's workers import it."""
-    # Stored targets are optional, and only the record shows whether it has them.
+    # Look for the targets in the record, because stored targets are optional.
     names: Sequence[str] = (*COLUMNS, TARGETS) if TARGETS in example.read_column_names(payload) else COLUMNS
     rows = example.decode_rows([payload], [FeatureColumn(name=name, length=row_length) for name in names])
     return six_columns({name: values[0] for name, values in rows.items()})
@@ -117,7 +117,7 @@ def install() -> None:
     interface.make_grain_train_iterator = partial(_build_grain_iterator, train=True)  # type: ignore[attr-defined]
     interface.make_grain_eval_iterator = partial(_build_grain_iterator, train=False)  # type: ignore[attr-defined]
     tfds = importlib.import_module(f"{_PIPELINES}.tfds_data_processing")
-    # The interface imports these two functions at every call, so they are replaced in their own module.
+    # Replace these two functions in their own module, because the interface imports them at every call.
     tfds.make_tfds_train_iterator = partial(_build_tfds_iterator, train=True)  # type: ignore[attr-defined]
     tfds.make_tfds_eval_iterator = partial(_build_tfds_iterator, train=False)  # type: ignore[attr-defined]
 

@@ -74,7 +74,7 @@ class SourceSamples:
 
     def iterate_window_blocks(self) -> Iterator[Int64]:
         """Yield (document, offset) of each window's first token and each shard's last token; int64, shape (n, 2)."""
-        # Positions in the split at which the shards begin.
+        # `offsets` has the position of each shard's first token in the split.
         offsets = np.cumsum(self._tokens) - self._tokens
         for start, tokens, windows in zip(offsets.tolist(), self._tokens.tolist(), self._windows.tolist(), strict=True):
             for block_start in range(0, windows, _BLOCK):
@@ -144,7 +144,7 @@ class SourceSamples:
             new_numbers = np.array([shard_numbers.get(shard.content, -1) for shard in cursor.source.shards], np.int64)
             shards = new_numbers[shards]
         is_whole = (shards >= 0) & (stop - start <= self._length)
-        # A sample with a span that does not follow the previous one is not a contiguous range.
+        # A sample is not one contiguous range if one of its spans does not follow the previous span.
         is_whole[np.searchsorted(first_pieces, np.flatnonzero(_find_breaks(pieces)), side="right") - 1] = False
         if rule is self.sampler.rules[-1] and not is_whole.all():
             raise ConfigError(

@@ -26,12 +26,12 @@ def round_shares(weights: Sequence[float | int]) -> list[int]:
 
     Raises ConfigError for a weight so small that its source would never be read.
     """
-    # Use exact fractions, because rounding could distinguish sources of equal weight.
+    # Use exact fractions, because rounding errors could give sources of equal weight different shares.
     exact = [Fraction(weight) for weight in weights]
     total = sum(exact)
     targets = [weight * PLACES / total for weight in exact]
     whole_shares = [int(target) for target in targets]
-    # Rounding down loses places. Give them to the largest remainders; ties go to the first source.
+    # Rounding down leaves places unassigned. Give them to the largest remainders; ties go to the first source.
     by_rest = sorted(range(len(targets)), key=lambda number: (whole_shares[number] - targets[number], number))
     for number in by_rest[: PLACES - sum(whole_shares)]:
         whole_shares[number] += 1
@@ -88,7 +88,8 @@ def _fill_table(shares: Sequence[int]) -> NDArray[np.int32]:
     """Return the source of each place in the table: int32, shape ``(65536,)``, read-only."""
     if sum(shares) != PLACES or min(shares, default=0) < 1:
         raise ConfigError(f"shares {', '.join(map(str, list(shares)[:8]))}: must be positive and sum to {PLACES}")
-    # Tijdeman's bound: no source is off by more than 1 - 1 / slack samples, and a single source is never off.
+    # By Tijdeman's bound, no source deviates from its share by more than 1 - 1 / slack samples. A single source never
+    # deviates.
     slack = max(2 * len(shares) - 2, 1)
     jobs = []
     for source, share in enumerate(shares):

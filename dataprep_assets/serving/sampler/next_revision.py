@@ -117,7 +117,8 @@ def add_revision(
         if not 0 <= from_step <= end:
             raise ConfigError(f"{request.name}: --from-step must be from 0 to {end}, not {from_step}")
         _require_same_tokenizer(history, sources, from_step)
-    # The last revision took back steps that were trained beyond its first step.
+    # Only these steps are known to be trained. Steps beyond the last revision's first step do not count, because that
+    # revision took them back.
     known_steps = (
         max(from_step, revisions[-1].first_step, *(replaced_revision.trained for replaced_revision in unmade))
         if revisions
@@ -236,7 +237,7 @@ def _build_source(
         shard = SourceShard(
             name=name, content=content, tokens=tokens, samples=samples, removed=removed_ranges, added=added
         )
-        # `packs` takes the shard, so the shard is created first and its samples are counted afterwards.
+        # Create the shard before counting its samples, because `packs` takes the shard.
         if request.samples == "documents":
             shard = replace(shard, samples=len(packs(shard, request.sequence_length).ends))
         shards.append(shard)
@@ -307,7 +308,7 @@ def _list_documents_within(documents: DocumentEnds, ranges: Ranges) -> Iterator[
     if documents.ids is None or not ranges:
         return
     starts, stops = (np.array(column, np.uint64) for column in zip(*ranges, strict=True))
-    # A plain 0 would be an int64, and NumPy converts int64 with uint64 to float64.
+    # Prepend a uint64, because a plain 0 would be an int64, and NumPy promotes a mix of uint64 and int64 to float64.
     lengths = np.diff(documents.ends, prepend=np.uint64(0))
     begins = documents.ends - lengths
     range_numbers = np.searchsorted(starts, begins, side="right") - 1
@@ -366,7 +367,8 @@ def _match_documents(
 
 def _find_longest_rising_pairs(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Return the longest subsequence of the pairs, sorted by their first numbers, whose second numbers also rise."""
-    # For each length, `lows` has the smallest last number of a rising run and `tails` the pair with that number.
+    # For each length, `lows` has the smallest last number of a rising run of that length, and `tails` the pair with
+    # that number.
     lows: list[int] = []
     tails: list[int] = []
     earlier = []
@@ -384,6 +386,6 @@ def _find_longest_rising_pairs(pairs: Sequence[tuple[int, int]]) -> tuple[list[i
 def _list_documents(documents: DocumentEnds) -> Iterator[tuple[int, int]]:
     """Return id and length of each document."""
     assert documents.ids is not None
-    # A plain 0 would be an int64, and NumPy converts int64 with uint64 to float64.
+    # Prepend a uint64, because a plain 0 would be an int64, and NumPy promotes a mix of uint64 and int64 to float64.
     lengths = np.diff(documents.ends, prepend=np.uint64(0))
     return zip(documents.ids.tolist(), lengths.tolist(), strict=True)

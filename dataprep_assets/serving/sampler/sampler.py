@@ -103,7 +103,8 @@ class SourceCursor:
         new: list[Run] = []
         for number, shard in enumerate(self.source.shards):
             old = numbers_by_name.get(shard.name)
-            # A different shard with the name of a removed shard has none of its tokens, so all its tokens are new.
+            # A new shard may reuse a removed shard's name but has none of its tokens, so all tokens of the new shard
+            # are new.
             if old is None or not shard.follows(progress.source.shards[old]):
                 new.append((number, 0, shard.tokens))
                 continue
@@ -111,16 +112,16 @@ class SourceCursor:
             if (shard.removed or shard.added) and shard.content != progress.source.shards[old].content:
                 changed[old] = shard
                 new += [(number, start, stop) for start, stop in shard.added]
-        # The epoch has ended, and there is no new content to add to it.
+        # If the epoch has ended and has no new content, begin the next epoch.
         if progress.done == progress.order.size and not new:
             return progress.epoch + 1, self._order_from_start(progress.epoch + 1), 0
-        # Batch and weights do not affect the order, so without other changes no new link is needed.
+        # Batch and weights do not affect the order, so keep the order if nothing else changed.
         if progress.rules == self._rules and progress.source.lock == self.source.lock:
             return progress.epoch, progress.order, progress.done
         remainder = Remainder(progress.order, progress.done, self._whole.length, new_numbers, changed)
         new_slots = SampleSlots(self.source.shards, self._whole.length, self._packs, new)
         order = SourceOrder(new_slots, self._build_permutation_key(progress.epoch), self.source.shards, remainder)
-        # All remaining tokens may have been retracted.
+        # The order is empty if all remaining tokens were retracted. If so, begin the next epoch.
         return (
             (progress.epoch, order, 0)
             if order.size
@@ -404,8 +405,8 @@ class Sampler:
             pieces = cursor.find_spans(ordinals)[1] if len(ordinals) else None
             if pieces is None:
                 continue
-            # Keep only pieces within the span, because `find_samples` may return extra samples, and a sample has
-            # other spans.
+            # Keep only pieces within the span, because `find_samples` may return samples outside it, and a sample may
+            # also have spans outside it.
             own_pieces = pieces.select((pieces.shard == shard) & (pieces.start < span[1]) & (pieces.stop > span[0]))
             samples = rule.mixture.find_sample_numbers(number, ordinals[own_pieces.row])
             for sample, start, stop in zip(

@@ -92,7 +92,7 @@ class SeenLedger:
         self._names = {record.path for record in data.handle.files}
         # Cache per object, because a cache on the method would keep every ledger alive.
         self.rows = lru_cache(maxsize=None)(self._read_source_rows)
-        # A shard that several revisions list is one entry, unless it lost documents in between.
+        # The key is the content, so a shard of several revisions is one entry unless it lost documents in between.
         self.shards = {
             shard.content: (source.dataset, shard)
             for revision in data.schedule.revisions
@@ -121,10 +121,10 @@ class SeenLedger:
     def _read_source_rows(self, content: str) -> tuple[list[str], SourceRowIndex]:
         """Return the source files of a shard, and the mapping of its documents to their rows."""
         sources = self.get_shard_facts(content)["sources"]
-        # Only files that the shard contains in part have the key `rows`.
+        # The key `rows` is missing for files that the shard contains as a whole, which begin at row 1.
         files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in sources]
         name = f"{get_documents_folder(content)}/{ROWS}"
-        # The file is missing if no row was left out.
+        # Use an empty index if no row was left out, because the file is then missing.
         runs = open_runs(self.data.handle.path(name)) if name in self._names else build_empty_runs()
         return [str(line["file"]) for line in sources], SourceRowIndex(files, runs)
 
@@ -231,7 +231,7 @@ def count_tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.in
             epoch_start = cursor.left + max(epoch - cursor.epoch - 1, 0) * cursor.epoch_samples
             parts = [(0, count)] if epoch == cursor.epoch else [(0, cursor.left), (epoch_start, count)]
             for shard in cursor.source.shards:
-                # The ends are int64, because NumPy converts uint64 with int64 to float64.
+                # Convert the ends to int64, because NumPy promotes a mix of uint64 and int64 to float64.
                 ends = np.asarray(ledger.data.open_document_ends(shard), np.int64)
                 tokens = tokens_by_shard.setdefault(shard.content, np.zeros(len(ends), np.int64))
                 # Each epoch in between reads every document once.
@@ -283,7 +283,7 @@ def find_withdrawn_readings(ledger: SeenLedger, document: KeptDocument) -> list[
     """Return the readings of a document by steps that were taken back, each with the interval of its revision."""
     data, samples_read = ledger.data, []
     for interval in data.schedule.withdrawn_intervals:
-        # Use the schedule of that time, because the current one has no rule for steps that were taken back.
+        # Use the schedule as it was then, because the current one has no rule for steps that were taken back.
         sampler = Sampler(data.schedule.take_first_revisions(interval.revision + 1), data.packs)
         span = (document.start, document.stop)
         readings = sampler.find_readings(document.shard.content, *span, first=interval.first, until=interval.stop)

@@ -175,7 +175,7 @@ class SampleSlots:
         all_runs = [(index, 0, shard.tokens) for index, shard in enumerate(shards)] if runs is None else runs
         self._tables: dict[int, PackTable] = {}
         if packs is not None:
-            # A shard's packs are one unit that covers all its runs.
+            # Use one run per shard, because a shard's packs are one unit that covers all its runs.
             all_runs = [(index, 0, shards[index].tokens) for index in self._find_packed_shards(all_runs)]
         self._numbers, self._starts, self._stops = np.array(all_runs, np.int64).reshape(-1, 3).T
         counts = -(-(self._stops - self._starts) // length)
@@ -205,7 +205,7 @@ class SampleSlots:
         return self._packs(self._shards[shard], self.length)
 
     def _count_packs(self, shard: int) -> int:
-        # Do not read a table for this number, because startup would then open all shards' files.
+        # Do not read a shard's table to count its packs, because startup would then open the files of all shards.
         return len(self._tables[shard].ends) if shard in self._tables else self._shards[shard].samples
 
     def find_spans(self, samples: Int64) -> TokenSlices:
@@ -261,7 +261,7 @@ def _reduce_packs(table: PackTable, ranges: Sequence[tuple[int, int]]) -> PackTa
     begins = np.asarray(table.starts, np.int64)
     range_numbers = np.searchsorted(starts, begins, side="right") - 1
     is_held = (range_numbers >= 0) & (begins < stops[range_numbers])
-    # Number of the pack that contains each piece.
+    # `packs` has the number of the pack that contains each piece.
     packs = np.searchsorted(table.ends, np.arange(len(begins)), side="right")
     counts = np.bincount(packs[is_held], minlength=len(table.ends))
     return PackTable(np.cumsum(counts[counts > 0]), begins[is_held], np.asarray(table.stops, np.int64)[is_held])
@@ -298,7 +298,7 @@ class Remainder:
             if new_numbers[number] < 0 and old_shard.tokens
         }
         removed_by_revision = {then: shard.removed for then, shard in changed.items()}
-        # Previous samples that lost tokens in a retraction or together with their shard.
+        # `touched` has the previous samples that lost tokens in a retraction or together with their shard.
         touched = [
             order.find_samples(s, *span)
             for s, spans in {**removed_by_revision, **gone_ranges}.items()
@@ -314,7 +314,8 @@ class Remainder:
         empty = np.ones(len(suspects), np.bool_)
         empty[self._locate_slots(suspects).row] = False
         self._empty = suspects[empty]
-        # For each empty slot, count the non-empty slots before it. Sample k comes after the empty slots with at most k.
+        # For each empty slot, count the non-empty slots before it. Sample k comes after each empty slot whose count is
+        # at most k.
         self._skips = self._empty - np.arange(len(self._empty))
         self.size = self._slots - len(self._empty)
 
@@ -379,7 +380,7 @@ class Remainder:
 
     def _locate_current_slices(self, pieces: TokenSlices) -> TokenSlices:
         """Return the spans in the current shards, without removed tokens."""
-        # Handle spans in shards that lost documents one by one, because they may be split, and all others together.
+        # Only spans in shards that lost documents can be split, so handle these one by one and all others together.
         is_cut = np.isin(pieces.shard, list(self._kept)) if self._kept else np.zeros(len(pieces.row), np.bool_)
         whole_slices = pieces.select(~is_cut)
         whole_slices = whole_slices._replace(shard=self._moved[whole_slices.shard])
@@ -406,7 +407,7 @@ class KeptRanges(NamedTuple):
     def from_shard(cls, shard: SourceShard) -> "KeptRanges":
         """Return the kept ranges of a shard that lost some ranges and gained others."""
         removed_ranges, added = (_measure_gaps(ranges) for ranges in (shard.removed, shard.added))
-        # Positions among the kept tokens at which tokens were removed or inserted.
+        # `positions` are the positions among the kept tokens at which tokens were removed or inserted.
         positions = np.unique(np.concatenate([[0], removed_ranges[0], added[0]]))
         removed_lengths, added_lengths = (
             lengths[np.searchsorted(range_starts, positions, side="right")]
@@ -504,7 +505,7 @@ class SourceOrder:
     def find_samples(self, shard: int, start: int, stop: int) -> Int64:
         """Return the samples that may contain any of the tokens `[start, stop)` of a shard; a few contain none."""
         old_samples = _NONE if self._rest is None else self._rest.find_samples(shard, start, stop)
-        # A shard that gained documents has samples in both parts.
+        # Search both parts, because a shard that gained documents has samples in both.
         return self._permutation.invert(
             np.concatenate([old_samples, self._left + self._cut.find_samples(shard, start, stop)])
         )

@@ -117,7 +117,8 @@ class TrainingData:
         self.name, self.boundaries, self._store = name, boundaries, store
         self._handle = ArtifactHandle.from_store(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
         if isinstance(store, BucketArtifacts) and self._handle.receipt.facts.get("sensitive"):
-            # Make the folder private before files are copied, because this process's umask must not be changed.
+            # Make the folder private before files are copied into it, instead of changing the umask of the trainer's
+            # process.
             make_private_folder(store.root)
         location = f"{self._handle.location}/{SCHEDULE}"
         try:
@@ -127,7 +128,8 @@ class TrainingData:
                 f"{location}: invalid JSON: {error}. Run `dataprep verify` to see the damage"
             ) from error
         self.schedule = ScheduleHistory.from_json(value, location)
-        # Data of past steps by shard content. Never evicted, because it is mapped or read by ranges.
+        # These caches, keyed by shard content, are never evicted, because their data is memory-mapped or read by
+        # ranges.
         self._tokens: dict[str, NDArray[Any] | RemoteTokens] = {}
         self._ends: dict[str, NDArray[Any]] = {}
         self._packs: dict[tuple[str, int], PackTable] = {}
@@ -178,7 +180,8 @@ class TrainingData:
                 f"{self.name}: the state's step must be from 0 to {self.steps}, not {step}. Resume from an earlier "
                 "checkpoint"
             )
-        # A checkpoint has the digest of the schedule at that time, which may have had fewer revisions.
+        # Accept digests of shorter histories, because the schedule may have had fewer revisions when the checkpoint was
+        # written.
         revision_counts = {
             self.schedule.take_first_revisions(n).digest: n for n in range(1, len(self.schedule.revisions) + 1)
         }
@@ -270,7 +273,8 @@ class TrainingData:
                 labels[row, marks - 1] = IGNORED
                 begins = np.concatenate([[offset], marks[marks < to]])
                 lengths = np.diff(begins, append=to)
-                # A span that begins where the previous one ends continues its document, which earlier samples split.
+                # A span that begins where the previous one ends continues its document, which a boundary between
+                # earlier samples split.
                 if document_start is not None and previous_end == (source, shard, start):
                     begins[0], document = document_start, document - 1
                 documents[row, offset:to] = document + np.repeat(np.arange(len(begins)), lengths)
@@ -323,7 +327,7 @@ class TrainingData:
         """Return the end of each document of a shard, from the schedule's artifact."""
         if shard.content not in self._ends:
             path = self._handle.path(f"{get_documents_folder(shard.content)}/{ENDS}")
-            # NumPy cannot map an empty file.
+            # Use an empty array for an empty file, which NumPy cannot map.
             empty = np.empty(0, np.uint64)
             self._ends[shard.content] = np.memmap(path, "<u8", "r") if path.stat().st_size else empty
         return self._ends[shard.content]

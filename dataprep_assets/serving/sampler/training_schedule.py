@@ -187,7 +187,8 @@ class ScheduleHistory:
         """Steps that each revision determines, without steps that were taken back."""
         starts: list[tuple[int, int]] = []
         for number, revision in enumerate(self.revisions):
-            # This revision takes back all revisions from its first step on, so they no longer determine any step.
+            # This revision takes back all revisions that begin at or after its first step, so they no longer determine
+            # any step.
             starts = [(n, first_step) for n, first_step in starts if first_step < revision.first_step]
             starts.append((number, revision.first_step))
         stops = [*(first_step for _, first_step in starts[1:]), None][: len(starts)]
@@ -280,7 +281,7 @@ def _parse_source(value: Mapping[str, Any]) -> Source:
 
 
 def _parse_shard(value: Mapping[str, Any]) -> SourceShard:
-    # Convert to tuples, which `follows` compares, because JSON has only lists.
+    # Convert JSON's lists to tuples, because `follows` compares with tuples.
     ranges = {name: tuple((int(a), int(b)) for a, b in value.get(name, ())) for name in ("removed", "added")}
     return SourceShard(**{**value, **ranges})
 

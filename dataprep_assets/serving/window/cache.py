@@ -166,7 +166,7 @@ class Cache:
                 note("refused", index, defect)
                 missing.append(file)
             else:
-                # A killed download of the other file may have left this empty reservation.
+                # Discard the empty reservation that a killed download of the other file may have left.
                 discard_partial(self.path(file))
                 progress(file.bytes)
         if missing:
@@ -180,7 +180,7 @@ class Cache:
                 key, path = self._place.key(file.key), self.path(file)
                 self._create_partial_file(file)
                 self._place.store.download(key, path, sha256=file.sha256, progress=progress)
-        # Catch every exception, also an interrupt, because a reservation without bytes would take room from other
+        # Catch every exception, even an interrupt, because an abandoned reservation would take room from other
         # processes.
         except BaseException:
             self._unreserve(shard)
@@ -257,13 +257,14 @@ class Cache:
                     only_copies.add(index)
                     note("kept", index, f"{self._format_label(index)} is kept: {reason}")
             with self._state.hold_lock():
-                # Select again, because other processes may now use some of these shards. Keep those.
+                # Choose again, because other processes may have started to use some of these shards, which must not be
+                # evicted.
                 evicted = [index for index in self._choose_victims(shard, only_copies) if index in candidates]
                 for index in evicted:
                     self._throw_away(index)
                 remaining = {i: size for i, size in self.find_cached_shards().items() if i != shard.index}
                 if has_room(self._keep, remaining, shard.bytes):
-                    # Reserve the room under the lock, so that two processes cannot take the same.
+                    # Reserve the room under the lock, so that two processes cannot take the same room.
                     self._create_partial_file(shard.token_file)
                 leases = self._state.read_leases() if not has_room(self._keep, remaining, shard.bytes) else None
             self._state.empty_trash()
@@ -327,7 +328,7 @@ class Cache:
     def _explain_missing_source(self, index: int) -> str:
         """Return why an evicted shard could not be downloaded again, or "" if it could."""
         shard = self._shards[index]
-        # Partial files do not count as a copy of the shard.
+        # Ignore partial files, which are not a copy of the shard.
         if not any(self.path(file).exists() for file in shard.files):
             return ""
         for file in shard.files:

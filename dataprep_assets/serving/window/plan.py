@@ -89,7 +89,8 @@ def plan_window(
     # Exclude the first download, because it is the wait at the start and not a stall.
     waits = [max(0.0, size * seconds_per_byte - turn_seconds) for size in turn_bytes[1:]]
     largest = max(turn_bytes[1:], default=0)
-    # Time of a turn that verification leaves for the download. If none is left, no bandwidth is enough.
+    # `download_seconds` is the part of a turn that verification leaves for the download. If none is left, no bandwidth
+    # is enough.
     download_seconds = turn_seconds - largest / verify_bandwidth
     needed = 0.0 if not largest else largest / download_seconds if download_seconds > 0 else math.inf
     fits_disk = max_bytes <= disk_bytes

@@ -117,7 +117,7 @@ def _build_dataset_class() -> Any:
             self._read = mmap.mmap(-1, 1)  # forked workers share this memory
 
         def __reduce__(self) -> tuple[Any, ...]:
-            self._read[0] = 1  # a worker that is spawned with the dataset will read it
+            self._read[0] = 1  # pickled, e.g., for a spawned worker, which will read the dataset
             return torch_dataset, (self.shard,)
 
         def __len__(self) -> int:

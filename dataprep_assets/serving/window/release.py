@@ -29,7 +29,7 @@ from dataprep_assets.stores.store import Store
 MANIFEST = "release.json"
 SCHEMA_VERSION = 1
 _KIND = "npy_shards"
-# A manifest of 14 shards takes 10 kB, one of 100,000 shards 60 MB.
+# A manifest of 14 shards takes 10 kB, and one of 100,000 shards takes 60 MB.
 _LARGEST = 96 << 20
 
 

@@ -83,7 +83,7 @@ class ProgressBar:
         text = (
             f"{self._label} {bar} {share:4.0%}  {self.done / 1e9:.2f} of {self._total / 1e9:.2f} GB  {speed:.0f} MB/s"
         )
-        # Return to the beginning of the line and erase the rest of a longer text.
+        # Return to the beginning of the line, and erase the rest of a longer earlier text.
         self._stream.write(f"\r{text}\x1b[K")
         self._stream.flush()
 
@@ -147,15 +147,16 @@ class ShardWindow:
         self._on_event = on_event
         self._cache = Cache(directory, locate_files(location, self.release), self.release, prefix, keep, room_seconds)
         self._cache.attach()
-        # Allows one swap at a time. The window's thread never takes this lock.
+        # This lock allows one swap at a time. The window's thread never takes it.
         self._swapping = threading.RLock()
-        # Guards all attributes below. Notified when any of them changes.
+        # This condition guards all attributes below, and is notified when any of them changes.
         self._changed = threading.Condition()
         # The thread first downloads `_wanted`, for which a swap waits, and then `_next`, the prefetch.
         self._active: Shard | None = None
         self._wanted: int | None = None
         self._next: int | None = None
-        # Shards verified at the last check. They are checked again before use, because files may change.
+        # `_ready` has the shards verified at the last check. They are checked again before use, because files may
+        # change.
         self._ready: set[int] = set()
         # `_failures` has each shard's last error until it succeeds; shards in `_gave_up` wait for the next `prepare`.
         self._failures: dict[int, DataprepError] = {}
@@ -164,7 +165,8 @@ class ShardWindow:
         self._fetching: int | None = None
         self._closed = False
         self._ended = False
-        # Shards that this process still reads, protected from eviction until they are garbage-collected.
+        # `_open` has the shards that this process still reads, which are protected from eviction until garbage
+        # collection.
         self._open: weakref.WeakSet[Shard] = weakref.WeakSet()
         self._held: set[int] = set()
         self._thread = threading.Thread(target=self._run_thread, name="shard-window", daemon=True)
@@ -246,8 +248,8 @@ class ShardWindow:
                         self._ready.discard(index)
                     continue
                 with self._changed:
-                    # Raise if the window was closed meanwhile: it has no lease then, so other processes may evict the
-                    # shard.
+                    # Check again, because a window that was closed meanwhile has no lease, so other processes may evict
+                    # the shard.
                     self._check_open()
                     self._active, self._wanted = shard, None
                     self._open.add(shard)
@@ -323,7 +325,7 @@ class ShardWindow:
     def _update_lease(self) -> None:
         """Update the lease with the shards that this process needs or still reads. Requires `_changed`."""
         held_indices = self._find_needed_shards() | {shard.index for shard in self._open}
-        # After `close`, do not write a lease. A thread that hung in a transfer may still get here.
+        # Write no lease after `close`, because a thread that hung in a transfer may still get here.
         if held_indices != self._held and not self._closed:
             self._cache.hold(held_indices)
             self._held = held_indices
@@ -336,7 +338,7 @@ class ShardWindow:
         next_shard = self.schedule.next_shard(step)
         with self._changed:
             active = self._active
-            # With a single shard, the next shard is the active one.
+            # With a single shard, the next shard is the active one, so there is nothing to prefetch.
             next_index = None if active is None or next_shard == active.index else next_shard
             if next_index != self._next:
                 self._next = next_index
@@ -355,7 +357,7 @@ class ShardWindow:
         try:
             self._download_until_closed()
         finally:
-            # Runs even if a bug stopped the thread, so that no caller waits forever.
+            # Set the flag even if a bug stopped the thread, so that no caller waits forever.
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()

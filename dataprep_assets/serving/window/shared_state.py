@@ -48,7 +48,7 @@ class SharedState:
         self._folder = directory / FOLDER / prefix
         self._sensitive = sensitive
         self._mode = choose_file_mode(sensitive)
-        # A random suffix, because a process may have several windows on a folder and process ids are reused.
+        # Add a random suffix, because a process may have several windows on a folder and process ids are reused.
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._lease: int | None = None
 

@@ -234,7 +234,8 @@ class SharedShardedDataset:
             ids_path=Path(self.ids_file),
             sequence_length=sequence_length,
         )
-        # Without a manifest, only the ids show whether both files belong together.
+        # Compare the ids with the tokens, because without a manifest nothing else shows whether both files belong
+        # together.
         if wrong_samples := sample_ids.find_differing(
             shard.tokens, shard.sample_ids, sequence_length, sample=SAMPLED_IDS
         ):

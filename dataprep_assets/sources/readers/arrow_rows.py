@@ -36,7 +36,7 @@ class _ArrowStream:
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks, self._held = blocks, b""
-        # The last bytes that pyarrow read; for a complete stream, its end marker.
+        # `last` has the last bytes that pyarrow read, which are the end marker of a complete stream.
         self.last = b""
 
     def peek(self, size: int) -> bytes:
@@ -99,7 +99,7 @@ class ArrowRows(WrappingReader[BlockReader]):
 
         stream, row = _ArrowStream(iter(self._under)), 1
         of_file = stream.peek(len(_MAGIC)) == _MAGIC
-        # The compression is known here, because it was detected from the first bytes, independent of the name.
+        # The compression is known here, because `peek` has made the reader detect it from the first bytes.
         by_footer = of_file and self._under.compression is None
         try:
             for batch in (

@@ -92,7 +92,7 @@ class BlockReader:
                     yield data
                 else:  # highly compressible input can give far more output per step than a block
                     yield from (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
-                del data  # released before the next block is decompressed
+                del data  # release the memory before the next block is decompressed
         if pieces:
             yield b"".join(pieces)
 
@@ -219,7 +219,7 @@ class TextReader(BlockReader):
             raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
         if first_block:
             yield first_block
-        del first_block  # released before the next blocks are decompressed
+        del first_block  # release the memory before the next blocks are decompressed
         yield from blocks
 
     def _decode_blocks(self, encoding: str, first_bytes: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -270,14 +270,14 @@ def _decompress_gzip(member: Any, step: bytes) -> Iterator[bytes]:
     output = member.decompress(step, _BLOCK)
     while output:
         yield output
-        # True if more than a block of output remains. Do not call a member again after its end, because it would
+        # `has_more` is true if more output may remain. Do not call a member again after its end, because it would
         # consume the following bytes a second time.
         has_more = not member.eof and (len(output) == _BLOCK or member.unconsumed_tail)
         output = member.decompress(member.unconsumed_tail, _BLOCK) if has_more else b""
 
 
 def _open_gzip_member() -> Any:
-    # 31 makes zlib require a gzip header and trailer.
+    # `wbits=31` makes zlib require a gzip header and trailer.
     return zlib.decompressobj(wbits=31)
 
 
@@ -309,11 +309,11 @@ class _ZstdSteps:
     """
 
     def __init__(self, file: BinaryIO) -> None:
-        # The current step: the bytes read since the last yielded step.
+        # `_step` has the bytes read since the last yielded step.
         self._file, self._step = file, bytearray()
         # `_short` is true if the file ended inside a read.
         self.whole, self._short = False, False
-        # Maximum output of the current step in bytes.
+        # `_step_output` is the maximum output of the current step in bytes.
         self._step_output = 0
 
     def __iter__(self) -> Iterator[bytes]:
@@ -324,7 +324,7 @@ class _ZstdSteps:
             elif magic == _ZSTD_FRAME:
                 yield from self._read_frame()
             else:
-                self._step += self._file.read(_READ)  # the decompressor refuses this magic number
+                self._step += self._file.read(_READ)  # let the decompressor report the wrong magic number
                 self._short = len(magic) < 4
                 break
             if self._short:

@@ -48,7 +48,7 @@ _COMPRESSED: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("gzip", re.compile(rb"\x1f\x8b\x08")),
     ("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")),
     ("xz", re.compile(rb"\xfd7zXZ\0")),
-    # Include the block number, or the end of an empty file, because a text may begin with `BZh`.
+    # Require the magic number of a block, or of the end of an empty file, because a text may begin with `BZh`.
     ("bzip2", re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")),
 )
 # Longer marks come first, because UTF-32's mark begins with UTF-16's.
@@ -107,7 +107,8 @@ def _is_text(head: bytes) -> bool:
     """Return whether the first bytes of a file are text, which compressed data never are."""
     if detect_encoding(head) is not None:
         return True
-    # Other contents can also be identified: a page, a pointer or an archive.
+    # Also accept other content of a known kind (a page, a pointer or an archive), because it is not compressed data
+    # either.
     return detect_foreign(head) is not None or (_CONTROLS.search(head) is None and _is_utf8(head))
 
 
@@ -136,7 +137,7 @@ def detect_foreign(head: bytes) -> ContentKind | None:
     for kind, magic in (*_POINTERS, *_FOREIGN):
         if magic.match(head):
             return kind
-    # This is data that was compressed twice, because compressed files are already decompressed here.
+    # A match means data that was compressed twice, because the outer compression is already removed here.
     if (compression := detect_compression(head, None)) is not None:
         return ContentKind(f"{compression} data", "Decompress it")
     return _detect_utf16_without_mark(head)

@@ -32,7 +32,7 @@ class _Lines:
         self._max_bytes = max(file.max_record_bytes, MAX_RECORD_BYTES)
         self._lines = self._read_lines(block_reader)
         self.row = self.byte = self.size = 0
-        # Number of delimiters in each line of the record, quoted or not.
+        # `delimiters` has the number of delimiters in each line of the record, quoted or not.
         self.delimiters: list[int] = []
         self.valid, self.ended = True, False
 
@@ -65,7 +65,8 @@ class _Lines:
             # Include the line ending, because within quotes it is part of the value.
             return line.decode() + "\n"
         except UnicodeDecodeError:
-            # The parser must still find the end of this record, which is then refused as a whole.
+            # Decode the line anyway, because the parser must still find the end of this record, which is then refused
+            # as a whole.
             self.valid = False
             return line.decode(errors="replace") + "\n"
 
@@ -88,7 +89,8 @@ class CsvRows(SequentialReader):
 
     def _find_rows(self) -> Iterator[FoundRow]:
         file = self._file
-        # The limit applies to the whole process, and its default is smaller than a long document.
+        # Raise the limit of the `csv` module, because its default is smaller than a long document. The limit is
+        # process-wide.
         csv.field_size_limit(max(csv.field_size_limit(), 1 << 30))
         delimiter = file.reading.csv_delimiter or _DELIMITERS[file.format]
         lines = _Lines(file, self._under, delimiter)

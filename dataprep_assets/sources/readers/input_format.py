@@ -89,7 +89,7 @@ class ReadOptions:
         options = {
             "text_separator": (self.text_separator, ("txt",)),
             "csv_delimiter": (self.csv_delimiter, CSV),
-            # Declared quoting and default quoting give the same rows.
+            # Only `false` changes the rows, because declared and default quoting give the same rows.
             "csv_quotes": ("false" if self.csv_quotes is False else None, CSV),
         }
         return {name: value for name, (value, formats) in options.items() if value is not None and format in formats}
@@ -159,7 +159,7 @@ def input_format(name: str) -> InputFormat:
     Raises ConfigError, naming the package to install, if it cannot be used here.
     """
     definition = INPUTS[name].load()
-    # Another package's entry point may refer to any object.
+    # Check the type, because another package's entry point may refer to any object.
     if not isinstance(definition, InputFormat):
         raise INPUTS[name].build_unfit_error("is not an InputFormat")
     if definition.needs and importlib.util.find_spec(definition.needs) is None:

@@ -15,7 +15,8 @@ _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 _OPENING, _CLOSING = b"[{", b"]}"
 # Only commas between elements matter; the parser handles those inside an element.
 _BETWEEN = re.compile(rb'["{}\[\],]')
-# Bounded and not possessive, because in Python 3.11.2 the possessive repeat of a group matches a byte too many.
+# The repeat is bounded and not possessive, because in Python 3.11.2 the possessive repeat of a group matches one byte
+# too many.
 _INNERMOST = re.compile(rb'(?:[^"{}\[\]]++|\{[^"{}\[\]]*+\}|\[[^"{}\[\]]*+\]){1,4096}')
 """Pairs of brackets without strings and brackets inside, up to 4,096 of possibly millions in a row."""
 _DEEPER = re.compile(rb'["{}\[\]]')
@@ -88,7 +89,7 @@ class ElementScanner:
                 self._in_string = True
             elif byte in _OPENING:
                 self._depth += 1
-            # The element's parser checks whether the brackets match.
+            # Treat all kinds of brackets alike, because the element's parser checks whether they match.
             elif byte != _COMMA:
                 self._depth -= 1
             if byte == _COMMA or not self._depth:

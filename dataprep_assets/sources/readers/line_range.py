@@ -31,7 +31,7 @@ def find_line_range(path: Path, row: int, max_bytes: int = MAX_BYTES) -> tuple[i
     with open(path, "rb", buffering=0) as file:
         while offset < max_bytes and (data := file.read(min(_BLOCK, max_bytes - offset))):
             line_ends = data.count(b"\n")
-            # The row begins after the previous row's end, so only count line endings until a block contains that one.
+            # Only count line endings until a block contains the end of the previous row, after which the row begins.
             if line_ends < remaining - 1:
                 remaining -= line_ends
                 offset += len(data)

@@ -62,7 +62,8 @@ def count_rows_at_once(
     for index in range(of_group.num_columns):
         chunk = of_group.column(index)
         if columns is None or _is_read(chunk.path_in_schema, columns):
-            # Every value of a fixed-length type has this number of bytes, even a null.
+            # `width` is at least the length of a fixed-length type, because even a null of such a type takes this many
+            # bytes.
             width = max(_VALUE_BYTES, metadata.schema.column(index).length)
             read_columns.append(_Column.from_chunk(file, chunk, max(1, of_group.num_rows), width))
     if (least := sum(column.bytes(1) for column in read_columns)) > PAGE_BYTES:
@@ -111,7 +112,7 @@ class _Column:
         data = [page for page in pages if page.kind != _DICTIONARY_PAGE]
         # The longest value takes at most the page size minus the other values' length prefixes.
         dictionary = [page.bytes - 4 * (page.values - 1) for page in pages if page.kind == _DICTIONARY_PAGE]
-        # In a DELTA_BYTE_ARRAY page, a value may repeat the whole previous value.
+        # Count these pages as a whole, because in a DELTA_BYTE_ARRAY page a value may repeat the whole previous value.
         prefixed = [page.bytes for page in data] if "DELTA_BYTE_ARRAY" in chunk.encodings else []
         return cls(
             path=chunk.path_in_schema,
@@ -121,7 +122,8 @@ class _Column:
             sizes=np.cumsum([0.0, *(page.bytes + (0 if is_flat else page.values * width) for page in data)]),
             width=width if is_flat else 0,
             repeated=max([*dictionary, *prefixed, 0]),
-            # Values of DELTA_BYTE_ARRAY pages may be longer than the dictionary's longest value.
+            # Values of DELTA_BYTE_ARRAY pages may be longer than the dictionary's longest value, so do not rely on the
+            # dictionary.
             is_dictionary=bool(dictionary) and not prefixed,
         )
 
@@ -143,7 +145,7 @@ class _Column:
 
 
 def _read_pages(file: int, chunk: Any) -> Iterator[_Page]:
-    # pyarrow returns None or 0 if the chunk has no dictionary.
+    # Filter the offsets, because pyarrow returns None or 0 if the chunk has no dictionary.
     offset = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)))
     end = offset + chunk.total_compressed_size
     while offset < end:
@@ -191,7 +193,7 @@ class _Struct:
 
     def _read_varint(self) -> int:
         value = 0
-        # Ten bytes of seven bits each are enough for 64 bits.
+        # Read at most ten bytes of seven bits each, which are enough for 64 bits.
         for shift in range(0, 70, 7):
             byte = self._read_byte()
             value |= (byte & 0x7F) << shift

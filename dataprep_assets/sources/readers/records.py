@@ -156,7 +156,8 @@ class RecordFields:
     def build_block_of_rows(self, row_block: RowBlock) -> Block:
         """Return the records of whole rows, including bad ones."""
         texts: list[Any] = values_at(row_block.rows, self.text) if self.id is None else []
-        # Fast path: all values are texts within the limit, because a character has at most four bytes in UTF-8.
+        # This is the fast path: all values are texts within the limit, because a character has at most four bytes in
+        # UTF-8.
         if {*map(type, texts)} == {str} and max(map(len, texts)) * 4 <= self.max_record_bytes:
             block = Block(texts, row_block.numbers[0], rows=row_block.numbers)
         else:
@@ -207,7 +208,7 @@ class JsonLinesReader(WrappingReader[JsonRows]):
         return self._read_lines(chain([first_block], pieces))
 
     def _read_lines(self, pieces: Iterator[bytes]) -> Iterator[Block]:
-        # Rows of a range must be counted before they are parsed. For a whole file, this would be an additional pass.
+        # Rows of a range must be counted before they are parsed. Skip this additional pass for a whole file.
         if self._range is not None or must_read_single_rows():
             rows = self._range or RowRange()
             for lines, row, byte in read_wanted_lines(pieces, rows, self._fields.max_record_bytes):
@@ -255,13 +256,14 @@ class JsonLinesReader(WrappingReader[JsonRows]):
             else:
                 pairs = [(record[name], record[id_name]) for record in map(loads, lines)]
                 texts, ids = [text for text, _ in pairs], [record_id for _, record_id in pairs]
-        # `_parse_each` then finds the bad line and its defect.
+        # Give up here, because `_parse_each` then finds the bad line and its defect.
         except (orjson.JSONDecodeError, KeyError, TypeError, IndexError, AttributeError):
             return None
         if not set(map(type, texts)) <= {str}:
             return None
         if ids is not None:
-            # The fast parser returns an integer beyond 64 bits as a float, but `_parse_each` keeps its digits.
+            # Leave integers beyond 64 bits to `_parse_each`, which keeps their digits, because the fast parser returns
+            # a float.
             if not (kinds := set(map(type, ids))) <= {str, int}:
                 return None
             ids = list(map(str, ids)) if int in kinds else ids
@@ -317,7 +319,7 @@ class AbsentColumnError(SourceError):
     `hidden` is the message without the names of other columns, which may be sensitive.
     """
 
-    # All arguments have defaults, because a worker process passes the error on by its message and attributes.
+    # All arguments have defaults, because an error from a worker process is rebuilt from its message and attributes.
     def __init__(self, message: str = "", *, hidden: str = "", **at: Unpack[Position]) -> None:
         super().__init__(message, **at)
         self.hidden = hidden
@@ -335,7 +337,7 @@ def _build_absent_column_error(label: str, kind: str, name: str, setting: str, s
 class ParquetReader(ParquetBlocks[Block]):
     """Reader of the text column of a Parquet file and, if declared, of its id column."""
 
-    # Maximum rows per batch; batches of large rows are smaller (`parquet_pages`).
+    # This is the maximum number of rows per batch; batches of large rows are smaller (`parquet_pages`).
     batch_rows = 2048
 
     def __init__(self, path: Path, fields: RecordFields, label: str, rows: RowRange | None = None) -> None:

@@ -88,7 +88,7 @@ class Lines:
         self._begun, self._blocks = begun, blocks
 
     def __len__(self) -> int:
-        return sum(block.count(b"\n") for block in self._blocks) or 1  # 1 is for the last line, without an end
+        return sum(block.count(b"\n") for block in self._blocks) or 1  # 1 counts a last line without a line ending
 
     @property
     def is_blank(self) -> bool:
@@ -124,7 +124,7 @@ def read_whole_lines(
     group: list[bytes] = []  # blocks whose lines will be yielded together
     group_bytes = 0  # bytes of these lines
     line_parts: list[bytes] = []
-    line_bytes = 0  # bytes of the line after them; `line_parts` is empty if it was too long to keep
+    line_bytes = 0  # bytes of the unfinished line after the group; `line_parts` is empty if it is too long to keep
     for data in blocks:
         if not byte and not line_bytes and not group and data.startswith(BOM):
             data, byte = data[len(BOM) :], len(BOM)
@@ -142,7 +142,7 @@ def read_whole_lines(
             yield None, byte
             byte, data, last_end, line_bytes = byte + length, data[first_end:], last_end - first_end, 0
         if not last_end:
-            # A line longer than a block is joined at its end.
+            # Collect the parts of a line longer than a block, which are joined once the line ends.
             line_parts, line_bytes = [*line_parts, data], line_bytes + len(data)
             continue
         if not group:

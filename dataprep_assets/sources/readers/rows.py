@@ -180,7 +180,7 @@ class JsonRows(WrappingReader[TextReader]):
             too_large = raw is None or is_too_large(raw, self._largest)
             if not block_bytes or must_read_single_rows():
                 report_position(self._label, number)
-            # Parse all elements, not only the requested ones, to check that the file is an array.
+            # Parse also the elements that are not requested, to check that the file is an array.
             value = None if raw is None or too_large else self._parse(raw, number, byte)
             if not self._is_wanted(number):
                 continue
@@ -295,7 +295,7 @@ def read_rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
             rows = batch.to_pylist()
             return RowBlock([*map(to_json, rows)] if to_json else rows, numbers, [-1] * len(numbers))
     block = RowBlock()
-    for number in numbers:  # not all rows are requested, and some may be bad
+    for number in numbers:  # one by one, because some rows may be unwanted or bad
         row_batch = batch.slice(number - row, 1)
         if _may_be_too_large(row_batch, file):
             block.bad.append(BadRecord(number, -1, TOO_LARGE))
@@ -327,7 +327,7 @@ def _build_json_converter(kind: Any) -> Callable[[Any], Any]:
         converters = {field.name: _build_json_converter(field.type) for field in kind}
 
         def convert_object(value: Any) -> Any:
-            # A null object, like a null field, means that it is absent, because its type may come from other rows.
+            # Omit null fields, because a column's type comes from all rows, so a row without a field has a null in it.
             return None if value is None else {k: converters[k](v) for k, v in value.items() if v is not None}
 
         return convert_object
@@ -378,7 +378,8 @@ def _measure_value_bytes(arrays: Sequence[Any]) -> int:
         elif (
             types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
         ):
-            # Not `nbytes`, which includes offsets and would exceed the limit for a text of exactly this size.
+            # Do not use `nbytes`, which includes offsets and would exceed the limit for a text whose own size equals
+            # the limit.
             size += pc.sum(pc.binary_length(array)).as_py() or 0
         else:
             size += array.nbytes

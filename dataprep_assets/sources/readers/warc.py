@@ -57,7 +57,7 @@ class _WarcStream:
         """Return the start of the content of the record at `byte`, whose headers have just been read."""
         content_start = self._at - len(self._recent)
         match = _END_OF_HEADERS.search(self._recent, byte - content_start)
-        # Headers without an end belong to a truncated file.
+        # In a truncated file, the headers may have no end.
         return self._at if match is None else content_start + match.end()
 
     def read_between(self, start: int, end: int) -> bytes:
@@ -105,7 +105,7 @@ class WarcRows(SequentialReader):
     def _build_row(self, number: int, record: Any) -> FoundRow:
         byte, headers, limit = record.stream_pos, record.headers, self._file.max_record_bytes
         length_text = headers.get("Content-Length") or ""
-        # Without a valid length, reading would continue at a wrong position.
+        # Refuse an invalid length, because reading would continue at a wrong position.
         if not (length_text.isascii() and length_text.isdigit()):
             raise self._build_corrupt_error(f"row {number}, byte {byte}: missing or invalid Content-Length")
         size, kind = int(length_text), headers.get("WARC-Type")

@@ -30,8 +30,8 @@ keep_secrets_from_logs()
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
-# More than one store uses at a time (`s3.WORKERS`), because urllib3 closes connections beyond its pool's size, and
-# every further request would open a new one.
+# These are more connections than one store uses at a time (`s3.WORKERS`), because urllib3 closes connections beyond its
+# pool's size, and every further request would open a new one.
 CONNECTIONS = 32
 
 # Retry by code, because some statuses mislead: RequestTimeout and BadDigest have 400. ConditionalRequestConflict and
@@ -93,7 +93,8 @@ def build_s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_sec
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         tcp_keepalive=True,
-        # This project signs a Content-MD5 of every body, which boto3 would otherwise hash again over plain HTTP.
+        # Do not sign payloads, because this project sends a signed Content-MD5 of every body, and boto3 would hash the
+        # body again over plain HTTP.
         s3={"payload_signing_enabled": False},
     )
 

@@ -98,7 +98,8 @@ class S3Bucket:
         self._client = client
         self._credentials = credentials
         self._endpoint = find_endpoint(client)
-        # Whether the bucket is known to exist. Until then, a 404 response to HEAD may mean that it is missing.
+        # `_seen` is true once the bucket is known to exist. Until then, a 404 response to HEAD may mean that it is
+        # missing.
         self._seen = False
 
     @property
@@ -159,11 +160,13 @@ class S3Bucket:
         try:
             return ask()
         except RefusedError as error:
-            # Find the cause (key, bucket or credentials) by a request with a body in its response, which HEAD lacks.
+            # Send a request whose response has a body, because the body shows the cause (key, bucket or credentials),
+            # and a HEAD response has none.
             if error.status != 404:
                 self.call("list_objects_v2", label, Prefix=self.prefix, MaxKeys=1)
                 try:
-                    # Retry, because the listing reports a wrong clock, unlike HEAD, and waits until it is corrected.
+                    # Try HEAD again, because the listing, unlike HEAD, reports a wrong clock and is retried until the
+                    # clock is corrected.
                     return ask()
                 except RefusedError:
                     raise self.explain(error, label) from None
@@ -238,7 +241,8 @@ class S3Bucket:
             yield from items
             if not page["IsTruncated"]:
                 return
-            # Empty pages are valid, for example after many deletions, but a broken proxy may return them forever.
+            # Limit the number of empty pages. They are valid, e.g., after many deletions, but a broken proxy may return
+            # them forever.
             empty = 0 if items else empty + 1
             if empty > _EMPTY_PAGES:
                 raise TransferError(
@@ -392,12 +396,12 @@ class Stream:
 
     bucket: S3Bucket
     key: str
-    # Next byte to read. `stop` is None until the first response contains the object's size.
+    # `position` is the next byte to read. `stop` is None until the first response contains the object's size.
     position: int
     stop: int | None
-    # Version that every request requires. If it is None, the first response sets it.
+    # Every request requires `version`. If it is None, the first response sets it.
     version: str | None
-    # Body of the current response; None before the first one and after a failure.
+    # `source` is the body of the current response; None before the first one and after a failure.
     source: Iterator[bytes] | None = None
 
     def blocks(self) -> Iterator[bytes]:

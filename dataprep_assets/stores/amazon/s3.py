@@ -67,7 +67,7 @@ WORKERS = 12
 _RETRY = RetryPolicy()
 _NAMES = CredentialNames()
 
-# Copying more than this in one request may take a server longer than the time limit of a read.
+# Copying more than this in one request may take a server longer than the read timeout.
 _COPY_BYTES = 256 * 1024 * 1024
 # Larger ranges need fewer requests, and 32 ranges keep every worker busy until the end.
 _SMALLEST_RANGE, _RANGES = 8 * 1024 * 1024, 32
@@ -238,7 +238,8 @@ class S3Store(Store):
             name, identity = upload["Key"], upload["UploadId"]
             if upload["Initiated"].timestamp() > latest:
                 continue
-            # An old upload may still be running, e.g., for a large file on a slow network.
+            # Also check the newest part, because an old upload may still be running, e.g., for a large file on a slow
+            # network.
             if older_than_seconds and self._bucket.find_newest_part_time(name, identity) > latest:
                 continue
             self._bucket.abort(name, identity)

@@ -92,7 +92,8 @@ def put_whole(
         _check_md5(response, digest.hexdigest())
         # Verify the write with HEAD, because a store may confirm it without keeping the object.
         head_response = bucket.head(key)
-        # After a conditional write another writer may already have replaced the object.
+        # Compare ETags only after an unconditional write, because after a conditional write another writer may already
+        # have replaced the object.
         if head_response is None or (read_etag(head_response) != read_etag(response) and not condition):
             raise RetryableError("the store confirmed the write, but the object is missing")
         return response
@@ -185,7 +186,7 @@ def complete_upload(
     defect = _find_difference(head_response, size=size, expected_digest=expected_etag, sha256=sha256)
     if not defect and head_response is not None:
         return bucket.info(key, head_response)
-    # Remove only this completion's object, because another writer may have written the same key since.
+    # Remove only this completion's object, because another writer may have written the same key since then.
     if head_response is not None and read_etag(head_response) == completed_etag:
         bucket.remove_quietly(key)
     raise SpoiledUploadError(f"the finished object is wrong: {defect}")
@@ -269,7 +270,7 @@ def _send_file_once(
         sent_parts = send_parts(path, parts, send, sha256=sha256, lanes=workers, label=bucket.label(key), stop=stop)
         return complete_upload(bucket, key, upload, sent_parts, parts[-1].stop, sha256)
     except BaseException:
-        # Abort on KeyboardInterrupt as well, because the parts would otherwise remain, and be billed, until a sweep.
+        # Abort even on KeyboardInterrupt, because the parts would otherwise remain, and be billed, until a sweep.
         bucket.abort_quietly(bucket.build_key(key), upload)
         raise
 
@@ -389,7 +390,7 @@ class Composer:
             if source.md5 is not None and piece.bytes == source.bytes:
                 good = hashlib.md5(data, usedforsecurity=False).hexdigest() == source.md5
             else:
-                # Read twice, because a range has no digest.
+                # Read the range twice, because a range has no digest to compare with.
                 good = data == read()
             if not good:
                 raise RetryableError(f"bytes {piece.start}-{piece.stop - 1} arrived damaged")

@@ -170,7 +170,7 @@ def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
             stripped = prompt.rstrip()
             tail = rendering[len(stripped) :]
             own_start = min((tail.find(text) for text in _collect_texts(message) if text in tail), default=0)
-            # text between the prompt and the answer may belong to either
+            # Refuse text between the prompt and the answer's own text, because it may belong to either.
             if stripped and rendering.startswith(stripped) and tail[:own_start].strip():
                 raise _build_ambiguity_error(probe, f"its prompt ends in {prompt[-24:]!r}", tail, tail[own_start:])
 

@@ -83,12 +83,12 @@ def find_losses(
         name = message.get("name") if message["role"] not in _ROLES_OF_TOOLS else None
         if isinstance(name, str) and not occurs_in(name, outside) and not occurs_in(name, part or ""):
             losses.append(("names", index))
-        # search verbatim first, because most texts are written verbatim and the other searches take far longer
+        # Search verbatim first, because most texts are written verbatim and the other searches take far longer.
         if (end := _find_verbatim_end(message, outside, part, position)) is not None:
             position = position if part else end
             continue
         own_texts = list(find_own_texts(message, index))
-        # compare the texts of calls only with other texts, because a call may have thousands
+        # Compare the texts of calls only with other texts, because a call may have thousands of texts.
         prose = [own_text for own_text in own_texts if own_text.feature in _PROSE]
         for own_text in own_texts:
             if part is not None:
@@ -118,7 +118,7 @@ def _cut_others(part: str, own_text: OwnText, neighbors: Sequence[OwnText]) -> s
         if text
         and neighbor is not own_text
         and text in (quoting_text := neighbor.text.strip())
-        # of two equal texts, the one in the content is lost
+        # Of two equal texts, the one in the content counts as lost.
         and (text != quoting_text or own_text.feature in ("answer", "call_text"))
     }
     for quoting_text in sorted(quoting_texts, key=len, reverse=True):
@@ -136,8 +136,8 @@ def _find_quoted(
         if index not in answers and isinstance(content := message.get("content"), str)
     ]
     remainder = outside
-    # cut out the longest texts first, so that the texts which they quote need a place of their own; of several equal
-    # texts, the last ones are lost
+    # Cut out the longest texts first, so that a text that they quote must also occur elsewhere. Of several equal texts,
+    # the last ones count as lost.
     for index, content in sorted(contents, key=lambda pair: -len(pair[1])):
         if content in remainder:
             remainder = remainder.replace(content, _GAP, 1)
@@ -245,6 +245,6 @@ def _find_occurrence(own_text: str, text: str, position: int) -> tuple[bool, int
     if json.dumps(own_text, ensure_ascii=False)[1:-1] in text:
         return True, position, True
     words = _WORDS.findall(own_text)
-    # search single words first, because a missing text usually lacks a word, which is faster to find
+    # Search single words first, because a missing text usually lacks a word, and single words are faster to find.
     has_words = bool(words) and all(word in text for word in words) and "".join(words) in "".join(_WORDS.findall(text))
     return has_words, position, True

@@ -54,7 +54,7 @@ def align_with_labels(is_trained: NDArray[np.bool_], offsets: NDArray[np.int64])
     """
     mask = np.zeros(len(is_trained), np.uint8)
     mask[:-1] = is_trained[1:]
-    # skip empty sequences, because the token before their end belongs to the previous sequence
+    # Skip empty sequences, because the token before their end belongs to the previous sequence.
     ends = offsets[1:][np.diff(offsets) > 0] - 1
     mask[ends] = 0
     return mask
@@ -91,10 +91,10 @@ class ChatEncoder:
         for rendered in conversations:
             for chunks in rendered.sequences:
                 for chunk in chunks:
-                    # the group in the pattern makes `split` return the special tokens as parts
+                    # The group in the pattern makes `split` return the special tokens as parts.
                     for part in filter(None, self._special.split(chunk.text)):
-                        # placeholders are restored only after the split, so that a special token in a message stays
-                        # text
+                        # Placeholders are restored only after the split, so that a special token in a message stays
+                        # text.
                         ids.append(self._ids.get(part, -1))
                         trained_parts.append(chunk.trained)
                         if ids[-1] < 0:
@@ -103,7 +103,7 @@ class ChatEncoder:
                             is_literal.append(rendered.mark is not None and self.has_literals(text))
                 ends.append(len(ids))
         special = np.array(ids, np.int64) >= 0
-        # a special token has one id
+        # Start with a length of 1 for every part, because a special token has one id.
         lengths = np.ones(len(ids), np.int64)
         flat = np.zeros(0, np.uint32)
         if texts:
@@ -156,7 +156,7 @@ class ChatEncoder:
 
     @cached_property
     def _reference(self) -> ReferenceEngine:
-        # match special tokens, because a whole chunk contains the template's own
+        # Match special tokens, because a whole chunk contains the template's own special tokens.
         return ReferenceEngine(self.bundle, "match")
 
     def recheck(self, rendered: RenderedConversation, tokens: Any, location: str) -> None:
@@ -186,7 +186,7 @@ def check_cutting(
     Raises TokenizerError if they differ, because special tokens absorb white space (`lstrip`, `rstrip`) or because the
     tokenizer adds a space before every text (SentencePiece). Also raises it if the conversation cannot be encoded.
     """
-    # use the reference in both cases, so that only the splitting can differ
+    # Use the reference in both cases, so that only the splitting can differ.
     certificate = refuse_engine(bundle, "text", "tokenizers", "comparison with the reference itself")
     encoder = ChatEncoder(bundle, CertifiedEncoder(bundle, "text", certificate), structure)
     try:

@@ -141,7 +141,7 @@ class MessageLocator:
             core = self._find_cores(texts, is_unchanged)
         for side in (0, 1):
             numbers = [n for n, p in enumerate(core.positions) if len(p) == 2 and p[side] != texts[n].outer[side]]
-            # try all texts at once first, because most templates treat their white space alike
+            # Try all texts at once first, because most templates treat the white space of all texts alike.
             if is_unchanged(widened := _widen_placement(core, texts, numbers, side)):
                 core = widened
                 continue

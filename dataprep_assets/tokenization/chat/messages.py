@@ -165,7 +165,7 @@ def read_conversation(
 
     `fields` has the names of the row's fields. `choices` decide which rows are conversations.
     """
-    # filter first, so that an unused row is not reported as bad
+    # Filter first, so that an unused row is not reported as bad.
     if fields.used_in_filter and not _find_used_fields(value_at(row, fields.used_in)) & set(fields.used_in_filter):
         return Refusal("not_used_in")
     if choices.row_form == "messages" and fields.format in ("auto", "messages"):
@@ -238,7 +238,7 @@ def _check_row(row: Mapping[str, Any], unpacked: UnpackedRow, choices: ChatChoic
         return tools
     messages = []
     for index, message in enumerate(unpacked.messages):
-        # compare the type first, because `isinstance` with an abstract class is slow
+        # Compare the type first, because `isinstance` with an abstract class is slow.
         if type(message) is not dict and not isinstance(message, Mapping):
             return Refusal("message_not_an_object", index)
         checked_message = _check_message(message, choices)
@@ -247,7 +247,7 @@ def _check_row(row: Mapping[str, Any], unpacked: UnpackedRow, choices: ChatChoic
         messages.append(checked_message)
     if (refusal := _refuse_undeclared_calls(messages, bool(tools), choices)) is not None:
         return refusal
-    # Nemotron ignores a row's variables
+    # Read a row's variables only if rows may have any form, because Nemotron ignores them.
     kwargs = read_kwargs(row.get(ALL_KWARGS)) if choices.row_form == "any" else {}
     if kwargs is None:
         return Refusal("bad_template_kwargs")
@@ -350,7 +350,7 @@ def _rename_reasoning(message: dict[str, Any]) -> str | None:
 def _has_unclear_mark(message: Mapping[str, Any]) -> bool:
     """Return whether a message's training mark is invalid or unknown."""
     weight, train = message.get("weight", 1), message.get("train")
-    # compare exact types, because True is an int but not a weight, and 1 is not a value of `train`
+    # Compare exact types, because True is an int but not a weight, and 1 is not a value of `train`.
     if type(weight) not in (int, float) or weight not in (0, 1) or (train is not None and type(train) is not bool):
         return True
     is_misplaced = train is True and (message["role"] != "assistant" or weight == 0)

@@ -126,10 +126,10 @@ class ConversationRenderer:
         self._headers = tuple(token.content for token in stops.headers)
         self._rendered = 0  # number of characters rendered for the current conversation
         self._kwargs: Mapping[str, Any] = {}  # variables of the current conversation
-        # last conversation, and whether it is rendered with `enable_thinking`
+        # `_last_judgment` is the last conversation, and whether it is rendered with `enable_thinking`.
         self._last_judgment: tuple[Conversation | None, bool] = (None, False)
         self._cuts: dict[str, None] = {}  # reasons for leaving out parts of the current conversation
-        # a template that may drop tools may also shorten them
+        # A template that may drop tools may also shorten them.
         self._allowed_losses = {*choices.allow_loss, *({"tool_parameters"} if "tools" in choices.allow_loss else ())}
         self._indexes = {token.content: i for i, token in enumerate(tokens)}
         as_text = self._indexes.keys() if choices.special_literals == "text" else set()
@@ -240,7 +240,7 @@ class ConversationRenderer:
             except _ChatRefusedError as error:
                 if self._is_strict or not error.may_be_split:
                     raise
-            # with `last_turn`, keep only the last turn, because a single sequence would train only this one
+            # With `last_turn`, keep only the last turn, because a single sequence would train only the last turn.
             users = users[-1:] if self._choices.answers == "last_turn" else users
         starts = [user + 1 for user in users]
         if not self._is_strict and (not users or any(m["role"] == "assistant" for m in messages[: users[0]])):
@@ -322,11 +322,12 @@ class ConversationRenderer:
         """Return the messages before `stop` as chunks that train the answers from message `first` on."""
         messages, tools, thinking = conversation.messages, conversation.tools, self._enables_thinking(conversation)
         rendering, spans = self._mark_text(messages[:stop], tools, False, thinking, stop - 1)
-        # check only the whole text, because all other renderings must be its prefixes
+        # Check only the whole text, because all other renderings must be its prefixes.
         if mark is not None and not _is_restorable(rendering, mark):
             raise _ChatRefusedError("template_refused", None)
         if self._is_marked and first:
-            # skip the spans of earlier answers; render with a prompt, because a template may mark the end of a text
+            # Skip the spans of earlier answers. Count them with a generation prompt, because without one a template may
+            # treat the last message as the end of the text.
             spans = spans[len(self._mark_text(messages[:first], tools, True, thinking, first)[1]) :]
         parts: list[tuple[int, int, int]] = []  # index of the message, start and end of each trained part
         position = 0
@@ -347,7 +348,7 @@ class ConversationRenderer:
                 parts += [(index, *span) for span in previous_spans]
             else:
                 start = self._find_answer_start(rendering, messages[: index + 1], tools, thinking, index)
-            # an answer cannot begin within the previous answer
+            # An answer cannot begin within the previous answer.
             if start < position:
                 raise _ChatRefusedError("template_mismatch", index)
             rendering, position = self._end_answer(rendering, start, end, messages[index], index)
@@ -361,7 +362,7 @@ class ConversationRenderer:
         """
         answer = text[start:end].rstrip()
         if answer.endswith(self._stop_contents):
-            # if a template marks its answers, the marks decide whether the text after the stop token is trained
+            # If a template marks its answers, the marks decide whether the text after the stop token is trained.
             return text, end if self._choices.turn_end_newline or self._is_marked else start + len(answer)
         if not self._is_strict:
             if header := max((h for h in self._headers if text.startswith(h, end)), key=len, default=""):
@@ -369,7 +370,7 @@ class ConversationRenderer:
             added = self._stops.after_call if message.get("tool_calls") else self._stops.after_answer
             if added is not None and end == len(text):
                 return text + added.content, len(text) + len(added.content)
-            # after the stop token, the template writes text, such as the header of a tool's result
+            # The template writes more text after the stop token, such as the header of a tool's result.
             inner = max(((answer.rfind(stop), len(stop)) for stop in self._stop_contents), default=(-1, 0))
             if inner[0] > 0:
                 return text, start + sum(inner)
@@ -389,13 +390,13 @@ class ConversationRenderer:
         empty_answers: set[int] = set()
         if not self._is_strict:
             losses, empty_answers = find_losses(text, parts, messages, tools)
-            # put other losses first, because a conversation that loses only tools is still useful
+            # Report other losses first, because a conversation that loses only tools is still useful.
             losses.sort(key=lambda loss: loss[0] in ("tools", "tool_parameters"))
             has_calls = any(message.get("tool_calls") for message in messages)
             for feature, fault in losses:
                 reason = f"{LOST}: {feature}"
-                # a conversation with calls is useful without the tools' declarations, because the calls show how to
-                # use them; any conversation is useful without some of the tools' parameters
+                # A conversation with calls is useful without the tools' declarations, because the calls show how to use
+                # them; any conversation is useful without some of the tools' parameters.
                 is_usable = reason == _LOST_PARAMETERS or (reason == _LOST_TOOLS and has_calls)
                 if feature not in self._allowed_losses and not is_usable:
                     raise _ChatRefusedError(reason, fault)
@@ -453,7 +454,7 @@ class ConversationRenderer:
         if not header.strip():
             return None
         text = self._render_text(messages, tools, False, thinking, index)
-        # find the first header after the previous message, because a thought and the text after it may each have one
+        # Find the first header after the previous message, because a thought and the text after it may each have one.
         texts_end = _find_end_of_texts(text, messages[:-1])
         header_start = text.rfind(header) if texts_end is None else text.find(header, texts_end)
         return None if header_start < 0 else text[header_start + len(header) :]
@@ -533,13 +534,13 @@ class ConversationRenderer:
             return len(text)
         prompts = []
         thought = thinking and (has_reasoning or self._has_inline_reasoning(upto[-1]))
-        # also try the other prompt, because an answer with a thought in its text may need it; Nemotron tries only one
+        # Also try the other prompt, because an answer with a thought in its text may need it; Nemotron tries only one.
         for mode in (thought,) if self._is_strict else (thought, not thought):
             prompt = self._render_text(messages_before, tools, True, mode, index)
             if full_text.startswith(prompt):
                 return len(prompt)
             prompts.append(prompt.rstrip())
-        # the rendering may lack the thought that a prompt opens, but an answer with a thought follows that prompt
+        # The rendering may lack the thought that a prompt opens, but an answer with a thought follows that prompt.
         if not self._has_inline_reasoning(upto[-1]):
             headers = [prompt.removesuffix(_OPEN_THOUGHT) for prompt in prompts if prompt.endswith(_OPEN_THOUGHT)]
             prompts += [*headers, *map(str.rstrip, headers)]
@@ -551,7 +552,7 @@ class ConversationRenderer:
                 and _begins_at_cut(full_text, len(prompt), upto[-1])
             ):
                 return len(prompt)
-        # report a dropped text first, because it is the more specific reason
+        # Report a dropped text first, because it is the more specific reason.
         for own_text in () if self._is_strict else find_own_texts(upto[-1], index):
             if own_text.feature not in self._allowed_losses and not occurs_in(own_text.text, full_text):
                 raise _ChatRefusedError(f"{LOST}: {own_text.feature}", index)
@@ -588,7 +589,7 @@ class ConversationRenderer:
         return _remove_marks(text) if self._is_marked else (text, [])
 
     def _contains_literals(self, conversation: Conversation) -> bool:
-        # search all texts at once first, because most conversations have no literal
+        # Search all texts at once first, because most conversations have no literal.
         if not self._all_literals.is_in(
             "\0".join(find_strings([conversation.messages, conversation.tools, conversation.kwargs]))
         ):
@@ -611,7 +612,7 @@ class ConversationRenderer:
             if isinstance(value, str):
                 return literals.replace_literals(value, build_placeholder)
             if isinstance(value, dict):
-                # also protect keys, because a template may write them, e.g., with `tojson`
+                # Also protect keys, because a template may write them, e.g., with `tojson`.
                 return {protect(k, literals): protect(v, literals) for k, v in value.items()}
             return [protect(v, literals) for v in value] if isinstance(value, list) else value
 
@@ -649,7 +650,7 @@ def _begins_at_cut(text: str, cut_position: int, message: dict[str, Any]) -> boo
 def _is_restorable(text: str, mark: str) -> bool:
     """Return whether every placeholder is intact. A template may cut or escape its input."""
     parts = text.split(mark)
-    # a number must be between two marks, and no mark may be escaped by `tojson`
+    # A number must be between two marks, and no mark may be escaped by `tojson`.
     return len(parts) % 2 == 1 and all(map(str.isdigit, parts[1::2])) and f"\\u{ord(mark):04x}" not in text.lower()
 
 

@@ -96,7 +96,7 @@ def find_stops(
         if last_stop is not None and is_header:
             headers.append(last_stop)
             added.setdefault(probe.messages[-1] is _CALL, last_stop)
-        # an earlier answer may end with a different token than the last one
+        # Also look for the end of an earlier answer, which may be a different token than the end of the last one.
         middle = None if suffix or not longer else _find_first_after(specials, longer)
         stops += [token for token in (last_stop, middle) if token is not None]
     tokens = tuple(dict.fromkeys(stops))
@@ -141,7 +141,7 @@ def _find_stop(tokens: Sequence[SpecialToken], text: str, rest: str) -> tuple[Sp
 
 
 def _choose_longest(tokens: Sequence[SpecialToken], matches: Any) -> SpecialToken | None:
-    # take the longest match, because a special token may end with another one
+    # Take the longest match, because a special token may end with another one.
     return max((t for t in tokens if matches(t.content)), key=lambda t: len(t.content), default=None)
 
 

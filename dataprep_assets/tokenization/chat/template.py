@@ -276,16 +276,16 @@ def compile_template(
         raise ConfigError(
             f"template_kwargs: {', '.join(reserved_names)}: reserved, because each rendering sets them. Remove them"
         )
-    # unexpected data raises these Python errors inside a template
+    # Unexpected data raises these Python errors inside a template.
     failures = (
         *(jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError),
         RecursionError,  # a tool's schema may be nested too deeply for `tojson`
     )
 
     def render(**context: Any) -> str:
-        # use the template for tools even if their list is empty, as transformers does
+        # Use the template for tools even if their list is empty, as transformers does.
         compiled_template = compiled[0 if context["tools"] is None else -1]
-        # this is the same as `Template.render`, except that it does not rewrite the traceback of an error
+        # This is the same as `Template.render`, except that it does not rewrite the traceback of an error.
         return "".join(compiled_template.root_render_func(compiled_template.new_context(context)))
 
     return Renderer(render, failures, kwargs, name=template.name, texts=template.texts)
@@ -298,7 +298,7 @@ def _compile(
     import jinja2
 
     environment = _build_environment(marks)
-    # report the template's name, in case compiling it exceeds this process's limits
+    # Report the template's name, in case compiling it exceeds this process's limits.
     report_activity(f"chat_template {name}")
     try:
         code, dated = _compile_code(text, marks)
@@ -306,7 +306,7 @@ def _compile(
         raise ConfigError(
             f"chat_template {name}: line {error.lineno or 0}: {error.message}. Correct the template"
         ) from error
-    # jinja recurses into expressions, and Python's compiler into the generated code
+    # Jinja recurses into expressions, and Python's compiler into the generated code.
     except (RecursionError, MemoryError, SyntaxError) as error:
         raise ConfigError(f"chat_template {name}: an expression is nested too deeply. Correct the template") from error
     if dated:
@@ -316,7 +316,8 @@ def _compile(
                 "different bytes tomorrow. Set `template_date`"
             )
         environment.globals["strftime_now"] = today.strftime
-    # a plain dict, because each rendering copies it, which takes several times as long for Jinja's `ChainMap`
+    # Use a plain dict, because each rendering copies the globals, and a copy of Jinja's `ChainMap` takes several times
+    # as long.
     return environment.template_class.from_code(environment, code, {**environment.globals, **variables})
 
 
@@ -324,7 +325,7 @@ def _compile(
 def _compile_code(text: str, marks: tuple[str, str]) -> tuple[CodeType, bool]:
     """Return the code of a template, and whether it reads the date. Cached, because a plan needs it four times."""
     code = _build_environment(marks).compile(text)
-    # search the text first, because parsing its names takes twice as long as compiling
+    # Search the text first, because parsing its names takes twice as long as compiling.
     return code, "strftime_now" in text and "strftime_now" in _find_names(text)
 
 
@@ -397,7 +398,8 @@ def _build_environment_class() -> "type[ImmutableSandboxedEnvironment]":
             return super().call(context, function, *args, **named_arguments)
 
         def getattr(self, obj: Any, attribute: str) -> Any:
-            # as in Jinja, `message.items` is the method even if a message has such a key
+            # Exclude dict's own attributes, because in Jinja `message.items` is the method even if a message has such a
+            # key.
             if type(obj) is dict and attribute not in _ATTRIBUTES_OF_DICT:
                 return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
             if type(obj) is LoopContext and attribute in _LOOP_ATTRIBUTES:
@@ -432,7 +434,7 @@ def _estimate_size(operator: str, left_operand: Any, right: Any) -> float:
     """Estimate the number of characters in the result of an operator on texts, lists and numbers."""
     if operator == "%":
         return float("inf") if isinstance(left_operand, str) and _WIDE.search(left_operand) else 0
-    # the number of bits is at least the number of digits
+    # An integer has at least as many bits as digits, so this is never too low.
     if operator == "**":
         return left_operand.bit_length() * right if isinstance(left_operand, int) and isinstance(right, int) else 0
     size = sum(len(value) for value in (left_operand, right) if isinstance(value, str | list | tuple))

@@ -88,7 +88,7 @@ def declare_pretraining(folder: Path, **changes: Any) -> BlendDeclaration:
         "dataset": "small_blend",
         "stage": "pretrain",
         "blend": write_blend_json(folder),
-        # the reference engine needs no certificate, which would take most of the time of a small run
+        # The reference engine needs no certificate, which would take most of the time of a small run.
         "tokenizer": {"path": SAMPLE / "tokenizer", "name": "sample-bpe-4096", "engine": "tokenizers"},
         "pretrain": {"separator": SEPARATOR, "sequence_length": 32},
         "num_shards": 3,

@@ -116,7 +116,7 @@ class RetractedBlend:
 
     def partition(self, dataset: str, part: int) -> str:
         """Return the shard of a dataset's file."""
-        # files are assigned to shards by size, the largest first
+        # Files are assigned to shards by size, the largest first.
         return f"{dataset}{'__train' * (self.stage == 'rl')}-{1 - part:05d}"
 
     def shard(self, partition: str) -> Artifact:

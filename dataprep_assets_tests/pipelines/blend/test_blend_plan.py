@@ -180,7 +180,7 @@ def test_a_sample_keeps_some_shards_of_each_dataset(sources: Path) -> None:
     assert plan.partitions == plan_blend(declare_pretraining(sources, num_shards=10, sample={"percent": 20})).partitions
     counted = plan_blend(declare_pretraining(sources, num_shards=10, sample={"count": 3}))
     assert [len(unit.chosen) for unit in counted.units] == [3, 3]
-    # the shards equal those of the whole blend, so a full run continues from a sample
+    # The shards equal those of the whole blend, so a full run continues from a sample.
     assert [u.plan_hash for u in plan.units] == [u.plan_hash for u in counted.units]
 
 

@@ -92,7 +92,7 @@ def test_conversations_are_counted_as_packed(tmp_path: Path) -> None:
         blend={"datasets": entries},
     )
     places: list[str] = []
-    with report_to(places.append):  # names conversations whose encoding needs too much memory
+    with report_to(places.append):  # reports name conversations whose encoding needs too much memory
         found = {source.name: source.tokens for source in preview_blend(blend, plan_blend(blend))}
     for name, some in rows.items():
         last = [place for place in places if place.startswith(f"{name}.jsonl")][-len(some) :]

@@ -78,7 +78,7 @@ def test_every_document_is_stored_once_with_its_separator(tmp_path: Path, shards
         stored = [d for w in works if w.partition.startswith(name) for d in _read_documents(w)]
         assert sorted(stored) == sorted(wanted)
         if shards == 1:
-            assert stored == wanted  # in the order of the files
+            assert stored == wanted  # the documents are in the order of the files
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.jsonl.gz", "a.json", "a.json.gz", "a.parquet"])

@@ -55,7 +55,7 @@ def test_only_the_shard_of_a_removed_row_is_rebuilt_and_no_trace_of_the_row_rema
     assert GONE not in made.texts(partition)
     assert make_word("first", 4) in made.texts(partition)
     assert made.files_with(GONE) == set()
-    # the count by reason, the check and the trace name the removal
+    # The count by reason, the check and the trace name the removal.
     (loss,) = [loss for loss in find_losses(made.dataset.specs, made.store) if loss.reason == RETRACTED and loss.count]
     assert (loss.count, loss.kind, dict(loss.files)) == (1, "", {"f0.jsonl": 1})
     finding = made.no_retracted(partition)
@@ -67,7 +67,7 @@ def test_only_the_shard_of_a_removed_row_is_rebuilt_and_no_trace_of_the_row_rema
         trace_documents(made.dataset.tracer(made.store), file="f0.jsonl", row=4)
     assert trace_documents(made.dataset.tracer(made.store), file="f0.jsonl", row=5)[0].row == 5
     assert all(finding.passed for finding in made.findings(partition).values())
-    # a second run rebuilds nothing, and without its line the row returns
+    # A second run rebuilds nothing, and the row returns when its line is removed from the list.
     assert made.run() == []
     made.list.write_text("")
     assert made.run() == sorted(["blend", *views, f"{name}/{partition}", *manifest])
@@ -133,7 +133,7 @@ def test_rows_are_named_by_the_declared_field(tmp_path: Path) -> None:
     assert [line["of"] for line in made.listed()] == ["row field id"] * 3
     made.run()
     assert made.files_with(GONE) == made.files_with(make_word("first", 4)) == set()
-    # an id that appears later is removed
+    # An id that appears later is removed.
     made.write("second", 0, [{**make_row("rl", "second", 1), "id": "first-900"}, make_row("rl", "second", 2)])
     made.run()
     assert made.files_with(make_word("second", 1)) == set()
@@ -230,7 +230,7 @@ def test_obsolete_shards_with_removed_rows_are_removed_at_the_end_of_a_run(recor
     left = find_retracted_leftovers(specs, records.store)
     assert old[0] in left
     assert old[1] not in left
-    # the run of the old plan was built from it
+    # The run of the old plan is also left, because it was built from the old shard.
     assert {artifact.name for artifact in left} == {"runs", "rl_jsonl"}
     records.run()
     assert records.files_with(GONE) == set()
@@ -299,7 +299,7 @@ def test_a_row_is_traced_by_its_id_in_its_shard_and_view(tmp_path: Path, stage: 
         trace_documents(tracer, id="first-99")
     made.retract("first-3")
     made.run()
-    # the index of a pretraining shard does not list removed documents, so the error gives no reason
+    # The index of a pretraining shard does not list removed documents, so the error gives no reason.
     with raises(NotFoundError, f"small_{stage}", *(["retraction list"] if stage != "pretrain" else [])):
         trace_documents(made.dataset.tracer(made.store), id="first-3")
 

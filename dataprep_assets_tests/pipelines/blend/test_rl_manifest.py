@@ -96,7 +96,7 @@ def test_a_manifest_of_another_run_fails_its_check(tmp_path: Path, change: dict[
     assert points_to_latest_run(_opened(good)).passed
     path = _home(good) / "manifest.json"
     value = json.loads(path.read_bytes())
-    path.unlink()  # the file is a link to the one of the run
+    path.unlink()  # the file is a link to the run's file, which must not change
     path.write_text(json.dumps(value | change))
     finding = points_to_latest_run(_opened(good))
     assert not finding.passed

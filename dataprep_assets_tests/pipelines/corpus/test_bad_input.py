@@ -195,7 +195,7 @@ def test_a_document_of_millions_of_characters_takes_linear_time_with_the_right_i
     assert shard.ids[-len(last) - 1 :].tolist() == [*last, END]
     long = shard.ids[len(first) + 1 : -len(last) - 2]
     (prefix,) = reference_ids([text[:100_000]])
-    # merges at the end of the prefix may differ, but not earlier ones
+    # Merges at the end of the prefix may differ, but not earlier ones.
     assert long[: len(prefix) - 100].tolist() == prefix[:-100]
     assert shard.ledger.text_characters == len(text) + 11
     end = bundle().decode(long[-1000:])
@@ -203,7 +203,7 @@ def test_a_document_of_millions_of_characters_takes_linear_time_with_the_right_i
     assert len(end) >= 1000
 
 
-# Files without a readable row
+# Files without a readable row.
 
 UNREADABLE = {
     "other fields": (b'{"content": "a"}\n{"content": "b"}\n', "missing_text"),

@@ -137,7 +137,7 @@ def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) ->
 def test_dg_names_the_line_of_a_wrong_key_and_loads_the_others(cloned: Path) -> None:
     path = cloned / "dataprep_assets" / "defs" / "samples" / "sample_corpus" / "defs.yaml"
     path.write_text(path.read_text().replace("sample_rate: 0.05", "sample_rat: 0.05"))
-    # `dg check yaml` checks only one file per component type (dagster-dg-core 1.13.27); `check defs` checks all
+    # `dg check yaml` checks only one file per component type (dagster-dg-core 1.13.27); `check defs` checks all.
     checked = run_dg(cloned, "check", "defs")
     told = checked.stdout + checked.stderr
     assert checked.returncode == 0, told
@@ -215,6 +215,6 @@ def test_real_text_declared_only_in_yaml_equals_the_reference_and_passes_every_c
         "vocab_size": 151669,
         "eos_token_id": 151643,
         "eos_token": "<|endoftext|>",
-        "dtype": "uint32",  # `dtype: auto`: ids do not fit into uint16
+        "dtype": "uint32",  # `dtype: auto` gives uint32, because the ids do not fit into uint16
         "tokenizer_sha256": "",
     }

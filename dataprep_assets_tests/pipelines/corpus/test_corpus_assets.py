@@ -201,7 +201,7 @@ def test_a_changed_byte_of_the_source_rebuilds_exactly_its_shard(source: Path, t
         path = source / "train" / "chunk1" / "example_train_2.jsonl.zst"
         raw = zstandard.ZstdDecompressor().decompress(path.read_bytes())
         size = path.stat().st_size
-        # equal length but different bytes, so the file size does not show the change
+        # Write different bytes of equal length, so that the file size does not show the change.
         changed = zstandard.ZstdCompressor(level=19, write_checksum=True).compress(raw.replace(b"the", b"eht", 1))
         path.write_bytes(changed if len(changed) == size else changed + skippable(size - len(changed)))
         behind = [one.name for one in find_stale(made.specs, made.store)]

@@ -57,7 +57,7 @@ class Leaky(Selected):
         self.pages = [make_words(draw, 80) for _ in range(20)]
         self.pages[3] += " " + self.items[4]["question"].upper()
         self.pages[5] = self.items[7]["answer"].replace(" ", ",\n")
-        self.pages[6] += " " + " ".join(self.items[2]["question"].split()[:9])  # only one phrase of the item
+        self.pages[6] += " " + " ".join(self.items[2]["question"].split()[:9])  # only one phrase of an item
         self.write({"train/a.jsonl": self.pages})
 
     def build(self) -> list[str]:
@@ -87,7 +87,7 @@ def test_documents_with_items_are_dropped_under_that_reason(tmp_path: Path) -> N
         f"false_matches_{kind}_%": 0.0 for kind in ("shuffled", "one_text", "scattered")
     }
     assert (facts["items_quiz"], facts["not_searched_quiz"]) == (20, 0)
-    # a changed share runs no tagger
+    # A changed share runs no tagger.
     stricter = Leaky(tmp_path, containment=0.02)
     assert stricter.build() == ["selection/train-00000"]
     assert [one["row"] for one in stricter.dropped()] == [4, 6, 7]
@@ -121,7 +121,8 @@ def test_a_set_is_read_once_for_all_batches_and_again_after_a_change(tmp_path: P
 
     def asked(text: str) -> DocumentBatch:
         path.write_text(json.dumps({"question": text}) + "\n")
-        # a file that was just written may change within the time stamp's resolution, so it is read each time
+        # Backdate the file, because a file that was just written is read each time: it may change within the time
+        # stamp's resolution.
         os.utime(path, (1, 1))
         return DocumentBatch(rows={"row": [1]}, good=[0], texts=[text], label="a.jsonl")
 
@@ -225,11 +226,11 @@ def test_skipped_items_are_reported_and_too_many_of_them_block(
     why = "15 too short, 1 empty"
     assert why in found.summary
     assert {"benchmark": "quiz", "items": 20, "searched": 5, "too_short": 15, "common": 0, "empty": 1} in found.table
-    # the commands also report it, without reading the set again
+    # The commands also report it, without reading the set again.
     (tmp_path / "quiz.jsonl").unlink()
     assert all(why in line for line in CorpusDocuments(leaky.corpus, leaky.store).unprotected())
     assert read_coverage(leaky.corpus, leaky.store) == {"quiz": Coverage(items=20, short=15, empty=1)}
-    # the check reports it before a build
+    # The check reports it before a build.
     partly_short(leaky)
     (remark,) = check_sets(leaky)
     assert (remark.keys, remark.hint) == (("decontaminate", "sets", "quiz"), passed)
@@ -292,10 +293,10 @@ def test_a_passage_with_several_questions_is_searched_once_and_an_instruction_ne
         ["set:9:context", None, "set:10:question"],
         [1, 0, 1],
     )
-    # items of a set that is listed twice are found under its first name
+    # Items of a set that is listed twice are found under its first name.
     again = Benchmarks([BenchmarkSet(name=name, path=path) for name in ("set", "again", "more")], 8, 13)
     assert again.find_best_matches([passages[2]]) == (["set:9:context"], [1])
-    # an instruction of one set stays an instruction, although a larger set contains it only a few times
+    # An instruction of one set stays an instruction, although a larger set contains it only a few times.
     (tmp_path / "large.jsonl").write_text(
         "".join(json.dumps({"prompt": instruction if n < 3 else make_words(draw, 20)}) + "\n" for n in range(1000))
     )
@@ -346,7 +347,7 @@ def test_a_benchmark_may_be_on_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyP
     data = (tmp_path / "quiz.jsonl").read_bytes()
     with HubServer({"test/quiz.jsonl": data, "README.md": b"# quiz\n"}, repo_id="org/quiz") as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
-        # a process reads this variable once, when the first test imports the library
+        # A process reads this variable once, when the first test imports the library.
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.endpoint)
         monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
         quiz = {"path": f"hf://datasets/org/quiz@{hub.commit}/test/quiz.jsonl", "cache_dir": "cache"}

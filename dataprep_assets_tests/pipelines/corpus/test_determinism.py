@@ -201,7 +201,7 @@ def test_a_changed_source_file_rebuilds_the_shard_that_contains_it(corpus: Chang
 def test_a_flipped_bit_without_a_change_of_size_is_found_and_affects_one_shard(corpus: ChangedCorpus) -> None:
     path = corpus.data / "validation/chunk1/example_holdout_0.jsonl.zst"
     raw = bytearray(path.read_bytes())
-    raw[-1] ^= 1  # a bit of the checksum
+    raw[-1] ^= 1  # change a bit of the checksum
     path.write_bytes(raw)
     assert corpus.stale() == ["snapshot/val-00000", "token_bins/val-00000", "combined_bins/val", *VIEWS]
     outcome = corpus.run()
@@ -248,7 +248,7 @@ def test_an_added_file_keeps_the_shards_of_other_splits(corpus: ChangedCorpus) -
     new = ["manifest", "engine_certificate", "snapshot/val-00001", "token_bins/val-00001"]
     assert corpus.stale() == [*new, "combined_bins/val", *VIEWS]
     outcome = corpus.run()
-    assert shards_built(outcome) == ["token_bins/val-00001"]  # its first shard contains the same files
+    assert shards_built(outcome) == ["token_bins/val-00001"]  # the split's first shard contains the same files
 
 
 @pytest.mark.parametrize("damaged", ["tokens.bin", "receipt.json"])
@@ -257,7 +257,7 @@ def test_only_a_damaged_shard_is_rebuilt_with_the_same_bytes(corpus: ChangedCorp
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
-    # the receipt has the digest of the content, which the rebuild restores, so nothing downstream changes
+    # The receipt has the digest of the content, which the rebuild restores, so nothing downstream changes.
     downstream = ["combined_bins/train", *VIEWS] if damaged == "receipt.json" else []
     assert corpus.stale() == ["token_bins/train-00001", *downstream]
     assert shards_built(corpus.run()) == ["token_bins/train-00001"]

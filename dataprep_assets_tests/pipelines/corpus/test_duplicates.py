@@ -214,7 +214,7 @@ def test_retracting_a_kept_document_brings_its_duplicates_back(pages: Pages) -> 
     text = pages.files[file][int(row) - 1]
     pages.retract(text)
     built = pages.build()
-    # the shard of the retracted document, and the shard of the document that returns
+    # Only `duplicates`, the shard of the retracted document and the shard of the returning document are rebuilt.
     assert (built[0], len(built)) == ("duplicates", 3)
     assert pages.warnings == ["pages/duplicates: restored, because the document kept instead was removed: 1 document"]
     assert (one["file"], one["row"]) not in {(other["file"], other["row"]) for other in pages.dropped()}
@@ -234,8 +234,8 @@ def test_duplicates_of_a_retracted_document_are_named_while_new_files_are_pendin
 
 
 def test_the_announced_changes_equal_those_of_the_next_build(tmp_path: Path) -> None:
-    # Each page resembles only the page before it: of a chain every second page is dropped, and without the first page
-    # the others are.
+    # Each page resembles only the page before it. So every second page of the chain is dropped, and without the first
+    # page, the other pages are dropped instead.
     draw, pages = random.Random(11), Pages(tmp_path, **BY_SCORE)
     chain = [draw_page(draw)]
     for _ in range(5):
@@ -273,7 +273,7 @@ def test_duplicates_of_the_validation_split_block_or_are_dropped_from_train(tmp_
     )
     assert found.facts["pairs"] == 2
     apart = Pages(tmp_path, splits=splits, duplicates={"across_splits": "drop"})
-    # only the shard in which another row is dropped
+    # Only the shard in which a different row is dropped is rebuilt.
     assert apart.build() == ["duplicates", "selection/train-00001"]
     gone = {(one["file"], one["row"]) for one in apart.dropped() if one["representative"].startswith("val/")}
     assert gone == {("train/b.jsonl", 6), ("train/b.jsonl", 7)}

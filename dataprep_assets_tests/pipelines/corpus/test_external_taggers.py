@@ -152,8 +152,8 @@ def test_the_files_of_an_asset_are_columns_and_only_other_values_tag_again(coast
     table = coast.table()
     assert table["score"].to_pylist() == table["meta_score"].to_pylist()
     assert table.filter(~table["kept"].to_numpy())["row"].to_pylist() == [*range(1, 10)]
-    # rebuilding the asset in another folder tags nothing; changed values of one file rebuild its shard's tags and
-    # stream
+    # Rebuilding the asset in another folder tags nothing; changed values of one file rebuild its shard's tags and
+    # stream.
     tags, bins = coast.made("tags"), coast.made("token_bins")
     materialize(coast)
     assert "everything is up to date" in coast("run", "pages")

@@ -88,7 +88,8 @@ def changes(pipeline: str) -> dict[str, Any]:
     return {"sensitive": True, "source_key": {"env": "SOURCES_KEY"}}
 
 
-# all files of blends; of tasks, three versions of Copa with two inherited splits, three splits of RTE and of ArcC_Cloze
+# The numbers count all files of a blend and, for tasks, three versions of Copa with two inherited splits, and three
+# splits of RTE and of ArcC_Cloze.
 @pytest.mark.parametrize(
     ("pipeline", "told_apart", "damaged", "check"),
     [
@@ -114,7 +115,7 @@ def test_of_a_sensitive_dataset_no_digest_of_a_source_or_document_is_told(
     path.write_bytes(path.read_bytes() + b"\n")
     failed = one.failed()
     assert check in {name for name, _ in failed}
-    # messages show the first twelve digits
+    # Messages show the first twelve digits.
     assert not [words for _, words in failed for p in {*one.plain, sha256_file(path)} if p[:12] in words]
 
 

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 CEILING = 1500 << 20
 """Bytes that a worker may hold at its peak."""
 
-# VmHWM and not ru_maxrss, because a child inherits the latter from its parent. The plan comes from the parent, as for a
-# real worker: certifying an engine leaves 170 to 290 MB of heap in its process, with a layout that depends on the
+# Read VmHWM and not ru_maxrss, because a child inherits the latter from its parent. The plan comes from the parent, as
+# for a real worker: certifying an engine leaves 170 to 290 MB of heap in its process, with a layout that depends on the
 # threads of both engines, so later encoding in that process peaks up to 170 MB higher in one run than in the next.
 _ENCODE = r"""
 import json, pickle, re, sys
@@ -63,14 +63,14 @@ def test_a_million_distinct_long_strings_are_not_remembered(tmp_path: Path) -> N
     many = encoded(write_distinct(tmp_path / "many.jsonl.zst", 1_000_000, 100), tmp_path / "many")
     assert (few[0], many[0]) == (300_000, 1_000_000)
     assert many[2] < CEILING
-    # 70 MB more text and 45 M more tokens may add only 8 bytes per document end and the allocator's noise
+    # 70 MB more text and 45 M more tokens may add only 8 bytes per document end and the allocator's noise.
     assert many[2] - few[2] < 100 << 20
 
 
 def test_the_peak_is_flat_in_the_size_of_a_shard(tmp_path: Path) -> None:
     line = json.dumps({"text": "The same sentence of ordinary words, again and again. " * 40}).encode() + b"\n"
     peaks = []
-    for megabytes in (80, 240):  # from 20 blocks on
+    for megabytes in (80, 240):  # both files have at least 20 blocks
         path = tmp_path / f"{megabytes}.jsonl.zst"
         path.write_bytes(zstandard.ZstdCompressor(level=1).compress(line * (megabytes * 1_000_000 // len(line))))
         peaks.append(encoded(path, tmp_path / str(megabytes))[2])

@@ -100,7 +100,7 @@ def test_parquet_that_is_not_the_stream_is_found(
     store: LocalArtifacts, change: Callable[[list[list[int]]], list[list[int]]], complaint: str
 ) -> None:
     _rewrite(store.local(CORPUS.artifact("hf_parquet_bins")), change)
-    # without a signature of the receipt, the digest shows it
+    # Without a new signature of the receipt, the digest shows the change.
     assert "matches_combined_bins" in failed(prove(store, "hf_parquet"))
     found = prove(store, "hf_parquet", sign=True)
     assert failed(found) == {"matches_combined_bins", "layout_valid"}  # the card contains the digest of the files

@@ -80,7 +80,7 @@ def assert_silent(error: BaseException) -> None:
     """Nothing of a patient in the message, the repr, or what a logger would print."""
     said = [str(error), repr(error), *traceback.format_exception(error)]
     lines = [line for text in said for line in text.splitlines() if "CANARY" in line]
-    # A traceback quotes lines of source code, and those of this test contain no patient data.
+    # Ignore quoted lines of this test's source code, which contain no patient data.
     assert [line for line in lines if "raise " not in line and "pack(" not in line] == []
 
 

@@ -202,7 +202,7 @@ def test_a_stream_of_notes_is_traced_through_a_combination_of_datasets(tmp_path:
         for _ in rows:
             for found in trace_documents(tracer, tfrecord_row=at, split="train"):
                 places = in_directory(found, "mix")
-                # a note that is split at the end of a row continues in the next row
+                # A note that is split at the end of a row continues in the next row.
                 body = wanted(found.file, found.row, number(places[0], "note"))
                 assert held(places, content) == [*encoded(f"{found.dataset}\n"), *body]
                 datasets.add(found.dataset)

@@ -132,7 +132,7 @@ def test_a_run_of_one_month_that_is_as_it_was_examines_nothing_again_and_speaks_
 ) -> None:
     os.environ.pop("DATAPREP_WORKERS", None)
     edit_receipt(packed(copied), unbalanced)
-    copied.check(copied.key("packed_cohorts"))  # every month, because the verdicts are stored
+    copied.check(copied.key("packed_cohorts"))  # checks every month, because the verdicts are stored
     outcome = copied.run(["packed_cohorts"], ["2010-11", "2010-11"])
     (found,) = [e for e in outcome.get_asset_check_evaluations() if e.check_name == "ledger_balances"]
     assert not found.passed

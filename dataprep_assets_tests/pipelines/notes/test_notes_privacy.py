@@ -203,7 +203,7 @@ def run_everything(made: NotesProject) -> None:
     for check in sorted({c.asset_key for c in made.definitions.resolve_asset_graph().asset_check_keys}):
         if check.path[0] in ("drops", "failing", "nowhere", "groups"):
             made.check(check)
-    lines.unlink()  # another read of a canary that this test itself wrote
+    lines.unlink()  # this file has canaries that the test itself wrote
     for path in packed.glob("2010-03/*/2010-03.parquet"):
         path.unlink()
 
@@ -243,7 +243,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     sources = [path for source in SOURCES for path in (folder / source).iterdir()]
-    # any empty list of patients has the same digest
+    # Exclude empty lists of patients, which all have the same digest.
     contents = [content for path in sources if (content := path.read_bytes()) != b"[]"]
     assert len({word for content in contents for word in re.findall(rb"CANARY\d{4}", content)}) >= 200
     digests = PlainDigests([*contents, *texts_of(contents)])

@@ -182,7 +182,7 @@ def test_a_virtual_mixture_for_hf_reads_the_json_lines_of_its_sources(tmp_path: 
         ("tfds", "tfrecord", {"dataset_type": "tfds", "train_split": "train", "packing": "True"}),
         ("grain", "tfrecord", {"dataset_type": "grain", "grain_file_type": "tfrecord", "packing": "False"}),
         ("grain", "array_record", {"dataset_type": "grain", "grain_file_type": "arrayrecord", "packing": "False"}),
-        # hf reads no directory of shards
+        # The pipeline `hf` reads no directory of shards, so the settings name `tfds`.
         ("hf", "tfrecord", {"dataset_type": "tfds", "train_split": "train", "packing": "True"}),
     ],
 )

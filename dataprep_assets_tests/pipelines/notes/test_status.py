@@ -195,7 +195,7 @@ def test_each_stale_artifact_has_a_reason(change: Change, copied: Path, monkeypa
     found = {one.name: one for one in examined(notes, LocalArtifacts(copied / "out"))}
     first = found[f"notes/{name}"]
     assert (first.kind, first.reason[: len(reason)]) == (kind, reason)
-    if kind == "damaged":  # it is rebuilt with the same content, so nothing downstream changes
+    if kind == "damaged":  # the artifact is rebuilt with the same content, so nothing downstream changes
         assert found.keys() == {f"notes/{name}"}
     else:
         assert found["notes/tfds_directory"].kind in (kind, "input changed")

@@ -94,7 +94,7 @@ def test_output_before_and_after_a_retraction_contains_no_count_of_the_removed_d
     (ids := tmp_path / "ids").write_text("2009-10 3\n")
     said = ward("retract", "years", "--ids", str(ids))
     assert "< 11 patients" in said
-    # the singular would reveal that the count is one
+    # The singular would reveal that the count is one.
     assert not re.search(r"\b1 patient\b", said)
     after = ward.all()
     left = ward.counts()

@@ -162,7 +162,7 @@ def test_shards_are_cut_by_workers_and_the_log_shows_their_progress(copied: Rele
     assert outcome.success
     assert {p: copied.npy(p).read_bytes() for p in copied.layout.partitions} == before
     said = [entry.user_message for entry in copied.instance.all_logs(outcome.run_id)]
-    *_, line = [text for text in said if text.startswith("shared/npy_shards: 100.0%")]  # a slow machine prints it twice
+    *_, line = [text for text in said if text.startswith("shared/npy_shards: 100.0%")]  # may be printed twice
     assert "of 3 workers" in line
 
 
@@ -171,7 +171,7 @@ def test_only_a_damaged_shard_fails_and_only_it_is_rebuilt(copied: ReleaseProjec
     victim = "train_000002"
     good = copied.npy(victim).read_bytes()
     copied.npy(victim).write_bytes(good[:500] + bytes([good[500] ^ 1]) + good[501:])
-    # it is rebuilt with the same content, so nothing downstream changes
+    # The damaged shard is rebuilt with the same content, so nothing downstream changes.
     assert copied.stale() == [f"shared/npy_shards/{victim}"]
     (bad,) = [v for v in verify_path(copied.root) if v.defects]
     assert bad.name == f"shared/npy_shards/{victim}"

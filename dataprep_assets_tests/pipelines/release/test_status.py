@@ -122,7 +122,7 @@ def test_a_stale_shard_has_a_reason_and_blocks_only_the_publication(
     found = own.stale()
     assert found[f"{NPY_SHARDS}/{SHARD}"].kind == kind
     assert found[f"{NPY_SHARDS}/{SHARD}"].reason.startswith(reason), found[f"{NPY_SHARDS}/{SHARD}"].reason
-    if kind == "damaged":  # it is rebuilt with the same content, so nothing downstream changes
+    if kind == "damaged":  # the shard is rebuilt with the same content, so nothing downstream changes
         assert list(found) == [f"{NPY_SHARDS}/{SHARD}"]
         return
     assert list(found) == [f"{NPY_SHARDS}/{SHARD}", PUBLISHED_SHARDS]

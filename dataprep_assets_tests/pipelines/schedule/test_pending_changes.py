@@ -69,7 +69,7 @@ def test_changes_that_a_schedule_does_not_read_yet_are_reported_until_a_revision
     standing = ScheduleDataset(run.declaration).describe_state(run.store)
     assert f"dataprep schedule {RUN} --from-step N" in standing[-1]
     assert build_schedule(run.declaration, run.store)[1], "a run takes nothing of it up"
-    # this is correct: a schedule stays valid when the shards of its sources change
+    # No defect is found, because a schedule stays valid when the shards of its sources change.
     assert not any(one.defects or one.changed_inputs for one in verify_path(run.store.root) if one.name.startswith(RUN))
     revise(run, 10)
     assert pending(run) == []
@@ -135,8 +135,7 @@ def test_consecutive_spans_are_joined_as_one_document(run: TrainingRun) -> None:
     run.read_now = ["books"]
     run.write()
     joined = 0
-    # six samples of four tokens, of which five remain; with some seeds two consecutive ones are read one after the
-    # other
+    # Five of six samples of four tokens remain. With some seeds, two consecutive samples are read one after the other.
     for seed in range(8):
         run.declared |= {"batch": 1, "sequence_length": 4, "seed": seed}
         revise(run, 0)

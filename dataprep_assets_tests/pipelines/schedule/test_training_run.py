@@ -84,7 +84,7 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
     project = copy(made, tmp_path / "run")
     state, wrote = train(project, None, 30, ranks=2)
 
-    # a different batch size and mixture, on three ranks
+    # Use a different batch size and mixture, on three ranks.
     sources = [{"dataset": CORPUS, "split": "train", "name": "long", "weight": 1}]
     sources += [{"dataset": CORPUS, "split": "val", "name": "short", "weight": 1}]
     project.declare(batch=9, sources=sources)
@@ -93,7 +93,7 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
     state, more = train(project, state, 10, ranks=3)
     wrote |= more
 
-    # documents were appended, and one that had been read was retracted
+    # Append documents, and retract one that has been read.
     project.write_texts("train_2.jsonl", range(300, 340))
     gone = next(document for told in wrote.values() for document in told if document < 200)
     file, row = ("train_0.jsonl", gone + 1) if gone < 120 else ("train_1.jsonl", gone - 119)
@@ -113,7 +113,7 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
     assert any(300 <= document < 340 for told in more.values() for document in told)
     wrote |= more
 
-    # return to step 80, and continue with longer samples
+    # Return to step 80, and continue with longer samples.
     project.declare(batch=9, sources=sources, sequence_length=128)
     project("schedule", RUN, "--from-step", "80", "--trained", "100")
     project("run", RUN)
@@ -133,12 +133,12 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
         for one in seen:
             if (one.source, one.epoch) == ("short", 0):
                 first_epoch[f"{one.file}:{one.row}"] += one.tokens
-    # across all revisions, an epoch read every document exactly once
+    # Across all revisions, an epoch read every document exactly once.
     val_shard = next(shard for _, shard in ledger.shards.values() if shard.name == "val-00000")
     ends = ledger.data.open_document_ends(val_shard)
     assert sorted(first_epoch.values()) == sorted(np.diff(ends, prepend=np.uint64(0)).tolist())
 
-    # the command reports the same, and the steps that read the deleted document
+    # The command reports the same documents, and the steps that read the deleted document.
     lines = project("seen", RUN, "--step", "35", "--rank", "1", "--world", "3", "--json").stdout.splitlines()
     assert [json.loads(line)["position"] for line in lines] == sorted(json.loads(line)["position"] for line in lines)
     assert {json.loads(line)["position"] for line in lines} == {1, 4, 7}
@@ -188,7 +188,7 @@ def test_a_run_is_queried_by_fields_of_documents(made: TrainingProject, tmp_path
     first = made("seen", RUN, "--where", where, "--until", "40").stdout.splitlines()[0]
     assert first.startswith(f"{len(values):,} documents, read at steps {min(steps)}, ")
 
-    # trace reports it for one document, retract for all documents that match an expression
+    # `trace` reports the steps for one document, and `retract` for all documents that match an expression.
     one = next(one for one in values if one["read"])
     traced = json.loads(made("trace", CORPUS, "--file", one["file"], "--row", str(one["row"]), "--json").stdout)
     kept = find_documents(ledger, rows={one["file"]: [one["row"]]})

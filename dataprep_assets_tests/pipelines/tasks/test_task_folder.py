@@ -125,7 +125,7 @@ def test_a_second_run_does_nothing(copied: Migration) -> None:
 def test_only_changes_in_the_old_project_are_migrated_again(copied: Migration) -> None:
     edit(copied.declaration.old_tasks / "RTE" / "rte_train.jsonl", put(1, premise="Another premise."))
     assert copied.stale() == {"tasks/task_folder/RTE": f"its source changed: {LAYOUT}/RTE/rte_train.jsonl"}
-    # otherwise the file differs, and a different file is never overwritten
+    # Delete the file, because a migration never overwrites a file with different content.
     (copied.new / "RTE" / "rte_train.jsonl").unlink()
     before = inodes(copied.home / "new")
     assert copied.run().success
@@ -252,7 +252,7 @@ def test_the_real_tree_migrates_twice_and_fails_exactly_the_expected_checks(
             outcome = made.run()
             assert outcome.success, failure_of(outcome)
             found = evaluations(outcome)
-            # 700 rows with 300 duplicate ids, which cause only a warning
+            # The data has 700 rows with 300 duplicate ids, which cause only a warning.
             expected = {ROWS} if name == "all" else set()
             assert failed(found) == expected
             verdicts = {r["task"]: r["verdict"] for r in rows(found[ROWS].metadata["table"].value)}

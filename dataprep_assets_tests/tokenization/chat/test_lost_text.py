@@ -258,7 +258,7 @@ def test_the_name_of_a_speaker_must_be_written() -> None:
     assert trained(render(CHATML, ann, answer(), allow_loss=("names",))) == [["So.<|im_end|>"]]
     named = CHATML.replace("{{ m.role }}\n", "{{ m.role }}{{ ' ' + m.name if m.name }}\n")
     assert trained(render(named, ann, bob, answer())) == [["So.<|im_end|>"]]
-    # the name of a result is that of its tool
+    # The name of a result is its tool's name, which need not be written.
     assert trained(render(CHATML, USER, answer(), {**RESULT, "name": "look_up"}, answer())) == [["So.<|im_end|>"] * 2]
 
 

@@ -151,7 +151,7 @@ def test_tags_that_end_no_turn_may_be_written_as_tokens(tmp_path: Path) -> None:
     bundle = TokenizerBundle.load(tmp_path)
     think = bundle.find_token("<think>", key="x").id
     assert think in {t.id for t in bundle.special_tokens}
-    said = ("<think>x", "b<think>")  # the template writes one more
+    said = ("<think>x", "b<think>")  # the template writes one more `<think>`
     free = render(*said, bundle=bundle, tags=("<think>",))
     bound = render(*said, bundle=bundle)
     assert encoder(bundle).encode([free]).tokens.tolist().count(think) == 2

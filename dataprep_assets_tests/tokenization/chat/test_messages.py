@@ -53,7 +53,7 @@ def test_integers_in_json_text_are_exact_and_invalid_json_is_refused() -> None:
 def test_nulls_that_parquet_adds_do_not_count_as_fields() -> None:
     found = read({**USER, "tool_calls": None, "reasoning_content": None}, {**ANSWER, "tool_calls": []}, tools=None)
     assert found == Conversation([USER, ANSWER])
-    # transformers 4.57, which Nemotron pins, passes the nulls to a template; `like: nemotron` does not
+    # transformers 4.57, which Nemotron pins, passes the nulls to a template; `like: nemotron` does not.
     row = {"messages": [{**USER, "reasoning_content": None}, {**ANSWER, "tool_calls": None}], "tools": None}
     assert read_conversation(row, ConversationFields(), NEMOTRON) == Conversation([USER, ANSWER])
 

@@ -208,7 +208,7 @@ def test_a_tokenizers_template_is_the_file_next_to_it_or_else_in_its_configurati
         ChatTemplate.load_from_tokenizer(tokenizer_with(tmp_path / "c", None, several)),
     ]
     assert [template.text for template in found] == ["{{ 1 }}", "{{ 2 }}", "{{ 2 }}"]
-    # a folder given by its path: a clone of a model's repository
+    # The path of a folder, such as a clone of a model's repository, is also accepted.
     assert found[0] == ChatTemplate.load(str(tmp_path / "a"))
     assert found[1] == ChatTemplate.load(str(tmp_path / "b"))
 
@@ -242,7 +242,7 @@ def test_a_template_from_a_package_is_loaded_or_refused_with_its_source(
         ChatTemplate.load("super3")
     folder = tmp_path / "nemotron" / "data_prep" / "templates"
     folder.mkdir(parents=True)
-    (tmp_path / "nemotron" / "__init__.py").write_text("raise SystemExit('imported')")  # it is not installed
+    (tmp_path / "nemotron" / "__init__.py").write_text("raise SystemExit('imported')")  # must not be imported
     (folder / "nano3.jinja").write_text("{{ messages }}")
     monkeypatch.syspath_prepend(tmp_path)
     assert ChatTemplate.load("super3") == ChatTemplate("super3", "{{ messages }}")

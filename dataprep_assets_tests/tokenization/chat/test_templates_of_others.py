@@ -50,7 +50,7 @@ def outcome(ours: str | None, theirs: str | None) -> str:
         return "we refuse"
     if theirs is None:
         return "transformers refuses"
-    # a text of the row that the other template omits
+    # Find texts of the row that only one of the renderings contains.
     missing, lost = ({s for s in SENTINELS if s in a and s not in b} for a, b in ((theirs, ours), (ours, theirs)))
     if missing:
         return f"we lose {', '.join(sorted(missing))}"

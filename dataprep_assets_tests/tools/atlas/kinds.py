@@ -49,7 +49,7 @@ def _answer(text: str | None, **others: Any) -> dict[str, Any]:
 
 
 def _call(value: str, id: str = "abcdefgh1") -> dict[str, Any]:
-    # nine characters, because Mistral's templates refuse other ids
+    # Use nine characters, because Mistral's templates refuse other ids.
     return {"id": id, "type": "function", "function": {"name": "get_tide", "arguments": {"portkey": value}}}
 
 

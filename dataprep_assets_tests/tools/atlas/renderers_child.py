@@ -34,7 +34,8 @@ class _Tokenizer:
         return self._id_of(tokens) if isinstance(tokens, str) else [self._id_of(token) for token in tokens]
 
     def _id_of(self, token: str) -> int:
-        # a renderer also requires tokens of its family that the template does not write; only texts are compared
+        # Add missing tokens, because a renderer requires all tokens of its family, even those that the template does
+        # not write. Only texts are compared.
         if self._tokenizer.token_to_id(token) is None:
             self._tokenizer.add_special_tokens([token])
         return int(self._tokenizer.token_to_id(token))
@@ -47,7 +48,7 @@ def _read(given: dict[str, Any]) -> list[str | None]:
     outcomes: list[str | None] = []
     try:
         renderer = renderers.create_renderer(tokenizer, renderers.config_from_name(given["family"]))
-    except Exception as error:  # it may require tokens that the template does not write
+    except Exception as error:  # a renderer may require tokens that the template does not write
         print(f"{given['family']}: {type(error).__name__}: {error}", file=sys.stderr)
         return [None] * len(given["rows"])
     for row in given["rows"]:

@@ -127,7 +127,7 @@ def run_datasets(project: Path, names: Sequence[str]) -> dict[str, str]:
     for start in range(0, len(names), _TOGETHER):
         group = names[start : start + _TOGETHER]
         if run(*group):
-            # one by one, because a refused dataset may end a run of all datasets
+            # Run the datasets one by one, because a refused dataset may end a run of all datasets.
             outputs.update({name: output for name in group if (output := run(name))})
         print(f"{start + len(group)} of {len(names)} datasets run", file=sys.stderr, flush=True)
     return outputs
@@ -147,7 +147,7 @@ def packed_sequences(folder: Path) -> dict[int, list[Sequence[tuple[int, int]]]]
     for row in parquet.read_table(folder / PACKED).to_pylist():
         ids, mask, starts = row["input_ids"], row["loss_mask"], row["seq_start_id"]
         for start, stop in pairwise([*starts, len(ids)]):
-            # label i is token i + 1
+            # Label i is token i + 1.
             trained = [0, *mask[start : stop - 1]]
             sequences.setdefault(next(origins), []).append([*zip(ids[start:stop], trained, strict=True)])
     return sequences
@@ -168,7 +168,7 @@ class Reference:
         from transformers import AutoTokenizer
         from transformers.utils import chat_template_utils
 
-        # its `strftime_now` cannot be set to another day in any other way
+        # Replace the class, because transformers has no other way to set the day of `strftime_now`.
         chat_template_utils.datetime = _SweepDay  # type: ignore[attr-defined]
         self._tokenizer = AutoTokenizer.from_pretrained(str(folder))
         self._text = (folder / "chat_template.jinja").read_text(encoding="utf-8")
@@ -190,7 +190,7 @@ class Reference:
         for given, end, prompt in product(inputs, range(len(messages), 0, -1), (False, True)):
             for thinking in ({}, {"enable_thinking": True}, {"enable_thinking": False}):
                 with suppress(Exception):
-                    # not `apply_chat_template`, which converts null content to text, and arguments to objects
+                    # Do not use `apply_chat_template`, which converts null content to text, and arguments to objects.
                     (text,), _ = chat_template_utils.render_jinja_template(
                         [given[:end]],
                         tools=kind.row.get("tools"),
@@ -207,7 +207,7 @@ class Reference:
         for sequence in sequences:
             ids = [token for token, _ in sequence]
             text = self.decode(ids)
-            # a model reads its prompt before it answers, so no token spans the start of an answer
+            # A model reads its prompt before it answers, so no token spans the start of an answer.
             if ids not in (
                 self.encode(text),
                 [token for piece, _ in _pieces(self, sequence) for token in self.encode(piece)],
@@ -219,7 +219,7 @@ class Reference:
                 return
             for text in [*unknown]:
                 ending = text[len(rendering) :] if text.startswith(rendering) else None
-                # the end of an answer is added if missing; an answer may follow a prompt that the history lacks
+                # A missing end of an answer is added, and an answer may follow a prompt that the history lacks.
                 if ending is not None and (kind.trained[-1] in ending if prompt else len(self.encode(ending)) <= 1):
                     del unknown[text]
         yield from (f"{text!r} is no rendering of transformers" for text in unknown)

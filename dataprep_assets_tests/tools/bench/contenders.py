@@ -243,7 +243,7 @@ def _bare_fastokens_part(spec: Spec, part: int) -> None:
         with open(Path(spec.out, f"{at}.bin"), "wb", buffering=0) as out:
             for lines in _blocks_of_lines(spec.paths[spec.files[at]]):
                 ids, offsets = encode([orjson.loads(line)[spec.text_field] for line in lines])
-                # a separator after each document
+                # Add a separator after each document.
                 flat = np.full(len(ids) + len(lines), spec.separator_id, spec.dtype)
                 kept = np.ones(len(flat), np.bool_)
                 kept[offsets[1:].astype(np.int64) + np.arange(len(lines))] = False
@@ -422,7 +422,7 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    # by the importable name, so that pickles of these functions work in every process
+    # Import the module by its real name, so that pickles of its functions work in every process.
     from dataprep_assets_tests.tools.bench import contenders
 
     contenders.main(Path(sys.argv[1]))

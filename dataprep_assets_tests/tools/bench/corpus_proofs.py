@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 runs.append(costs)
     print(f"{'CPU-seconds':24}{'made':>10}{'proven':>10}")
     rows = [(name, *(statistics.median(run[name][at] for run in runs) for at in (0, 1))) for name in runs[0]]
-    # one certificate is made for many shards, and most of its time is itself a comparison
+    # Exclude the certificate, because one certificate serves many shards, and most of its time is itself a comparison.
     total = "all but certificate", *(sum(row[at] for row in rows if row[0] != _CERTIFICATE) for at in (1, 2))
     for name, made, proven in (*rows, total):
         print(f"{name:24}{made:>10.3f}{proven:>10.3f}")

@@ -37,7 +37,7 @@ def main(data: Path, out: Path, model: str) -> None:
         C4QualityFilter(),
         JsonlWriter(str(out / "kept"), compression="zstd"),
     ]
-    # forked, so that the tasks share the loaded model
+    # Fork the tasks, so that they share the loaded model.
     LocalPipelineExecutor(pipeline, tasks=2, workers=2, logging_dir=str(out / "logs"), start_method="fork").run()
 
 

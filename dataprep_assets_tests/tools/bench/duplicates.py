@@ -155,7 +155,7 @@ def with_datatrove(folder: Path, work: Path) -> Sequence[int]:
         return lambda shingle: xxhash.xxh64_intdigest(shingle.encode())
 
     minhash.create_hash_func = hashes
-    # the invented words differ in their digits, which it would treat as one number
+    # Do not normalize numbers, because the invented words differ only in their digits.
     config = minhash.MinhashConfig(
         n_grams=SHINGLE,
         num_buckets=BANDING.bands,
@@ -195,7 +195,7 @@ def write(folder: Path, documents: Sequence[tuple[int, str]], seed: int) -> None
     order = random.Random(seed).sample(documents, len(documents))
     for shard in range(SHARDS):
         rows = order[shard::SHARDS]
-        # datatrove treats an id of zero as missing
+        # datatrove treats an id of zero as missing.
         lines = (json.dumps({"id": f"document{n}", "number": n, "text": text}) + "\n" for n, text in rows)
         (folder / f"{shard}.jsonl").write_text("".join(lines))
 
@@ -205,7 +205,7 @@ def judged(documents: Sequence[tuple[int, float, str]], kept: set[int]) -> tuple
     documents that were dropped without a similar kept one of their page. Different pages are never similar.
     """
     pairs, wrong = dict[float, list[bool]](), 0
-    # page by page, because the shingles of all pages would take gigabytes
+    # Compare page by page, because the shingles of all pages would take gigabytes.
     for _, group in groupby(enumerate(documents), key=lambda one: one[1][0]):
         alone = list(group)
         if len(alone) == 1:

@@ -32,7 +32,7 @@ def _words(name: str) -> list[str]:
         *locale.scripts.values(),
         *locale.currencies.values(),
     ]
-    # in the order of first appearance, because earlier words will be more frequent
+    # Keep the order of first appearance, because earlier words will be more frequent.
     return list(dict.fromkeys(word for phrase in phrases for word in str(phrase).split()))
 
 

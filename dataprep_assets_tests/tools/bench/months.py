@@ -148,14 +148,14 @@ def killed(folder: Path, declaration: dict[str, object], seconds: float) -> int:
         process = subprocess.Popen(
             run, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        # the first seconds are the start of the interpreter
+        # Wait for at least 3 s, because the interpreter needs the first seconds to start.
         with suppress(subprocess.TimeoutExpired):
             process.wait(rng.uniform(3, 40))
         if process.poll() is not None:
             if process.returncode:
                 print(f"exit code {process.returncode} after {kills} kills")
                 return 1
-            # once finished, start again as long as time remains
+            # Start over after a finished build, as long as time remains.
             shutil.rmtree(artifacts_of(folder / "disturbed"))
             continue
         os.killpg(process.pid, signal.SIGKILL)

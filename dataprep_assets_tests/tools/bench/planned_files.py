@@ -81,7 +81,7 @@ def planned_here(files: int) -> Planned:
             write_plan(Path(folder), plan)
         for path in sorted(Path(folder).iterdir()):
             digest.update(sha256_file(path).encode())
-    # not getrusage's maximum, which a process inherits from its parent
+    # Do not use getrusage's maximum, which a process inherits from its parent.
     peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
     return Planned(files=files, steps=steps, megabytes=round(peak), digest=digest.hexdigest())
 

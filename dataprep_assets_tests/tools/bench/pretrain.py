@@ -61,7 +61,7 @@ def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
         source = Path(spec.paths[file])
         if name == "f":
             source = _as_parquet(source, scratch / "parquet")
-        # a copy, because a source does not follow links out of its folder
+        # Copy the file, because a source does not follow links out of its folder.
         shutil.copyfile(source, data / f"{at:06d}-{file:06d}-{source.name}")
     blend = BlendDeclaration.model_validate(
         {
@@ -80,7 +80,7 @@ def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
     for partition in plan.partitions:
         build_blend_snapshot(blend, store, plan, partition)
     kept, certificate = scratch / "engine_certificate", store.directory(blend.artifact("engine_certificate"))
-    if kept.exists():  # it has the same tokenizer, and would take equally long
+    if kept.exists():  # reuse the certificate, because the tokenizer is the same
         shutil.copytree(kept, certificate)
     else:
         ensure_certificate(build_blend_engine(blend), store)

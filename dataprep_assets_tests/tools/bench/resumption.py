@@ -81,7 +81,7 @@ def ours(_: Path, phases: list[Phase]) -> Read:
             schedule = add_revision(schedule, wanted, sources, documents=nothing, packs=nothing, from_step=step)
         assert schedule is not None
         sampler = Sampler(schedule)
-        # rank by rank within each step
+        # Read rank by rank within each step.
         positions = np.concatenate([sampler.find_positions(step, rank, phase.ranks) for rank in range(phase.ranks)])
         rule, steps = sampler.find_rule(step), np.arange(step, step + phase.samples // phase.batch)
         spans = sampler.find_spans(rule, ((steps - rule.first)[:, None] * phase.batch + positions).ravel())
@@ -146,7 +146,7 @@ def megatron(folder: Path, phases: list[Phase]) -> Read:
         with opened_schedule(
             list(phase.weights), prefixes, run, cache, length=LENGTH, tokenizer={"class": "bench"}
         ) as train:
-            # here each document is a sample, except for the token after it
+            # Here each document is a sample, except for the token after it.
             samples = (int(train[at]["tokens"][LENGTH // 2]) for at in range(len(found), len(found) + phase.samples))
             found += [*samples]
     return found, len(str(len(found)))
@@ -259,7 +259,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # its phases are sent to loader processes, which import them by the module's real name
+    # Import the module by its real name, by which loader processes import the phases that are sent to them.
     from dataprep_assets_tests.tools.bench.resumption import main as command
 
     command()

@@ -42,15 +42,15 @@ def _followed(out: Path, arguments: Sequence[str]) -> int:
         from dataprep_assets.cli import main as command
 
         try:
-            # with arguments it works in this process, not in a watched child
+            # With arguments, the command works in this process and not in a watched child process.
             return int(command(list(arguments)) or 0)
         except SystemExit as end:
             return int(end.code or 0)
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
-        # every import runs the bodies of modules and classes, which have no local variables / a page template is also
-        # compiled to functions, but is not a module
+        # Exclude the bodies of modules and classes, which every import runs and which have no local variables. Also
+        # exclude page templates, which are compiled to functions but are not modules.
         ours = [
             c
             for c in called

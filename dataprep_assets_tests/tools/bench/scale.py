@@ -227,7 +227,7 @@ def partition_view(home: Path, declaration: Path, key: Sequence[str], shards: in
         **os.environ,
         "DAGSTER_HOME": str(home),
         DECLARATION: str(declaration),
-        # the tests are not installed, and the server runs in another folder
+        # Set the path, because the tests are not installed and the server runs in a different folder.
         "PYTHONPATH": str(DEPLOY.parent),
     }
     port = free_port()

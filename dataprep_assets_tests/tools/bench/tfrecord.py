@@ -52,7 +52,7 @@ def _shard_paths(out: Path, rows: int) -> Iterator[tuple[slice, Path]]:
 
 def _tensorflow_payload(tf: Any, row: dict[str, Any]) -> bytes:
     features = {name: tf.train.Feature(int64_list=tf.train.Int64List(value=values)) for name, values in row.items()}
-    # Deterministic, so that the bytes can be compared; this has no measurable cost.
+    # Serialize deterministically, so that the bytes can be compared; this has no measurable cost.
     payload: bytes = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(
         deterministic=True
     )

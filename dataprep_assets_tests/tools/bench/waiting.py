@@ -28,7 +28,7 @@ def resident_megabytes(home: Path) -> tuple[float, int]:
         try:
             if mark not in (folder / "environ").read_bytes().split(b"\0"):
                 continue
-            # shared pages are divided among the processes that share them
+            # Read the proportional set size, which divides shared pages among the processes that share them.
             found = (folder / "smaps_rollup").read_text().partition("\nPss:")[2].split()[0]
         except OSError:
             continue

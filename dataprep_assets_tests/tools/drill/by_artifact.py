@@ -76,7 +76,7 @@ def of_box(box: Box, faults: int, seed: int, only: Sequence[str] = ()) -> Iterat
             target = random.choice(targets)
             paths = files_of(box.folder(target))
             fault = FAULTS[(number + number // len(paths)) % len(FAULTS)]
-            # in a table without rows, no value can be changed, so take the next file
+            # In a table without rows, no value can be changed, so take the next file.
             in_turn = (paths[(number + more) % len(paths)] for more in range(len(paths)))
             path = next((one for one in in_turn if changed(one, fault, random)), None)
             if path is not None:

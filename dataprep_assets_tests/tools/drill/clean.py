@@ -103,7 +103,7 @@ def false_alarms(name: str, files: Files, folder: Path, **changes: object) -> li
     `changes` replace keys of the declaration.
     """
     shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer")
-    # the reference engine needs no certificate, which would take most of the time
+    # Use the reference engine, which needs no certificate; a certificate would take most of the time.
     tokenizer = {"path": str(folder / "tokenizer"), "name": "sample-bpe-4096", "engine": "tokenizers"}
     settings = {"tokenizer": tokenizer, "include": ["**/*.jsonl"], "olmo_sequence_length": 2, "mds_sequence_length": 2}
     attributes = corpus_attributes(folder, write_texts(folder / "source", files), **{**settings, **changes})

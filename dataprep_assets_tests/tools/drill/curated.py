@@ -88,7 +88,7 @@ def _corpus(folder: Path) -> dict[str, Any]:
         "shards": {"count": 2},
         "views": ["megatron"],
         "workers": 1,
-        # the drill measures what checks can detect
+        # Check every document, because the drill measures which faults the checks can detect.
         "prove": _PROVE,
     }
 

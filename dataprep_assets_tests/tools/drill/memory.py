@@ -23,7 +23,7 @@ def _unknown(value: dict[str, Any]) -> None:
 
 
 def _other_content(value: dict[str, Any]) -> None:
-    # the version changes with each build, so only the content counts
+    # The version changes with each build, so only the content counts.
     value |= {"content": "0" * 64, "version": "0" * 64}
 
 

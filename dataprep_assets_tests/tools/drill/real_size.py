@@ -295,7 +295,7 @@ def said_at(box: Box, target: Target, level: Level) -> Iterator[tuple[str, str]]
 
     box.redeclare(target.spec.declaration.dataset, at_level)
     now = box.now(target)
-    # in this process, because starting another for each fault takes longer than the checks
+    # Run in this process, because starting another process for each fault takes longer than the checks.
     with mock.patch.object(pool, "open_pool", return_value=SerialExecutor()):
         yield from failed_proofs(now.spec, box.bench.store, [] if now.slot is None else [now.slot])
 

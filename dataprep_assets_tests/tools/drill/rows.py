@@ -306,7 +306,7 @@ def _changed(kind: str, of_format: str, kept: RowFile, rows: Rows, random: Rando
         return [*rows[:at], kept.shifted(rows[at]), *rows[at + 1 :]]
     changed = CHANGES[kind](rows, random)
     if of_format == "MDS" and len(changed) != len(rows):
-        # the shard's header has an unchanged number of samples, one of which replaces another
+        # Replace one sample by another, because the shard's header has an unchanged number of samples.
         at = random.randrange(1, len(rows))
         changed = [*rows[:at], rows[at - 1], *rows[at + 1 :]]
     return changed

@@ -38,7 +38,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if not isinstance(path, str | os.PathLike) or not flags & _WRITES or _state["root"] not in str(path):
         return
     if str(path).endswith(".lock"):
-        return  # allocated once and kept: a full disk has room for existing files
+        return  # a lock is allocated once and kept, and a full disk has room for existing files
     _state["left"] -= 1
     if _state["left"] == 0:
         _state["refused"] += 1
@@ -175,7 +175,7 @@ def running_faults(box: Box, places: int) -> Iterator[Fault]:
                 change = source_changed_under_its_time
                 yield Fault(kind="clock", name="source changed", target=target, apply=change, place=place)
             yield Fault(kind="clock", name="damaged", target=target, apply=damaged_under_its_time, place=place)
-            # the plan of a dataset determines what is compared
+            # Exclude the engine certificate, because the dataset's plan determines the documents that it compares.
             if target.spec.name not in ("engine_certificate",):
                 yield Fault(
                     kind="clock", name="jumps while it is built", target=target, happens=clock_jumps, place=place

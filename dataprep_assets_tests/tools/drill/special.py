@@ -76,7 +76,7 @@ def patient_moved(box: Box, target: Target, random: Random) -> None:
 def patient_in_two_months(box: Box, target: Target, random: Random) -> None:
     """Put a patient of one month's train into val of another month, so that their directory leaks."""
     months = _targets(box, "packed_cohorts", target.spec.path[0])
-    if len(months) != 2:  # of a combination
+    if len(months) != 2:  # a combination packs no cohorts itself
         raise InapplicableError
     first, second = months
     train = box.folder(first) / "train" / "patients.bin"
@@ -134,7 +134,8 @@ def directory_json(name: str) -> Apply:
     return apply
 
 
-# build details of a shard, which may change after a run has copied it; `run_layout.py` does not compare these keys
+# These are build details of a shard, which may change after a run has copied it; `run_layout.py` does not compare these
+# keys.
 _BUILT_BY = frozenset({"reference_documents", "sampled_documents", "source_bytes"})
 
 
@@ -201,8 +202,8 @@ def published_swapped(box: Box, target: Target, random: Random) -> str:
 def _tree(box: Box, target: Target) -> list[Path]:
     record = json.loads((box.folder(target) / "migration.json").read_bytes())
     place = box.bench.folder / "new" / record["place"]
-    # in a linked folder the files belong to the old project; the trainer never opens a test file, so it causes only a
-    # warning
+    # In a linked folder the files belong to the old project. The trainer never opens a test file, so a fault in one
+    # causes only a warning.
     names = [file["name"] for file in record["files"] if file["split"] != "test"]
     return sorted(place / name for name in names if (place / name).exists())
 

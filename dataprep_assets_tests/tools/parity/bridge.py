@@ -72,7 +72,7 @@ def _is_aligned(batch: dict[str, Any], row: dict[str, list[int]], multiple: int)
     padded, bare = ([0], [0])
     for length, unpadded in zip(row["seq_lengths"], row["unpadded_lengths"], strict=True):
         padded.append(padded[-1] + length - 1)
-        # an input is a token before the last one, or also the last one if padding follows it
+        # The inputs are all tokens except the last one, or all tokens if padding follows the last one.
         bare.append(bare[-1] + min(unpadded, length - 1))
     names = ("cu_seqlens_q", "cu_seqlens_q_padded", "padding_mask", "loss_mask")
     found = {name: batch[name][0].tolist() for name in names}

@@ -56,7 +56,7 @@ def _as_ours(module: Any) -> None:
 def _said(made: Any, text: str) -> str | None:
     try:
         found = made.filter(Document(text=text, id="0"))
-    except ZeroDivisionError:  # for a text without any word
+    except ZeroDivisionError:  # the text has no word
         return "no_words"
     kept, reason = found if isinstance(found, tuple) else (found, "dropped")
     return None if kept else str(reason)

@@ -222,7 +222,7 @@ def made_notes(home: Path, tokenizer: Path, case: Case) -> tuple[NotesDeclaratio
     notes = declaration(
         months=MONTHS, row_length=LENGTH, tokenizer={"path": tokenizer, "name": "sample"}, **dict(case.declared)
     )
-    # files of an earlier case are up to date and are not rebuilt
+    # Files of an earlier case are up to date and are not rebuilt.
     root = home / "".join(letter for letter in str(case.declared) if letter.isalnum())
     outcome = run_notes(notes, root)
     assert not outcome.failed, outcome.failed
@@ -238,13 +238,13 @@ def _lines(notes: NotesDeclaration, store: LocalArtifacts) -> Iterator[dict[str,
 def labels_of(notes: NotesDeclaration, store: LocalArtifacts, tokenizer: Path) -> tuple[Pairs, int]:
     """Return every label of the notes with its input, and the number of labels that lead into another note."""
     stream = notes.layout == "unpacked" and notes.rows == "stream"
-    # rows that tfds shifts by one are stored with one more token; a stream has no truncated notes
+    # Rows that tfds shifts by one are stored with one more token; a stream has no truncated notes.
     longest = sys.maxsize if stream else LENGTH + (notes.layout == "unpacked" and notes.pipeline == "tfds")
     found = tokenized((SAMPLE / f"{month}.json" for month in notes.months.expected_keys), tokenizer, longest)
     if not stream:
         return labels(found), 0
     rows = [row["tokens"] for row in _lines(notes, store)]
-    separator = rows[-1][-1]  # it ends every note, and is inside none
+    separator = rows[-1][-1]  # the separator ends every note, and is inside none
     parts: Counter[tuple[int, ...]] = Counter()
     note: list[int] = []
     for number in chain.from_iterable(rows):

@@ -101,7 +101,7 @@ def _texts() -> dict[str, list[str]]:
     """Return the documents of each file: prose, texts that are difficult for tokenizers and JSON, and a long text."""
     first = sorted((SAMPLE / "data" / "train").rglob("*.zst"))[0]
     lines = zstandard.ZstdDecompressor().stream_reader(first.read_bytes()).read().splitlines()
-    # one of them is empty, because documents without tokens have their own case
+    # Leave out an empty document, because documents without tokens have their own case.
     prose = [text for line in lines[:200] if (text := json.loads(line)["text"])]
     odd = [
         "  leading, trailing  ",
@@ -169,7 +169,7 @@ def _run_theirs(folder: Path, home: Path) -> None:
     for number, case in enumerate(CASES):
         dataset = DATASETS[case.dataset]
         (home / f"theirs-{number}").mkdir()
-        # partitions are written next to the input
+        # Copy the input, because partitions are written next to it.
         given = shutil.copy(home / f"{dataset.texts}.jsonl", home / f"theirs-{number}" / "in.jsonl")
         lines.append(
             [
@@ -207,7 +207,7 @@ def _run_ours(home: Path) -> Path:
         }
         value = {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": declared}
         (folder / "defs.yaml").write_text(json.dumps(value))  # JSON is valid YAML
-    # seven datasets take longer than the usual time limit of a command
+    # Set no time limit, because seven datasets take longer than a command's usual limit.
     line = [sys.executable, "-m", "dataprep_assets.cli", "run", *DATASETS]
     subprocess.run(line, cwd=root, env=environment(home), check=True, stdout=subprocess.DEVNULL)
     return home / "artifacts"

@@ -32,7 +32,7 @@ def compare(folder: Path) -> list[Row]:
     """A row for the conversations. `folder` is a clone of modelscope/ms-swift."""
     stand_in("peft", "modelscope", "json_repair")
     importlib.import_module("modelscope.utils.logger").get_logger = _logger
-    # an OpenStack package has the same name
+    # Put the clone first, because an OpenStack package has the same name.
     sys.path.insert(0, str(folder))
     get_template = importlib.import_module("swift.template").get_template
     hermes = importlib.import_module("swift.agent_template").agent_template_map["hermes"]()

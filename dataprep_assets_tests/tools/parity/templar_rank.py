@@ -79,7 +79,7 @@ def originals(folder: Path) -> Any:
         sys.modules[f"tplr.{name}"] = module
         setattr(tplr, name, module)
         spec.loader.exec_module(module)
-        # the values that its `__init__` sets
+        # Set the names that the package's `__init__` exports.
         for exported in ("SharedShardedDataset", "MinerSampler"):
             if hasattr(module, exported):
                 setattr(tplr, exported, getattr(module, exported))

@@ -28,7 +28,7 @@ def main() -> None:
     """
     os.environ.update(JAX_PLATFORMS="cpu", DECOUPLE_GCLOUD="TRUE")
     runs = json.load(sys.stdin)
-    # it also prints to standard output, so the answer is a file
+    # MaxText also prints to standard output, so the answer is a file.
     from maxtext.common import data_loader
     from maxtext.trainers.pre_train import train
 

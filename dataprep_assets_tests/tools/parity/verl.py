@@ -34,7 +34,7 @@ def compare(folder: Path) -> list[Row]:
     with tempfile.TemporaryDirectory() as scratch, views(Path(scratch), "messages", "sft_rows") as made:
         tokenizer, ours = their_tokenizer(made), sequences(made)
         apply = tokenizer.apply_chat_template
-        # the default of the transformers version that verl requires
+        # Set the default of the transformers version that verl requires.
         tokenizer.apply_chat_template = lambda *args, **named: apply(*args, **{"return_dict": False, **named})
         options = {"pad_mode": "no_padding", "max_length": 2048}
         dataset = dataset_class(str(made.directory("messages") / "train"), tokenizer, options)
@@ -54,7 +54,7 @@ def compare(folder: Path) -> list[Row]:
 
 def _dataset(verl: Path) -> Any:
     stand_in("omegaconf", "tensordict")
-    # types used with `isinstance`, which are not available here
+    # The stand-ins replace packages that are not available here, whose types are used only with `isinstance`.
     for name in ("", "utils", "utils.dataset", "models", "models.transformers"):
         bare_package(f"verl.{name}".rstrip("."), verl.joinpath(*name.split(".")))
     for name in ("models.transformers.qwen2_vl", "utils.dataset.vision_utils"):

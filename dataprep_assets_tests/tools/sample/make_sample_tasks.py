@@ -46,7 +46,7 @@ NAMES = (
 )
 PLACES = ("Ambleford", "Brackwater", "Cindermoor", "Dunhollow", "Eldermere", "Farrowick", "Greyfen", "Hollin")
 HAPPENED = (
-    # premise, right answer, wrong answer, whether the question asks for cause or effect
+    # Each row has the premise, the right answer, the wrong answer, and whether the question asks for cause or effect.
     ("{} closed every window of the house in {}.", "Rain was blowing in.", "The carpet was green.", "cause"),
     ("{} slipped on the steps of the mill in {}.", "The steps were icy.", "The mill had a clock.", "cause"),
     ("{} lit a lantern on the quay of {}.", "It had grown dark.", "The boat was painted.", "cause"),
@@ -157,7 +157,7 @@ def rewritten(task: str, version: str, rows: Sequence[Row]) -> list[Row]:
     made = []
     for row in rows:
         opening = _pick(random, ("One day in spring", "Years ago", "As the story goes", "On a cold morning"))
-        # the question word of Copa is one of two
+        # Do not rewrite the question word of Copa, which is one of two.
         key = next(k for k in _REWRITTEN if k in row and (task, k) != ("Copa", "question"))
         changed = {key: f"{opening}: {row[key]}"} if random.random() < 0.75 else {}
         made.append({**row, **changed})

@@ -17,7 +17,7 @@ def test_the_committed_rows_equal_the_generators_and_say_that_they_are_fiction()
         suffixes = path.suffixes
         compression = {".zst": "zstd", ".gz": "gzip"}.get(suffixes[-1])
         kind = "parquet" if suffixes[-1] == ".parquet" else "jsonl"
-        # by rows, because the bytes of Parquet and compressed files depend on library versions
+        # Compare rows, because the bytes of Parquet and compressed files depend on library versions.
         found = [
             row for block in read_rows(path, format=kind, compression=compression, label=name) for row in block.rows
         ]

@@ -102,7 +102,7 @@ class Keeper:
             self._declare(animal, animal.attributes(self._project, folder))
             if animal.kind != "artifact":
                 what[animal] = animal.write(folder)
-        if finished := [animal for animal in animals if animal.kind == "artifact"]:  # for a corpus, which is run again
+        if finished := [animal for animal in animals if animal.kind == "artifact"]:  # change a finished corpus
             self._run(["run", *(animal.dataset for animal in finished)], self._project)
             what |= {animal: animal.write(self._home / "artifacts" / animal.dataset) for animal in finished}
         ran = self._run(["run", *names], self._project)

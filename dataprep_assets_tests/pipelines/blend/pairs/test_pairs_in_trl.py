@@ -94,7 +94,7 @@ def test_ids_of_prompt_chosen_and_rejected_equal_trls_own(
     assert [number for number in range(len(ROWS)) if stored[number] != own[number]] == [EQUAL, EQUAL + 1]
     assert len(stored[EQUAL]["prompt_ids"]) > len(own[EQUAL]["prompt_ids"])  # a literal token is split into several ids
     assert stored[EQUAL]["chosen_ids"] == own[EQUAL]["chosen_ids"]
-    # the generation prompt ends with the ids after which a model answers, and TRL drops its last token
+    # The generation prompt ends with the ids after which a model answers, and TRL drops its last token.
     assert stored[EQUAL + 1]["prompt_ids"][:-1] == own[EQUAL + 1]["prompt_ids"]
 
 

@@ -81,7 +81,7 @@ def test_split_directories_contain_rows_in_proportion_to_the_weights(tmp_path: P
     for position, path in enumerate(files):
         name = path.name.split("__")[1]
         assert path.name.startswith(f"{position:06d}__{name}__shard_")
-        # a link that points outside breaks when the folder moves (docs/formats/blend-json.md#sft-splits)
+        # A link that points outside breaks when the folder moves (docs/formats/blend-json.md#sft-splits).
         assert not path.is_symlink()
         rows[name] += pq.read_metadata(path).num_rows
     table = {row["name"]: row for row in receipt.facts["realised"]}
@@ -119,12 +119,13 @@ def test_its_run_passes_the_checks_and_nothing_is_stale(tmp_path: Path) -> None:
         finding = check.run(OpenedRun.open(blend, store))
         assert finding.passed, finding.summary
     assert list(find_stale(build_blend_specs(blend), store)) == []
-    # leftovers of a killed build of an existing shard, while another run builds an existing one
+    # Create leftovers of killed builds: of a shard that no longer exists, and of an existing shard, which another run
+    # builds.
     spools, gone = LocalArtifacts(shards[0].scratch), get_spool_artifact(blend.artifact("packed_sft", "gone-00000"), 0)
     for spool in (gone, get_spool_artifact(shards[0].artifact, 0)):
         spools.directory(spool).mkdir(parents=True)
         (spools.directory(spool) / "tokens.bin").touch()
-    # private, because `permissions_private` checks it
+    # The spools must be in a folder that `permissions_private` checks.
     assert spools.root.is_relative_to(list_folders(store, blend.dataset)[0])
     assert [str(one) for one in verify_path(tmp_path / "out") if one.defects] == []
     remove_leftovers(build_blend_specs(blend), store)

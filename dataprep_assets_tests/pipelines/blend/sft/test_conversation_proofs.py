@@ -149,7 +149,7 @@ def test_training_that_continues_from_one_answer_into_the_next_is_found(shard: S
 def test_answers_that_a_template_may_split_are_counted_and_not_compared(built: Shard) -> None:
     found = answers_in_loss(open_shard(built))
     assert found.passed
-    assert found.facts["not_compared"] > 0  # calls without text
+    assert found.facts["not_compared"] > 0  # calls without text are not compared
     runs = sum(len(decode_trained([row])) for row in built.rows)
     assert found.facts["compared"] + found.facts["not_compared"] == runs
 
@@ -198,7 +198,7 @@ def test_everything_before_a_first_answer_may_be_trained_like_nemotron(tmp_path:
     def later(held: list[dict[str, list[int]]]) -> None:
         held[0]["loss_mask"][:3] = [0] * 3
 
-    def other(held: list[dict[str, list[int]]]) -> None:  # of the first answer its header alone
+    def other(held: list[dict[str, list[int]]]) -> None:
         """only the header of the first answer"""
         start = held[0]["loss_mask"].index(0)
         held[0]["loss_mask"][start - 6 : start] = [0] * 6

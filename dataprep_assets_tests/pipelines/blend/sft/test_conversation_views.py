@@ -192,7 +192,7 @@ def _count_tokens(finished: Blend, name: str, split: str) -> list[int]:
     if name == "olmo_sft":
         texts = [gzip.decompress(path.read_bytes()).decode() for path in sorted(folder.glob("*.csv.gz"))]
         bounds = [line for text in texts for line in text.splitlines()]
-        # each document ends with a token that is not part of the sequence
+        # Each document ends with a token that is not part of the sequence.
         return [int(stop) - int(start) - 1 for start, stop in (line.split(",") for line in bounds)]
     return [len(ids) for path in sorted(folder.glob("*.arrow")) for ids in _row_ids(path)]
 
@@ -248,7 +248,7 @@ def test_rows_that_differ_from_the_packed_rows_fail(
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
         writer.write_table(table.set_column(index, column, values).cast(table.schema))
     found = find_in_view(finished, store, name)
-    # the fingerprint in the sidecars also follows the files
+    # The fingerprint in the sidecars also follows the files.
     assert {check for check, finding in found.items() if not finding.passed} == wrong | {"layout_valid"}
 
 
@@ -312,7 +312,7 @@ def _drop_line(directory: Path) -> None:
     path.write_bytes(path.read_bytes().partition(b"\n")[2])
 
 
-# the card of messages has digests of their Parquet files, so the check of the layout also fails
+# The card of messages has digests of their Parquet files, so the check of the layout also fails.
 MATCH, LAYOUT, CONVERSATIONS = {"matches_packed_rows"}, {"layout_valid"}, {"matches_conversations"}
 FAULTS: dict[str, tuple[str, Callable[[Path], None], set[str]]] = {
     "an id": ("olmo_sft", _edit_array("token_ids*.npy", "<u2", lambda ids: np.where(ids == ids[1], 3, ids)), MATCH),

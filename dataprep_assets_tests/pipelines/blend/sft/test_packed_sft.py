@@ -312,7 +312,7 @@ def test_long_sequences_are_truncated_and_counted(tmp_path: Path) -> None:
     facts = shard.receipt.facts
     assert max(len(r["input_ids"]) for r in shard.rows) == 64
     assert shard.receipt.ledger is not None
-    assert dict(shard.receipt.ledger.dropped) == {"empty_after_masking": 1}  # its answer was in the truncated part
+    assert dict(shard.receipt.ledger.dropped) == {"empty_after_masking": 1}  # the answer was in the truncated part
     assert (facts["truncated"], facts["truncated_to_pack_size"]) == (1, 1)
     assert sorted(t.endswith(END) for t in decode_trained(shard.rows)) == [False, True, True]
 

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="leave every round in this file")
     arguments = parser.parse_args(argv)
     started, judged = time.monotonic(), []
-    # it takes an hour or two, so an interrupt shows the results so far
+    # Show the results so far after an interrupt, because all rounds take an hour or two.
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as folder, contextlib.suppress(KeyboardInterrupt):
         for one in rounds(
             Path(folder), arguments.rounds, arguments.seed, check_every=arguments.check_every, only=arguments.only

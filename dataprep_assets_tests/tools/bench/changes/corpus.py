@@ -25,7 +25,7 @@ FILES = {"train": 9, "val": 3, "test": 3}
 SELECTS = {
     "tag": ["gopher"],
     "drop": {"long": "characters > 480"},
-    # by a column: with `oldest`, a build from scratch has other ages than one after many appends
+    # Use a column, because with `oldest` a build from scratch has different ages than a build after many appends.
     "duplicates": {"priority": {"column": "bytes", "order": "lowest"}, "across_splits": "ignore"},
     "budget": {"per_source": 0.99},
 }
@@ -52,7 +52,7 @@ class File:
         data = "".join(lines).encode()
         if not path.endswith(".zst"):
             return data
-        # with or without the checksum, because small files have equal bytes at every level
+        # Vary the checksum too, because small files have equal bytes at every level.
         level, checksum = 1 + self.compressed, bool(self.compressed % 2)
         return zstandard.ZstdCompressor(level=level, write_checksum=checksum).compress(data)
 
@@ -131,7 +131,7 @@ class Corpus:
             for section in sections:
                 inner = inner.setdefault(section, {})
             inner[key] = setting
-        if "target_bytes" in value["shards"]:  # never both
+        if "target_bytes" in value["shards"]:  # the two keys exclude each other
             del value["shards"]["count"]
         return value
 

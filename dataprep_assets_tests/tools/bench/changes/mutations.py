@@ -44,7 +44,7 @@ def _files_changed(corpus: Corpus, what: str, counted: str, names: list[str]) ->
     told, moved = ("input changed", tuple(names)), ("input changed", (counted, "the revision moved"))
     because = {"manifest": moved, "engine_certificate": ("input changed", ("sampled files",))}
     for artifact in ("snapshot/", "token_bins/"):
-        because[artifact] = ("missing", ("missing",))  # of a new shard
+        because[artifact] = ("missing", ("missing",))  # for a new shard
         for key, files in corpus.plan().items():
             if not set(files).isdisjoint(names):
                 because[f"{artifact}{key}"] = told

@@ -71,7 +71,7 @@ class Project:
         shutil.copy(self.folder / ".dagster" / "dagster.yaml", target / ".dagster")
         copy = Project(target)
         shutil.copytree(self.root / corpus.name / "manifest", copy.root / corpus.name / "manifest")
-        (copy.root / corpus.name).chmod(0o700)  # required if it is sensitive
+        (copy.root / corpus.name).chmod(0o700)  # required if the corpus is sensitive
         return copy
 
     def corpus(

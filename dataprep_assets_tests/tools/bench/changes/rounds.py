@@ -150,7 +150,7 @@ def _untrue(
         kind, reason = one["kind"], one["reason"]
         if kind == "input changed" and any(other in reason for other in (*announced, *gone) if other != name):
             continue
-        if name == "data_card" and len(announced) > 1:  # its message covers all others
+        if name == "data_card" and len(announced) > 1:  # the card's message covers all others
             continue
         if (direct := _direct(step, name)) is None:
             yield f"{step.what}: nothing of {name} changed, told is {kind}: {reason}"
@@ -169,7 +169,7 @@ def _needless(built: set[str], before: Mapping[str, Made], after: Mapping[str, M
             continue
         if name == "data_card" and len(built) > 1:
             continue
-        # a bad row that is also a duplicate has another reason, which all downstream ledgers repeat
+        # A bad row that is also a duplicate gets a different reason, which all downstream ledgers repeat.
         was, now = (
             (made[name].receipt.get("recipe", {}).get("upstream"), made[name].receipt.get("ledger"))
             for made in (before, after)
