@@ -137,7 +137,7 @@ def _find_spans(text: str, message: dict[str, Any] | None) -> Iterator[tuple[str
 
 
 class _TextLengths:
-    """The text of tokens, and the lengths of the texts of their beginnings, each of which is decoded once."""
+    """The text of tokens, and the lengths of their beginnings, each decoded once."""
 
     def __init__(self, ids: NDArray[np.int32], bundle: TokenizerBundle) -> None:
         self._ids, self._bundle, self.text = ids, bundle, bundle.decode(ids)
