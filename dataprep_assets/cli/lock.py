@@ -63,7 +63,7 @@ def read_dataset_lock(name: str, file: Path | None) -> "Lock":
     raise ConfigError(f"--lock: {path} does not exist. Run `dataprep lock {name}` to write a lock")
 
 
-class LockedBuild:
+class LockListener:
     """Build listener that stops a build whose recipes or contents differ from the lock."""
 
     def __init__(self, lock: "Lock", specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dataprep_assets.cli.lock import LockedBuild, read_dataset_lock
+from dataprep_assets.cli.lock import LockListener, read_dataset_lock
 from dataprep_assets.cli.status import print_rebuild
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import LockFile, NamesOrAll, Options, Splits, print_error_line
@@ -222,7 +222,7 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
 
     component = project.apply_privacy(dataset.component)
     specs, store = dataset.specs, dataset.store
-    locked = None if lock is None else LockedBuild(lock, specs, store)
+    locked = None if lock is None else LockListener(lock, specs, store)
     if locked is not None:
         locked.begin()
     started, counts_before = time.monotonic(), read_current_counts(component, store)

@@ -10,7 +10,7 @@ from dataprep_assets.curation.duplicates.banding import choose_banding
 from dataprep_assets.curation.duplicates.candidates import CandidateSet
 from dataprep_assets.curation.duplicates.kept_set import (
     ComparedPairs,
-    KeptSet,
+    DuplicateDecisions,
     Priority,
     ShardOrder,
     choose_kept_documents,
@@ -61,7 +61,7 @@ def find_kept_set(
     across: str = "ignore",
     known: ComparedPairs | None = None,
     threshold: float = 0.8,
-) -> tuple[KeptSet, CandidateSet]:
+) -> tuple[DuplicateDecisions, CandidateSet]:
     """Return the kept set of texts in shards of one file each."""
     made = [write_signatures(folder / f"{number}", texts, settings) for number, texts in enumerate(shards)]
     taken = [one.digests[:, :2].any(axis=1) for one in made]
@@ -81,7 +81,7 @@ def find_kept_set(
     return choose_kept_documents(documents, priority, threshold=threshold, across=across, known_pairs=known), documents  # type: ignore[arg-type]
 
 
-def kept_texts(shards: Sequence[Sequence[str]], found: KeptSet) -> list[str]:
+def kept_texts(shards: Sequence[Sequence[str]], found: DuplicateDecisions) -> list[str]:
     """Return the kept texts, sorted."""
     every = [text for shard in shards for text in shard]
     removed = set(found.removed.tolist())

@@ -143,7 +143,7 @@ def _compute_pair_key(low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDAr
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptSet:
+class DuplicateDecisions:
     """Result of deciding which documents are kept.
 
     Attributes:
@@ -188,7 +188,7 @@ def choose_kept_documents(
     threshold: float,
     across: AcrossSplits,
     known_pairs: ComparedPairs | None = None,
-) -> KeptSet:
+) -> DuplicateDecisions:
     """Decide which documents are kept.
 
     Args:
@@ -221,7 +221,7 @@ def choose_kept_documents(
     )
     similarities = np.concatenate([similar, np.where(is_removed, similar[indices] if len(removed_nodes) else 1.0, 1.0)])
     sorting = np.argsort(all_removed, kind="stable")
-    return KeptSet(
+    return DuplicateDecisions(
         removed=all_removed[sorting],
         representatives=representatives[sorting],
         similarities=similarities[sorting],

@@ -31,7 +31,7 @@ from dataprep_assets.curation.duplicates.banding import choose_banding
 from dataprep_assets.curation.duplicates.candidates import CandidateSet
 from dataprep_assets.curation.duplicates.kept_set import (
     ComparedPairs,
-    KeptSet,
+    DuplicateDecisions,
     Priority,
     ShardOrder,
     choose_kept_documents,
@@ -104,7 +104,7 @@ def _known(work: Path) -> ComparedPairs:
     return ComparedPairs(np.frombuffer((work / "pairs.bin").read_bytes(), np.uint64).reshape(-1, 4))
 
 
-def _joined(made: Sequence[SignedShard], known: ComparedPairs | None, appended: bool) -> KeptSet:
+def _joined(made: Sequence[SignedShard], known: ComparedPairs | None, appended: bool) -> DuplicateDecisions:
     documents = CandidateSet(made, [np.ones(one.rows, np.bool_) for one in made])
     zero = np.zeros(1, np.int64)
     orders = [

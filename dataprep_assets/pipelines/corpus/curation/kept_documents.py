@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.candidates import Nodes
-from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, KeptSet, choose_kept_documents
+from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, DuplicateDecisions, choose_kept_documents
 from dataprep_assets.engine.trace.retraction import DuplicatesChange
 from dataprep_assets.errors import DataprepError, FormatError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -33,7 +33,7 @@ class KeptDocuments:
     """Documents of all shards, and the decision which of them are kept."""
 
     joined: JoinedDocuments
-    kept: KeptSet
+    kept: DuplicateDecisions
 
     def iterate_shards(self) -> Iterator[tuple[str, Nodes, NDArray[np.bool_]]]:
         """Yield each shard with the positions of its removed rows, ascending, and a mask of its kept rows."""

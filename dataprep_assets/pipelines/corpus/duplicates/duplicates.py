@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from dataprep_assets.curation.duplicates.candidates import Nodes
-from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, KeptSet
+from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, DuplicateDecisions
 from dataprep_assets.curation.table import Columns, ParquetRowWriter, read_joined_tables
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
@@ -294,7 +294,7 @@ def _write(
     )
 
 
-def _count_removed_by_dataset(documents: JoinedDocuments, kept_set: KeptSet) -> dict[str, int]:
+def _count_removed_by_dataset(documents: JoinedDocuments, kept_set: DuplicateDecisions) -> dict[str, int]:
     """Count, per other dataset, the documents removed because that dataset keeps a similar document."""
     # subtract the number of the dataset's own shards, which come first, so that the other datasets' shards count from 0
     shards = documents.documents.find_shards(kept_set.representatives) - len(documents.partitions)
@@ -328,7 +328,7 @@ class _Names:
         return [self._names[position] for position in np.searchsorted(self._nodes, nodes).tolist()]
 
 
-def _write_clusters(path: Path, kept_set: KeptSet, names: _Names) -> None:
+def _write_clusters(path: Path, kept_set: DuplicateDecisions, names: _Names) -> None:
     """Write the largest clusters: the kept document, the number of removed documents, and the least similar of them."""
     # sort by cluster and similarity, so that each cluster starts with its least similar document
     order = np.lexsort((kept_set.removed, kept_set.similarities, kept_set.representatives))
@@ -352,7 +352,7 @@ def _write_clusters(path: Path, kept_set: KeptSet, names: _Names) -> None:
         )
 
 
-def _write_across(path: Path, kept_set: KeptSet, names: _Names, documents: JoinedDocuments) -> None:
+def _write_across(path: Path, kept_set: DuplicateDecisions, names: _Names, documents: JoinedDocuments) -> None:
     shards = documents.documents.find_shards(kept_set.across.ravel()).reshape(-1, 2)
     splits = [[split_name(documents.partitions[shard]) for shard in pair] for pair in shards.tolist()]
     first_names, second_names = names.get_names(kept_set.across[:, 0]), names.get_names(kept_set.across[:, 1])
