@@ -38,7 +38,7 @@ _TAG = re.compile("(</?think>)")
 _TAGS = re.compile(r"\s*(</?think>\s*)+")
 
 
-class UnlocatedError(Exception):
+class MessageNotFoundError(Exception):
     """Error for a message whose text cannot be found in the rendering.
 
     Attributes:
@@ -106,13 +106,13 @@ class MessageLocator:
     def locate(self, conversation: Conversation) -> list[LocatedSequence] | Refusal:
         """Return the sequences of a conversation, or its refusal.
 
-        Raises UnlocatedError if the template writes a text differently with anchors.
+        Raises MessageNotFoundError if the template writes a text differently with anchors.
         """
         rendered = keep_used_part(self._renderer.render(conversation))
         if isinstance(rendered, Refusal):
             return rendered
         if any(point in json.dumps(conversation.messages, ensure_ascii=False) for point in _POINTS):
-            raise UnlocatedError(None, "the conversation contains Unicode noncharacters")
+            raise MessageNotFoundError(None, "the conversation contains Unicode noncharacters")
         texts = list(_find_texts(conversation.messages))
         placement = self._find_placement(conversation, rendered, texts)
         anchored = self._render(conversation, texts, placement)
@@ -162,7 +162,9 @@ class MessageLocator:
                     break
             else:
                 if not text.is_key:
-                    raise UnlocatedError(text.message, "the template writes it differently if its text is changed")
+                    raise MessageNotFoundError(
+                        text.message, "the template writes it differently if its text is changed"
+                    )
         return placement
 
     def _render(
@@ -351,16 +353,16 @@ def _find_owners(anchored: str, texts: Sequence[_Text], placement: _Placement) -
         if len(positions) == 1:
             start, stop = position - (positions[0] - text.core[0]), position + (text.core[1] - positions[0])
             if plain[max(0, start) : stop] != text.value[slice(*text.core)]:
-                raise UnlocatedError(text.message, "the template changes its text")
+                raise MessageNotFoundError(text.message, "the template changes its text")
             spans.append(_Span(start, stop, text, text.core))
         elif side == 0:
             open_texts[number] = position
         elif (start_position := open_texts.pop(number, None)) is not None:
             spans.append(_Span(start_position, position, text, positions))
         else:
-            raise UnlocatedError(text.message, "the template writes only a part of it")
+            raise MessageNotFoundError(text.message, "the template writes only a part of it")
     if open_texts:
-        raise UnlocatedError(texts[min(open_texts)].message, "the template writes only a part of it")
+        raise MessageNotFoundError(texts[min(open_texts)].message, "the template writes only a part of it")
     owners = np.full(len(plain), TEMPLATE, np.int64)
     for span, limit in zip(spans, [*(span.start for span in spans[1:]), len(plain)], strict=True):
         end = _find_tail_end(plain, span, limit)

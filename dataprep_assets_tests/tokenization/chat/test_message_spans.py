@@ -10,7 +10,12 @@ from hypothesis import HealthCheck, given, settings
 
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
-from dataprep_assets.tokenization.chat.message_spans import TEMPLATE, LocatedSequence, MessageLocator, UnlocatedError
+from dataprep_assets.tokenization.chat.message_spans import (
+    TEMPLATE,
+    LocatedSequence,
+    MessageLocator,
+    MessageNotFoundError,
+)
 from dataprep_assets.tokenization.chat.messages import Conversation, ConversationFields, Refusal, read_conversation
 from dataprep_assets.tokenization.chat.rendering import RenderedConversation, keep_used_part
 from dataprep_assets_tests.tokenization.chat import templates
@@ -153,9 +158,9 @@ def test_a_text_that_the_template_examines_is_located() -> None:
 def test_a_text_that_cannot_be_located_is_an_error() -> None:
     template = CHATML.replace("{{ m.content }}", "{{ m.content | length }}{{ m.content }}")
     row = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}
-    with pytest.raises(UnlocatedError) as raised:
+    with pytest.raises(MessageNotFoundError) as raised:
         locate(row, template)
     assert raised.value.message == 0
     row["messages"][0]["content"] = "\U0001fffe"
-    with pytest.raises(UnlocatedError):
+    with pytest.raises(MessageNotFoundError):
         locate(row, CHATML)

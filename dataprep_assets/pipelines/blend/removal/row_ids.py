@@ -204,7 +204,7 @@ class RowIndex:
 class DocumentIndex:
     """Index of the documents of a finished pretraining shard, by their ids, with the methods of `RowIndex`.
 
-    A line is a document, and every document is in the shard.
+    Line numbers are document numbers. Every document is kept, because the index does not list dropped documents.
     """
 
     def __init__(self, shard: IndexedShard) -> None:

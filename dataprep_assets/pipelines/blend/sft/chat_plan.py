@@ -298,9 +298,9 @@ def _render_trial(plan: ChatPlan, bundle: TokenizerBundle) -> RenderedConversati
 
 
 def find_unprompted_header(plan: ChatPlan, bundle: TokenizerBundle) -> str:
-    """Return the text before each answer that is trained because the template writes no generation prompt.
+    """Return the header before each answer if it is in the loss, because the template writes no generation prompt.
 
-    The text is empty for a template with a generation prompt.
+    The header is empty for a template with a generation prompt.
     """
     renderer = compile_template(plan.template, get_template_variables(bundle), plan.template_date, plan.template_kwargs)
     question = [{"role": "user", "content": "a question"}]

@@ -20,7 +20,7 @@ from dataprep_assets.pipelines.blend.sft.packed_sft import build_chat_plan
 from dataprep_assets.pipelines.blend.sft.spool import cut_lengths, load_tools
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.token_stream import fetch_missing
-from dataprep_assets.tokenization.chat.message_spans import MessageLocator, UnlocatedError
+from dataprep_assets.tokenization.chat.message_spans import MessageLocator, MessageNotFoundError
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, read_conversation
 
 
@@ -58,7 +58,7 @@ class MessageTokens:
         renderer, encoder, _ = load_tools(plan)
         try:
             sequences = MessageLocator(renderer, encoder).locate(conversation)
-        except UnlocatedError as error:
+        except MessageNotFoundError as error:
             subject = "messages cannot" if error.message is None else f"message {error.message} cannot"
             raise NotFoundError(
                 f"trace: row {row} of {label}: {subject} be located: {error.reason}. Trace the row without `token` or "

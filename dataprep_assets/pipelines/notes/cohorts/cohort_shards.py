@@ -168,7 +168,10 @@ def _find_differences(
 
 
 def open_shards(cohort: ShardedCohort) -> CohortShards:
-    """Open the shards of a cohort in a worker; raise MissingArtifactError or IntegrityError if any are missing."""
+    """Open the shards of a cohort in a worker.
+
+    Raises MissingArtifactError if the shards or the packed cohort are missing, and IntegrityError if they are damaged.
+    """
     return CohortShards(
         directory=cohort.store.local(cohort.artifact),
         receipt=cohort.store.require(cohort.artifact),
