@@ -177,7 +177,7 @@ def _describe_leftovers(component: "Dataset", store: "ArtifactStore", result: "R
     for artifact in find_retracted_leftovers(component.specs, store):
         yield describe_leftover(name, artifact, store)
     for path in result.copies[:MAX_SHOWN]:
-        yield f"unchanged, in the source's mirror: {path}"
+        yield f"the documents remain in the source's mirror: {path}"
     if len(result.copies) > MAX_SHOWN:
         yield f"  and {len(result.copies) - MAX_SHOWN} more"
     if result.copies:
@@ -251,15 +251,17 @@ def _format_consequence_lines(result: "RetractionResult") -> Iterator[str]:
     if result.left_out:
         total = count_of(sum(result.left_out.values()), "row")
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in result.left_out.items())
-        yield f"already dropped, so in no {result.partitions}: {total} ({reasons})"
+        yield f"already dropped, so not in any {result.partitions}: {total} ({reasons})"
     if result.change is not None:
-        documents = count_of(result.change.back, "document")
+        documents = count_of(result.change.back, "document that was", "documents that were")
         yield (
             f"{documents} dropped as duplicates of these documents {'returns' if result.change.back == 1 else 'return'}"
         )
         if result.change.gone:
-            documents = count_of(result.change.gone, "document")
-            yield f"{documents} {'is' if result.change.gone == 1 else 'are'} dropped as duplicates instead"
+            yield (
+                f"{count_of(result.change.gone, 'other document is', 'other documents are')} dropped as duplicates "
+                "instead"
+            )
 
 
 def _print_rest(count: int) -> None:

@@ -93,7 +93,7 @@ def test_a_locked_run_of_a_built_dataset_does_nothing_and_reports_equality(built
     done = dataprep(work, "run", NAME, "--locked", project=clone)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "everything is up to date" in done.stdout
-    assert "matches its lock: 9 artifacts" in done.stdout.splitlines()
+    assert "9 artifacts match the lock" in done.stdout.splitlines()
     assert read_receipts(work) == before
 
 
@@ -105,7 +105,7 @@ def test_a_fresh_machine_builds_the_dataset_and_verifies_the_lock(place: tuple[P
     shutil.rmtree(work / "home")
     done = dataprep(work, "run", NAME, "--lock", str(lock), project=clone)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "matches its lock: 9 artifacts" in done.stdout.splitlines()
+    assert "9 artifacts match the lock" in done.stdout.splitlines()
     again = dataprep(work, "lock", NAME, "--output", str(work / "again.lock"), project=clone)
     assert again.returncode == 0
     assert (work / "again.lock").read_bytes() == lock.read_bytes()

@@ -50,7 +50,7 @@ def test_every_evaluation_names_the_examined_partitions_and_the_result(board: No
     for number, evaluation in enumerate(evaluations):
         words = 1 if number in SHOUTING else number + 1
         assert evaluation.passed
-        assert f"For example {KEYS[number % 3]}: {words} words" in (evaluation.description or ""), number
+        assert f"For example, {KEYS[number % 3]}: {words} words" in (evaluation.description or ""), number
     assert len({evaluation.description for evaluation in evaluations}) == RUNS, "no two runs read alike"
 
 

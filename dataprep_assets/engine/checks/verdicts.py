@@ -174,7 +174,7 @@ def summarize_findings(
         when = f"{when}{', ' if when else ''}{unknown:,} not checked yet"
     if not failed_findings:
         example = (
-            f". For example {examined[0]}: {example_finding.summary}"
+            f". For example, {examined[0]}: {example_finding.summary}"
             if example_finding and example_finding.summary
             else "."
         )

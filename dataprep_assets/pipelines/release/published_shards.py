@@ -367,7 +367,7 @@ def manifest_published(publication: OpenedPublication) -> Finding:
     shards = sum(len(shards) for shards in remote.shards.values())
     return build_verdict(
         defects,
-        f"{location} has release {remote.digest[:12]}: {count_of(shards, 'shard')} of sequences of "
+        f"{location} has release {remote.digest[:12]}: {count_of(shards, 'shard')} with sequences of "
         f"{count_of(remote.sequence_length, 'id')}.",
         _PUBLISH,
         facts={"shards": shards, "sequence_length": str(remote.sequence_length), "digest": remote.digest},
@@ -441,7 +441,8 @@ def remote_readable(publication: OpenedPublication) -> Finding:
     shards = sum(len(shards) for shards in release.shards.values())
     return build_verdict(
         defects,
-        f"{count_of(shards, 'shard')} with a valid header, and matching ids of first and last sample.",
+        f"{count_of(shards, 'shard has', 'shards have')} a valid header, and matching ids of the first and last "
+        "samples.",
         _PUBLISH,
         facts={"shards": shards},
     )
@@ -452,7 +453,10 @@ def find_read_defects(place: ReleaseLocation, release: Release, shard: ReleaseSh
     location = f"{place}/{shard.token_file.key}"
     header = npy_shards.parse_header(_read_range(place, shard.token_file.key, 0, npy_shards.HEADER_BYTES), location)
     if (header.dtype, header.tokens) != (release.dtype, shard.tokens):
-        yield f"{location}: {header.tokens} {header.dtype} tokens, but the release lists {shard.tokens} {release.dtype}"
+        yield (
+            f"{location}: has {header.tokens} {header.dtype} tokens, but the release lists {shard.tokens} "
+            f"{release.dtype} tokens"
+        )
         return
     dtype, length = token_dtype(release.dtype), release.sequence_length
     # use a set, because the first sample of a shard may also be its last

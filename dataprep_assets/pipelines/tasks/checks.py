@@ -338,11 +338,14 @@ def _find_choice_faults(group: ChoiceGroup | None, row: Mapping[str, Any]) -> It
     if len(texts) != len(labels):
         yield f"{group.texts}: has {count_of(len(texts), 'choice text')} for {count_of(len(labels), 'label')}"
     elif not group.least <= len(labels) <= group.most:
-        yield f"{group.labels}: has {count_of(len(labels), 'choice')}. Use {group.least} to {group.most}"
+        yield (
+            f"{group.labels}: has {count_of(len(labels), 'choice')}, but the contract allows {group.least} to "
+            f"{group.most}"
+        )
     elif len(set(labels)) < len(labels):
         yield f"{group.labels}: two choices have the same label"
     if answer not in labels:
-        yield f"{group.answer}: not one of the labels of the row's choices"
+        yield f"{group.answer}: is not one of the labels of the row's choices"
 
 
 CHECKS = (

@@ -483,7 +483,7 @@ def _find_too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePr
     # write the number of rows after its noun, because receipts store the sentence without the types of its numbers
     return (
         f"{unit.name}{describe_first_file(blend, unit)}: {count_of(source.tokens, 'token')} in total (rows: "
-        f"{source.rows:,}){epochs} are fewer than one sample of {size:,}"
+        f"{source.rows:,}){epochs} are less than one sample of {size:,}"
     )
 
 

@@ -486,7 +486,7 @@ def check_listing(
         (repeated, "in the manifest more than once"),
     ):
         if paths:
-            defects.append(f"{count_of(len(paths), 'file')} {description}: {join_first(paths)}")
+            defects.append(f"{count_of(len(paths), 'file is', 'files are')} {description}: {join_first(paths)}")
     return build_verdict(
         defects + changed,
         f"The manifest matches the source: {count_of(len(entries), 'file')} with their sizes and digests.",
@@ -519,7 +519,7 @@ def _describe_changes(
         elif not (entry.sha256 and file.sha256) and entry.etag and file.etag and entry.etag != file.etag:
             yield f"{path}: the manifest lists etag {entry.etag}, but the source has {file.etag}"
         elif entry.split != split:
-            yield f"{path}: the manifest has it in split {entry.split}, but the globs match {split}"
+            yield f"{path}: the manifest lists split {entry.split}, but the globs assign the file to {split}"
 
 
 def check_entries(
@@ -560,7 +560,8 @@ def check_plan(
     """
     return build_verdict(
         [*_find_plan_defects(entries, plan), *other_defects],
-        f"{count_of(len(entries), 'file')} in the manifest, in {count_of(len(plan), 'shard')}: each once, in order.",
+        f"The plan has {count_of(len(plan), 'shard')} with the manifest's {count_of(len(entries), 'file')}, each once "
+        "and in order.",
         "Rebuild `manifest` to make a new plan",
         facts={"shards": len(plan), "files": len(entries)},
     )
@@ -581,7 +582,7 @@ def _find_plan_defects(entries: Sequence[ManifestEntry], plan: Mapping[str, rang
             skipped = join_first(e.relpath for e in entries[next_ordinal : ordinals.start])
             yield f"shard {key}: ordinals {next_ordinal} to {ordinals.start - 1} before it are in no shard: {skipped}"
         elif ordinals.start < next_ordinal:
-            yield f"shard {key}: ordinals {ordinals.start} to {next_ordinal - 1} are in an earlier shard already"
+            yield f"shard {key}: ordinals {ordinals.start} to {next_ordinal - 1} are already in an earlier shard"
         foreign = [e.relpath for e in entries[ordinals.start : ordinals.stop] if e.split != split_name(key)]
         if foreign:
             belong = count_of(len(foreign), "file belongs", "files belong")

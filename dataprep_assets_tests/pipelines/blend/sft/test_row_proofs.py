@@ -51,7 +51,7 @@ def test_another_schema_is_found(shard: Shard) -> None:
 
 def test_other_row_groups_are_found(shard: Shard) -> None:
     pq.write_table(pq.read_table(shard.directory / PACKED), shard.directory / PACKED)
-    assert "but 4 are declared" in find_failing(shard)["rows_valid"]
+    assert "but the declared size is 4" in find_failing(shard)["rows_valid"]
 
 
 def set_starts(rows: list[dict[str, list[int]]]) -> None:
