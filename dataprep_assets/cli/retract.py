@@ -239,7 +239,11 @@ def _format_totals(dataset: str, result: "RetractionResult") -> Iterator[str]:
     totals = [sum(match.counts[index] for match in planned_matches) for index in range(len(result.counted))]
     counts_text = ", ".join(count_of(count, noun) for count, noun in zip(totals, result.counted, strict=True))
     yield f"{dataset}: {count_of(result.given, 'entry', 'entries')} read, {result.already} already retracted"
-    count = f"found {result.found}" if result.found or not planned_matches else "kept until the next run"
+    count = (
+        f"found {count_of(result.found, 'entry', 'entries')}"
+        if result.found or not planned_matches
+        else "kept until the next run"
+    )
     yield f"{count}: {counts_text} in {count_of(len(planned_matches), result.partitions)}"
 
 

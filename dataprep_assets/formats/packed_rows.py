@@ -398,7 +398,7 @@ def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed:
     if rows.unpadded is not None:
         is_wrong = np.zeros(len(rows), np.bool_)
         is_wrong[row_of_start[(rows.unpadded < 1) | (rows.unpadded > ends - begins)]] = True
-        report(is_wrong, f"{UNPADDED} has a length that exceeds its sequence")
+        report(is_wrong, f"{UNPADDED} has a length that is less than 1 or exceeds its sequence")
         if defects:
             return defects
         positions = np.arange(len(rows.tokens)) - np.repeat(begins, ends - begins)

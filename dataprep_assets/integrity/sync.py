@@ -215,12 +215,12 @@ class Sync:
                     return (
                         ("skip" if is_same else "replace"),
                         sha256 or target_sha256 if is_same else sha256,
-                        f"{name} compared",
+                        f"same {name}" if is_same else f"different {name} at the destination",
                     )
         sha256 = sha256 or _read_digest(self.source, source)
         target_sha256 = target_sha256 or _read_digest(self.destination, target_info)
         return (
-            ("skip", sha256, "sha256 compared")
+            ("skip", sha256, "same sha256")
             if sha256 == target_sha256
             else ("replace", sha256, "different sha256 at the destination")
         )

@@ -92,7 +92,7 @@ def test_a_run_of_all_examines_all(declaration: Notices, store: LocalArtifacts) 
     }
     assert words.summary == "All 3 notices pass. For example, n-0: 3 words"
     assert (polite.passed, polite.facts["notices_failed"]) == (False, 1)
-    assert polite.summary == "1 of 3 notices fails, first n-1: shouted"
+    assert polite.summary == "1 of 3 notices fails; the first is n-1: shouted"
     assert list(polite.table) == [{"notice": "n-1", "finding": "shouted"}]
 
 
@@ -111,7 +111,7 @@ def test_verdicts_on_other_partitions_are_kept_while_their_content_is_unchanged(
     assert later["has_words"].facts["notices_not_checked_yet"] == 0
     assert later["has_words"].facts["notices_checked_before"] == 2
     assert later["has_words"].summary == "All 3 notices pass: 1 checked now, 2 before. For example, n-0: 3 words"
-    assert later["is_polite"].summary == "1 of 3 notices fails (1 checked now, 2 before), first n-1: shouted"
+    assert later["is_polite"].summary == "1 of 3 notices fails (1 checked now, 2 before); the first is n-1: shouted"
     assert not later["is_polite"].passed, "a bad partition stays visible until it is mended"
     (declaration.folder / "n-1.txt").write_text("please do not enter\n")
     build_notice(declaration, store, "n-1")
@@ -313,7 +313,7 @@ def test_counts_are_written_as_a_person_would() -> None:
         summarize_findings(many, [], 3).summary == "2,500 shards pass: 0 checked now, 2,500 before, 3 not checked yet."
     )
     assert summarize_findings({"a": finding()}, ["a"], 0).summary == "The shard passes. For example, a: so it is"
-    assert summarize_findings({"a": finding(False)}, ["a"], 0).summary == "1 of 1 shard fails, first a: so it is"
+    assert summarize_findings({"a": finding(False)}, ["a"], 0).summary == "1 of 1 shard fails; the first is a: so it is"
 
 
 def test_only_warnings_give_a_warning_and_one_failure_gives_a_failure() -> None:

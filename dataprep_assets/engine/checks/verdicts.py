@@ -193,7 +193,7 @@ def summarize_findings(
         facts=facts,
         summary=f"{len(failed_findings):,} of {count_of(len(findings), noun)} {fail}"
         + (f" ({when})" if when else "")
-        + f", first {first_bad}: {failed_findings[first_bad].summary}",
+        + f"; the first is {first_bad}: {failed_findings[first_bad].summary}",
         table=tuple({noun: partition, "finding": f.summary} for partition, f in failed_findings.items()),
     )
 

@@ -317,7 +317,7 @@ def _describe_row(blend: BlendDeclaration, row: Row) -> str:
     )
     if blend.stage != "pretrain":
         return sentence
-    reads = f"{row['planned_epochs']:.2f} → {row['current_epochs']:.2f} times"
+    reads = f"{row['current_epochs']:.2f} times instead of {row['planned_epochs']:.2f}"
     return f"{sentence}. With its weight of {format_share(float(row['requested_share']))}, it is read {reads}"
 
 

@@ -362,7 +362,8 @@ def manifest_published(publication: OpenedPublication) -> Finding:
     defects = list(_find_false_claims(publication))
     if remote.digest != release.digest:
         defects.append(
-            f"{location}/{MANIFEST}: is release {remote.digest[:12]}, but the local one is {release.digest[:12]}"
+            f"{location}/{MANIFEST}: describes release {remote.digest[:12]}, but the local manifest describes "
+            f"{release.digest[:12]}"
         )
     shards = sum(len(shards) for shards in remote.shards.values())
     return build_verdict(
@@ -402,7 +403,7 @@ def remote_matches_local(publication: OpenedPublication) -> Finding:
     size = sum(file.bytes for file in publication.release.files)
     return build_verdict(
         [*missing, *comparison.different.values()],
-        f"{count_of(len(comparison.same), 'file')} ({count_of(size, 'byte')}) in {location} match the local ones.",
+        f"{count_of(len(comparison.same), 'file')} ({count_of(size, 'byte')}) in {location} match the local files.",
         _PUBLISH,
         facts={"files": len(comparison.same), "bytes": size},
     )
@@ -421,7 +422,7 @@ def no_orphans(publication: OpenedPublication) -> Finding:
         ]
         if extra_keys
         else [],
-        "The folder has only the release's shards.",
+        "The published folder contains only the release's shards.",
         "Delete these shards when no trainer reads them anymore",
         facts={"orphans": len(extra_keys)},
         table=[{"key": key} for key in extra_keys[:20]],

@@ -71,7 +71,7 @@ def _check_rows(tags: OpenedTags) -> Finding:
     shard, facts = tags.planned, tags.facts
     return build_verdict(
         (f"{tags.name}: {defect}" for defect in _find_row_defects(shard, tags.directory, facts)),
-        f"{count_of(facts.rows, 'row')} in {count_of(len(shard.names), 'file')}, {facts.bad:,} of them rejected.",
+        f"{count_of(facts.rows, 'row')} ({facts.bad:,} rejected) in {count_of(len(shard.names), 'file')}.",
         REBUILD,
         facts={"rows": facts.rows, "bad_rows": facts.bad},
     )

@@ -170,7 +170,8 @@ def _check_splits_disjoint(duplicates: OpenedDuplicates) -> Finding:
     ]
     return build_verdict(
         defects,
-        f"No kept document in one of {count_of(len(corpus.splits), 'split')} is a near-duplicate of one in another.",
+        "No kept document is a near-duplicate of a kept document in another split "
+        f"({count_of(len(corpus.splits), 'split')}).",
         "Remove the near-duplicates from one split, or declare `duplicates.across_splits: drop`, which drops them "
         "from the split that is declared first",
         facts={"pairs": len(pairs)},

@@ -578,7 +578,7 @@ def check_weights(mixture: OpenedMixture) -> Finding:
     ]
     return build_verdict(
         defects,
-        "; ".join(f"{row['source']} {row['share']:.4f} of {row['split']}" for row in table) + ".",
+        "; ".join(f"{row['source']} has a share of {row['share']:.4f} in {row['split']}" for row in table) + ".",
         REBUILD,
         facts={"tolerance": str(replay.tolerance)},
         table=table,
