@@ -393,8 +393,8 @@ def _find_odd_ids(folder: str, shards: Mapping[int, int], ids: Mapping[int, int]
         tokens, samples = (size - _NPY_HEADER) // 4, ids[index] // 8
         if ids[index] % 8 or not samples or tokens % samples:
             yield (
-                f"{name}: must have 8 bytes per sample of the shard ({count_of(tokens, 'token')}), but has "
-                f"{count_of(ids[index], 'byte')}"
+                f"{name}: has {count_of(ids[index], 'byte')}, but must have 8 bytes per sample of the shard, which has "
+                f"{count_of(tokens, 'token')}"
             )
         else:
             lengths.add(tokens // samples)

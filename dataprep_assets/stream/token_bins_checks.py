@@ -55,8 +55,8 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
     dropped_rows = sum(ledger.dropped.values())
     return build_verdict(
         _find_ledger_defects(directory, receipt, ledger),
-        f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'document')} and "
-        f"{count_of(dropped_rows, 'dropped row')}, in total and per source file.",
+        f"{count_of(ledger.rows_in, 'row')} read: {count_of(ledger.documents, 'document')} and "
+        f"{count_of(dropped_rows, 'dropped row')}. The counts add up for each source file.",
         REBUILD,
         facts={
             "rows_in": ledger.rows_in,

@@ -538,7 +538,7 @@ def check_sources(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry],
                 defects.append(f"{location} has sha256 {line['sha256']}, but the manifest lists {entry.sha256}")
             elif entry.ordinal < previous:
                 defects.append(
-                    f"{location} comes after file {previous} of the manifest, which is not the manifest's order"
+                    f"{location} comes after the file with ordinal {previous}, contrary to the order of the manifest"
                 )
             previous = entry.ordinal if entry is not None else previous
             # files without documents, such as empty ones, may have the same bytes

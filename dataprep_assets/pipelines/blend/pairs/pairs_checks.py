@@ -210,8 +210,8 @@ def ledger_balances(shard: OpenedPairs) -> Finding:
 
     return build_verdict(
         find_defects(),
-        f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'pair')} and "
-        f"{count_of(dropped_count, 'dropped row')}, in total and per source file.",
+        f"{count_of(ledger.rows_in, 'row')} read: {count_of(ledger.documents, 'pair')} and "
+        f"{count_of(dropped_count, 'dropped row')}. The counts add up for each source file.",
         REBUILD,
         facts={
             "rows_in": ledger.rows_in,

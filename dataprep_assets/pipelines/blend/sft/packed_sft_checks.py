@@ -72,8 +72,8 @@ def ledger_balances(shard: OpenedShard) -> Finding:
     ledger = require_ledger(shard.receipt)
     return build_verdict(
         _find_ledger_defects(shard, ledger),
-        f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'conversation')} and "
-        f"{count_of(sum(ledger.dropped.values()), 'dropped row')}, in total and per source file.",
+        f"{count_of(ledger.rows_in, 'row')} read: {count_of(ledger.documents, 'conversation')} and "
+        f"{count_of(sum(ledger.dropped.values()), 'dropped row')}. The counts add up for each source file.",
         REBUILD,
         facts={
             "rows_in": ledger.rows_in,

@@ -598,14 +598,14 @@ def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest
     entries, counts = manifest.entries, count_shards(manifest.plan)
     facts, location = ManifestFacts.from_receipt(manifest.receipt), store.location(corpus.artifact(MANIFEST))
     if (facts.files, facts.source_bytes) != (len(entries), sum(entry.size_bytes for entry in entries)):
-        yield f"{location}: the file or byte counts in the receipt and the list differ"
+        yield f"{location}: the file or byte counts in the receipt and in the list of files differ"
     if facts.shards != counts:
         yield f"{location}: the shard counts in the receipt and the plan differ"
     # check this first, because `summarize_manifest` looks up the shards of every split
     if missing := sorted({entry.split for entry in entries} - {*counts}):
         yield f"{location}: the plan has no shard of {', '.join(missing)}"
     elif read_summary(store.local(corpus.artifact(MANIFEST))) != summarize_manifest(entries, counts):
-        yield f"{location}: the summary does not match the list"
+        yield f"{location}: the summary does not match the list of files"
     folder = store.local(corpus.artifact(MANIFEST))
     if line_fault := describe_other_bytes(folder, entries):
         yield f"{location}: manifest.jsonl: {line_fault}"

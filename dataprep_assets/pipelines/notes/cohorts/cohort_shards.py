@@ -245,7 +245,7 @@ def check_packed_rows(shards: CohortShards) -> Finding:
     if shards.receipt.ledger != build_row_ledger(rows, [shards.packed_receipt.ledger]):
         defects.append("the ledger does not match these rows")
     if not RowFacts.from_receipt(shards.receipt).is_compatible(RowFacts.from_receipt(shards.packed_receipt)):
-        defects.append(f"the facts about rows in its receipt and in the receipt of {PACKED_COHORTS} differ")
+        defects.append(f"its receipt describes other rows than the receipt of {PACKED_COHORTS}")
     return build_verdict(
         (f"{describe_artifact(shards.receipt)}: {defect}" for defect in defects),
         f"{count_of(rows, 'row is', 'rows are')} identical to the packed rows.",

@@ -117,7 +117,7 @@ def _find_digest_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]
         yield f"{RETRACTED_NOTES} lists {count_of(stray_count, 'note')} no longer on the retraction list"
     if bool(cohort.left_out or cohort.retracted_notes) != bool(drop_count):
         yield (
-            f"{RETRACTED_PATIENTS} has {count_of(len(cohort.left_out), 'patient')} and {RETRACTED_NOTES} "
+            f"{RETRACTED_PATIENTS} lists {count_of(len(cohort.left_out), 'patient')} and {RETRACTED_NOTES} lists "
             f"{count_of(len(cohort.retracted_notes), 'note')}, but the ledger has "
             f"{count_of(drop_count, 'left-out note')}"
         )
@@ -355,7 +355,7 @@ def check_round_trip(cohort: OpenedCohort) -> Finding:
     compared_count = cohort.source.notes if level == EVERY_DOCUMENT else len(sampled_notes)
     return build_verdict(
         (f"{describe_artifact(receipt)}: {d}" for d in defects),
-        f"{count_of(compared_count, 'note')}, rendered and encoded again, are in the rows.",
+        f"Rendered and encoded {count_of(compared_count, 'note')} again: all are in the rows.",
         f"The source, the template or the tokenizer has changed since packing. {REBUILD}",
         facts={"documents_compared": compared_count, "documents": cohort.source.notes, "level": level},
     )
