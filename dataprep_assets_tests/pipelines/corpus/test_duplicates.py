@@ -216,7 +216,7 @@ def test_retracting_a_kept_document_brings_its_duplicates_back(pages: Pages) -> 
     built = pages.build()
     # the shard of the retracted document, and the shard of the document that returns
     assert (built[0], len(built)) == ("duplicates", 3)
-    assert pages.warnings == ["pages/duplicates: restored, because the document kept instead was removed: 1 document"]
+    assert pages.warnings == ["pages/duplicates: 1 document was restored, because its kept duplicate was removed"]
     assert (one["file"], one["row"]) not in {(other["file"], other["row"]) for other in pages.dropped()}
     assert pages.build() == []
 

@@ -131,7 +131,7 @@ def test_rows_that_the_other_dataset_drops_or_retracts_remove_no_duplicates(shel
     pages = shelf.pages()
     # one copy of the version stays in each split: they are similar, but dropping across splits is not declared
     assert [one for one in pages.build() if one != "duplicates"] == ["selection/train-00000", "selection/val-00000"]
-    assert pages.warnings == ["pages/duplicates: restored, because the document kept instead was removed: 2 documents"]
+    assert pages.warnings == ["pages/duplicates: 2 documents were restored, because their kept duplicates were removed"]
     assert len(pages.dropped()) == 13
     assert passes(pages)
     listed.unlink()

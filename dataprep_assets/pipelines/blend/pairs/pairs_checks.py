@@ -232,7 +232,7 @@ def counts_match(shard: OpenedPairs) -> Finding:
     scan = shard.scan
     counts = {**scan.counts, "longest": scan.longest}
     defects = [
-        f"{name}: {PAIRS_FILE} has {count} {what}, but the receipt has {getattr(facts, what)}"
+        f"{name}: `{what}` is {count} in {PAIRS_FILE}, but {getattr(facts, what)} in the receipt"
         for what, count in counts.items()
         if count != getattr(facts, what)
     ]

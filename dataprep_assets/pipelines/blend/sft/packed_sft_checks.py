@@ -121,7 +121,7 @@ def counts_match(shard: OpenedShard) -> Finding:
     tokens, trained_tokens = scan.tokens, scan.trained
     counts = {"bins": scan.bins, "sequences": scan.sequences, "tokens": tokens, "trained_tokens": trained_tokens}
     defects = [
-        f"{name}: {PACKED} has {count} {fact}, but the receipt has {getattr(facts, fact)}"
+        f"{name}: `{fact}` is {count} in {PACKED}, but {getattr(facts, fact)} in the receipt"
         for fact, count in counts.items()
         if count != getattr(facts, fact)
     ]
@@ -410,7 +410,7 @@ def answers_in_loss(shard: OpenedShard) -> Finding:
                 defects += [f"{shard.name}: {source.label}: row {row}: {defect}" for defect in defects_of_sample]
     return build_verdict(
         defects,
-        f"{count_of(comparison.compared, 'trained answer matches', 'trained answers match')} their source rows; "
+        f"Compared {count_of(comparison.compared, 'trained answer')} with the source rows: all match; "
         f"{count_of(comparison.others, 'other answer')} could not be compared by text.",
         "The template writes answers differently from its generation prompt. Correct it, or look at the text shown by "
         "`sampled_sequences_trained`",
@@ -568,7 +568,7 @@ PACKED_SFT_CHECKS: tuple[Check[OpenedShard], ...] = (
         "Every trained answer includes its stop token, so the loss mask is shifted exactly once.",
         stop_tokens_in_loss,
     ),
-    Check("no_repeated_special_tokens", "No special token occurs twice in a row.", no_repeated_special_tokens),
+    Check("no_repeated_special_tokens", "No special token is followed by the same token.", no_repeated_special_tokens),
     build_losses_check(_losses_within_limit),
     Check(
         "sampled_sequences_trained",

@@ -576,7 +576,7 @@ def _find_plan_defects(entries: Sequence[ManifestEntry], plan: Mapping[str, rang
     next_ordinal = 0
     for key, ordinals in plan.items():
         if not len(ordinals) or ordinals.step != 1:
-            yield f"shard {key}: {ordinals} are not consecutive files"
+            yield f"shard {key}: its ordinals must be consecutive, not {ordinals}"
             continue
         if ordinals.start > next_ordinal:
             skipped = join_first(e.relpath for e in entries[next_ordinal : ordinals.start])
