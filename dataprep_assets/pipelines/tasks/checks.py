@@ -308,7 +308,7 @@ def _find_line_faults(route: TaskRoute, split: Split, rows: TaskRows) -> Iterato
     for name, row in zip(row_ids(rows.rows, contract), rows.rows, strict=True):
         # omit the id, because it may identify a person; a missing id is a separate fault
         if contract.id in row.value and first_lines.setdefault(name, row.line) != row.line:
-            yield row.line, f"has the {contract.id} of line {first_lines[name]}", True
+            yield row.line, f"has the same {contract.id} as line {first_lines[name]}", True
         for text, warns in _find_row_faults(route, validator, row.value):
             yield row.line, text, warns
 

@@ -82,7 +82,7 @@ WARNINGS: dict[str, tuple[Change, str]] = {
     "line ends": (raw(lambda b: b.replace(b"\n", b"\r\n")), ":1: the line end is not LF"),
     "last line end": (raw(lambda b: b[:-1]), ":12: the last line has no line end"),
     "another key": (in_rows(put(3, note="extra")), ":3: note: is not in the contract"),
-    "repeated id": (in_rows(put(4, idx=0)), ":4: has the idx of line 1"),
+    "repeated id": (in_rows(put(4, idx=0)), ":4: has the same idx as line 1"),
     "another number of rows": (in_rows(lambda rows: rows[:-1]), ": has 11 rows, but the contract allows 12"),
 }
 

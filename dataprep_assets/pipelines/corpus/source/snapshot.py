@@ -169,7 +169,7 @@ def _read_digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Ite
                 errors.append(actual)
             elif entry.sha256 is not None and actual != entry.sha256:
                 message = (
-                    f"{entry.relpath}: sha256 {actual}, but the source has {entry.sha256}. Download this file again"
+                    f"{entry.relpath}: has sha256 {actual}, but the source has {entry.sha256}. Download this file again"
                 )
                 errors.append(CorruptSourceError(message))
             else:

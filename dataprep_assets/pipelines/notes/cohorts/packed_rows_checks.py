@@ -171,7 +171,7 @@ def check_labels(cohort: OpenedCohort) -> Finding:
     location = describe_artifact(cohort.receipt)
     if crossing_labels and not padding and cohort.notes.is_concatenated:
         crossing = (
-            f"{crossing_labels} of {labels} labels cross from one note into the next, because its rows are one stream"
+            f"{crossing_labels} of {labels} labels cross from one note into the next, because the rows are one stream"
         )
         return Finding(
             passed=False,
