@@ -72,8 +72,7 @@ def find_wrong_drops(receipt: Receipt) -> Iterator[str]:
     if by_reason != +Counter(ledger.dropped):
         yield (
             f"{describe_artifact(receipt)}: the dropped rows of the source files are {format_drops(by_reason)}, "
-            "but the ledger "
-            f"has {format_drops(ledger.dropped)}"
+            f"but the ledger has {format_drops(ledger.dropped)}"
         )
 
 

@@ -312,8 +312,7 @@ def _describe_row(blend: BlendDeclaration, row: Row) -> str:
     )
     sentence = (
         f"{row['dataset']}: {files} since the plan was built. The dataset's share of the {measure} in {row['split']} "
-        "was "
-        f"{planned_share} and is now about {current_share}"
+        f"was {planned_share} and is now about {current_share}"
     )
     if blend.stage != "pretrain":
         return sentence

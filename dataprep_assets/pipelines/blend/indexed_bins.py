@@ -82,8 +82,7 @@ def _find_index_defects(directory: Path, receipt: Receipt, index: megatron.Megat
     if empty := int(np.count_nonzero(np.asarray(index.lengths) < 1)):
         yield (
             f"{name}: {count_of(empty, 'sequence has', 'sequences have')} no tokens, but Megatron needs at least 1 "
-            "token "
-            "per sequence"
+            "token per sequence"
         )
     ends = document_ends.open_ends(directory / ENDS)
     # prepend 0 as uint64, because NumPy would convert an int and uint64 to float64, which is inexact above 2^53

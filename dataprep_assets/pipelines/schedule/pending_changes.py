@@ -76,8 +76,7 @@ def _describe_mixture_changes(
         if declaration.sources[0].weight is not None and source.share != share:
             yield (
                 f"source {part.name}: share of the samples: the declaration has {format_share(share / PLACES)}, but "
-                "the "
-                f"schedule has {format_share(source.share / PLACES)}"
+                f"the schedule has {format_share(source.share / PLACES)}"
             )
 
 

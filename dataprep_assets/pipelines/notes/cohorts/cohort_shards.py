@@ -227,8 +227,7 @@ def _find_wrong_counts(shards: CohortShards) -> Iterator[str]:
             if rows > limit or not rows or (rows < limit and number < last_number):
                 yield (
                     f"{name}: has {count_of(rows, 'row')}, but `rows_per_shard: {limit}` is declared, and only the "
-                    "last "
-                    "shard may have fewer"
+                    "last shard may have fewer"
                 )
 
 

@@ -92,8 +92,7 @@ def check_retractions(cohort: OpenedCohort) -> Finding:
         f"The list has {count_of(len(cohort.retracted), 'entry', 'entries')} (patients or notes), and none is in the "
         "rows; "
         f"{searched_count} of {count_of(dropped_count, 'dropped note was', 'dropped notes were')} searched for by "
-        "their "
-        "tokens."
+        "their tokens."
         if cohort.retracted
         else "No patient or note of this dataset is retracted.",
         REBUILD,
@@ -405,8 +404,7 @@ def check_ledger(cohort: OpenedCohort) -> Finding:
     if dict(quarantined) != defective:
         defects.append(
             f"{describe_artifact(receipt)}: dropped notes: {QUARANTINE} has {format_drops(quarantined)}, but the "
-            "ledger "
-            f"has {format_drops(defective)}"
+            f"ledger has {format_drops(defective)}"
         )
     return build_verdict(
         defects,

@@ -300,8 +300,7 @@ def check_separators(cohort: OpenedCohort) -> Finding:
         if inner:
             defects.append(
                 f"{location}: {count_of(inner, 'separator is', 'separators are')} inside a note: a repeated "
-                "separator, or "
-                "one from the text"
+                "separator, or one from the text"
             )
     bos = cohort.facts.bos_id
     begins = sum(s.bos_starts for s in scans)
