@@ -193,7 +193,7 @@ def test_a_check_fails_if_a_named_duplicate_in_another_dataset_is_not_similar(sh
     assert not found.passed
     told = found.summary + str([dict(row) for row in found.table])
     assert_names(told, "val-00000.parquet", 1)
-    assert "train-00001.kept.bin: byte 0 is different" in told
+    assert "train-00001.kept.bin: byte 0 differs" in told
 
 
 def test_requirements_for_the_other_dataset_are_reported(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:

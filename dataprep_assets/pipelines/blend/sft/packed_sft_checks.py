@@ -316,7 +316,7 @@ def find_rebuild_differences(opened_shard: OpenedShard) -> Iterator[str]:
         ):
             report_progress()
             if stored_group is None or rebuilt_group is None or not stored_group.equals(rebuilt_group):
-                yield f"row group {number} of {PACKED} differs from the one rebuilt from the sources"
+                yield f"row group {number} of {PACKED} differs from a rebuild from the sources"
                 break
         yield from find_byte_differences(
             opened_shard.directory, folder, left_out=choose_compared_by_content(opened_shard.receipt, {PACKED})

@@ -117,7 +117,8 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
                     )
                     if not is_same and len(defects) < _MAX_SLICES:
                         defects.append(
-                            f"split {split.name}: column {name} of the rows from {low + read_count} on differs"
+                            f"split {split.name}: column {name} differs from the stored rows, from row "
+                            f"{low + read_count} on"
                         )
                 read_count += len(next(iter(batch.values())))
             if read_count != high - low:
