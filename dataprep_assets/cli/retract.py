@@ -227,7 +227,9 @@ def _print_result(dataset: str, result: "RetractionResult") -> None:
     _print_rest(len(result.held))
     project.print_unless_private(_format_consequence_lines(result), f"{dataset}: other documents are affected")
     if result.not_found:
-        missing = "some entries" if privacy.closed else count_of(len(result.not_found), "entry", "entries")
+        missing = (
+            "some entries were" if privacy.closed else count_of(len(result.not_found), "entry was", "entries were")
+        )
         print(f"{missing} not found. {result.kept}")
     for missing_line in result.not_found[:MAX_SHOWN]:
         print(f"  line {missing_line.line}" + ("" if missing_line.text is None else f": {missing_line.text}"))

@@ -156,7 +156,7 @@ def test_a_copy_is_verified_with_only_the_lock(place: tuple[Path, Path]) -> None
     shutil.rmtree(work / "artifacts")
     good = dataprep(work, "verify", "--lock", str(lock), str(copied), project=clone)
     assert good.returncode == 0, good.stdout
-    assert good.stdout == f"{NAME}: 9 artifacts of the lock: all match\n"
+    assert good.stdout == f"{NAME}: 9 artifacts in the lock: all match\n"
     flip_byte(copied / NAME / "nanogpt_bins" / "train.bin")
     shutil.rmtree(copied / NAME / "snapshot" / "train-00001")
     shutil.copytree(copied / NAME / "manifest", copied / NAME / "manifest_2")
@@ -169,7 +169,7 @@ def test_a_copy_is_verified_with_only_the_lock(place: tuple[Path, Path]) -> None
     assert any(line.startswith("DIFFERS nanogpt_bins: train.bin: ") for line in lines)
     assert_names("\n".join(lines), "DIFFERS manifest_2", "extra", f"{NAME}/manifest")
     assert_names("\n".join(lines), "DIFFERS loose", "extra")
-    assert lines[-1] == f"{NAME}: 9 artifacts of the lock: 4 differ"
+    assert lines[-1] == f"{NAME}: 9 artifacts in the lock: 4 differ"
     some = dataprep(
         work,
         "verify",
