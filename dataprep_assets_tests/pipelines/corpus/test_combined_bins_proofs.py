@@ -196,8 +196,8 @@ def test_a_pickle_with_other_bytes_fails_without_being_loaded(copy: Combined, sa
 def test_wrong_vocabulary_separator_and_dtype_are_named(copy: Combined, sample: Sample) -> None:
     found = meta_matches(copy.directory, sample.bundle, 4095, "uint32")
     assert [str(row["defect"]).split(": ")[1] for row in found.table] == [
-        "eos_token_id is 4094, the bins have 4095",
-        "dtype is 'uint16', the bins have 'uint32'",
+        "eos_token_id is 4094, but the bins have 4095",
+        "dtype is 'uint16', but the bins have 'uint32'",
     ]
     values = flat_bins.read_meta(copy.directory) | {"vocab_size": 4095}
     for name in ("meta.pkl", "meta.json"):

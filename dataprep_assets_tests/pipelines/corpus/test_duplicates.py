@@ -268,8 +268,8 @@ def test_duplicates_of_the_validation_split_block_or_are_dropped_from_train(tmp_
     found = pages.findings()["splits_disjoint"]
     assert not found.passed
     assert not found.warning
-    assert "train/b.jsonl:7 of train is 100.0% similar to val/v.jsonl:3 of val" in found.summary or (
-        "train/b.jsonl:6 of train is" in found.summary
+    assert "train/b.jsonl:7 in train is 100.0% similar to val/v.jsonl:3 in val" in found.summary or (
+        "train/b.jsonl:6 in train is" in found.summary
     )
     assert found.facts["pairs"] == 2
     apart = Pages(tmp_path, splits=splits, duplicates={"across_splits": "drop"})

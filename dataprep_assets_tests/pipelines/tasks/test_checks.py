@@ -69,7 +69,12 @@ SCHEMA_FAULTS: dict[str, tuple[str, str, Change, str]] = {
         ":1: answerKey: is not one of the labels of the row's choices",
     ),
     "choice texts": ("ArcC_Cloze", ARC, choices(text=["only one"]), ":1: choices.text: has 1 choice text for"),
-    "few choices": ("ArcC_MC", ARC, choices(text=["a"], label=["A"]), ":1: choices.label: has 1 choice. Use 3 to 5"),
+    "few choices": (
+        "ArcC_MC",
+        ARC,
+        choices(text=["a"], label=["A"]),
+        ":1: choices.label: has 1 choice, but the contract allows 3 to 5",
+    ),
     "one label twice": (
         "ArcC_MC",
         ARC,
