@@ -50,7 +50,7 @@ def command(
         )
         if (command := find_wheel_command(folder)) is not None:
             print(f"  {command}")
-        print(f"  for details see {PAGE}")
+        print(f"  for details, see {PAGE}")
     return 0
 
 

@@ -92,7 +92,7 @@ class LockListener:
         from dataprep_assets.engine.lock.drift import find_content_drift
 
         drifts = find_content_drift([spec], self._store, self._lock, partitions)
-        self._print_drifts_and_raise(drifts, f"{spec.path[-1]} was built, its downstream artifacts were not")
+        self._print_drifts_and_raise(drifts, f"{spec.path[-1]} was built, but its downstream artifacts were not")
 
     def checking(self, spec: "ArtifactSpec") -> None:
         """Do nothing, because checks do not change artifacts."""
@@ -120,7 +120,7 @@ class LockListener:
             find_undeclared_artifacts(self._specs, self._store, self._lock),
         ):
             raise_for_drifts(self._lock, drifts, "the run is complete")
-        print(f"matches its lock: {count_of(len(self._lock.artifacts), 'artifact')}")
+        print(f"{count_of(len(self._lock.artifacts), 'artifact matches', 'artifacts match')} the lock")
 
 
 def raise_for_drifts(lock: "Lock", drifts: "Iterable[Drift]", progress: str) -> None:

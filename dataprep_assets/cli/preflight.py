@@ -59,5 +59,5 @@ def _print_steps(steps: "Iterable[PreflightStep]") -> int:
         print(f"  {'ok     ' if step.ok else 'FAILED ' if step.tried else 'skipped'} {step.name}", flush=True)
         if step.error:
             print(f"          {step.error}")
-    print("ready" if not failed else f"not ready: failed or skipped: {count_of(failed, 'step')}")
+    print("ready" if not failed else f"not ready: {count_of(failed, 'step was', 'steps were')} skipped or failed")
     return 1 if failed else 0

@@ -45,8 +45,8 @@ def command(
         print(f"{dataset}: nothing to remove")
     if obsolete and not yes and not json_:
         size = format_bytes(sum(obsolete_artifact.bytes or 0 for obsolete_artifact in obsolete))
-        total = f"{count_of(len(obsolete), 'artifact')}, {size}"
-        print(f"{total}. Dry run. Run `dataprep prune {dataset} --yes` to delete them")
+        total = f"{count_of(len(obsolete), 'obsolete artifact')} ({size})"
+        print(f"Dry run: {total} would be deleted. To delete, run `dataprep prune {dataset} --yes`")
     kept_count = 0
     for artifact, is_removed in prune(specs, store) if obsolete and yes else ():
         kept_count += not is_removed

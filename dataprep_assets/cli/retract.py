@@ -178,7 +178,7 @@ def _describe_leftovers(component: "Dataset", store: "ArtifactStore", result: "R
     for artifact in find_retracted_leftovers(component.specs, store):
         yield describe_leftover(name, artifact, store)
     for path in result.copies[:MAX_SHOWN]:
-        yield f"unchanged, in the source's mirror: {path}"
+        yield f"the documents remain in the source's mirror: {path}"
     if len(result.copies) > MAX_SHOWN:
         yield f"  and {len(result.copies) - MAX_SHOWN} more"
     if result.copies:
@@ -228,7 +228,9 @@ def _print_result(dataset: str, result: "RetractionResult") -> None:
     _print_rest(len(result.held))
     project.print_unless_private(_format_consequence_lines(result), f"{dataset}: other documents are affected")
     if result.not_found:
-        missing = "some entries" if privacy.closed else count_of(len(result.not_found), "entry", "entries")
+        missing = (
+            "some entries were" if privacy.closed else count_of(len(result.not_found), "entry was", "entries were")
+        )
         print(f"{missing} not found. {result.kept}")
     for missing_line in result.not_found[:MAX_SHOWN]:
         print(f"  line {missing_line.line}" + ("" if missing_line.text is None else f": {missing_line.text}"))
@@ -240,7 +242,11 @@ def _format_totals(dataset: str, result: "RetractionResult") -> Iterator[str]:
     totals = [sum(match.counts[index] for match in planned_matches) for index in range(len(result.counted))]
     counts_text = ", ".join(count_of(count, noun) for count, noun in zip(totals, result.counted, strict=True))
     yield f"{dataset}: {count_of(result.given, 'entry', 'entries')} read, {result.already} already retracted"
-    count = f"found {result.found}" if result.found or not planned_matches else "kept until the next run"
+    count = (
+        f"found {count_of(result.found, 'entry', 'entries')}"
+        if result.found or not planned_matches
+        else "kept until the next run"
+    )
     yield f"{count}: {counts_text} in {count_of(len(planned_matches), result.partitions)}"
 
 
@@ -252,15 +258,17 @@ def _format_consequence_lines(result: "RetractionResult") -> Iterator[str]:
     if result.left_out:
         total = count_of(sum(result.left_out.values()), "row")
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in result.left_out.items())
-        yield f"already dropped, so in no {result.partitions}: {total} ({reasons})"
+        yield f"already dropped, so not in any {result.partitions}: {total} ({reasons})"
     if result.change is not None:
-        documents = count_of(result.change.back, "document")
+        documents = count_of(result.change.back, "document that was", "documents that were")
         yield (
             f"{documents} dropped as duplicates of these documents {'returns' if result.change.back == 1 else 'return'}"
         )
         if result.change.gone:
-            documents = count_of(result.change.gone, "document")
-            yield f"{documents} {'is' if result.change.gone == 1 else 'are'} dropped as duplicates instead"
+            yield (
+                f"{count_of(result.change.gone, 'other document is', 'other documents are')} dropped as duplicates "
+                "instead"
+            )
 
 
 def _print_rest(count: int) -> None:

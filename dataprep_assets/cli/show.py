@@ -85,7 +85,9 @@ def command(
         print(project.describe_browser_command())
     except DataprepError as error:
         print(f"\nnot finished: {project.get_privacy().public_error(error)}")
-        print(f"Run `dataprep status {dataset}` to list the missing artifacts, `dataprep run {dataset}` to build them")
+        print(
+            f"Run `dataprep status {dataset}` to list the missing artifacts, and `dataprep run {dataset}` to build them"
+        )
     return 0
 
 

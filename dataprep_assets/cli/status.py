@@ -80,9 +80,8 @@ def _print_rebuild(
     for leftover in _find_still_held(component, store):
         shards = count_of(leftover.partitions, leftover.noun)
         print(
-            f"still contains documents that were retracted from {leftover.retracted_by}: "
-            f"{leftover.dataset}/{leftover.artifact}, {shards}. Retract them from {leftover.dataset} as "
-            "well"
+            f"{leftover.dataset}/{leftover.artifact}, {shards}: still contains documents that were retracted from "
+            f"{leftover.retracted_by}. Retract them from {leftover.dataset} as well"
         )
     for artifact, location in leftovers:
         print(f"obsolete: {artifact}: {location}. Remove it with `dataprep prune {name} --yes`")

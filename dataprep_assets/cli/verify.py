@@ -198,5 +198,5 @@ def _verify_copy(
             print_error_line(f"DIFFERS {differs}")
     if not as_json:
         outcome = f"{bad_count:,} differ" if bad_count else "all match"
-        print(f"{lock.dataset}: {count_of(len(artifacts), 'artifact')} of the lock: {outcome}")
+        print(f"{lock.dataset}: {count_of(len(artifacts), 'artifact')} in the lock: {outcome}")
     return 1 if bad_count else 0

@@ -27,7 +27,7 @@ FILTERED = {
     SELECTED: "is dropped by the dataset's selection",
     RETRACTED: "is retracted",
     SHORT: "has fewer characters than `min_doc_chars`",
-    NO_TOKENS: "has no token, and no token is added around documents",
+    NO_TOKENS: "has no tokens, and no tokens are added around documents",
 }
 """Reasons for dropping a good record, in words.
 

@@ -347,7 +347,7 @@ def _build_rows(table: "pa.Table", first_row: int) -> PackedRowBlock:
     for name, column in _derive_columns(block).items():
         column_values, bounds = values[name]
         if not np.array_equal(bounds, heads if name == LENGTHS else rows) or not np.array_equal(column_values, column):
-            return replace(block, defect=f"from row {first_row} on, {name} does not follow from {MASK} and {STARTS}")
+            return replace(block, defect=f"from row {first_row} on, {name} does not match {MASK} and {STARTS}")
     return block
 
 
@@ -364,13 +364,13 @@ def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed:
     def report(is_wrong: NDArray[np.bool_], message: str) -> None:
         if is_wrong.any():
             defects.append(
-                f"row {rows.first + int(np.argmax(is_wrong))}: {message} ({count_of(int(is_wrong.sum()), 'row')} in "
-                "this group)"
+                f"row {rows.first + int(np.argmax(is_wrong))}: {message} "
+                f"({count_of(int(is_wrong.sum()), 'such row')} in this row group)"
             )
 
     limited = lengths if rows.unpadded is None else lengths - counts
-    report(limited > pack_size, f"longer than the pack size of {count_of(pack_size, 'token')}")
-    report(lengths == 0, "empty")
+    report(limited > pack_size, f"the row is longer than the pack size of {count_of(pack_size, 'token')}")
+    report(lengths == 0, "the row is empty")
     report(counts == 0, "no sequence starts in the row")
     # A row without a start has no entry in `starts`, so the checks below would read the next row's start.
     if defects and (counts == 0).any():
@@ -399,7 +399,7 @@ def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed:
     if rows.unpadded is not None:
         is_wrong = np.zeros(len(rows), np.bool_)
         is_wrong[row_of_start[(rows.unpadded < 1) | (rows.unpadded > ends - begins)]] = True
-        report(is_wrong, f"{UNPADDED} has a length that exceeds its sequence")
+        report(is_wrong, f"{UNPADDED} has a length that is less than 1 or exceeds its sequence")
         if defects:
             return defects
         positions = np.arange(len(rows.tokens)) - np.repeat(begins, ends - begins)
@@ -437,5 +437,5 @@ def find_padding_defects(rows: PackedRowBlock, multiple: int, pad_id: int | None
     is_odd = (positions >= np.repeat(unpadded, lengths)) & (rows.tokens != pad_id)
     if is_odd.any():
         row = rows.first + int(np.searchsorted(rows.rows, np.argmax(is_odd), side="right")) - 1
-        defects.append(f"row {row}: the padding has a token other than {pad_id}")
+        defects.append(f"row {row}: the padding contains a token other than {pad_id}")
     return defects

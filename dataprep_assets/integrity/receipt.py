@@ -158,7 +158,7 @@ class FileRecord:
 
     def describe_size_defect(self, size: int) -> str:
         """Return the sentence about a file with a different size, in bytes."""
-        return f"{self.path}: has {count_of(size, 'byte')}, but was built with {self.bytes:,}"
+        return f"{self.path}: has {count_of(size, 'byte')}, but had {self.bytes:,} when it was built"
 
     def describe_digest_defect(self, digest: str) -> str:
         """Return the sentence about a file of the right size with a different SHA-256 (hex)."""

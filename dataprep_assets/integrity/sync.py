@@ -187,7 +187,7 @@ class Sync:
         if old_info is None:
             action, reason = "copy", "missing at the destination"
         elif old_info.bytes != info.bytes:
-            action, reason = "replace", f"{count_of(old_info.bytes, 'byte')} at the destination"
+            action, reason = "replace", f"{count_of(old_info.bytes, 'byte is', 'bytes are')} at the destination"
         else:
             # Request the object itself, because listings may lack digests (S3's do).
             source = info if sha256 else self.source.head(info.key) or info
@@ -215,12 +215,12 @@ class Sync:
                     return (
                         ("skip" if is_same else "replace"),
                         sha256 or target_sha256 if is_same else sha256,
-                        f"{name} compared",
+                        f"same {name}" if is_same else f"different {name} at the destination",
                     )
         sha256 = sha256 or _read_digest(self.source, source)
         target_sha256 = target_sha256 or _read_digest(self.destination, target_info)
         return (
-            ("skip", sha256, "sha256 compared")
+            ("skip", sha256, "same sha256")
             if sha256 == target_sha256
             else ("replace", sha256, "different sha256 at the destination")
         )
@@ -375,7 +375,7 @@ def find_irregularities(objects: Sequence[ObjectInfo]) -> Iterator[str]:
         for index, size in sorted(sizes.items()):
             name = f"{location}_{index:06d}.npy"
             if size < _NPY_HEADER or (size - _NPY_HEADER) % 4:
-                yield f"{name}: must have 128 bytes and 4 bytes per token, not {count_of(size, 'byte')}"
+                yield f"{name}: must have 128 bytes plus 4 bytes per token, but has {count_of(size, 'byte')}"
             elif size != usual:
                 yield f"{name}: has {count_of(size, 'byte')}, but most other shards have {usual}"
         if split == "train":
@@ -388,13 +388,13 @@ def _find_odd_ids(folder: str, shards: Mapping[int, int], ids: Mapping[int, int]
     for index, size in sorted(shards.items()):
         name = f"{folder}sample_ids_{index:06d}.bin"
         if index not in ids:
-            yield f"{name}: missing, although {folder}train_{index:06d}.npy exists"
+            yield f"{name}: is missing, although {folder}train_{index:06d}.npy exists"
             continue
         tokens, samples = (size - _NPY_HEADER) // 4, ids[index] // 8
         if ids[index] % 8 or not samples or tokens % samples:
             yield (
-                f"{name}: must have 8 bytes per sample of the shard ({count_of(tokens, 'token')}), not "
-                f"{count_of(ids[index], 'byte')}"
+                f"{name}: has {count_of(ids[index], 'byte')}, but must have 8 bytes per sample of the shard, which has "
+                f"{count_of(tokens, 'token')}"
             )
         else:
             lengths.add(tokens // samples)

@@ -33,7 +33,7 @@ class RowDefect:
 
     def __str__(self) -> str:
         if self.row is None:
-            return f"column {self.column}: {self.why}"
+            return f"column {self.column} {self.why}"
         return f"row {self.row}, column {self.column}, position {self.position}: {self.why}"
 
 
@@ -83,7 +83,7 @@ def _find_shape_defects(columns: Mapping[str, NDArray[Any]], row_length: int) ->
         elif column.dtype.kind not in "iu":
             yield RowDefect(column=name, why=f"is {column.dtype}, not integers")
         elif column.ndim != 2 or column.shape[1] != row_length:
-            yield RowDefect(column=name, why=f"has shape {column.shape}, but rows have {row_length} positions")
+            yield RowDefect(column=name, why=f"has the shape {column.shape}, but rows have {row_length} positions")
         elif rows is not None and column.shape[0] != rows:
             yield RowDefect(
                 column=name, why=f"has {count_of(column.shape[0], 'row')}, but the columns before it have {rows}"
@@ -149,15 +149,15 @@ def _check_segmentation(segments: NDArray[Any]) -> Iterator[Check]:
     is_first = np.arange(segments.shape[1]) == 0
     left_neighbors = _get_left_neighbors(segments)
     padding_only = ~segments.any(axis=1, keepdims=True)
-    yield name, padding_only & is_first, "the row is all padding"
-    yield name, segments < 0, "is negative"
-    yield name, is_first & (segments != 1) & ~padding_only, "the first segment is not 1"
+    yield name, padding_only & is_first, "the row has only padding"
+    yield name, segments < 0, "the segment number is negative"
+    yield name, is_first & (segments != 1) & ~padding_only, "the first segment number is not 1"
     stays = (segments == left_neighbors) | (segments == left_neighbors + 1) | (segments == 0)
     # Exclude positions after padding, because the check below reports them.
     yield (
         name,
         ~(stays | is_first | (left_neighbors == 0)),
-        "a segment is not followed by itself, the next segment or padding",
+        "a segment number is not followed by the same number, the next number or padding",
     )
     yield name, (segments != 0) & (left_neighbors == 0) & ~is_first, "padding is followed by a segment"
 
@@ -166,12 +166,12 @@ def _check_positions(segments: NDArray[Any], positions: NDArray[Any]) -> Iterato
     name = "inputs_position"
     real = segments != 0
     begins = segments != _get_left_neighbors(segments)
-    yield name, ~real & (positions != 0), "is not 0 on padding"
-    yield name, real & begins & (positions != 0), "does not restart at 0 when a segment begins"
+    yield name, ~real & (positions != 0), "the value is not 0 on padding"
+    yield name, real & begins & (positions != 0), "the value is not 0 at the beginning of a segment"
     yield (
         name,
         real & ~begins & (positions != _get_left_neighbors(positions) + 1),
-        "is not one more than the previous position",
+        "the value is not one more than the previous value",
     )
 
 
@@ -180,8 +180,8 @@ def _check_tokens(
 ) -> Iterator[Check]:
     name = "inputs"
     real = segments != 0
-    yield name, ~real & (inputs != pad_id), "is not the pad id on padding"
-    yield name, real & (inputs < 0), "a token is negative"
+    yield name, ~real & (inputs != pad_id), "the value is not the pad id on padding"
+    yield name, real & (inputs < 0), "a token id is negative"
     if vocab_size is not None:
         yield name, real & (inputs >= vocab_size), f"a token id is not less than the vocabulary size {vocab_size}"
     if pad_is_reserved:
@@ -194,10 +194,10 @@ def _check_targets(columns: Mapping[str, NDArray[Any]], pad_id: int) -> Iterator
     labeled[:, :-1] = (segments[:, :-1] != 0) & (segments[:, :-1] == segments[:, 1:])
     for name in ("segmentation", "position"):
         column, inputs_column = columns[f"targets_{name}"], columns[f"inputs_{name}"]
-        yield f"targets_{name}", labeled & (column != inputs_column), f"differs from inputs_{name} at a label"
-        yield f"targets_{name}", ~labeled & (column != 0), "is not 0 at a position without label"
+        yield f"targets_{name}", labeled & (column != inputs_column), f"the value differs from inputs_{name} at a label"
+        yield f"targets_{name}", ~labeled & (column != 0), "the value is not 0 at a position without a label"
     if TARGETS in columns:
         # Rolling puts a row's first token last, but that position has no label.
         targets, next_inputs = columns[TARGETS], np.roll(columns["inputs"], -1, axis=1)
-        yield TARGETS, labeled & (targets != next_inputs), "is not the next token of the segment"
-        yield TARGETS, ~labeled & (targets != pad_id), "is not the pad id at a position without label"
+        yield TARGETS, labeled & (targets != next_inputs), "the value is not the next token of the segment"
+        yield TARGETS, ~labeled & (targets != pad_id), "the value is not the pad id at a position without a label"

@@ -83,7 +83,7 @@ def alignment(
     return build_verdict(
         defects,
         f"{count_of(len(documents), 'window is', 'windows are')} aligned: labels are shifted by one token, "
-        f"{count_of(boundaries, 'separator')} where documents end.",
+        f"and {count_of(boundaries, 'document ends', 'documents end')} with a separator.",
         f"The file is shifted, truncated or has a different dtype. Verify its digest. {_REBUILD}",
         facts={"windows": len(documents), "boundaries": boundaries, "tokens": count},
     )
@@ -107,7 +107,10 @@ def _find_alignment_defects(
     # The whole window is its first token, which is not a label, followed by the labels.
     ids = np.concatenate((x[:1], y))
     if len(positions := np.flatnonzero(ids >= vocab_size)):
-        yield f"id {int(ids[positions[0]])} at window position {int(positions[0])} is not below {vocab_size}"
+        yield (
+            f"id {int(ids[positions[0]])} at window position {int(positions[0])} is not less than the vocabulary size "
+            f"{vocab_size}"
+        )
     if len(positions := ends[ids[ends] != separator]):
         yield (
             f"a document ends at window position {int(positions[0])}, where id {int(ids[positions[0]])} is "
@@ -116,7 +119,7 @@ def _find_alignment_defects(
     if exact:
         extra = np.setdiff1d(np.flatnonzero(ids == separator), ends)
         if len(extra):
-            yield f"has a separator at window position {int(extra[0])}, where no document ends"
+            yield f"there is a separator at window position {int(extra[0])}, where no document ends"
 
 
 _FEWEST_BLOCKS = 8
@@ -183,7 +186,7 @@ def random_batches_load(
             row, column = wrong_positions[0]
             defects.append(
                 f"{tokens_path.name}: batch {number}: id {y[row, column]} at token offset "
-                f"{offsets[row] + 1 + column} is not below {vocab_size}"
+                f"{offsets[row] + 1 + column} is not less than the vocabulary size {vocab_size}"
             )
         # Fit the model on the first half of the batches, and evaluate it on the second.
         elif number < batches // 2:
@@ -197,7 +200,7 @@ def random_batches_load(
         # With few blocks, only warn, because the blocks may be in different languages.
         (defects if batches // 2 * batch_size >= _FEWEST_BLOCKS else weak).append(
             f"{tokens_path.name}: on held-out batches, a unigram model has a loss of {unigram:.3f}, and a uniform "
-            f"model {uniform:.3f}, so the ids have no more structure than noise"
+            f"model has {uniform:.3f}, so the ids have no more structure than noise"
         )
     warning = not defects and 2 * len(constant) <= batches * batch_size
     return build_verdict(
@@ -313,21 +316,21 @@ def _compute_statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: "np.
 def _find_foreign_ids(window: NDArray[Any], vocab_size: int) -> Iterator[str]:
     """Yield a sentence if a window has ids outside the vocabulary."""
     if outside := int(np.count_nonzero(window >= vocab_size)):
-        yield f"{outside} of {count_of(len(window), 'id is', 'ids are')} not below {vocab_size}"
+        yield f"{outside} of {count_of(len(window), 'id is', 'ids are')} not less than the vocabulary size {vocab_size}"
 
 
 def _explain_unlikely_window(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
     """Yield the reasons why a window does not look like text; some real documents do not either."""
     # In a shorter window, too few ids repeat to distinguish text from noise.
     if len(window) >= WINDOW // 4 and row["bits_per_token"] > 0.97 * row["noise_bits"]:
-        yield f"has {row['bits_per_token']} bits per token, but noise has {row['noise_bits']}"
+        yield f"has an entropy of {row['bits_per_token']} bits per token, close to the {row['noise_bits']} of noise"
     if row["printable"] < 0.7:
         yield f"only {format_share(row['printable'])} of the decoded characters are printable"
     if row["longest_run"] >= LONGEST_RUN:
-        yield f"repeats one id {row['longest_run']} times"
+        yield f"repeats one id {row['longest_run']} times in a row"
     if len(window) >= WINDOW // 4:
         if row["bits_per_token"] < 3.0:
-            yield f"has {row['bits_per_token']} bits per token, but text has 6 to 11"
+            yield f"has an entropy of {row['bits_per_token']} bits per token, but text has 6 to 11"
         # If 32-bit ids are read as 16-bit ids, every second one is a high half, which is mostly 0.
         halves = (window[::2], window[1::2])
         low, high = sorted(np.unique(half, return_counts=True)[1].max() / len(half) for half in halves)

@@ -170,11 +170,11 @@ def _find_uncertified_actions(receipt: Receipt, ledger: Ledger, certificate: Cer
         yield f"{certificate.engine} was used, but its certificate compared no documents"
     if not fast and ledger.reference_documents != ledger.documents:
         yield (
-            f"{certificate.engine} is refused for all of {', '.join(CLASSES)}, but the reference encoded only "
+            f"{certificate.engine} is refused for all classes ({', '.join(CLASSES)}), but the reference encoded only "
             f"{ledger.reference_documents} of {count_of(ledger.documents, 'document')}"
         )
     if not certificate.refused and ledger.reference_documents:
-        yield f"no class is refused, but {count_of(ledger.reference_documents, 'document')} went to the reference"
+        yield f"no class is refused, but the reference encoded {count_of(ledger.reference_documents, 'document')}"
 
 
 Encode = Callable[[list[str]], EncodedTexts]
@@ -230,7 +230,7 @@ def round_trip(
     for reading in readings:
         label = reading.line["file"]
         if (part := sources.get(label)) is None:
-            defects.append(f"{label}: listed in the receipt, but missing")
+            defects.append(f"{label}: is listed in the receipt, but missing")
             continue
         compared_documents += len(reading.wanted)
         defects += _find_differences(reading, part, layout, fields, index, selection, quarantined.get(label, []))

@@ -78,7 +78,7 @@ def no_retracted_document(
     facts, listed_ids = TokenBinsFacts.from_receipt(receipt), plan.retracted_ids
     if not len(listed_ids):
         defects = (
-            [f"{describe_artifact(receipt)}: dropped documents that are on no retraction list"]
+            [f"{describe_artifact(receipt)}: some dropped documents are on no retraction list"]
             if facts.retracted
             else []
         )
@@ -116,7 +116,7 @@ def _find_retained(
     for document in list(held_indices)[:3]:
         file, row = rows.locate(int(document))
         yield (
-            f"{name}: {receipt.sources[file]['file']}: row {row} is retracted and is document {document} of the shard"
+            f"{name}: {receipt.sources[file]['file']}: row {row} is retracted, but is document {document} of the shard"
         )
     if len(held_indices) > 3:
         yield f"{name}: {count_of(len(held_indices) - 3, 'more retracted document')}"

@@ -60,12 +60,13 @@ def boundaries_match(
     expected_count = len(ends) * separators_per_document + ledger.literal_separators
     if scan.separators != expected_count:
         scan.defects.append(
-            f"{TOKENS} has {count_of(scan.separators, 'separator')} (id {separator}), expected {expected_count} "
+            f"{TOKENS} has {count_of(scan.separators, 'separator')} (id {separator}), but must have {expected_count} "
             f"({count_of(len(ends), 'document')} and {count_of(ledger.literal_separators, 'literal separator')})"
         )
     if facts.special_tokens == "text" and ledger.literal_separators:
         scan.defects.append(
-            f"{count_of(ledger.literal_separators, 'separator comes', 'separators come')} from text that must stay text"
+            f"{count_of(ledger.literal_separators, 'separator comes', 'separators come')} from text that must be "
+            "encoded as plain text"
         )
     scan.defects += [] if recipe is None else find_special_token_defects(facts, recipe)
     if scan.empty != ledger.empty_documents:
@@ -76,7 +77,7 @@ def boundaries_match(
     from_text = not scan.defects and ledger.special_literals > 0 and facts.special_tokens == "match"
     return build_verdict(
         [f"{describe_artifact(receipt)}: {d}" for d in scan.defects + scan.doubled],
-        f"{count_of(len(ends), 'document begins and ends', 'documents begin and end')} as configured (separator "
+        f"{count_of(len(ends), 'document begins and ends', 'documents begin and end')} as declared (separator "
         f"{separator}, BOS {bos}); "
         f"{count_of(ledger.literal_separators, 'more separator comes', 'more separators come')} from text.",
         remedy if from_text else rebuild,
@@ -124,7 +125,7 @@ class _Boundaries:
                 first_document,
                 starts,
                 lengths < self._extra,
-                f"has no room for its {count_of(self._extra, 'special token')}",
+                f"is too short for its {count_of(self._extra, 'special token')}",
             )
             # Exclude shorter documents, whose ends would be their neighbors' tokens.
             has_room = lengths >= self._extra
@@ -148,7 +149,8 @@ class _Boundaries:
             index = int(positions[0])
             self.defects.append(
                 f"document {first + index} (from token offset {int(starts[index])}) {message}; "
-                f"{count_of(len(positions), 'document')} of {first} to {first + len(is_wrong) - 1} have the same defect"
+                f"{count_of(len(positions), 'document has', 'documents have')} this defect among documents {first} to "
+                f"{first + len(is_wrong) - 1}"
             )
 
     def read_tokens(self) -> None:

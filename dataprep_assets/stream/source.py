@@ -68,7 +68,7 @@ def digests_match(
     present_files = [path for label, path in paths.items() if label in expected_digests and path.is_file()]
     return build_verdict(
         [*other_datasets, *_find_differing(expected_digests, paths, digests)],
-        f"{count_of(len(expected_digests), 'file')}: SHA-256 matches the list.",
+        f"{count_of(len(expected_digests), 'file has', 'files have')} the listed SHA-256.",
         "Rebuild `snapshot` of their shard to download these files again",
         facts={"files": len(expected_digests), "bytes": sum(path.stat().st_size for path in present_files)},
     )
@@ -79,7 +79,7 @@ def _find_differing(
 ) -> Iterator[str]:
     for label, expected_digest in expected_digests.items():
         if label not in paths:
-            yield f"{label}: expected, but missing"
+            yield f"{label}: is listed, but missing"
             continue
         try:
             actual = digests.digest_of(sha256_file(paths[label]))
@@ -89,7 +89,7 @@ def _find_differing(
         if actual != expected_digest:
             yield f"{label}: expected sha256 {expected_digest}, but found {actual}"
     for label in sorted(paths.keys() - expected_digests.keys()):
-        yield f"{label}: present, but not expected"
+        yield f"{label}: exists, but is not listed"
 
 
 @fail_on_errors

@@ -106,14 +106,14 @@ def losses_within_limit(receipt: Receipt, limit: float) -> Finding:
     )
     defects = [
         f"{describe_artifact(receipt)}: {count_of(count, noun)} of {total:,} "
-        f"({format_share(count / total)}){_list_worst_files(receipt, name)}"
+        f"({format_share(count / total)}), more than {format_share(limit)}{_list_worst_files(receipt, name)}"
         for name, noun, count, total in kinds
         if count > limit * total
     ]
     return build_verdict(
         defects,
         f"{count_of(ledger.unknown_tokens, 'unknown token')} and "
-        f"{count_of(ledger.dropped_characters, 'dropped character')}, at most {format_share(limit)} of the text.",
+        f"{count_of(ledger.dropped_characters, 'dropped character')}, within the limit of {format_share(limit)} each.",
         "Use a tokenizer for this language, or raise `tokenizer.max_loss`",
         facts={name: count for name, _, count, _ in kinds},
         warning=True,
@@ -125,4 +125,4 @@ def _list_worst_files(receipt: Receipt, name: str) -> str:
     lines: list[Mapping[str, Any]] = sorted(
         (line for line in receipt.sources if line.get(name)), key=lambda line: -int(line[name])
     )
-    return f", most in {join_first([line['file'] for line in lines], _WORST)}" if lines else ""
+    return f"; most are in {join_first([line['file'] for line in lines], _WORST)}" if lines else ""

@@ -55,8 +55,8 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
     dropped_rows = sum(ledger.dropped.values())
     return build_verdict(
         _find_ledger_defects(directory, receipt, ledger),
-        f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'document')} and "
-        f"{count_of(dropped_rows, 'dropped row')}, in total and per source file.",
+        f"{count_of(ledger.rows_in, 'row')} read: {count_of(ledger.documents, 'document')} and "
+        f"{count_of(dropped_rows, 'dropped row')}. The counts add up for each source file.",
         REBUILD,
         facts={
             "rows_in": ledger.rows_in,
@@ -123,7 +123,7 @@ def size_matches(directory: Path, receipt: Receipt, declared_dtype: str | None =
     documents = (directory / ENDS).stat().st_size / 8
     if documents != ledger.documents:
         defects.append(
-            f"{describe_artifact(receipt)}: {ENDS} has {documents:g} entries, but the ledger has "
+            f"{describe_artifact(receipt)}: {ENDS} has {documents:g} document ends, but the ledger has "
             f"{count_of(ledger.documents, 'document')}"
         )
     try:
@@ -132,7 +132,7 @@ def size_matches(directory: Path, receipt: Receipt, declared_dtype: str | None =
         defects.append(str(error))
     return build_verdict(
         defects,
-        f"{count_of(size, 'byte is', 'bytes are')} {ledger.tokens} {dtype} tokens in "
+        f"{count_of(size, 'byte contains', 'bytes contain')} {ledger.tokens} {dtype} tokens in "
         f"{count_of(ledger.documents, 'document')}.",
         REBUILD,
         facts={"bytes": size, "tokens": ledger.tokens, "documents": ledger.documents},
@@ -166,7 +166,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
     if first_outside is not None:
         defects.append(
             f"{describe_artifact(receipt)}: id {first_outside[1]} at token offset {first_outside[0]} of {TOKENS} "
-            f"is not below {vocab_size} ({count_of(outside, 'such id')})"
+            f"is not less than the vocabulary size {vocab_size} ({count_of(outside, 'such id')})"
         )
     if flat_bins.token_dtype(dtype).itemsize < flat_bins.token_dtype(flat_bins.choose_dtype(vocab_size)).itemsize:
         defects.append(
@@ -175,12 +175,12 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
         )
     if (low, high) != (ledger.min_id, ledger.max_id):
         defects.append(
-            f"{describe_artifact(receipt)}: ids are in [{low}, {high}], but the ledger has [{ledger.min_id}, "
-            f"{ledger.max_id}]"
+            f"{describe_artifact(receipt)}: ids are {low} to {high}, but the ledger has {ledger.min_id} to "
+            f"{ledger.max_id}"
         )
     return build_verdict(
         defects,
-        f"{count_of(len(tokens), 'id is', 'ids are')} in [{low}, {high}], below {vocab_size}.",
+        f"{count_of(len(tokens), 'id is', 'ids are')} {low} to {high}, below the vocabulary size {vocab_size}.",
         REBUILD,
         facts={
             "tokens": len(tokens),

@@ -93,7 +93,7 @@ def test_a_locked_run_of_a_built_dataset_does_nothing_and_reports_equality(built
     done = dataprep(work, "run", NAME, "--locked", project=clone)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "everything is up to date" in done.stdout
-    assert "matches its lock: 9 artifacts" in done.stdout.splitlines()
+    assert "9 artifacts match the lock" in done.stdout.splitlines()
     assert read_receipts(work) == before
 
 
@@ -105,7 +105,7 @@ def test_a_fresh_machine_builds_the_dataset_and_verifies_the_lock(place: tuple[P
     shutil.rmtree(work / "home")
     done = dataprep(work, "run", NAME, "--lock", str(lock), project=clone)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "matches its lock: 9 artifacts" in done.stdout.splitlines()
+    assert "9 artifacts match the lock" in done.stdout.splitlines()
     again = dataprep(work, "lock", NAME, "--output", str(work / "again.lock"), project=clone)
     assert again.returncode == 0
     assert (work / "again.lock").read_bytes() == lock.read_bytes()
@@ -156,7 +156,7 @@ def test_a_copy_is_verified_with_only_the_lock(place: tuple[Path, Path]) -> None
     shutil.rmtree(work / "artifacts")
     good = dataprep(work, "verify", "--lock", str(lock), str(copied), project=clone)
     assert good.returncode == 0, good.stdout
-    assert good.stdout == f"{NAME}: 9 artifacts of the lock: all match\n"
+    assert good.stdout == f"{NAME}: 9 artifacts in the lock: all match\n"
     flip_byte(copied / NAME / "nanogpt_bins" / "train.bin")
     shutil.rmtree(copied / NAME / "snapshot" / "train-00001")
     shutil.copytree(copied / NAME / "manifest", copied / NAME / "manifest_2")
@@ -169,7 +169,7 @@ def test_a_copy_is_verified_with_only_the_lock(place: tuple[Path, Path]) -> None
     assert any(line.startswith("DIFFERS nanogpt_bins: train.bin: ") for line in lines)
     assert_names("\n".join(lines), "DIFFERS manifest_2", "extra", f"{NAME}/manifest")
     assert_names("\n".join(lines), "DIFFERS loose", "extra")
-    assert lines[-1] == f"{NAME}: 9 artifacts of the lock: 4 differ"
+    assert lines[-1] == f"{NAME}: 9 artifacts in the lock: 4 differ"
     some = dataprep(
         work,
         "verify",

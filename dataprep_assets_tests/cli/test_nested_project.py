@@ -47,7 +47,7 @@ def test_every_command_accepts_the_declared_name(project: Path) -> None:
         (["plan", "d00"], "d00"),
         (["trace", "d00", "--split", "train", "--token", "0"], "train.jsonl:1"),
         (["lock", "d00", "--output", str(lock)], "artifacts"),
-        (["run", "d00", "--lock", str(lock)], "matches its lock"),
+        (["run", "d00", "--lock", str(lock)], "artifacts match the lock"),
         (["diff", str(lock), str(project / "artifacts"), "--dataset", "d00"], "no differences"),
         (["prune", "d00"], "nothing to remove"),
         (["check", "d00", "d01"], "no errors found"),

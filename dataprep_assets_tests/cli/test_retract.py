@@ -111,7 +111,7 @@ def test_the_run_after_a_retraction_removes_the_document_from_obsolete_artifacts
     before = json.loads(own("status", "mine", "--json").stdout)
     assert (before["rebuild"], before["retracted_in_no_plan"]) == ([], []), "nothing is retracted yet"
     told = own.retract(f"doc-{GONE}\n").stdout
-    assert "found 1: 1 document" in told, told
+    assert "found 1 entry: 1 document" in told, told
     assert "train-00003" in told
     assert "obsolete" in told
     assert str(own.artifacts / "token_bins" / "train-00007") in told

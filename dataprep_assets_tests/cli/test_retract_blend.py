@@ -131,10 +131,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def test_the_run_after_a_removal_rebuilds_one_shard_without_the_rows(project: Project, stage: str) -> None:
     assert project.files_with_removed(stage)
     rehearsed = project.retract(stage, "--dry-run")
-    assert_names(rehearsed, f"found 2: 2 {NOUNS[stage]}s in 1 shard", project.shard(stage), VIEWS[stage], "Dry run")
+    assert_names(
+        rehearsed, "found 2 entries", f"2 {NOUNS[stage]}s in 1 shard", project.shard(stage), VIEWS[stage], "Dry run"
+    )
     assert not (project.defs / stage / "retracted.jsonl").exists()
     told = project.retract(stage)
-    assert_names(told, f"found 2: 2 {NOUNS[stage]}s in 1 shard", project.shard(stage), VIEWS[stage])
+    assert_names(told, "found 2 entries", f"2 {NOUNS[stage]}s in 1 shard", project.shard(stage), VIEWS[stage])
     assert_names(told, "2 added")
     listed = [json.loads(line) for line in (project.defs / stage / "retracted.jsonl").read_text().splitlines()]
     assert [line["id"] for line in listed] == [f"f0.jsonl:{ROW}", f"first-{OTHER_ROW - 1}"]

@@ -31,11 +31,11 @@ def test_only_files_that_differ_are_named(tmp_path: Path) -> None:
     (stored / "more.bin").write_bytes(b"0")
     found = dict(compare_files(made, stored, [*files, "more.bin"]))
     assert found == {
-        "bytes.bin": "bytes.bin: byte 3 is different",
-        "short.bin": "short.bin: byte 2 is different",
-        "lines.json": "lines.json: line 3 is different",
+        "bytes.bin": "bytes.bin: byte 3 differs from a rebuild",
+        "short.bin": "short.bin: byte 2 differs from a rebuild",
+        "lines.json": "lines.json: line 3 differs from a rebuild",
         "missing.bin": "missing.bin is missing",
-        "more.bin": "more.bin is unexpected",
+        "more.bin": "more.bin exists, but a rebuild does not write it",
     }
 
 
@@ -63,7 +63,7 @@ def test_sampled_rows_are_compared_with_their_positions(tmp_path: Path) -> None:
     pq.write_table(TABLE.take(rows), made)
     pq.write_table(TABLE, stored)
     assert compare_rows(made, stored, rows) is None
-    assert compare_rows(made, stored, np.array([1, 2])) == "row 3: words is different"
+    assert compare_rows(made, stored, np.array([1, 2])) == "row 3: words differs from a rebuild"
     assert compare_rows(made, stored, np.array([1, 4])) == "row 5 is missing"
 
 
@@ -87,5 +87,5 @@ def test_different_statistics_of_equal_values_are_reported(tmp_path: Path) -> No
     (stored / "table.parquet").write_bytes(bytes(data))
     assert compare_rows(made / "table.parquet", stored / "table.parquet") is None
     assert dict(compare_files(made, stored, ["table.parquet"])) == {
-        "table.parquet": f"table.parquet: byte {at} is different"
+        "table.parquet": f"table.parquet: byte {at} differs from a rebuild"
     }

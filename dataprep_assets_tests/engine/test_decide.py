@@ -87,7 +87,7 @@ CASES: dict[str, Row] = {
     ),
     "a stale input": (
         with_files(UNKNOWN, stale_input="d/b"),
-        *(BUILD, "input changed", "its input d/b is stale", False),
+        *(BUILD, "input changed", "its input d/b is out of date", False),
     ),
     "a missing input": (
         with_files(UNKNOWN, stale_input="d/b", missing_input=True),
@@ -95,11 +95,11 @@ CASES: dict[str, Row] = {
     ),
     "a stale input that is new": (
         with_files(UNKNOWN, stale_input="d/b", gains_input=True),
-        *(BUILD, "input changed", "its input d/b is stale", False),
+        *(BUILD, "input changed", "its input d/b is out of date", False),
     ),
     "a stale input of what has no files": (
         PartitionFacts(stale_input="d/b"),
-        *(BUILD, "input changed", "its input d/b is stale", False),
+        *(BUILD, "input changed", "its input d/b is out of date", False),
     ),
     "recipe refused": (
         with_files(replace(UNKNOWN, refused="no such bucket")),
@@ -119,11 +119,11 @@ CASES: dict[str, Row] = {
     ),
     "not materialized": (
         with_events(materialized=False),
-        *(RECORD, "not recorded", "no materialization recorded in Dagster", False),
+        *(RECORD, "not recorded", "no materialization is recorded in Dagster", False),
     ),
     "partitions not registered": (
         with_events(registered=False),
-        *(RECORD, "not recorded", "no partition recorded in Dagster", False),
+        *(RECORD, "not recorded", "no partition is recorded in Dagster", False),
     ),
     "built again as it was": (
         with_checks(REBUILT, None),
@@ -133,19 +133,19 @@ CASES: dict[str, Row] = {
     "checked too long ago": (with_checks(PASSED, since=11.0), CHECK, "not checked", "not checked: x", False),
     "a check without an evaluation": (
         with_events(evaluations={"x": GOOD, "y": None}),
-        *(CHECK, "not evaluated", "no results in Dagster: y", False),
+        *(CHECK, "not evaluated", "Dagster has no current results of: y", False),
     ),
     "a blocking check whose evaluation failed": (
         with_events(evaluations={"x": BAD}),
-        *(CHECK, "not evaluated", "no results in Dagster: x", False),
+        *(CHECK, "not evaluated", "Dagster has no current results of: x", False),
     ),
     "a warning that is accepted now": (
         with_events(evaluations={"x": WARNING}, accept={"x": "why"}),
-        *(CHECK, "not evaluated", "no results in Dagster: x", False),
+        *(CHECK, "not evaluated", "Dagster has no current results of: x", False),
     ),
     "a warning that is accepted no more": (
         with_events(evaluations={"x": ACCEPTED}),
-        *(CHECK, "not evaluated", "no results in Dagster: x", False),
+        *(CHECK, "not evaluated", "Dagster has no current results of: x", False),
     ),
     "up to date": (with_checks(PASSED, WARNED), KEEP, "", "", False),
     "of a size that nobody verified, below an input that is only damaged": (

@@ -90,9 +90,9 @@ def test_a_run_of_all_examines_all(declaration: Notices, store: LocalArtifacts) 
         "notices_failed": 0,
         "notices_not_checked_yet": 0,
     }
-    assert words.summary == "All 3 notices pass. For example n-0: 3 words"
+    assert words.summary == "All 3 notices pass. For example, n-0: 3 words"
     assert (polite.passed, polite.facts["notices_failed"]) == (False, 1)
-    assert polite.summary == "1 of 3 notices fails, first n-1: shouted"
+    assert polite.summary == "1 of 3 notices fails; the first is n-1: shouted"
     assert list(polite.table) == [{"notice": "n-1", "finding": "shouted"}]
 
 
@@ -100,7 +100,7 @@ def test_partitions_that_were_never_examined_are_counted(declaration: Notices, s
     words = found(declaration, store, ["n-0"])["has_words"]
     assert words.passed
     assert words.facts["notices_not_checked_yet"] == 2
-    assert words.summary == "1 notice passes: 2 not checked yet. For example n-0: 3 words"
+    assert words.summary == "1 notice passes: 2 not checked yet. For example, n-0: 3 words"
 
 
 def test_verdicts_on_other_partitions_are_kept_while_their_content_is_unchanged(
@@ -110,8 +110,8 @@ def test_verdicts_on_other_partitions_are_kept_while_their_content_is_unchanged(
     later = found(declaration, store, ["n-0"])
     assert later["has_words"].facts["notices_not_checked_yet"] == 0
     assert later["has_words"].facts["notices_checked_before"] == 2
-    assert later["has_words"].summary == "All 3 notices pass: 1 checked now, 2 before. For example n-0: 3 words"
-    assert later["is_polite"].summary == "1 of 3 notices fails (1 checked now, 2 before), first n-1: shouted"
+    assert later["has_words"].summary == "All 3 notices pass: 1 checked now, 2 before. For example, n-0: 3 words"
+    assert later["is_polite"].summary == "1 of 3 notices fails (1 checked now, 2 before); the first is n-1: shouted"
     assert not later["is_polite"].passed, "a bad partition stays visible until it is mended"
     (declaration.folder / "n-1.txt").write_text("please do not enter\n")
     build_notice(declaration, store, "n-1")
@@ -231,7 +231,7 @@ def test_a_verdict_on_a_partition_that_another_run_replaced_meanwhile_does_not_c
     of_notice, examined = partial(declaration.artifact, "notices"), ["n-1", "n-2"]
     notices, *_ = make_notices_specs(declaration)
     checks = dict(find_in_all_partitions(store, NOTICE_CHECKS, KEYS, examined, artifact=of_notice, find=prove))
-    assert checks["has_words"].summary == "1 shard passes: 2 not checked yet. For example n-2: 3 words"
+    assert checks["has_words"].summary == "1 shard passes: 2 not checked yet. For example, n-2: 3 words"
     assert find_unchecked(notices, store, KEYS) == ["n-0", "n-1"]
     found(declaration, store, ["n-1"])
     assert find_failed_checks(notices, store)["n-1"] == (Action.BUILD, ("has_words",))
@@ -300,7 +300,7 @@ def finding(passed: bool = True, **changes: object) -> Finding:
 def test_a_run_of_one_partition_shows_its_numbers_and_its_table() -> None:
     one = summarize_findings({"a": finding(), "b": finding()}, ["a"], 0)
     assert (one.facts["rows"], list(one.table)) == (3, [{"row": 1}])
-    assert one.summary == "All 2 shards pass: 1 checked now, 1 before. For example a: so it is"
+    assert one.summary == "All 2 shards pass: 1 checked now, 1 before. For example, a: so it is"
     assert "rows" not in summarize_findings({"a": finding(), "b": finding()}, ["a", "b"], 0).facts
 
 
@@ -312,8 +312,8 @@ def test_counts_are_written_as_a_person_would() -> None:
     assert (
         summarize_findings(many, [], 3).summary == "2,500 shards pass: 0 checked now, 2,500 before, 3 not checked yet."
     )
-    assert summarize_findings({"a": finding()}, ["a"], 0).summary == "The shard passes. For example a: so it is"
-    assert summarize_findings({"a": finding(False)}, ["a"], 0).summary == "1 of 1 shard fails, first a: so it is"
+    assert summarize_findings({"a": finding()}, ["a"], 0).summary == "The shard passes. For example, a: so it is"
+    assert summarize_findings({"a": finding(False)}, ["a"], 0).summary == "1 of 1 shard fails; the first is a: so it is"
 
 
 def test_only_warnings_give_a_warning_and_one_failure_gives_a_failure() -> None:
@@ -397,7 +397,7 @@ def test_runs_of_a_backfill_keep_the_verdicts_on_other_partitions(declaration: N
         checks = run(now)
         assert checks["has_words"].facts["shards_not_checked_yet"] == len(keys) - first - 10
         assert checks["is_polite"].facts["shards_failed"] == 1
-        assert "first n-007: shouted" in checks["is_polite"].summary
+        assert "the first is n-007: shouted" in checks["is_polite"].summary
     (declaration.folder / "n-100.txt").write_text("another")
     build_notice(declaration, store, "n-100")
     checks = run(keys[:10])

@@ -160,7 +160,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a missing empty file": (lambda d: (d / "part/b.bin").unlink(), r"part/b\.bin: missing"),
     "a shorter file": (
         lambda d: (d / "a.bin").write_bytes(b"some byte"),
-        r"a\.bin: has 9 bytes, but was built with 10",
+        r"a\.bin: has 9 bytes, but had 10 when it was built",
     ),
     "a longer file": (lambda d: (d / "a.bin").write_bytes(b"some bytes!"), r"a\.bin: has 11 bytes"),
     "a flipped bit": (

@@ -245,7 +245,7 @@ def test_the_inventory_names_gaps_sizes_and_missing_ids() -> None:
     good = {key: len(data) for key, data in SHARDS.items()}
     assert found(good) == []
     assert found({k: v for k, v in good.items() if "ids_000001" not in k}) == [
-        "tokenized/sample_ids_000001.bin: missing, although tokenized/train_000001.npy exists"
+        "tokenized/sample_ids_000001.bin: is missing, although tokenized/train_000001.npy exists"
     ]
     (gap,) = found(
         {"train_000000.npy": 132, "train_000002.npy": 132, "sample_ids_000000.bin": 8, "sample_ids_000002.bin": 8}

@@ -152,7 +152,8 @@ def test_nothing_is_launched_while_the_dataset_is_being_built(board: NoticeBoard
     run = queue_run(board, {DATASET: "notices"})
     busy = board.tick(SENSOR)
     assert busy.run_requests == []
-    said = f"3 notices new; run {run.run_id[:8]} of notices is queued, so the source is polled again after that"
+    run_text = f"run {run.run_id[:8]} of notices is queued"
+    said = f"3 notices new; {run_text}, so the source will be polled again when it has ended"
     assert (busy.skip_message, busy.cursor) == (said, None)
     board.instance.report_run_canceled(run)
     assert len(board.tick(SENSOR).run_requests) == 1

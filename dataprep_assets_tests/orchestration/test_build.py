@@ -89,7 +89,7 @@ def test_a_failure_is_reported_with_its_own_message_and_the_next_launch_repairs(
     assert failure.user_failure_data is not None
     assert failure.user_failure_data.description == "notices/notices: check has_words failed"
     (evaluation,) = [e for e in result.get_asset_check_evaluations() if not e.passed]
-    assert evaluation.description == "1 of 3 notices fails, first n-1: 0 words"
+    assert evaluation.description == "1 of 3 notices fails; the first is n-1: 0 words"
     assert [name for name, _ in list_materializations(result)] == ["notices"] * 3, "nothing is made of it"
     board.say("n-1", "mended")
     assert build(board).success

@@ -50,7 +50,7 @@ def test_every_evaluation_names_the_examined_partitions_and_the_result(board: No
     for number, evaluation in enumerate(evaluations):
         words = 1 if number in SHOUTING else number + 1
         assert evaluation.passed
-        assert f"For example {KEYS[number % 3]}: {words} words" in (evaluation.description or ""), number
+        assert f"For example, {KEYS[number % 3]}: {words} words" in (evaluation.description or ""), number
     assert len({evaluation.description for evaluation in evaluations}) == RUNS, "no two runs read alike"
 
 
@@ -59,9 +59,9 @@ def test_a_failure_is_named_until_it_is_corrected(board: NoticeBoard) -> None:
     failed = [number for number, evaluation in enumerate(evaluations) if not evaluation.passed]
     assert failed == list(range(40, 45)), "of three, the last is mended in its next turn"
     said = {number: evaluations[number].description or "" for number in failed}
-    assert said[40].startswith("1 of 3 notices fails (1 checked now, 2 before), first n-1: shouted")
+    assert said[40].startswith("1 of 3 notices fails (1 checked now, 2 before); the first is n-1: shouted")
     assert said[42].startswith("3 of 3 notices fail")
-    assert said[44].startswith("1 of 3 notices fails (1 checked now, 2 before), first n-0: shouted")
+    assert said[44].startswith("1 of 3 notices fails (1 checked now, 2 before); the first is n-0: shouted")
 
 
 def test_evaluations_do_not_grow(board: NoticeBoard) -> None:

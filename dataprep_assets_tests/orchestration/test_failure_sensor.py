@@ -101,7 +101,11 @@ def test_a_failed_blocking_check_is_reported(tmp_path: Path, hook: Webhook) -> N
         board.tick(SENSOR, cursor)
         (message,) = hook.got
         assert message["failed_checks"] == [
-            {"asset": "notices/notices", "check": "has_words", "finding": "1 of 3 notices fails, first n-1: 0 words"}
+            {
+                "asset": "notices/notices",
+                "check": "has_words",
+                "finding": "1 of 3 notices fails; the first is n-1: 0 words",
+            }
         ]
         assert "(blocking checks: has_words of notices/notices)" in message["text"]
 

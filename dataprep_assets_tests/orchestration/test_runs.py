@@ -66,7 +66,7 @@ def test_a_failed_blocking_check_blocks_downstream_artifacts_and_is_reported(boa
     board.say("n-1", "")
     result = board.executed()
     assert result.ended == RunEnd.FAILED
-    assert result.checks == ("check has_words: 1 of 3 notices fails, first n-1: 0 words",)
+    assert result.checks == ("check has_words: 1 of 3 notices fails; the first is n-1: 0 words",)
     assert result.failures == (), "said once"
     assert read_severity(board, "has_words") == dg.AssetCheckSeverity.ERROR
     assert str(find_pending(board)[0]) == "notices/notices/n-1: its blocking check has_words failed: 0 words"
@@ -161,7 +161,7 @@ def test_an_accepted_failure_passes_with_its_reason_and_is_checked_again_only_on
     evaluation = record.event.dagster_event.asset_check_evaluation_data
     assert evaluation.passed
     assert str(evaluation.description).startswith(
-        "Accepted: signs are loud. 1 of 3 notices fails (0 checked now, 3 before), first n-0"
+        "Accepted: signs are loud. 1 of 3 notices fails (0 checked now, 3 before); the first is n-0"
     )
     assert evaluation.metadata["accepted"].value == "signs are loud"
     for changed in (accept_failures(board, is_polite="another reason"), board):

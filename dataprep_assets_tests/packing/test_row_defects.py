@@ -49,19 +49,19 @@ def test_good_rows_have_no_defects() -> None:
 SEGMENTS, POSITIONS = "inputs_segmentation", "inputs_position"
 
 BROKEN = {
-    "all padding": (put(SEGMENTS, 1, slice(None), 0), SEGMENTS, 1, 0, "the row is all padding"),
-    "negative": (put(SEGMENTS, 0, 6, -1), SEGMENTS, 0, 6, "is negative"),
-    "starts at 2": (put(SEGMENTS, 0, slice(4), 2), SEGMENTS, 0, 0, "the first segment is not 1"),
-    "starts with padding": (put(SEGMENTS, 1, 0, 0), SEGMENTS, 1, 0, "the first segment is not 1"),
-    "jumps": (put(SEGMENTS, 1, slice(3, 8), 3), SEGMENTS, 1, 3, "not followed by itself, the next segment or padding"),
-    "falls": (put(SEGMENTS, 1, slice(6, 8), 1), SEGMENTS, 1, 6, "not followed by itself, the next segment or padding"),
+    "all padding": (put(SEGMENTS, 1, slice(None), 0), SEGMENTS, 1, 0, "the row has only padding"),
+    "negative": (put(SEGMENTS, 0, 6, -1), SEGMENTS, 0, 6, "the segment number is negative"),
+    "starts at 2": (put(SEGMENTS, 0, slice(4), 2), SEGMENTS, 0, 0, "the first segment number is not 1"),
+    "starts with padding": (put(SEGMENTS, 1, 0, 0), SEGMENTS, 1, 0, "the first segment number is not 1"),
+    "jumps": (put(SEGMENTS, 1, slice(3, 8), 3), SEGMENTS, 1, 3, "not followed by the same number, the next number"),
+    "falls": (put(SEGMENTS, 1, slice(6, 8), 1), SEGMENTS, 1, 6, "not followed by the same number, the next number"),
     "hole": (put(SEGMENTS, 1, 4, 0), SEGMENTS, 1, 5, "padding is followed by a segment"),
-    "position on padding": (put(POSITIONS, 0, 7, 2), POSITIONS, 0, 7, "is not 0 on padding"),
-    "no restart": (put(POSITIONS, 0, slice(4, 6), [4, 5]), POSITIONS, 0, 4, "does not restart at 0"),
-    "starts above 0": (put(POSITIONS, 1, slice(0, 3), [1, 2, 3]), POSITIONS, 1, 0, "does not restart at 0"),
-    "position skips": (put(POSITIONS, 1, 5, 3), POSITIONS, 1, 5, "is not one more than the previous position"),
+    "position on padding": (put(POSITIONS, 0, 7, 2), POSITIONS, 0, 7, "the value is not 0 on padding"),
+    "no restart": (put(POSITIONS, 0, slice(4, 6), [4, 5]), POSITIONS, 0, 4, "is not 0 at the beginning of a"),
+    "starts above 0": (put(POSITIONS, 1, slice(0, 3), [1, 2, 3]), POSITIONS, 1, 0, "is not 0 at the beginning of a"),
+    "position skips": (put(POSITIONS, 1, 5, 3), POSITIONS, 1, 5, "is not one more than the previous value"),
     "token on padding": (put("inputs", 0, 6, 777), "inputs", 0, 6, "is not the pad id on padding"),
-    "negative token": (put("inputs", 0, 5, -777), "inputs", 0, 5, "a token is negative"),
+    "negative token": (put("inputs", 0, 5, -777), "inputs", 0, 5, "a token id is negative"),
     "beyond vocabulary": (put("inputs", 1, 7, 777_000), "inputs", 1, 7, "not less than the vocabulary size 1000"),
     "label of a boundary": (put("targets_segmentation", 0, 3, 1), "targets_segmentation", 0, 3, "is not 0 at"),
     "label of the last": (put("targets_segmentation", 1, 7, 2), "targets_segmentation", 1, 7, "is not 0 at"),
@@ -71,8 +71,8 @@ BROKEN = {
     "target position": (put("targets_position", 1, 4, 7), "targets_position", 1, 4, "differs from inputs_position"),
     "position of no label": (put("targets_position", 0, 3, 3), "targets_position", 0, 3, "is not 0 at"),
     "wrong target": (put(TARGETS, 0, 1, 777), TARGETS, 0, 1, "is not the next token of the segment"),
-    "target of a boundary": (put(TARGETS, 0, 3, 777), TARGETS, 0, 3, "is not the pad id at a position without label"),
-    "target of the last": (put(TARGETS, 1, 7, 777), TARGETS, 1, 7, "is not the pad id at a position without label"),
+    "target of a boundary": (put(TARGETS, 0, 3, 777), TARGETS, 0, 3, "not the pad id at a position without a label"),
+    "target of the last": (put(TARGETS, 1, 7, 777), TARGETS, 1, 7, "not the pad id at a position without a label"),
 }
 
 
@@ -130,11 +130,11 @@ def test_a_missing_or_misshapen_column_is_named(name: str) -> None:
     def one_row_less(columns: Columns) -> None:
         columns[TARGETS] = columns[TARGETS][:1]
 
-    assert found(lambda columns: columns.pop(name)) == f"column {name}: is missing"
+    assert found(lambda columns: columns.pop(name)) == f"column {name} is missing"
     assert "is float64, not integers" in found(lambda columns: columns.update({name: columns[name].astype(float)}))
     assert_names(found(lambda columns: columns.update({name: columns[name][:, 1:]})), "(2, 7)", 8)
-    assert "has shape (8,)" in found(lambda columns: columns.update({name: columns[name][0]}))
-    assert found(one_row_less) == "column targets: has 1 row, but the columns before it have 2"
+    assert "has the shape (8,)" in found(lambda columns: columns.update({name: columns[name][0]}))
+    assert found(one_row_less) == "column targets has 1 row, but the columns before it have 2"
 
 
 @given(

@@ -157,7 +157,8 @@ def _format_sums(rebuild: Rebuild) -> Iterable[str]:
             yield ", ".join([f"{name}: {count_of(len(works), 'artifact')}", *amounts])
     if provisional := sum(work.stale.provisional for work in rebuild.works):
         yield (
-            f"{provisional} of {len(rebuild.works)} are built only if a rebuilt input differs from its current "
+            f"{provisional} of {count_of(len(rebuild.works), 'artifact')} are built only if a rebuilt input differs "
+            "from its current "
             "version, which is not known in advance"
         )
     cores = rebuild.machine.cores

@@ -238,6 +238,6 @@ def _describe_steps(
         if len(readings) > _MAX_ROWS:
             yield f"  and {count_of(len(readings) - _MAX_ROWS, 'more time')}, the last at step {readings[-1].step}"
         if not readings:
-            yield "  is never read" + ("" if until is None else f" before step {until}")
+            yield "  never read" + ("" if until is None else f" before step {until}")
         for interval, reading in readings_back[:_MAX_ROWS]:
             yield f"  withdrawn: step {reading.step} of revision {interval.revision}"

@@ -283,7 +283,7 @@ class SignedShard:
             rows: Ascending positions of all of this shard's rows in `shard`.
         """
         if len(rows) and rows[-1] >= shard.rows:
-            yield f"has {count_of(shard.rows, 'row')}, expected at least {int(rows[-1]) + 1:,}"
+            yield f"has {count_of(shard.rows, 'row')}, but must have at least {int(rows[-1]) + 1:,}"
             return
         pairs = ((self.get_shingles(index), shard.get_shingles(row)) for index, row in enumerate(rows.tolist()))
         for name, differing_settings in (

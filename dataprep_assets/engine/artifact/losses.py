@@ -48,8 +48,8 @@ def find_unbalanced_lines(
         dropped_count = sum(line["dropped"].values())
         if line["rows_in"] != line[count_field] + dropped_count:
             yield (
-                f"{describe_artifact(receipt)}: source file {line['file']}: {count_of(line['rows_in'], 'row')} in, but "
-                f"{line[count_field]} {count_field} + {dropped_count} dropped"
+                f"{describe_artifact(receipt)}: source file {line['file']}: {count_of(line['rows_in'], 'row')} read, "
+                f"but {line[count_field]} {count_field} + {count_of(dropped_count, 'dropped row')}"
             )
 
 
@@ -58,7 +58,10 @@ def find_wrong_sums(receipt: Receipt, lines: Sequence[Mapping[str, Any]], fields
     name, ledger = describe_artifact(receipt), require_ledger(receipt)
     for count in fields:
         if (total := sum(line[count] for line in lines)) != getattr(ledger, count):
-            yield f"{name}: {count} of the source files sum to {total}, but the ledger has {getattr(ledger, count)}"
+            yield (
+                f"{name}: the sum of `{count}` over the source files is {total}, but the ledger has "
+                f"{getattr(ledger, count)}"
+            )
 
 
 def find_wrong_drops(receipt: Receipt) -> Iterator[str]:
@@ -68,13 +71,13 @@ def find_wrong_drops(receipt: Receipt) -> Iterator[str]:
     # Compare without zero counts, because adding counters removes them.
     if by_reason != +Counter(ledger.dropped):
         yield (
-            f"{describe_artifact(receipt)}: the dropped rows of the source files are {_format_drops(by_reason)}, "
-            "but the ledger "
-            f"has {_format_drops(ledger.dropped)}"
+            f"{describe_artifact(receipt)}: the dropped rows of the source files are {format_drops(by_reason)}, "
+            f"but the ledger has {format_drops(ledger.dropped)}"
         )
 
 
-def _format_drops(counts: Mapping[str, int]) -> str:
+def format_drops(counts: Mapping[str, int]) -> str:
+    """Return dropped counts by reason as text; `none` if there are no reasons."""
     return ", ".join(f"{reason} {count:,}" for reason, count in counts.items()) or "none"
 
 
@@ -83,7 +86,7 @@ def find_wrong_quarantine(receipt: Receipt, path: Path, bad_count: int) -> Itera
     rows = len(path.read_bytes().splitlines()) if path.exists() else 0
     if rows != bad_count:
         dropped_text = count_of(bad_count, "bad row was", "bad rows were")
-        yield f"{describe_artifact(receipt)}: {dropped_text} dropped, but {path.name} has {rows}"
+        yield f"{describe_artifact(receipt)}: {dropped_text} dropped, but {path.name} has {count_of(rows, 'row')}"
 
 
 Action = Literal["dropped", "cut", "left out", "unknown", "changed"]

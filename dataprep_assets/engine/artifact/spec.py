@@ -192,10 +192,10 @@ def permissions_private(folders: Iterable[Path], home: str | None = None) -> Fin
             facts={"folders": folder_count},
         )
     example = rows[0]["folder"]
-    suffix = f", and in {count_of(len(rows) - 1, 'other folder')}" if len(rows) > 1 else ""
+    suffix = f", and {count_of(len(rows) - 1, 'other folder')}" if len(rows) > 1 else ""
     return Finding(
         passed=False,
-        summary=f"The dataset is sensitive, but other users can read {example} or its contents{suffix}. Run "
+        summary=f"The dataset is sensitive, but other users can read the contents of {example}{suffix}. Run "
         f"{'; '.join(_describe_remedy(row) for row in rows)}.",
         facts={"open_folders": len(rows)},
         table=tuple(rows),

@@ -208,7 +208,9 @@ def _compare_card_with_receipts(card: _OpenedCard) -> Finding:
     sensitive, expected_files = card.card.sensitive, build_card_files(card.card)
     lines = sum(len(data.splitlines()) for data in expected_files.values())
     has_same_counts = CardFacts.from_receipt(card.receipt) == _build_facts(card.card)
-    count_defects = [] if has_same_counts else ["its receipt: the counts differ from the other receipts"]
+    count_defects = (
+        [] if has_same_counts else ["the counts in its receipt differ from the counts in the other receipts"]
+    )
     return build_verdict(
         [
             *(

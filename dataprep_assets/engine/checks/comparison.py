@@ -63,7 +63,7 @@ def compare_claims(files: WrittenFiles, receipt: Receipt) -> Iterator[str]:
         ("sources", list(files.sources), list(receipt.sources)),
     ):
         if built_claim != stored_claim:
-            yield f"its receipt has a different {name}"
+            yield f"`{name}` in its receipt differs from a rebuild"
 
 
 def compare_files(rebuilt_path: Path, stored_path: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -77,7 +77,7 @@ def compare_files(rebuilt_path: Path, stored_path: Path, names: Sequence[str]) -
     built_names = {str(path.relative_to(rebuilt_path)) for path in rebuilt_path.rglob("*") if path.is_file()}
     for name in sorted(built_names | set(names)):
         if name not in built_names:
-            yield name, f"{name} is unexpected"
+            yield name, f"{name} exists, but a rebuild does not write it"
         elif name not in names:
             yield name, f"{name} is missing"
         elif (difference := _find_difference(rebuilt_path / name, stored_path / name)) is not None:
@@ -100,7 +100,9 @@ def _find_difference(rebuilt_path: Path, stored_path: Path) -> str | None:
     if rebuilt_path.suffix in _LINES:
         with open(rebuilt_path, "rb") as made_file, open(stored_path, "rb") as stored_file:
             return next(
-                f"line {n} is different" for n, (a, b) in enumerate(zip_longest(made_file, stored_file), 1) if a != b
+                f"line {n} differs from a rebuild"
+                for n, (a, b) in enumerate(zip_longest(made_file, stored_file), 1)
+                if a != b
             )
     return _describe_first_byte(rebuilt_path, stored_path)
 
@@ -115,7 +117,7 @@ def _have_same_writer(rebuilt_path: Path, stored_path: Path) -> bool:
 
 def _describe_first_byte(rebuilt_path: Path, stored_path: Path) -> str | None:
     position = find_first_difference(rebuilt_path, stored_path)
-    return None if position is None else f"byte {position} is different"
+    return None if position is None else f"byte {position} differs from a rebuild"
 
 
 def find_first_difference(first_path: Path, second_path: Path) -> int | None:
@@ -141,13 +143,13 @@ def compare_rows(rebuilt_path: Path, stored_path: Path, rows: NDArray[np.int64] 
     """
     made_table, stored_table = _read_table(rebuilt_path), _read_table(stored_path)
     if not made_table.schema.equals(stored_table.schema):
-        return "the columns differ"
+        return "the columns differ from a rebuild"
     if rows is not None:
         if len(rows) and rows[-1] >= stored_table.num_rows:
             return f"row {int(rows[-1]) + 1} is missing"
         stored_table = stored_table.take(rows)
     elif made_table.num_rows != stored_table.num_rows:
-        return f"it has {count_of(stored_table.num_rows, 'row')}, not {made_table.num_rows}"
+        return f"it has {count_of(stored_table.num_rows, 'row')}, but a rebuild has {made_table.num_rows}"
     differences = [
         (row, name)
         for name in made_table.column_names
@@ -158,8 +160,8 @@ def compare_rows(rebuilt_path: Path, stored_path: Path, rows: NDArray[np.int64] 
     row, name = min(differences, key=lambda difference: difference[0])
     # Name the row by its position in the source if the file has it, because the user can look it up there.
     if {"file", "row"} <= set(made_table.column_names):
-        return f"{made_table['file'][row]}, row {made_table['row'][row]}: {name} is different"
-    return f"row {(row if rows is None else int(rows[row])) + 1}: {name} is different"
+        return f"{made_table['file'][row]}, row {made_table['row'][row]}: {name} differs from a rebuild"
+    return f"row {(row if rows is None else int(rows[row])) + 1}: {name} differs from a rebuild"
 
 
 def _read_table(path: Path) -> "pa.Table":

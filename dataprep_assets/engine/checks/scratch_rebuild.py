@@ -71,7 +71,7 @@ def find_claim_differences(
     ]
     for claim in claims[0]:
         if claims[0][claim] != claims[1][claim]:
-            yield f"the receipt has a different {claim} than the receipt of a rebuild"
+            yield f"`{claim}` in the receipt differs from the receipt of a rebuild"
 
 
 def find_byte_differences(stored_path: Path, rebuilt_path: Path, *, left_out: Set[str] = frozenset()) -> Iterator[str]:

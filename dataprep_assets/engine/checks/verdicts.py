@@ -174,7 +174,7 @@ def summarize_findings(
         when = f"{when}{', ' if when else ''}{unknown:,} not checked yet"
     if not failed_findings:
         example = (
-            f". For example {examined[0]}: {example_finding.summary}"
+            f". For example, {examined[0]}: {example_finding.summary}"
             if example_finding and example_finding.summary
             else "."
         )
@@ -193,7 +193,7 @@ def summarize_findings(
         facts=facts,
         summary=f"{len(failed_findings):,} of {count_of(len(findings), noun)} {fail}"
         + (f" ({when})" if when else "")
-        + f", first {first_bad}: {failed_findings[first_bad].summary}",
+        + f"; the first is {first_bad}: {failed_findings[first_bad].summary}",
         table=tuple({noun: partition, "finding": f.summary} for partition, f in failed_findings.items()),
     )
 

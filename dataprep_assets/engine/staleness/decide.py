@@ -218,7 +218,7 @@ def _find_applicable_decisions(facts: PartitionFacts) -> Iterator[Decision]:
     events = facts.events or EventFacts()
     if not events.materialized or not events.registered:
         noun = "partition" if events.materialized else "materialization"
-        yield Decision(action=Action.RECORD, kind="not recorded", reason=f"no {noun} recorded in Dagster")
+        yield Decision(action=Action.RECORD, kind="not recorded", reason=f"no {noun} is recorded in Dagster")
     if failures:
         yield _decide_by_failures(Action.CHECK, failures, "failed again after a rebuild")
     if unfinished_checks := [name for name, one in facts.checks.items() if one is None or one.at < facts.since]:
@@ -227,12 +227,14 @@ def _find_applicable_decisions(facts: PartitionFacts) -> Iterator[Decision]:
         name for name, one in events.evaluations.items() if _is_outdated(one, events.accept.get(name))
     ]:
         yield Decision(
-            action=Action.CHECK, kind="not evaluated", reason=f"no results in Dagster: {', '.join(unfinished_checks)}"
+            action=Action.CHECK,
+            kind="not evaluated",
+            reason=f"Dagster has no current results of: {', '.join(unfinished_checks)}",
         )
 
 
 def _decide_by_files(facts: PartitionFacts) -> Iterator[Decision]:
-    files, state = facts.files, "missing" if facts.missing_input else "stale"
+    files, state = facts.files, "missing" if facts.missing_input else "out of date"
     input_reason = f"its input {facts.stale_input} is {state}"
     if files is None:
         if facts.stale_input:

@@ -90,7 +90,7 @@ class Drops:
                     f" and {count_of(hidden_count, 'more source')}" if hidden_count > 0 else ""
                 )
             if rule.examples:
-                yield f"{rule.rule}: for example {', '.join(rule.examples)}"
+                yield f"{rule.rule}: for example, {', '.join(rule.examples)}"
         for text in self.over_budget:
             blocked = "over the budget, so the check `within_budget` will fail"
             yield privacy.public_text(f"{blocked}: {text}", blocked)

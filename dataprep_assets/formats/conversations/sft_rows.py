@@ -176,7 +176,7 @@ def read_sequences(path: Path, *, is_packed: bool) -> Iterator[LabeledTokens]:
 
 def _find_length_defect(tokens: LabeledTokens) -> str:
     is_valid = int(tokens.lengths.sum()) == len(tokens.ids) and not (tokens.lengths < 1).any()
-    return "" if is_valid else "lengths do not add up to the tokens"
+    return "" if is_valid else "the sequence lengths do not add up to the number of tokens"
 
 
 def find_row_defects(path: Path, *, is_packed: bool) -> Iterator[str]:
@@ -258,6 +258,6 @@ def find_sidecar_defects(
     sidecars = dict(_build_sidecars(files, name, text))
     for path, content in sidecars.items():
         if (directory / path).read_bytes() != content:
-            yield f"{directory / path}: does not match these files"
+            yield f"{directory / path}: does not match the data files in this folder"
     for path in sorted({*all_paths} - {*sidecars} - {path for digests in files.values() for path in digests}):
         yield f"{directory / path}: belongs to no split"

@@ -89,7 +89,7 @@ class Failure:
             f"(blocking checks: {checks})" if checks else "",
         ]
         text = " ".join(filter(None, parts)) + (f": {self.error}" if self.error else "")
-        return text + (". It is retried" if self.will_retry else "")
+        return text + (". The run will be retried" if self.will_retry else "")
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON body for a webhook; chat services show the line `text`."""
@@ -426,7 +426,7 @@ def _build_tags(dataset: str, result: PollResult) -> dict[str, str]:
 
 
 def _explain_postponement(result: _TickResult, busy: str) -> str:
-    return f"{result.sentence}; {busy}, so the source is polled again after that"
+    return f"{result.sentence}; {busy}, so the source will be polled again when it has ended"
 
 
 def _poll_source(

@@ -125,8 +125,8 @@ def describe_shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Pa
             shared_count = _merge_hashes([block[np.isin(block, hashes[other_split])] for block in blocks]).size
             if shared_count:
                 noun = _NOUNS[stage]
-                share = f"{format_share(shared_count / hashes[other_split].size)} of the split"
-                sentences.append(f"{count_of(shared_count, noun)} of {other_split} ({share}) are the same in {split}")
+                share = f"{format_share(shared_count / hashes[other_split].size)} of that split"
+                sentences.append(f"{count_of(shared_count, noun)} of {other_split} ({share}) are also in {split}")
     return sentences
 
 
@@ -211,11 +211,15 @@ def blend_sources_unchanged(run: OpenedRun) -> Finding:
         for split in dict.fromkeys(u.home for u in plan.units)
         for row in _build_source_rows(blend, facts, split, sources)
     ]
-    note = "" if not unlisted else f" {len(unlisted)} could not be checked: {unlisted[0].unit.name}."
+    note = (
+        ""
+        if not unlisted
+        else f" {count_of(len(unlisted), 'dataset')} could not be checked: {join_first(s.unit.name for s in unlisted)}."
+    )
     return build_verdict(
         (_describe_row(blend, row) for row in rows if row["changed_files"]),
         f"The sources of {count_of(len(sources) - len(unlisted), 'dataset is', 'datasets are')} unchanged since the "
-        f"plan {plan.run_hash}.{note}",
+        f"plan {plan.run_hash} was built.{note}",
         "Run the blend again to read the current sources, and check whether its weights still fit; or pin the sources",
         facts={"datasets": len(sources), "unlisted_datasets": len(unlisted)},
         table=rows,
@@ -308,12 +312,12 @@ def _describe_row(blend: BlendDeclaration, row: Row) -> str:
         format_share(float(row[key])) for key in ("planned_share_of_data", "current_share_of_data")
     )
     sentence = (
-        f"{row['dataset']}: {files} since the plan. The dataset's share of the {measure} in {row['split']} was "
-        f"{planned_share} and is now about {current_share}"
+        f"{row['dataset']}: {files} since the plan was built. The dataset's share of the {measure} in {row['split']} "
+        f"was {planned_share} and is now about {current_share}"
     )
     if blend.stage != "pretrain":
         return sentence
-    reads = f"{row['planned_epochs']:.2f} → {row['current_epochs']:.2f} times"
+    reads = f"{row['current_epochs']:.2f} times instead of {row['planned_epochs']:.2f}"
     return f"{sentence}. With its weight of {format_share(float(row['requested_share']))}, it is read {reads}"
 
 
@@ -345,7 +349,8 @@ def shards_complete(run: OpenedRun) -> Finding:
         )
     return build_verdict(
         defects,
-        f"{count_of(len(plan.partitions), 'shard')} complete, {len(empty)} empty.",
+        f"{count_of(len(plan.partitions), 'shard is', 'shards are')} complete; {count_of(len(empty), 'is', 'are')} "
+        "empty.",
         "Build these partitions",
         facts={
             "shards": len(plan.partitions),
@@ -401,8 +406,8 @@ def rows_read_once(run: OpenedRun) -> Finding:
         ]
     return build_verdict(
         defects,
-        f"{count_of(file_count, 'split file')}, each row read once.",
-        f"The file changed, or a shard belongs to a different plan. {_REPLAN}, then the shards",
+        f"{count_of(file_count, 'file is', 'files are')} divided among shards, which read every row exactly once.",
+        f"The file has changed, or a shard belongs to a different plan. {_REPLAN}, then the shards",
         facts={"files_counted": file_count},
     )
 
@@ -440,7 +445,7 @@ def splits_disjoint(run: OpenedRun) -> Finding:
     for split, partitions in used_shards.items():
         for partition in partitions:
             if split_by_shard.setdefault(partition, split) != split:
-                defects.append(f"{partition} is in {split_by_shard[partition]} and in {split}")
+                defects.append(f"the shard {partition} is in {split_by_shard[partition]} and in {split}")
             for part in plan.find_shard(partition)[1].parts:
                 if not part.entry.size_bytes:  # skip empty files, which have equal digests but no rows
                     continue
@@ -452,13 +457,14 @@ def splits_disjoint(run: OpenedRun) -> Finding:
                     is_disjoint = (end is not None and end <= first_row) or (stop is not None and stop <= begin)
                     if other_split != split and not is_disjoint:
                         defects.append(
-                            f"rows of {part.entry.relpath} are in {split}, and also in {other_split}, as {path}"
+                            f"rows of {part.entry.relpath} are in {split}, and as {path} also in {other_split}"
                         )
                 rows.setdefault(content, []).append((split, part.entry.relpath, first_row, stop))
     warning = not defects
     return build_verdict(
         defects or run.describe_shared_content(),
-        f"{count_of(len(split_by_shard), 'shard')} in {count_of(len(used_shards), 'split')}, without shared content.",
+        f"No content is in more than one split ({count_of(len(split_by_shard), 'shard')} in "
+        f"{count_of(len(used_shards), 'split')}).",
         "Remove duplicates from the sources, or keep them in one split"
         if warning
         else "Give each split its own sources, or use `held_out`",
@@ -487,7 +493,7 @@ def mixture_matches_weights(run: OpenedRun) -> Finding:
         if split == "train" and blend.max_epochs is not None:
             defects += [
                 f"{split}: {row.name} would be read {row.epochs:.2f} times, more than {blend.max_epochs:g}; it can "
-                f"be {row.realisable:.4f} of the blend, not {row.requested:.4f}"
+                f"be at most {row.realisable:.4f} of the blend, not {row.requested:.4f}"
                 for row in rows
                 if row.epochs > blend.max_epochs
             ]

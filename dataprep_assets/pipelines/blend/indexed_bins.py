@@ -59,7 +59,8 @@ def index_matches_stream(shard: OpenedTokens) -> Finding:
     index, ledger = megatron.read_idx(directory / MEGATRON_INDEX), require_ledger(receipt)
     return build_verdict(
         _find_index_defects(directory, receipt, index),
-        f"{count_of(ledger.documents, 'sequence')} of {ledger.tokens} {index.dtype} tokens, matching the receipt.",
+        f"The index has {count_of(ledger.documents, 'sequence')} with {ledger.tokens} {index.dtype} tokens, as in the "
+        "receipt.",
         _REBUILD,
         facts={"sequences": len(index.lengths), "tokens": int(index.lengths.sum(dtype=np.int64))},
     )
@@ -70,23 +71,23 @@ def _find_index_defects(directory: Path, receipt: Receipt, index: megatron.Megat
     name, ledger = describe_artifact(receipt), require_ledger(receipt)
     dtype = TokenBinsFacts.from_receipt(receipt).dtype
     if index.dtype != dtype:
-        yield f"{name}: the idx has dtype {index.dtype}, but the receipt has {dtype}"
+        yield f"{name}: the .idx file has dtype {index.dtype}, but the receipt has {dtype}"
     if len(index.lengths) != ledger.documents:
         yield (
-            f"{name}: the idx has {count_of(len(index.lengths), 'sequence')}, but the ledger has "
+            f"{name}: the .idx file has {count_of(len(index.lengths), 'sequence')}, but the ledger has "
             f"{count_of(ledger.documents, 'document')}"
         )
     if (tokens := int(index.lengths.sum(dtype=np.int64))) != ledger.tokens:
-        yield f"{name}: the idx has {count_of(tokens, 'token')}, but the ledger has {ledger.tokens}"
+        yield f"{name}: the .idx file has {count_of(tokens, 'token')}, but the ledger has {ledger.tokens}"
     if empty := int(np.count_nonzero(np.asarray(index.lengths) < 1)):
         yield (
-            f"{name}: {count_of(empty, 'sequence has', 'sequences have')} no token; Megatron needs at least 1 token "
-            f"per sequence"
+            f"{name}: {count_of(empty, 'sequence has', 'sequences have')} no tokens, but Megatron needs at least 1 "
+            "token per sequence"
         )
     ends = document_ends.open_ends(directory / ENDS)
     # prepend 0 as uint64, because NumPy would convert an int and uint64 to float64, which is inexact above 2^53
     if len(ends) != len(index.lengths) or not np.array_equal(np.diff(ends, prepend=np.uint64(0)), index.lengths):
-        yield f"{name}: the lengths in the idx differ from {ENDS}"
+        yield f"{name}: the lengths in the .idx file differ from {ENDS}"
 
 
 def document_boundaries_valid(shard: OpenedTokens) -> Finding:

@@ -216,7 +216,7 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
                 if not found_rows:
                     absences.append(f"row {row} of {file}: {self._describe_absence([shard], file, row)}")
         if not rows:
-            absence = "; ".join(dict.fromkeys(absences)) or "no row that was read has it"
+            absence = "; ".join(dict.fromkeys(absences)) or "it is not in the index of any shard"
             raise NotFoundError(f"trace: no {self.subject} of {self._blend.dataset} has this id: {absence}")
         return rows
 

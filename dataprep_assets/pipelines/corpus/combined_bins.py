@@ -391,12 +391,13 @@ def check_concatenation(directory: Path, receipt: Receipt, shards: Shards, *, sp
             stop = start + record.bytes
             byte_range = f"bytes {start} to {stop}"
             defects.append(
-                f"{path.name}: {byte_range} differ from shard {describe_artifact(shard_receipt)}: {difference}"
+                f"{path.name}: {byte_range} do not match shard {describe_artifact(shard_receipt)}: {difference}"
             )
         start += record.bytes
     if file_digest != claimed_digest:
         defects.append(
-            f"{path.name}: sha256 {file_digest}, but the receipt of {describe_artifact(receipt)} lists {claimed_digest}"
+            f"{path.name}: has sha256 {file_digest}, but the receipt of {describe_artifact(receipt)} lists "
+            f"{claimed_digest}"
         )
     # skip the ends after a defect, because different tokens usually have different ends
     if not defects:
@@ -433,7 +434,7 @@ def _digest_ranges(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
 def _find_first_difference(path: Path, start: int, shard: Path, size: int) -> str:
     """Describe the first difference between a range of the combined file and the shard's own file."""
     if not shard.is_file():
-        return f"{shard} is missing, so the byte is unknown"
+        return f"{shard} is missing, so the differing byte is unknown"
     with open(path, "rb") as combined, open(shard, "rb") as shard_file:
         combined.seek(start)
         position = 0
@@ -448,9 +449,9 @@ def _find_first_difference(path: Path, start: int, shard: Path, size: int) -> st
             )
             if len(differing_positions) or len(combined_bytes) != len(shard_bytes) or not shared:
                 offset = position + (int(differing_positions[0]) if len(differing_positions) else shared)
-                return f"they differ at byte {start + offset}, byte {offset} of the shard"
+                return f"the first difference is at byte {start + offset} (byte {offset} of the shard)"
             position += shared
-    return "they are equal, so the shard does not match its receipt. Verify the shard"
+    return "the bytes are equal to the shard's file, which does not match its own receipt. Verify the shard"
 
 
 def _compare_ends(path: Path, shards: Shards) -> Iterator[str]:
@@ -472,7 +473,7 @@ def _compare_ends(path: Path, shards: Shards) -> Iterator[str]:
             document += len(expected_ends)
         offset += require_ledger(receipt).tokens
     if len(ends) != document:
-        yield f"{path.name}: has {count_of(len(ends), 'document')}, but its shards have {document}"
+        yield f"{path.name}: has {count_of(len(ends), 'document')}, but its shards have {document} in total"
 
 
 def check_totals(receipt: Receipt, shards: Shards) -> Finding:
@@ -482,12 +483,12 @@ def check_totals(receipt: Receipt, shards: Shards) -> Finding:
     if receipt.facts.get("shards", len(shards)) != len(shards):
         defects.append(
             f"{describe_artifact(receipt)}: its receipt lists {count_of(receipt.facts['shards'], 'shard')}, "
-            f"expected {len(shards):,}"
+            f"but the split has {len(shards):,}"
         )
     summed = Ledger.total(require_ledger(r) for _, r in shards).of_documents.to_json()
     defects += [
-        f"{describe_artifact(receipt)}: {k}: the ledger has {counts[k]}, but its "
-        f"{count_of(len(shards), 'shard')} sum to {v}"
+        f"{describe_artifact(receipt)}: the ledger's `{k}` is {counts[k]}, but the sum over "
+        f"{count_of(len(shards), 'shard')} is {v}"
         for k, v in summed.items()
         if _remove_zeros(counts[k]) != _remove_zeros(v)
     ]
@@ -528,20 +529,22 @@ def check_sources(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry],
             file, location = line["file"], f"{describe_artifact(receipt)}: {line['file']}"
             entry = by_path.get(file)
             if file in shard_by_file:
-                defects.append(f"{location}: is in the split twice, first in {shard_by_file[file]}")
+                defects.append(f"{location} is in the split twice, first in {shard_by_file[file]}")
             shard_by_file.setdefault(file, describe_artifact(receipt))
             if entry is None:
-                defects.append(f"{location}: is not in the manifest")
+                defects.append(f"{location} is not in the manifest")
             elif entry.split != split:
-                defects.append(f"{location}: belongs to split {entry.split}, not {split}")
+                defects.append(f"{location} belongs to split {entry.split}, not {split}")
             elif entry.sha256 and entry.sha256 != line["sha256"]:
-                defects.append(f"{location}: sha256 {line['sha256']}, but the manifest lists {entry.sha256}")
+                defects.append(f"{location} has sha256 {line['sha256']}, but the manifest lists {entry.sha256}")
             elif entry.ordinal < previous:
-                defects.append(f"{location}: comes after file {previous} of the manifest, out of the manifest's order")
+                defects.append(
+                    f"{location} comes after the file with ordinal {previous}, contrary to the order of the manifest"
+                )
             previous = entry.ordinal if entry is not None else previous
             # ignore files without documents, because they may be equal (e.g., empty) without sharing a document
             if line["documents"] and (twin := foreign.get(line["sha256"])) is not None:
-                defects.append(f"{location}: has the same bytes as {twin.relpath} in split {twin.split}")
+                defects.append(f"{location} has the same bytes as {twin.relpath} in split {twin.split}")
     members = [e for e in entries if e.split == split]
     missing = [e.relpath for e in members if e.relpath not in shard_by_file]
     if missing:
@@ -552,7 +555,7 @@ def check_sources(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry],
         )
     return build_verdict(
         defects,
-        f"{split} has its {count_of(len(members), 'file')}, each once, in manifest order, and no others.",
+        f"{split} has exactly its {count_of(len(members), 'file')}, each once and in manifest order.",
         "Rebuild the shards that these files belong to, then `combined_bins`",
         facts={"files": len(shard_by_file), "files_in_manifest": len(members), "missing": len(missing)},
     )
@@ -586,10 +589,11 @@ def check_meta(
     for key, value in expected_meta.items():
         if meta_values.get(key) != value:
             source = "the bins have" if key != "vocab_size" else f"len() of {bundle.name} is"
-            defects.append(f"{directory / 'meta.json'}: {key} is {meta_values.get(key)!r}, {source} {value!r}")
+            defects.append(f"{directory / 'meta.json'}: {key} is {meta_values.get(key)!r}, but {source} {value!r}")
     return build_verdict(
         defects,
-        f"meta.pkl and meta.json agree: {dtype}, vocabulary {bundle.vocab_size}, separator {separator_id}.",
+        f"meta.pkl and meta.json agree: dtype {dtype}, vocabulary size {bundle.vocab_size}, separator id "
+        f"{separator_id}.",
         _REBUILD,
         facts={"vocab_size": str(bundle.vocab_size), "eos_token_id": str(separator_id), "dtype": dtype},
     )

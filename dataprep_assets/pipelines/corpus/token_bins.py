@@ -19,7 +19,7 @@ from dataprep_assets.curation.dropped_rows import DroppedRows
 from dataprep_assets.curation.retractions import read_retracted_ids
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.checks.check import Check, Finding, Row, build_verdict, count_documents
+from dataprep_assets.engine.checks.check import Check, Finding, Row, build_verdict, count_documents, join_first
 from dataprep_assets.engine.checks.verdicts import (
     CheckedSpec,
     CheckGroup,
@@ -123,7 +123,10 @@ def check_document_ids(corpus: CorpusDeclaration, split: str, store: ArtifactSto
     ]
     rows: list[Row] = [{"file": file, "row": row} for _, file, row in sorted(locations)]
     examples = ", ".join([f"{file}: row {row}" for _, file, row in sorted(locations)[:_MAX_SHOWN_IDS]])
-    message = f"{count_of(documents, 'document')} of {split} have an id that another document has, e.g., {examples}"
+    message = (
+        f"{count_of(documents, f'document of {split} shares its', f'documents of {split} share their')} id with "
+        f"another document, e.g., {examples}"
+    )
     return build_verdict(
         [message] if len(repeated) else [],
         f"Each of the {count_of(sum(one.documents for one in shards), 'document')} of {split} has a unique id.",
@@ -376,7 +379,6 @@ def _warn_of_unplanned(corpus: CorpusDeclaration, split: str, store: ArtifactSto
         finding,
         passed=False,
         warning=True,
-        summary=f"{artifacts[0]} is obsolete, and may contain removed documents"
-        + (f" (and {len(artifacts) - 1} more)" if len(artifacts) > 1 else "")
-        + f". A successful `dataprep run {corpus.dataset}` removes it at its end",
+        summary=f"{join_first(artifacts, 1)}: obsolete, and may contain removed documents. A successful "
+        f"`dataprep run {corpus.dataset}` removes {'it' if len(artifacts) == 1 else 'them'} at its end",
     )

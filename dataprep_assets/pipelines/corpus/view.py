@@ -257,7 +257,7 @@ def check_tokens(opened_view: OpenedCorpusView) -> Finding:
                 )
     return build_verdict(
         defects,
-        f"{count_of(len(splits), 'split')}, {count_of(tokens, 'token')}, {how} the combined bins.",
+        f"{count_of(tokens, 'token')} in {count_of(len(splits), 'split')}, {how} identical to the combined bins.",
         REBUILD_VIEW,
         facts={"tokens": tokens},
     )
@@ -307,7 +307,7 @@ def _find_id_difference(directory: Path, view: CorpusView, split: CombinedSplit,
     if view.keeps_documents and (token, document) != (len(stream_ids), len(ends)):
         yield (
             f"{split.split}: has {count_of(document, 'document')} and {count_of(token, 'token')}, but combined_bins "
-            f"has {len(ends)} and {len(stream_ids)}"
+            f"has {count_of(len(ends), 'document')} and {count_of(len(stream_ids), 'token')}"
         )
 
 

@@ -247,7 +247,8 @@ def format_valid(shard: OpenedNpyShard) -> Finding:
     ids = sample_ids.open_sample_ids(shard.ids_path, tokens // length)
     return Finding(
         passed=True,
-        summary=f"{tokens} {dtype} tokens are {count_of(len(ids), 'sample')} of {length}, with one id each.",
+        summary=f"{tokens} {dtype} tokens are {count_of(len(ids), 'sample')} of {count_of(length, 'token')}, each "
+        "with an id.",
         facts={"tokens": tokens, "samples": len(ids), "bytes": shard.token_path.stat().st_size},
     )
 
@@ -264,7 +265,7 @@ def matches_stream(shard: OpenedNpyShard) -> Finding:
     wrong_samples = sample_ids.find_differing(tokens, ids, length, threads=shard.planned.threads)
     defects += [f"the id of sample {k} is not the hash of its {count_of(length, 'token')}" for k in wrong_samples]
     if (ledger := _build_ledger(tokens, shard.facts.separator_id)) != require_ledger(shard.receipt):
-        defects.append(f"its ledger does not match its tokens, which are {ledger.tokens}")
+        defects.append(f"its ledger does not match its {count_of(ledger.tokens, 'token')}")
     return build_verdict(
         (f"{shard.name}: {defect}" for defect in defects),
         f"The {count_of(shard_cut.tokens, 'token')} equal tokens {shard_cut.start} to {shard_cut.stop} of the stream, "
@@ -299,7 +300,7 @@ def _find_differences(shard: OpenedNpyShard, tokens: NDArray[Any]) -> Iterator[s
             return
         position += len(block)
     if (tokens[position:] != shard.facts.separator_id).any():
-        yield f"the padding, from token {position} on, has tokens that are not separators"
+        yield f"the padding from token {position} on contains tokens other than the separator"
 
 
 SHARD_CHECKS: tuple[Check[OpenedNpyShard], ...] = (
@@ -371,24 +372,25 @@ def tokens_accounted(split: OpenedSplit) -> Finding:
         start, stop = facts.stream_start, facts.stream_stop
         if facts.index != number or start != position:
             defects.append(
-                f"{describe_artifact(receipt)}: expected shard {number}, which begins at token {position}, found "
-                f"shard {facts.index} at token "
-                f"{start}"
+                f"{describe_artifact(receipt)}: expected shard {number}, beginning at token {position}, but found "
+                f"shard {facts.index}, beginning at token {start}"
             )
         if facts.tokens != stop - start + facts.padding_tokens:
-            defects.append(f"{describe_artifact(receipt)}: its length does not match its range and its padding")
+            defects.append(
+                f"{describe_artifact(receipt)}: the length of the shard does not match its range and its padding"
+            )
         position = stop
         dropped_tokens += facts.tail_dropped_tokens
         padding += facts.padding_tokens
     if position + dropped_tokens != source_tokens:
         defects.append(
             f"{count_of(len(receipts), 'shard has', 'shards have')} {count_of(position, 'token')} of the stream and "
-            f"dropped {dropped_tokens}, but the token bins have {source_tokens}"
+            f"{count_of(dropped_tokens, 'dropped token')}, but the token bins have {count_of(source_tokens, 'token')}"
         )
     return build_verdict(
         defects,
-        f"All {source_tokens} tokens of the stream are accounted for: {position} in "
-        f"{count_of(len(receipts), 'shard')} and {dropped_tokens} dropped at the end. The shards also have "
+        f"All {source_tokens} tokens of the stream are accounted for: {position} are in "
+        f"{count_of(len(receipts), 'shard')} and {dropped_tokens} were dropped at the end. The shards also have "
         f"{count_of(padding, 'padding token')}.",
         "Rebuild npy_shards of this split",
         facts={"tokens": position, "dropped": dropped_tokens, "padding": padding, "source_tokens": source_tokens},
@@ -413,7 +415,7 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
         for artifact, receipt in split.bins if len(removed_ids) else ():
             ids = open_ids(split.store.local(artifact, [IDS]) / IDS, require_ledger(receipt).documents)
             if removed_documents := int(np.isin(ids, removed_ids).sum()):
-                yield f"{describe_artifact(receipt)}: {removed_documents} of its documents are removed"
+                yield f"{describe_artifact(receipt)}: contains {count_of(removed_documents, 'removed document')}"
 
     scope = f"{count_of(len(split.bins), 'shard')} of token bins"
     return build_retraction_finding(find_defects(), scope, len(removed_ids), "Rebuild token_bins, then npy_shards")

@@ -362,12 +362,13 @@ def manifest_published(publication: OpenedPublication) -> Finding:
     defects = list(_find_false_claims(publication))
     if remote.digest != release.digest:
         defects.append(
-            f"{location}/{MANIFEST}: is release {remote.digest[:12]}, but the local one is {release.digest[:12]}"
+            f"{location}/{MANIFEST}: describes release {remote.digest[:12]}, but the local manifest describes "
+            f"{release.digest[:12]}"
         )
     shards = sum(len(shards) for shards in remote.shards.values())
     return build_verdict(
         defects,
-        f"{location} has release {remote.digest[:12]}: {count_of(shards, 'shard')} of sequences of "
+        f"{location} has release {remote.digest[:12]}: {count_of(shards, 'shard')} with sequences of "
         f"{count_of(remote.sequence_length, 'id')}.",
         _PUBLISH,
         facts={"shards": shards, "sequence_length": str(remote.sequence_length), "digest": remote.digest},
@@ -402,7 +403,7 @@ def remote_matches_local(publication: OpenedPublication) -> Finding:
     size = sum(file.bytes for file in publication.release.files)
     return build_verdict(
         [*missing, *comparison.different.values()],
-        f"{count_of(len(comparison.same), 'file')} ({count_of(size, 'byte')}) in {location} match the local ones.",
+        f"{count_of(len(comparison.same), 'file')} ({count_of(size, 'byte')}) in {location} match the local files.",
         _PUBLISH,
         facts={"files": len(comparison.same), "bytes": size},
     )
@@ -421,7 +422,7 @@ def no_orphans(publication: OpenedPublication) -> Finding:
         ]
         if extra_keys
         else [],
-        "The folder has only the release's shards.",
+        "The published folder contains only the release's shards.",
         "Delete these shards when no trainer reads them anymore",
         facts={"orphans": len(extra_keys)},
         table=[{"key": key} for key in extra_keys[:20]],
@@ -441,7 +442,8 @@ def remote_readable(publication: OpenedPublication) -> Finding:
     shards = sum(len(shards) for shards in release.shards.values())
     return build_verdict(
         defects,
-        f"{count_of(shards, 'shard')} with a valid header, and matching ids of first and last sample.",
+        f"{count_of(shards, 'shard has', 'shards have')} a valid header, and matching ids of the first and last "
+        "samples.",
         _PUBLISH,
         facts={"shards": shards},
     )
@@ -452,7 +454,10 @@ def find_read_defects(place: ReleaseLocation, release: Release, shard: ReleaseSh
     location = f"{place}/{shard.token_file.key}"
     header = npy_shards.parse_header(_read_range(place, shard.token_file.key, 0, npy_shards.HEADER_BYTES), location)
     if (header.dtype, header.tokens) != (release.dtype, shard.tokens):
-        yield f"{location}: {header.tokens} {header.dtype} tokens, but the release lists {shard.tokens} {release.dtype}"
+        yield (
+            f"{location}: has {header.tokens} {header.dtype} tokens, but the release lists {shard.tokens} "
+            f"{release.dtype} tokens"
+        )
         return
     dtype, length = token_dtype(release.dtype), release.sequence_length
     # use a set, because the first sample of a shard may also be its last

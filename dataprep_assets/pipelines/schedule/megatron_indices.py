@@ -82,7 +82,11 @@ def _check_names(indices: OpenedIndices) -> Finding:
         for name, text in expected_files.items()
         if text is not None and name in names and (folder / name).read_text() != text
     ]
-    return build_verdict(sorted(defects), f"{count_of(len(expected_files), 'file')}.", _REBUILD)
+    return build_verdict(
+        sorted(defects),
+        f"{count_of(len(expected_files), 'file has', 'files have')} the name that Megatron expects.",
+        _REBUILD,
+    )
 
 
 def _check_samples(indices: OpenedIndices) -> Finding:
@@ -116,8 +120,8 @@ def _check_samples(indices: OpenedIndices) -> Finding:
         if not np.array_equal(is_own, expected_tokens[:, 0] >= 0):
             wrong_index = np.flatnonzero(is_own != (expected_tokens[:, 0] >= 0))[0]
             defects.append(
-                f"sample {first_number + int(draws[wrong_index])} of the run is from a different source than in the "
-                "schedule"
+                f"sample {first_number + int(draws[wrong_index])} of the run is from a different source than the "
+                "schedule lists"
             )
             continue
         stored_tokens = _locate_tokens(folder, inputs, index, sample[is_own])
@@ -131,7 +135,7 @@ def _check_samples(indices: OpenedIndices) -> Finding:
                 f"{stored_text[1]} of {samples.source.name}, but the schedule has {expected_text[0]} to "
                 f"{expected_text[1]}"
             )
-    success_text = f"{count_of(len(draws), 'sample')} of {count}, each with the tokens in the schedule."
+    success_text = f"{len(draws)} of {count_of(count, 'sample')} were read, and have the tokens listed in the schedule."
     return build_verdict(
         defects, success_text, "Do not train on these index files, and report a bug", facts={"samples": len(draws)}
     )

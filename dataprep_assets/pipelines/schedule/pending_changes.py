@@ -36,7 +36,7 @@ def find_pending_changes(
         if setting != read_setting and not (key == "steps" and declaration.tokens is not None):
             yield _build_remark(
                 (key,),
-                f"`{key}`: the declaration has {_format_value(setting)}, the schedule has "
+                f"`{key}`: the declaration has {_format_value(setting)}, but the schedule has "
                 f"{_format_value(read_setting)}",
             )
     try:
@@ -70,13 +70,13 @@ def _describe_mixture_changes(
             continue
         if source.epochs != part.epochs:
             yield (
-                f"source {part.name}: `epochs`: the declaration has {_format_value(part.epochs)}, the schedule has "
+                f"source {part.name}: `epochs`: the declaration has {_format_value(part.epochs)}, but the schedule has "
                 f"{_format_value(source.epochs)}"
             )
         if declaration.sources[0].weight is not None and source.share != share:
             yield (
-                f"source {part.name}: share of the samples: the declaration has {format_share(share / PLACES)}, the "
-                f"schedule has {format_share(source.share / PLACES)}"
+                f"source {part.name}: share of the samples: the declaration has {format_share(share / PLACES)}, but "
+                f"the schedule has {format_share(source.share / PLACES)}"
             )
 
 
@@ -108,5 +108,5 @@ def describe_pending_changes(
     """Return the pending changes as lines of text, followed by the command to run; empty if there are none."""
     sentences = [remark.sentence for remark in find_pending_changes(declaration, store, schedule)]
     name = declaration.dataset
-    lines = [f"{name}: not read yet: {sentence}" for sentence in sentences]
+    lines = [f"{name}: not in the schedule yet: {sentence}" for sentence in sentences]
     return [*lines, describe_revise_command(name)] if lines else []

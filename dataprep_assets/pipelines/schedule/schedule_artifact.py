@@ -327,10 +327,10 @@ def _check_rebuild(schedule: OpenedSchedule) -> Finding:
         shard, length = pack_files[name]
         ends = np.asarray(data.open_document_ends(shard), np.uint64)
         if encode_packs(pack_shard(ends, length)) != data.handle.read(name):
-            defects.append(f"{name} differs from the packs of its documents")
+            defects.append(f"{name} differs from a new packing of its documents")
     return build_verdict(
         (f"{declaration.dataset}: {defect}" for defect in defects),
-        f"The schedule matches its receipt, with the documents of "
+        f"The schedule matches its receipt, and its copies match the documents of "
         f"{count_of(len(_map_contents_to_datasets(data)), 'shard')}.",
         RESTORE_REMEDY,
         facts={"shards": len(_map_contents_to_datasets(data)), "packs": len(names)},
@@ -353,7 +353,7 @@ def _find_schedule_differences(declaration: ScheduleDeclaration, data: TrainingD
         yield f"{SCHEDULE} is not in canonical form"
     receipt_facts = (facts.revisions, facts.steps, facts.digest, facts.sensitive)
     if receipt_facts != (len(data.schedule.revisions), data.steps, data.schedule.digest, declaration.sensitive):
-        yield "its receipt has different facts"
+        yield "the facts in its receipt do not match the schedule"
 
 
 def _find_copy_differences(declaration: ScheduleDeclaration, store: ArtifactStore, data: TrainingData) -> Iterator[str]:
@@ -370,7 +370,7 @@ def _find_copy_differences(declaration: ScheduleDeclaration, store: ArtifactStor
         if content in found_shards and _is_contradictory(
             description, _describe_shard(dataset, found_shards[content][1])
         ):
-            yield f"{folder}/{SHARD} differs"
+            yield f"{folder}/{SHARD} differs from the shard"
         ends = records.get(f"{folder}/{ENDS}")
         if ends is None or not _has_documents(data.handle.receipt, description, ends.bytes / 8):
             yield f"{folder}/{SHARD}: the document count differs from the shard"

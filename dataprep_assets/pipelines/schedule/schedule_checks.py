@@ -99,7 +99,10 @@ def check_documents(schedule: ScheduleHistory, documents_of: DocumentsOf, packs:
                         f"{location}: has {count_of(samples, 'sample')}, but the schedule has {shard.samples}"
                     )
     return build_verdict(
-        defects, f"{count_of(shards, 'shard')} with their documents.", RESTORE_REMEDY, facts={"shards": shards}
+        defects,
+        f"The documents of {count_of(shards, 'shard')} add up to the counts in the schedule.",
+        RESTORE_REMEDY,
+        facts={"shards": shards},
     )
 
 
@@ -130,20 +133,20 @@ def check_revisions(schedule: ScheduleHistory, documents_of: DocumentsOf, packs:
                         else _describe_ranges(*expected_changes)
                     )
                     defects.append(
-                        f"revision {number}: {source.name}/{shard.name}: records "
+                        f"revision {number}: {source.name}/{shard.name}: lists "
                         f"{_describe_ranges(shard.removed, shard.added)}, but its documents show {sentence}"
                     )
     count = len(schedule.revisions)
     return build_verdict(
         defects,
-        f"{count_of(count, 'revision')}, each following from the previous one.",
+        f"{count_of(count, 'revision')}, each continuing the previous one.",
         RESTORE_REMEDY,
         facts={"revisions": count},
     )
 
 
 def _describe_ranges(removed_ranges: Ranges, added: Ranges) -> str:
-    return f"ranges of tokens: {len(removed_ranges)} removed, {len(added)} added"
+    return f"{count_of(len(removed_ranges), 'removed range')} and {count_of(len(added), 'added range')} of tokens"
 
 
 def check_samples(sampler: Sampler, seed: int) -> Finding:
@@ -154,7 +157,7 @@ def check_samples(sampler: Sampler, seed: int) -> Finding:
         position = int(random.integers(rule.revision.batch))
         spans = sampler.find_step_spans(step, [position])
         if not len(spans.row):
-            defects.append(f"step {step}, position {position}: reads nothing")
+            defects.append(f"step {step} reads no tokens at position {position}")
         for _, number, epoch, shard, start, stop in zip(*(column.tolist() for column in spans), strict=True):
             checked_count += 1
             source = rule.revision.sources[number]
@@ -166,7 +169,7 @@ def check_samples(sampler: Sampler, seed: int) -> Finding:
             if sum(reading.stop - reading.start for reading in readings) != stop - start:
                 defects.append(f"{location}, are read {count_of(len(readings), 'time')} in epoch {epoch}")
             elif (step, position) not in {(reading.step, reading.position) for reading in readings}:
-                defects.append(f"{location}, are not found at that step by their document")
+                defects.append(f"{location}, are not found at that step when looked up by document")
     success_text = (
         f"{count_of(checked_count, 'span')} of tokens from {count_of(sampler.end, 'step')}, each read once per epoch."
     )
@@ -179,7 +182,7 @@ def _check_sources(schedule: OpenedSchedule) -> Finding:
     declaration, store, last_revision = schedule.declaration, schedule.store, schedule.data.schedule.revisions[-1]
     return build_verdict(
         list(find_changed_sources(last_revision, find_sources(declaration, store)[0])),
-        f"{count_of(len(last_revision.sources), 'source')}, unchanged since the last revision.",
+        f"{count_of(len(last_revision.sources), 'source is', 'sources are')} unchanged since the last revision.",
         describe_revise_command(declaration.dataset),
         warning=True,
     )

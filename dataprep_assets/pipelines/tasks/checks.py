@@ -302,7 +302,7 @@ def _find_line_faults(route: TaskRoute, split: Split, rows: TaskRows) -> Iterato
     for name, row in zip(row_ids(rows.rows, contract), rows.rows, strict=True):
         # omit the id, because it may identify a person; a missing id is a separate fault
         if contract.id in row.value and first_lines.setdefault(name, row.line) != row.line:
-            yield row.line, f"has the {contract.id} of line {first_lines[name]}", True
+            yield row.line, f"has the same {contract.id} as line {first_lines[name]}", True
         for text, warns in _find_row_faults(route, validator, row.value):
             yield row.line, text, warns
 
@@ -332,11 +332,14 @@ def _find_choice_faults(group: ChoiceGroup | None, row: Mapping[str, Any]) -> It
     if len(texts) != len(labels):
         yield f"{group.texts}: has {count_of(len(texts), 'choice text')} for {count_of(len(labels), 'label')}"
     elif not group.least <= len(labels) <= group.most:
-        yield f"{group.labels}: has {count_of(len(labels), 'choice')}. Use {group.least} to {group.most}"
+        yield (
+            f"{group.labels}: has {count_of(len(labels), 'choice')}, but the contract allows {group.least} to "
+            f"{group.most}"
+        )
     elif len(set(labels)) < len(labels):
         yield f"{group.labels}: two choices have the same label"
     if answer not in labels:
-        yield f"{group.answer}: not one of the labels of the row's choices"
+        yield f"{group.answer}: is not one of the labels of the row's choices"
 
 
 CHECKS = (

@@ -38,7 +38,7 @@ def describe_changes(schedule: ScheduleHistory, number: int) -> list[str]:
             changes.append(f"{source.name}: epochs {old_source.epochs} → {source.epochs}")
         changes += _describe_shards(old_source, source)
     changes += [f"{source.name} removed" for source in old_revision.sources if now.source(source.name) is None]
-    return changes or ["no changes; only steps are taken back"]
+    return changes or ["no changes; steps are only withdrawn"]
 
 
 def _format_share(source: Source) -> str:

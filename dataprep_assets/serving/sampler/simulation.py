@@ -87,6 +87,6 @@ def format_simulation(sampler: Sampler, until: int | None = None) -> list[str]:
         lines.append(f"steps 0 to {stop - 1:,}, where the schedule ends, because {sampler.rules[-1].why}")
     for interval in sampler.schedule.withdrawn_intervals:
         lines.append(
-            f"taken back: steps {interval.first:,} to {(interval.stop or 0) - 1:,} of revision {interval.revision}"
+            f"withdrawn: steps {interval.first:,} to {(interval.stop or 0) - 1:,} of revision {interval.revision}"
         )
     return lines

@@ -53,7 +53,7 @@ def test_a_changed_source_gives_another_plan(good: FinishedBlend, tmp_path: Path
     write_rows(tmp_path / "s" / "web" / "train-00000.parquet", make_texts("web", 61))
     finding = plan_is_current(good.blend, good.store)
     assert not finding.passed
-    assert finding.summary.startswith("web: plan hash")
+    assert finding.summary.startswith("web: the plan hash was ")
 
 
 def test_an_unreadable_plan_is_a_finding(good: FinishedBlend) -> None:

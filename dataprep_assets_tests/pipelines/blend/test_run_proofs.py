@@ -157,7 +157,7 @@ def test_a_snapshot_lists_each_file_once_with_right_counts(good: FinishedBlend, 
             "no etag": (lines.replace(b"etag", b"etaf"), "has different keys"),
             "a key twice": (
                 lines.replace(b'"etag":null,', b'"etag":null,"etag":null,'),
-                "of the snapshot does not match its parsed lines",
+                "of the snapshot is not in canonical form",
             ),
         }[lie]
         assert changed != lines

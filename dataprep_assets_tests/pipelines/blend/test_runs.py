@@ -192,8 +192,8 @@ def test_nothing_is_stale_after_a_run_and_each_loss_is_detected(tmp_path: Path) 
     write_rows(tmp_path / "s" / "web" / "train-00000.parquet", make_texts("web", 9))
     found = _find_stale(blend, root)
     assert found.pop("small_blend/blend_plan") == "its source changed: web"
-    assert next(iter(found.items())) == ("small_blend/blend_preview", "its input small_blend/blend_plan is stale")
-    assert set(found.values()) >= {"its input small_blend/blend_preview is stale"}
+    assert next(iter(found.items())) == ("small_blend/blend_preview", "its input small_blend/blend_plan is out of date")
+    assert set(found.values()) >= {"its input small_blend/blend_preview is out of date"}
     shutil.rmtree(root / "small_blend" / "blend_plan")
     assert next(iter(_find_stale(blend, root).items())) == ("small_blend/blend_plan", "missing")
 

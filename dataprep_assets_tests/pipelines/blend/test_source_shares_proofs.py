@@ -66,7 +66,7 @@ def test_a_grown_source_is_reported_with_its_old_and_new_shares(grown: FinishedB
     assert float(code["current_epochs"]) < float(code["planned_epochs"])
     assert web["current_epochs"] == web["planned_epochs"], "its data is the same, and so is the budget"
     assert finding.summary.startswith(
-        f"code: 1 file added since the plan. The dataset's share of the tokens in train was {before:.1%} "
+        f"code: 1 file added since the plan was built. The dataset's share of the tokens in train was {before:.1%} "
         f"and is now about {now:.1%}"
     )
 

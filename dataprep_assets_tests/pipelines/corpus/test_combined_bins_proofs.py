@@ -142,7 +142,7 @@ def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
     renamed = replace(val, sources=({**val.sources[0], "file": stolen["file"]},))
     found = sources_complete([renamed], sample.entries, "val")
     assert f"file is missing: {val.sources[0]['file']}" in found.summary
-    assert any(f"{stolen['file']}: belongs to split train, not val" in str(row["defect"]) for row in found.table)
+    assert any(f"{stolen['file']} belongs to split train, not val" in str(row["defect"]) for row in found.table)
     [entry] = [e for e in sample.entries if e.split == "val"]
     copied = [entry._replace(sha256=stolen["sha256"]) if e is entry else e for e in sample.entries]
     same_bytes = replace(val, sources=({**val.sources[0], "sha256": stolen["sha256"]},))
@@ -196,8 +196,8 @@ def test_a_pickle_with_other_bytes_fails_without_being_loaded(copy: Combined, sa
 def test_wrong_vocabulary_separator_and_dtype_are_named(copy: Combined, sample: Sample) -> None:
     found = meta_matches(copy.directory, sample.bundle, 4095, "uint32")
     assert [str(row["defect"]).split(": ")[1] for row in found.table] == [
-        "eos_token_id is 4094, the bins have 4095",
-        "dtype is 'uint16', the bins have 'uint32'",
+        "eos_token_id is 4094, but the bins have 4095",
+        "dtype is 'uint16', but the bins have 'uint32'",
     ]
     values = flat_bins.read_meta(copy.directory) | {"vocab_size": 4095}
     for name in ("meta.pkl", "meta.json"):

@@ -216,7 +216,7 @@ def test_retracting_a_kept_document_brings_its_duplicates_back(pages: Pages) -> 
     built = pages.build()
     # Only `duplicates`, the shard of the retracted document and the shard of the returning document are rebuilt.
     assert (built[0], len(built)) == ("duplicates", 3)
-    assert pages.warnings == ["pages/duplicates: restored, because the document kept instead was removed: 1 document"]
+    assert pages.warnings == ["pages/duplicates: 1 document was restored, because its kept duplicate was removed"]
     assert (one["file"], one["row"]) not in {(other["file"], other["row"]) for other in pages.dropped()}
     assert pages.build() == []
 
@@ -268,8 +268,8 @@ def test_duplicates_of_the_validation_split_block_or_are_dropped_from_train(tmp_
     found = pages.findings()["splits_disjoint"]
     assert not found.passed
     assert not found.warning
-    assert "train/b.jsonl:7 of train is 100.0% similar to val/v.jsonl:3 of val" in found.summary or (
-        "train/b.jsonl:6 of train is" in found.summary
+    assert "train/b.jsonl:7 in train is 100.0% similar to val/v.jsonl:3 in val" in found.summary or (
+        "train/b.jsonl:6 in train is" in found.summary
     )
     assert found.facts["pairs"] == 2
     apart = Pages(tmp_path, splits=splits, duplicates={"across_splits": "drop"})
@@ -428,7 +428,8 @@ def _fewer(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"), [(_other_similarity, "similarity is different"), (_fewer, "train-00000.parquet: it has")]
+    ("damage", "said"),
+    [(_other_similarity, "similarity differs"), (_fewer, "train-00000.parquet: it has")],
 )
 def test_a_wrong_removal_is_found(pages: Pages, damage: Callable[[Path], None], said: str) -> None:
     rewrite_files(damage)(pages)

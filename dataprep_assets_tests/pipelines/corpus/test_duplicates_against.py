@@ -132,7 +132,7 @@ def test_rows_that_the_other_dataset_drops_or_retracts_remove_no_duplicates(shel
     pages = shelf.pages()
     # One copy of the version stays in each split: they are similar, but dropping across splits is not declared.
     assert [one for one in pages.build() if one != "duplicates"] == ["selection/train-00000", "selection/val-00000"]
-    assert pages.warnings == ["pages/duplicates: restored, because the document kept instead was removed: 2 documents"]
+    assert pages.warnings == ["pages/duplicates: 2 documents were restored, because their kept duplicates were removed"]
     assert len(pages.dropped()) == 13
     assert passes(pages)
     listed.unlink()
@@ -194,7 +194,7 @@ def test_a_check_fails_if_a_named_duplicate_in_another_dataset_is_not_similar(sh
     assert not found.passed
     told = found.summary + str([dict(row) for row in found.table])
     assert_names(told, "val-00000.parquet", 1)
-    assert "train-00001.kept.bin: byte 0 is different" in told
+    assert "train-00001.kept.bin: byte 0 differs" in told
 
 
 def test_requirements_for_the_other_dataset_are_reported(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,12 +119,12 @@ FAULTS: dict[tuple[str, str], Fault] = {
 }
 SAID = {
     ("tags", "rows_complete"): "row 1 is not in the order of the source",
-    ("tags", "rebuild_matches"): "gopher.parquet: row 1: words is different",
+    ("tags", "rebuild_matches"): "gopher.parquet: row 1: words differs from a rebuild",
     ("selection", "rebuild_matches"): "dropped.parquet: it has",
     ("selection", "within_budget"): "no document of val is left",
     ("selection", "sources_kept"): "the rule longest drops",
-    ("documents", "sums_match_ledger"): "tokens sum to",
-    ("documents", "rebuild_matches"): "row 1: words is different",
+    ("documents", "sums_match_ledger"): "the sum of `tokens` is",
+    ("documents", "rebuild_matches"): "row 1: words differs from a rebuild",
 }
 
 
@@ -176,13 +176,13 @@ def set_first(column: str, value: object) -> Callable[[pa.Table], pa.Table]:
         ("documents", "sums_match_ledger", "id", None, "the ids of its kept rows differ"),
         ("documents", "sums_match_ledger", "id", "no id", "the ids of its kept rows differ"),
         ("documents", "sums_match_ledger", "id", "0123456789abcdef0", "the ids of its kept rows differ"),
-        ("documents", "sums_match_ledger", "tokens", None, "tokens sum to"),
-        ("documents", "sums_match_ledger", "kept", None, "documents sum to"),
-        ("documents", "sums_match_ledger", "file", None, "rows_in sum to"),
+        ("documents", "sums_match_ledger", "tokens", None, "the sum of `tokens` is"),
+        ("documents", "sums_match_ledger", "kept", None, "the sum of `documents` is"),
+        ("documents", "sums_match_ledger", "file", None, "the sum of `rows_in` is"),
         ("tags", "rows_complete", "row", None, "is not in the order of the source"),
         ("tags", "rows_complete", "row", 0, "row 0 is not in the order of the source"),
         ("tags", "rows_complete", "file", None, "is not in the order of the source"),
-        ("tags", "rows_complete", "file", "other.jsonl", "other.jsonl, row 1 is not in the order of the source"),
+        ("tags", "rows_complete", "file", "other.jsonl", "other.jsonl: row 1 is not in the order of the source"),
     ],
 )
 def test_an_impossible_value_is_a_finding(

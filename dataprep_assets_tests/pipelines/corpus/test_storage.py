@@ -87,7 +87,7 @@ def test_verify_names_what_is_wrong_in_a_bucket(servers: Places, tmp_path: Path)
     assert name == "sample_corpus/token_bins/train-00001"
     assert defect.startswith("tokens.bin: changed after it was built")
     store.put(key, raw[:-2])
-    assert damaged(place)[name][0].startswith(f"tokens.bin: has {len(raw) - 2:,} bytes, but was built with")
+    assert damaged(place)[name][0].startswith(f"tokens.bin: has {len(raw) - 2:,} bytes, but had ")
     store.delete(key)
     assert damaged(place)[name] == ("tokens.bin: missing",)
     store.put(key, raw)

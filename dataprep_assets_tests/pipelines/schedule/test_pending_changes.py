@@ -58,11 +58,11 @@ def test_changes_that_a_schedule_does_not_read_yet_are_reported_until_a_revision
     run.declared |= {"batch": 4, "sequence_length": 16, "steps": 300}
     run.weights["web"] = 3.0
     assert pending(run) == [
-        "`batch`: the declaration has 4, the schedule has 2",
-        "`sequence_length`: the declaration has 16, the schedule has 8",
-        "`steps`: the declaration has 300, the schedule has 400",
-        "source books: share of the samples: the declaration has 50.0%, the schedule has 75.0%",
-        "source web: share of the samples: the declaration has 50.0%, the schedule has 25.0%",
+        "`batch`: the declaration has 4, but the schedule has 2",
+        "`sequence_length`: the declaration has 16, but the schedule has 8",
+        "`steps`: the declaration has 300, but the schedule has 400",
+        "source books: share of the samples: the declaration has 50.0%, but the schedule has 75.0%",
+        "source web: share of the samples: the declaration has 50.0%, but the schedule has 25.0%",
         "source books: 1 new shard, the first is train-00002",
         "source web: 1 changed shard, the first is train-00001",
     ]

@@ -178,7 +178,7 @@ def test_a_shard_with_other_documents_under_its_old_name_is_reported(
     revise(project, monkeypatch, edit)
     passed, summary = findings(project)["revisions_consistent"]
     assert not passed
-    assert_names(summary, "0 removed, 0 added", "1 removed, 1 added")
+    assert_names(summary, "0 removed ranges", "0 added ranges", "1 removed range", "1 added range")
 
 
 @pytest.mark.parametrize("check", [check.name for check in SCHEDULE_CHECKS])

@@ -66,10 +66,15 @@ SCHEMA_FAULTS: dict[str, tuple[str, str, Change, str]] = {
         "ArcC_MC",
         ARC,
         in_rows(put(1, answerKey="E")),
-        ":1: answerKey: not one of the labels of the row's choices",
+        ":1: answerKey: is not one of the labels of the row's choices",
     ),
     "choice texts": ("ArcC_Cloze", ARC, choices(text=["only one"]), ":1: choices.text: has 1 choice text for"),
-    "few choices": ("ArcC_MC", ARC, choices(text=["a"], label=["A"]), ":1: choices.label: has 1 choice. Use 3 to 5"),
+    "few choices": (
+        "ArcC_MC",
+        ARC,
+        choices(text=["a"], label=["A"]),
+        ":1: choices.label: has 1 choice, but the contract allows 3 to 5",
+    ),
     "one label twice": (
         "ArcC_MC",
         ARC,
@@ -82,7 +87,7 @@ WARNINGS: dict[str, tuple[Change, str]] = {
     "line ends": (raw(lambda b: b.replace(b"\n", b"\r\n")), ":1: the line end is not LF"),
     "last line end": (raw(lambda b: b[:-1]), ":12: the last line has no line end"),
     "another key": (in_rows(put(3, note="extra")), ":3: note: is not in the contract"),
-    "repeated id": (in_rows(put(4, idx=0)), ":4: has the idx of line 1"),
+    "repeated id": (in_rows(put(4, idx=0)), ":4: has the same idx as line 1"),
     "another number of rows": (in_rows(lambda rows: rows[:-1]), ": has 11 rows, but the contract allows 12"),
 }
 

@@ -95,7 +95,7 @@ def describe_pairs(receipts: Iterable[Receipt]) -> str:
     }
     pairs = rows - labeled
     counts = [count_of(pairs, "pair")] * bool(pairs) + [count_of(labeled, "labeled answer")] * bool(labeled)
-    share = f"; chosen is longer in {format_share(longer / pairs)} of the pairs" if pairs else ""
+    share = f"; the chosen answer is longer in {format_share(longer / pairs)} of the pairs" if pairs else ""
     return (
         f"{', '.join(counts)}: {tokens['prompt']:,} tokens in prompts, {tokens['chosen']:,} in chosen and "
         f"{tokens['rejected']:,} in rejected answers{share}"

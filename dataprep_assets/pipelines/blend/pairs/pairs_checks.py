@@ -133,7 +133,7 @@ class OpenedPairs(OpenedPartition[PairsShard]):
                 _count_row(scan, row)
                 scan.invalid += [f"row {number}: {defect}" for defect in _find_defects(row, self.facts.max_length)]
                 if _has_equal_sides(row):
-                    scan.equal.append(f"row {number}: chosen and rejected are equal")
+                    scan.equal.append(f"row {number}: the chosen and the rejected answer are equal")
                 if number in numbers:
                     scan.samples[number] = row
         return scan
@@ -172,15 +172,15 @@ def _find_defects(row: PreferenceRow, max_length: int) -> Iterator[str]:
         if answer is None:
             continue
         if not answer.messages or not len(answer.ids):
-            yield f"{name} is empty"
+            yield f"the {name} answer is empty"
         elif len(answer.mask) != len(answer.ids) or not np.isin(answer.mask, (0, 1)).all():
-            yield f"{name}_mask must have a 0 or 1 for each id"
+            yield f"{name}_mask must have a 0 or 1 for each token id"
         elif not answer.mask.any():
-            yield f"{name} has no trained token"
+            yield f"the {name} answer has no trained tokens"
         elif answer.messages[0].get("role") != "assistant" or answer.messages[-1].get("role") != "assistant":
-            yield f"{name} does not begin and end with an answer"
+            yield f"the {name} answer does not begin and end with a message of the assistant"
     if row.length > max_length:
-        yield f"{row.length:,} tokens are more than `max_length: {max_length}`"
+        yield f"the row has {count_of(row.length, 'token')}, more than `max_length: {max_length}`"
 
 
 def _has_equal_sides(row: PreferenceRow) -> bool:
@@ -201,14 +201,17 @@ def ledger_balances(shard: OpenedPairs) -> Finding:
         yield from find_unbalanced_lines(receipt, lines, "pairs")
         for name, total in (("rows_in", ledger.rows_in), ("pairs", ledger.documents), ("tokens", ledger.tokens)):
             if (source_total := sum(line[name] for line in lines)) != total:
-                yield f"{shard.name}: {name} of the sources sum to {source_total}, but the ledger has {total}"
+                yield (
+                    f"{shard.name}: the sum of `{name}` over the source files is {source_total}, but the ledger has "
+                    f"{total}"
+                )
         quarantined_count = dropped_count - ledger.dropped.get(RETRACTED, 0)
         yield from find_wrong_quarantine(receipt, shard.directory / QUARANTINE, quarantined_count)
 
     return build_verdict(
         find_defects(),
-        f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'pair')} and {dropped_count} dropped, in "
-        "total and per source.",
+        f"{count_of(ledger.rows_in, 'row')} read: {count_of(ledger.documents, 'pair')} and "
+        f"{count_of(dropped_count, 'dropped row')}. The counts add up for each source file.",
         REBUILD,
         facts={
             "rows_in": ledger.rows_in,
@@ -224,23 +227,23 @@ def counts_match(shard: OpenedPairs) -> Finding:
     name, facts, ledger = shard.name, shard.facts, require_ledger(shard.receipt)
     if facts.empty:
         exists = (shard.directory / PAIRS_FILE).exists()
-        defects = [f"{name}: declared empty, but {PAIRS_FILE} exists"] * exists
+        defects = [f"{name}: is declared empty, but {PAIRS_FILE} exists"] * exists
         return build_verdict(defects, "The shard is empty and has no file.", REBUILD)
     scan = shard.scan
     counts = {**scan.counts, "longest": scan.longest}
     defects = [
-        f"{name}: {PAIRS_FILE} has {count} {what}, but the receipt has {getattr(facts, what)}"
+        f"{name}: `{what}` is {count} in {PAIRS_FILE}, but {getattr(facts, what)} in the receipt"
         for what, count in counts.items()
         if count != getattr(facts, what)
     ]
     if (ledger.documents, ledger.tokens) != (scan.rows, scan.counts["tokens"]):
         defects.append(
-            f"{name}: the ledger has {ledger.documents} pairs and {ledger.tokens} tokens, but the file has "
-            f"{scan.rows} and {scan.counts['tokens']}"
+            f"{name}: the ledger has {ledger.documents} pairs and {ledger.tokens} tokens, but "
+            f"{PAIRS_FILE} has {scan.rows} pairs and {scan.counts['tokens']} tokens"
         )
     sizes = scan.groups
     if any(size != facts.row_group_size for size in sizes[:-1]) or not 0 < sizes[-1] <= facts.row_group_size:
-        defects.append(f"{name}: row groups do not have the declared size of {facts.row_group_size}")
+        defects.append(f"{name}: row groups do not have the declared size of {count_of(facts.row_group_size, 'row')}")
     return build_verdict(
         defects,
         f"{count_of(scan.rows, 'row contains', 'rows contain')} {count_of(scan.counts['tokens'], 'token')}, as in the "
@@ -255,8 +258,8 @@ def rows_complete(shard: OpenedPairs) -> Finding:
     scan = shard.scan
     return build_verdict(
         (f"{shard.name}: {defect}" for defect in scan.invalid),
-        f"{count_of(scan.rows, 'row has', 'rows have')} a prompt and complete answers; the longest has "
-        f"{scan.longest:,} of {shard.facts.max_length:,} tokens.",
+        f"{count_of(scan.rows, 'row has', 'rows have')} a prompt and complete answers; the longest row has "
+        f"{count_of(scan.longest, 'token')}, of at most {shard.facts.max_length:,}.",
         REBUILD,
         facts={"rows": scan.rows, "tokens_of_longest_pair": scan.longest},
     )
@@ -279,14 +282,14 @@ def ids_in_vocabulary(shard: OpenedPairs) -> Finding:
     ledger, scan, size = require_ledger(shard.receipt), shard.scan, shard.bundle.vocab_size
     defects = []
     if scan.low is not None and scan.high is not None and (scan.low < 0 or scan.high >= size):
-        defects.append(f"{shard.name}: ids are in [{scan.low}, {scan.high}], outside [0, {size})")
+        defects.append(f"{shard.name}: ids are {scan.low} to {scan.high}, but must be 0 to {size - 1}")
     if (scan.low, scan.high) != (ledger.min_id, ledger.max_id):
         defects.append(
-            f"{shard.name}: ids are in [{scan.low}, {scan.high}], but the ledger has [{ledger.min_id}, {ledger.max_id}]"
+            f"{shard.name}: ids are {scan.low} to {scan.high}, but the ledger has {ledger.min_id} to {ledger.max_id}"
         )
     return build_verdict(
         defects,
-        f"Ids are in [{scan.low}, {scan.high}], below {size}.",
+        f"Ids are {scan.low} to {scan.high}, below the vocabulary size {size}.",
         REBUILD,
         facts={"vocab_size": str(size)},
     )
@@ -367,8 +370,8 @@ def prompts_shared(shard: OpenedPairs) -> Finding:
         ]
     return build_verdict(
         defects,
-        f"Both sides of {count_of(compared_count, 'row')} begin with the prompt's tokens; {skipped_count} not "
-        "comparable.",
+        f"Both sides of {count_of(compared_count, 'row')} begin with the prompt's tokens; "
+        f"{count_of(skipped_count, 'row')} could not be compared.",
         REBUILD,
         facts={"compared": compared_count, "not_compared": skipped_count},
     )
@@ -391,8 +394,8 @@ def rendering_matches(shard: OpenedPairs) -> Finding:
                 )
     return build_verdict(
         defects,
-        f"{count_of(compared_count, 'row equals', 'rows equal')} the template's text of its messages; {skipped_count} "
-        "not comparable.",
+        f"The ids of {count_of(compared_count, 'row')} match the template's text of the messages; "
+        f"{count_of(skipped_count, 'row')} could not be compared.",
         REBUILD,
         facts={"compared": compared_count, "not_compared": skipped_count},
     )
@@ -427,7 +430,7 @@ def round_trip(shard: OpenedPairs) -> Finding:
     compared_count = len(shard.scan.samples)
     return build_verdict(
         (f"{shard.name}: {defect}" for defect in defects),
-        f"{compared_count} of {count_of(shard.scan.rows, 'pair matches', 'pairs match')} their source rows.",
+        f"Compared {compared_count} of {count_of(shard.scan.rows, 'row')} with the source rows: all match.",
         REBUILD,
         facts={"documents": shard.scan.rows, "documents_compared": compared_count, "level": shard.planned.plan.level},
     )
@@ -440,7 +443,7 @@ def _find_differences(shard: OpenedPairs) -> Iterator[str]:
         yield f"{ORIGINS} has {count_of(len(origins), 'line')} for {count_of(scan.rows, 'row')}"
         return
     if len(np.unique(origins, axis=0)) != len(origins):
-        yield f"{ORIGINS} has a source row twice"
+        yield f"{ORIGINS} lists a source row twice"
         return
     plan, bundle = shard.planned.plan, shard.bundle
     certificate = refuse_engine(bundle, "text", "tokenizers", "a check encodes with the reference")
@@ -458,15 +461,15 @@ def _find_differences(shard: OpenedPairs) -> Iterator[str]:
                 preference = read_preference(values, plan.fields, plan.choices)
                 rendered = preference if isinstance(preference, Refusal) else render_preference(renderer, preference)
                 if isinstance(rendered, Refusal):
-                    yield f"{location} is a pair, but cannot be one: {rendered}"
+                    yield f"{location} is stored as a pair, but cannot be one: {rendered}"
                     continue
                 (expected_row,) = encoder.encode([rendered])
                 if parts := list(expected_row.find_differences(scan.samples[number])):
                     yield f"{location}: its {' and '.join(parts)} differ from row {number} of {PAIRS_FILE}"
         for row in sorted(numbers):
-            yield f"{source.label}: row {row} is a pair, but does not exist in the source"
+            yield f"{source.label}: row {row} is stored as a pair, but does not exist in the source"
     for ordinal in sorted(by_source):
-        yield f"{ORIGINS} lists source {ordinal}, which this shard does not have"
+        yield f"{ORIGINS} lists source file {ordinal}, which this shard does not have"
 
 
 def _no_retracted_row(shard: OpenedPairs) -> Finding:

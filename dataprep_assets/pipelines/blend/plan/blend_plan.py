@@ -154,7 +154,7 @@ def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding
     return build_verdict(
         (defect for unit in plan.units for defect in _find_unit_defects(unit, max_rows)),
         f"{count_of(sum(len(u.entries) for u in plan.units), 'file is', 'files are')} in "
-        f"{count_of(sum(len(u.shards) for u in plan.units), 'shard')}, each row once.",
+        f"{count_of(sum(len(u.shards) for u in plan.units), 'shard')}; no row is in two shards.",
         _REPLAN,
         facts={
             "datasets": len(plan.units),
@@ -174,7 +174,7 @@ def _find_unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]
     if not set(unit.chosen) <= set(range(len(unit.shards))) or len(set(unit.chosen)) != len(unit.chosen):
         yield (
             f"{unit.name}: the chosen shards ({', '.join(map(str, unit.chosen))}) must be distinct and among its "
-            f"{len(unit.shards)}"
+            f"{count_of(len(unit.shards), 'shard')}"
         )
     ranges_of_file: dict[str, list[tuple[int, int | None]]] = {}
     for shard in unit.shards:
@@ -209,12 +209,12 @@ def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, other_dataset
     new_plan = plan_blend(blend, committed_plan)
     old_hashes, new_hashes = ({unit.name: unit.plan_hash for unit in plan.units} for plan in (committed_plan, new_plan))
     defects = [
-        f"{n}: plan hash {old_hashes.get(n)}, now {new_hashes.get(n)}"
+        f"{n}: the plan hash was {old_hashes.get(n)}, and is now {new_hashes.get(n)}"
         for n in sorted({*old_hashes, *new_hashes})
         if old_hashes.get(n) != new_hashes.get(n)
     ]
     if not defects and compute_plan_key(new_plan) != compute_plan_key(committed_plan):
-        defects.append(f"{blend.dataset}: run hash {committed_plan.run_hash}, now {new_plan.run_hash}")
+        defects.append(f"{blend.dataset}: the run hash was {committed_plan.run_hash}, and is now {new_plan.run_hash}")
     # skip the other claims if a plan hash differs, because they then differ too, and would hide the cause
     if not defects:
         defects += other_datasets
@@ -222,7 +222,7 @@ def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, other_dataset
         defects,
         f"The plan {committed_plan.run_hash} of {count_of(len(committed_plan.units), 'dataset')} matches the current "
         "sources and settings.",
-        f"Sources or settings changed. If this was intended, {_REPLAN[:1].lower()}{_REPLAN[1:]}",
+        f"Sources or settings have changed. If this was intended, {_REPLAN[:1].lower()}{_REPLAN[1:]}",
         facts={"run_hash": committed_plan.run_hash, "datasets": len(committed_plan.units)},
     )
 

@@ -258,7 +258,7 @@ def _find_false_claims(blend: BlendDeclaration, store: ArtifactStore, plan: Blen
     entries = [part.entry for part in plan.find_shard(partition)[1].parts]
     lines, receipt = _read_lines(blend, store, partition), store.receipt(artifact)
     if (store.local(artifact) / FILES).read_bytes() != encode_snapshot(lines):
-        yield f"{partition}: {FILES} of the snapshot does not match its parsed lines"
+        yield f"{partition}: {FILES} of the snapshot is not in canonical form"
     if [line["relpath"] for line in lines] != [entry.relpath for entry in entries]:
         yield f"{partition}: the snapshot does not list each file once, in the plan's order"
     elif lines != [_build_expected_line(entry, line) for entry, line in zip(entries, lines, strict=True)]:

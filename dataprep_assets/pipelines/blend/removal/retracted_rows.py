@@ -55,7 +55,7 @@ def no_retracted_row(
     return build_verdict(
         _find_defects(index, receipt, retractions, sources, as_json=as_json),
         f"None of the {count_of(len(listed_hashes), 'id')} on the list is among the "
-        f"{count_of(ledger.documents, 'kept row')}; {removed_count} removed.",
+        f"{count_of(ledger.documents, 'kept row')}; {count_of(removed_count, 'row was', 'rows were')} removed.",
         REBUILD,
         facts={"retracted": removed_count},
     )
@@ -73,7 +73,10 @@ def _find_defects(
     if len(kept_lines) > SHOWN:
         yield f"{name}: {count_of(len(kept_lines) - SHOWN, 'more retracted row')}"
     if (removed_count := require_ledger(receipt).dropped.get(RETRACTED, 0)) != len(listed_lines):
-        yield f"{name}: {removed_count} rows were removed, but {len(listed_lines)} in {ROW_IDS} are on the list"
+        yield (
+            f"{name}: {count_of(removed_count, 'row was', 'rows were')} removed, but "
+            f"{count_of(len(listed_lines), 'row')} in {ROW_IDS} {'is' if len(listed_lines) == 1 else 'are'} on the list"
+        )
     listed_hashes = format_ids(np.unique(index.hashes[listed_lines]))
     if tuple(receipt.facts.get("retracted", ())) != listed_hashes:
         yield f"{name}: its receipt and {ROW_IDS} list different removed ids"
@@ -90,6 +93,6 @@ def _find_changed_ids(index: RowIndex, name: str, ids: RowIds, source: SourcePar
     for block in source.read_rows(only=hash_of_row.keys(), as_json=as_json) if hash_of_row else ():
         for number, row in zip(block.numbers, block.rows, strict=True):
             if hash_of_row.pop(number) != ids.hash_row(row):
-                yield f"{name}: {source.label}: row {number} has a different id than in {ROW_IDS}"
+                yield f"{name}: {source.label}: row {number} has a different id in {ROW_IDS}"
     for number in sorted(hash_of_row):
-        yield f"{name}: {source.label}: row {number} of {ROW_IDS} does not exist in the source"
+        yield f"{name}: {source.label}: row {number} is in {ROW_IDS}, but does not exist in the source"

@@ -261,7 +261,7 @@ def _find_defects(
     """Yield a sentence for an incorrect card, for each row without a prompt, and for each incorrect number of rows."""
     digests = {record.path: record.sha256 for record in receipt.files}
     if (directory / CARD).read_bytes() != _build_card(receipt.dataset, splits, digests):
-        yield f"{directory / CARD}: does not list these files with their digest"
+        yield f"{directory / CARD}: does not list the files of the view with their digests"
     schema = form.schema(form.scan_columns(splits, store))
     for split in splits:
         rows = 0
@@ -269,7 +269,7 @@ def _find_defects(
             for row in read_rows(directory / name, schema, group=ROW_GROUP):
                 # require roles, because every trainer renders the prompt with a chat template
                 if not row["prompt"] or any(not message["role"] for message in row["prompt"]):
-                    yield f"{directory / name}: row {rows} of {split.split} has no prompt, or a message without role"
+                    yield f"{directory / name}: row {rows} of {split.split} has no prompt, or a message without a role"
                 rows += 1
         if rows != split.rows:
             yield f"{directory}: {split.split} has {count_of(rows, 'row')}, but the run has {split.rows}"

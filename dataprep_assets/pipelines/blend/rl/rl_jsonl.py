@@ -184,8 +184,8 @@ def ledger_balances(shard: OpenedRecords) -> Finding:
     ledger = require_ledger(shard.receipt)
     return build_verdict(
         _find_ledger_defects(shard.directory, shard.receipt),
-        f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'record')} and "
-        f"{sum(ledger.dropped.values())} dropped.",
+        f"{count_of(ledger.rows_in, 'row')} read: {count_of(ledger.documents, 'record')} and "
+        f"{count_of(sum(ledger.dropped.values()), 'dropped row')}. The counts add up for each source file.",
         _REBUILD,
         facts={"rows_in": ledger.rows_in, "records": ledger.documents, **ledger.dropped},
     )
@@ -246,8 +246,8 @@ def round_trip(shard: OpenedRecords) -> Finding:
         defects.append(f"{ORIGINS} has {count_of(len(origins), 'row')}, but the receipt has {receipt_count}")
     if len({new_count, stored_count, receipt_count}) > 1:
         defects.append(
-            f"has {count_of(stored_count, 'line')}, but the source gives {new_count} and the receipt has "
-            f"{receipt_count}"
+            f"has {count_of(stored_count, 'line')}, but the source gives {count_of(new_count, 'record')} and "
+            f"the receipt has {receipt_count}"
         )
     if planned_shard.level == EVERY_DOCUMENT and not defects:  # rebuild the shard, to also compare dropped rows
 
@@ -259,8 +259,8 @@ def round_trip(shard: OpenedRecords) -> Finding:
             defects += find_byte_differences(shard.directory, folder, left_out=left_out)
     return build_verdict(
         (f"{shard.name}: {defect}" for defect in defects),
-        f"{count_of(new_count, 'record')}, read and transformed again, match the stored lines.",
-        f"Source or transforms changed since the build. {_REBUILD}",
+        f"Read and transformed the source again: the result matches {count_of(new_count, 'stored line')}.",
+        f"The source or the transforms have changed since the build. {_REBUILD}",
         facts={"documents": new_count, "documents_compared": new_count, "level": planned_shard.level},
     )
 

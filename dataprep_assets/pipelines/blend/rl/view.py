@@ -213,7 +213,7 @@ class RecordView(BlendView[RecordSplit]):
 
     def describe(self, facts: RecordViewFacts) -> tuple[str, Mapping[str, int]]:
         records, answers = sum(facts.rows.values()), sum(facts.answers.values())
-        sentence = f"{count_of(records, 'record')}, {count_of(answers, 'expected answer')}, equal to the run's."
+        sentence = f"{count_of(records, 'record')}, {count_of(answers, 'expected answer')}, equal to the run's records."
         return sentence, {"records": records, "answers": answers}
 
     def compute_row_offsets(self, shard: UsedShard[RlJsonlFacts], _: ArtifactStore) -> Sequence[int]:

@@ -196,7 +196,7 @@ def describe_contents(receipts: Iterable[Receipt]) -> str:
     share = f" ({format_share(trained_tokens / tokens)})" if tokens else ""
     return (
         f"{count_of(conversations, 'conversation')}, {count_of(sequences, 'sequence')}, {count_of(tokens, 'token')}, "
-        f"of which {trained_tokens:,} in the loss{share}"
+        f"of which {count_of(trained_tokens, 'is', 'are')} in the loss{share}"
     )
 
 

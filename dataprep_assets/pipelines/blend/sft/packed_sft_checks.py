@@ -72,8 +72,8 @@ def ledger_balances(shard: OpenedShard) -> Finding:
     ledger = require_ledger(shard.receipt)
     return build_verdict(
         _find_ledger_defects(shard, ledger),
-        f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'conversation')} and "
-        f"{sum(ledger.dropped.values())} dropped, in total and per source.",
+        f"{count_of(ledger.rows_in, 'row')} read: {count_of(ledger.documents, 'conversation')} and "
+        f"{count_of(sum(ledger.dropped.values()), 'dropped row')}. The counts add up for each source file.",
         REBUILD,
         facts={
             "rows_in": ledger.rows_in,
@@ -98,12 +98,12 @@ def _find_ledger_defects(shard: OpenedShard, ledger: Ledger) -> Iterator[str]:
     for key in sorted(set(quarantine_counts) | set(source_counts)):
         if quarantine_counts[key] != source_counts[key]:
             yield (
-                f"{name}: {key[0]}: {count_of(source_counts[key], 'row')} dropped as {key[1]}, but {QUARANTINE} has "
-                f"{quarantine_counts[key]}"
+                f"{name}: {key[0]}: {count_of(source_counts[key], 'row was', 'rows were')} dropped as {key[1]}, but "
+                f"{QUARANTINE} has {quarantine_counts[key]}"
             )
     for field, total in (("rows_in", ledger.rows_in), ("conversations", ledger.documents), ("tokens", ledger.tokens)):
         if (source_total := sum(getattr(source, field) for source in sources)) != total:
-            yield f"{name}: {field} of the sources sum to {source_total}, but the ledger has {total}"
+            yield f"{name}: the sum of `{field}` over the source files is {source_total}, but the ledger has {total}"
 
 
 def counts_match(shard: OpenedShard) -> Finding:
@@ -115,13 +115,13 @@ def counts_match(shard: OpenedShard) -> Finding:
     if facts.empty:
         exists = (shard.directory / PACKED).exists()
         return build_verdict(
-            [f"{name}: declared empty, but {PACKED} exists"] * exists, "The shard is empty and has no file.", REBUILD
+            [f"{name}: is declared empty, but {PACKED} exists"] * exists, "The shard is empty and has no file.", REBUILD
         )
     scan = shard.scan
     tokens, trained_tokens = scan.tokens, scan.trained
     counts = {"bins": scan.bins, "sequences": scan.sequences, "tokens": tokens, "trained_tokens": trained_tokens}
     defects = [
-        f"{name}: {PACKED} has {count} {fact}, but the receipt has {getattr(facts, fact)}"
+        f"{name}: `{fact}` is {count} in {PACKED}, but {getattr(facts, fact)} in the receipt"
         for fact, count in counts.items()
         if count != getattr(facts, fact)
     ]
@@ -130,11 +130,12 @@ def counts_match(shard: OpenedShard) -> Finding:
     fill = tokens / (scan.bins * facts.pack_size) if scan.bins else 1.0
     # allow a difference of 1e-6, because the receipt's value is rounded to six decimals
     if abs(fill - facts.fill) > 1e-6:
-        defects.append(f"{name}: rows are filled to {fill:.6f}, but the receipt has {facts.fill}")
+        defects.append(f"{name}: rows are filled to {fill:.6f}, but the receipt has a fill of {facts.fill}")
     return build_verdict(
         defects,
         f"{count_of(scan.bins, 'row contains', 'rows contain')} {count_of(scan.sequences, 'sequence')} and "
-        f"{count_of(tokens, 'token')}, of which {trained_tokens} are trained. The rows are filled to {fill:.4f}.",
+        f"{count_of(tokens, 'token')}, of which {count_of(trained_tokens, 'is', 'are')} trained. The rows are filled "
+        f"to {fill:.4f}.",
         REBUILD,
         facts={
             **counts,
@@ -157,14 +158,14 @@ def rows_valid(shard: OpenedShard) -> Finding:
     sizes, defects = scan.group_sizes, []
     if any(size != max_rows for size in sizes[:-1]) or not 0 < sizes[-1] <= max_rows:
         defects.append(
-            f"{shard.name}: has row groups of {', '.join(map(str, sorted(set(sizes))))} rows, but {max_rows} are "
-            "declared"
+            f"{shard.name}: has row groups of {', '.join(map(str, sorted(set(sizes))))} rows, but the "
+            f"declared size is {max_rows}"
         )
     defects += [f"{shard.name}: {PACKED}: {defect}" for defect in scan.defects]
     return build_verdict(
         defects,
-        f"{count_of(scan.bins, 'row follows', 'rows follow')} the schema; the longest has {scan.longest} of "
-        f"{count_of(facts.pack_size, 'token')}.",
+        f"{count_of(scan.bins, 'row follows', 'rows follow')} the schema; the longest row has "
+        f"{count_of(scan.longest, 'token')}, of at most {facts.pack_size}.",
         REBUILD,
         facts={"rows": scan.bins, "row_groups": len(sizes), "longest_row": scan.longest},
     )
@@ -173,14 +174,16 @@ def rows_valid(shard: OpenedShard) -> Finding:
 def ids_in_vocabulary(shard: OpenedShard) -> Finding:
     """Check that every id is from 0 to `len(tokenizer) - 1`, and that the range of the ids matches the ledger."""
     ledger, scan, size = require_ledger(shard.receipt), shard.scan, shard.bundle.vocab_size
-    defects = [f"{shard.name}: row {row} has id {token}, outside [0, {size})" for row, token in scan.beyond]
+    defects = [
+        f"{shard.name}: row {row} has the id {token}, but ids must be 0 to {size - 1}" for row, token in scan.beyond
+    ]
     if (scan.low, scan.high) != (ledger.min_id, ledger.max_id):
         defects.append(
-            f"{shard.name}: ids are in [{scan.low}, {scan.high}], but the ledger has [{ledger.min_id}, {ledger.max_id}]"
+            f"{shard.name}: ids are {scan.low} to {scan.high}, but the ledger has {ledger.min_id} to {ledger.max_id}"
         )
     return build_verdict(
         defects,
-        f"Ids are in [{scan.low}, {scan.high}], below {size}.",
+        f"Ids are {scan.low} to {scan.high}, below the vocabulary size {size}.",
         REBUILD,
         facts={"vocab_size": str(size)},
     )
@@ -195,20 +198,20 @@ def stop_tokens_in_loss(shard: OpenedShard) -> Finding:
     allowed = facts.truncated + facts.truncated_to_pack_size
     defects = [
         (
-            f"{shard.name}: row {row}: the trained labels that end at token {token} end with id {label}, not with "
-            f"a stop token ({facts.stop_token}) ({count} times in this row group)"
+            f"{shard.name}: row {row}: the trained labels up to position {token} end with id {label}, not with a "
+            f"stop token ({facts.stop_token}). This row group has {count_of(count, 'such answer')}"
         )
         for row, token, label, count in stops.wrong
     ]
     if stops.unfinished > allowed:
         defects.append(
             f"{shard.name}: {count_of(stops.unfinished, 'sequence ends', 'sequences end')} inside an answer, but "
-            f"only {allowed} were truncated"
+            f"only {count_of(allowed, 'was', 'were')} truncated"
         )
     return build_verdict(
         defects,
         f"{count_of(stops.runs - stops.unfinished, 'answer ends', 'answers end')} with a stop token "
-        f"({facts.stop_token}); {stops.unfinished} were truncated before it.",
+        f"({facts.stop_token}); {count_of(stops.unfinished, 'other was', 'others were')} truncated before it.",
         REBUILD,
         facts={"answers": stops.runs, "answers_without_stop_token": stops.unfinished, "truncated_sequences": allowed},
     )
@@ -225,8 +228,8 @@ def no_repeated_special_tokens(shard: OpenedShard) -> Finding:
         return Finding(
             passed=True,
             summary=(
-                f"{count_of(repeat_counts.total(), 'special token is', 'special tokens are')} repeated: special tokens "
-                "in texts are allowed here."
+                f"{count_of(repeat_counts.total(), 'special token is', 'special tokens are')} repeated, which is "
+                "allowed because messages may contain special tokens."
             ),
             facts={"repeated_special_tokens": repeat_counts.total()},
         )
@@ -237,11 +240,12 @@ def no_repeated_special_tokens(shard: OpenedShard) -> Finding:
             f"{names[token]!r} {count_of(count, 'time')}" for token, count in repeat_counts.most_common()
         )
         defects.append(
-            f"{shard.name}: repeated special tokens: {counts}; first in row {first_place[0]}, token {first_place[1]}"
+            f"{shard.name}: repeated special tokens: {counts}; the first repetition is at token {first_place[1]} of "
+            f"row {first_place[0]}"
         )
     return build_verdict(
         defects,
-        "No special token occurs twice in a row.",
+        "No special token is followed by the same token.",
         "The template writes a token twice. Correct the template",
         facts={"repeated_special_tokens": repeat_counts.total()},
     )
@@ -262,7 +266,7 @@ def sampled_sequences_trained(shard: OpenedShard) -> Finding:
     ]
     return build_verdict(
         defects,
-        f"{count_of(len(samples), 'sequence')} decoded, trained text between {OPEN} and {CLOSE}.",
+        f"Decoded {count_of(len(samples), 'sequence')}; the trained text is between {OPEN} and {CLOSE}.",
         REBUILD,
         table=build_turn_table(shard),
     )
@@ -281,7 +285,7 @@ def round_trip(shard: OpenedShard) -> Finding:
     if len(origins) != sequences:
         defects.append(f"{name}: {ORIGINS} has {count_of(len(origins), 'line')} for {count_of(sequences, 'sequence')}")
     elif len(np.unique(origins, axis=0)) != len(origins):
-        defects.append(f"{name}: {ORIGINS} has one sequence of a conversation twice")
+        defects.append(f"{name}: {ORIGINS} lists a sequence of a conversation twice")
     else:
         defects += _find_differences(shard)
     is_exhaustive = shard.plan.level == EVERY_DOCUMENT
@@ -290,7 +294,7 @@ def round_trip(shard: OpenedShard) -> Finding:
     compared_count = sequences if is_exhaustive else min(shard.compared, len(origins))
     return build_verdict(
         [f"{name}: {d}" if not d.startswith(name) else d for d in defects],
-        f"{compared_count} of {count_of(len(origins), 'sequence matches', 'sequences match')} their source rows.",
+        f"Compared {compared_count} of {count_of(len(origins), 'sequence')} with the source rows: all match.",
         REBUILD,
         facts={"documents": len(origins), "documents_compared": compared_count, "level": shard.plan.level},
     )
@@ -312,7 +316,7 @@ def find_rebuild_differences(opened_shard: OpenedShard) -> Iterator[str]:
         ):
             report_progress()
             if stored_group is None or rebuilt_group is None or not stored_group.equals(rebuilt_group):
-                yield f"row group {number} of {PACKED} differs from the one rebuilt from the sources"
+                yield f"row group {number} of {PACKED} differs from a rebuild from the sources"
                 break
         yield from find_byte_differences(
             opened_shard.directory, folder, left_out=choose_compared_by_content(opened_shard.receipt, {PACKED})
@@ -340,11 +344,11 @@ def _find_differences(shard: OpenedShard) -> Iterator[str]:
                     sequence = RenderedConversation((rendered.sequences[index],), rendered.mark)
                     comparisons.append((sample, f"{location}, sequence {index}", sequence))
                 else:
-                    yield f"{location}: has no sequence {index}"
+                    yield f"{location} has no sequence {index}"
         for row in sorted(samples_by_row):
             yield f"{source.label}: row {row} is packed, but does not exist in the source"
     for ordinal in sorted(samples_by_source):
-        yield f"{ORIGINS} lists source {ordinal}, which this shard does not have"
+        yield f"{ORIGINS} lists source file {ordinal}, which this shard does not have"
     yield from _find_encoding_differences(shard, comparisons)
 
 
@@ -376,10 +380,10 @@ def _find_encoder_differences(
         # truncate as the spool does; with `too_long: drop`, longer sequences were not packed and are not samples
         stop = min(end, start + limit)
         mask = align_with_labels(encoded.trained[start:stop], np.array([0, stop - start]))
-        pairs = (("ids", encoded.tokens[start:stop], sample.tokens), ("loss mask", mask, sample.mask))
-        for column, encoded_part, packed_part in pairs:
+        pairs = (("ids differ", encoded.tokens[start:stop], sample.tokens), ("loss mask differs", mask, sample.mask))
+        for difference, encoded_part, packed_part in pairs:
             if not np.array_equal(encoded_part, packed_part):
-                yield f"{location}: its {column} differ from those in row {sample.row} of {PACKED}"
+                yield f"{location}: its {difference} from row {sample.row} of {PACKED}"
 
 
 _BEGINNING = 40
@@ -406,8 +410,8 @@ def answers_in_loss(shard: OpenedShard) -> Finding:
                 defects += [f"{shard.name}: {source.label}: row {row}: {defect}" for defect in defects_of_sample]
     return build_verdict(
         defects,
-        f"{count_of(comparison.compared, 'trained answer matches', 'trained answers match')} their source rows; "
-        f"{comparison.others} cannot be compared by their text.",
+        f"Compared {count_of(comparison.compared, 'trained answer')} with the source rows: all match; "
+        f"{count_of(comparison.others, 'other answer')} could not be compared by text.",
         "The template writes answers differently from its generation prompt. Correct it, or look at the text shown by "
         "`sampled_sequences_trained`",
         facts={"compared": comparison.compared, "not_compared": comparison.others},
@@ -460,12 +464,12 @@ class _AnswerComparison:
                 self.compared += 1
                 if self._has_too_many_stops(labels, sum(t is not None and t.whole in text for t in targets)):
                     yield (
-                        f"the trained text of sequence {sample.number} from token {start} continues after a stop token"
+                        f"the trained text from token {start} of sequence {sample.number} continues after a stop token"
                     )
             elif not self._plan.openings or (is_whole and is_cut) or any(s is None or s.calls for s in targets):
                 self.others += 1
             else:
-                yield f"the trained text of sequence {sample.number} from token {start} is not an answer of its row"
+                yield f"the trained text from token {start} of sequence {sample.number} is not an answer of the row"
 
     def _decode_encoded(self, text: str) -> str:
         """Return a text after encoding and decoding, because some tokenizers normalize texts."""
@@ -564,7 +568,7 @@ PACKED_SFT_CHECKS: tuple[Check[OpenedShard], ...] = (
         "Every trained answer includes its stop token, so the loss mask is shifted exactly once.",
         stop_tokens_in_loss,
     ),
-    Check("no_repeated_special_tokens", "No special token occurs twice in a row.", no_repeated_special_tokens),
+    Check("no_repeated_special_tokens", "No special token is followed by the same token.", no_repeated_special_tokens),
     build_losses_check(_losses_within_limit),
     Check(
         "sampled_sequences_trained",

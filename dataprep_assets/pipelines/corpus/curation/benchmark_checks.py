@@ -52,7 +52,7 @@ def check_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partiti
     notes = list(describe_unsearched_sets(benchmarks.coverage))
     return build_verdict(
         defects,
-        f"No kept document contains one of {count_of(sum(one.looked_for for one in coverages), 'item')} of "
+        f"No kept document contains any of {count_of(sum(one.looked_for for one in coverages), 'item')} from "
         f"{count_of(len(decontamination.sets), 'benchmark')}; planted items are found in {len(recalls)} forms."
         + "".join(f" {note}." for note in notes),
         remedy,
@@ -184,7 +184,9 @@ def _describe_failed_forms(recalls: Mapping[str, float], false_matches: Mapping[
         if share < _MIN_RECALL:
             floor = format_share(_MIN_RECALL)
             found_share = format_share(share)
-            yield f"{found_share} of planted items are found in the form {form!r}, but at least {floor} must be"
+            yield (
+                f"{found_share} of the planted items are found in the form {form!r}, but at least {floor} must be found"
+            )
     for kind, share in false_matches.items():
         if share > 1 - _MIN_RECALL:
-            yield f"{format_share(share)} of look-alikes of items ({kind}) are flagged as the item"
+            yield f"{format_share(share)} of the look-alikes ({kind}) are reported as benchmark items"

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.table import read_joined_tables, split_by_file
+from dataprep_assets.engine.artifact.losses import format_drops
 from dataprep_assets.integrity.receipt import SELECTED, Receipt
 
 if TYPE_CHECKING:
@@ -68,13 +69,16 @@ class TableSums:
             sums = self._lines.pop(str(line["file"]), empty)
             for name in ("rows_in", "documents", "tokens"):
                 if sums[name] != line[name]:
-                    yield f"{line['file']}: {name} sum to {sums[name]:,}, but the ledger has {line[name]:,}"
+                    yield f"{line['file']}: the sum of `{name}` is {sums[name]:,}, but the ledger has {line[name]:,}"
             table_drops, ledger_drops = self._merge_counts(sums["dropped"]), self._merge_counts(line["dropped"])
             if table_drops != ledger_drops:
-                yield f"{line['file']}: drops are {dict(table_drops)}, but the ledger has {dict(ledger_drops)}"
+                yield (
+                    f"{line['file']}: dropped rows in the table: {format_drops(table_drops)}; in the ledger: "
+                    f"{format_drops(ledger_drops)}"
+                )
         # the loop above removed all files of the ledger, so the remaining files are not in the ledger
         for file in self._lines:
-            yield f"{file}: in the table, but not a file of the shard"
+            yield f"{file}: is in the table, but is not a file of the shard"
 
     def _merge_counts(self, drop_counts: Mapping[str, int]) -> Counter[str]:
         """Return counts by reason in the ledger's form, without reasons that dropped nothing."""
@@ -89,4 +93,4 @@ class TableSums:
             return
         ids = np.concatenate(self._ids) if self._ids else np.empty(0, np.uint64)
         if not np.array_equal(ids, stored_ids):
-            yield "the ids of its kept rows differ from the stream's"
+            yield "the ids of its kept rows differ from the ids of the stream's documents"

@@ -363,7 +363,7 @@ def _check_sums(documents: _OpenedDocuments) -> Finding:
     return build_verdict(
         (f"{documents.name}: {defect}" for defect in defects),
         f"{count_of(sums.rows, 'row')}: {count_of(sums.kept, 'document')} and "
-        f"{sums.rows - sums.kept} dropped, matching the ledger of the token bins per file.",
+        f"{count_of(sums.rows - sums.kept, 'dropped row')}, as in the ledger of the token bins for each file.",
         "The tags and the stream were built from different rows, or one of them is damaged. Delete the shards of tags "
         "and documents and rebuild them",
         facts={"rows": sums.rows, "documents": sums.kept, **{f"dropped_{k}": v for k, v in facts.reasons.items()}},

@@ -304,7 +304,7 @@ def _check_rebuild(selection: _OpenedSelection) -> Finding:
     defects = compare_rebuild(recipe, store, receipt, selection.directory, partial(_write, corpus, store, partition))
     return build_verdict(
         (f"{selection.name}: {defect}" for defect in defects),
-        f"{count_of(dropped_documents, 'row')} dropped by {count_of(len(corpus.rules), 'rule')}.",
+        f"Selecting again drops the same {count_of(dropped_documents, 'row')} ({count_of(len(corpus.rules), 'rule')}).",
         REBUILD,
         facts={"dropped": dropped_documents},
     )

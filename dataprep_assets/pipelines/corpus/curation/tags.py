@@ -71,7 +71,7 @@ def _check_rows(tags: OpenedTags) -> Finding:
     shard, facts = tags.planned, tags.facts
     return build_verdict(
         (f"{tags.name}: {defect}" for defect in _find_row_defects(shard, tags.directory, facts)),
-        f"{count_of(facts.rows, 'row')} in {count_of(len(shard.names), 'file')}, {facts.bad:,} of them rejected.",
+        f"{count_of(facts.rows, 'row')} ({facts.bad:,} rejected) in {count_of(len(shard.names), 'file')}.",
         REBUILD,
         facts={"rows": facts.rows, "bad_rows": facts.bad},
     )
@@ -101,14 +101,14 @@ def _find_row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> 
             previous_numbers = np.concatenate([[last_row[1] if rank == last_row[0] else 0], numbers[:-1]])
             if rank < last_row[0] or not (is_after := numbers > previous_numbers).all():
                 row = numbers[0] if rank < last_row[0] else numbers[np.argmin(is_after)]
-                yield f"{ROWS}: {file}, row {row} is not in the order of the source"
+                yield f"{ROWS}: {file}: row {row} is not in the order of the source"
                 return
             last_row = (rank, int(numbers[-1]))
         rows, bad_count = rows + piece.num_rows, bad_count + piece.num_rows - piece["bad"].null_count
     if (rows, bad_count) != (facts.rows, facts.bad):
         yield (
-            f"has {count_of(rows, 'row')}, {bad_count:,} of them rejected, but the receipt has {facts.rows:,} and "
-            f"{facts.bad:,}"
+            f"has {count_of(rows, 'row')}, {bad_count:,} of them rejected, but the receipt has {facts.rows:,}, "
+            f"{facts.bad:,} of them rejected"
         )
 
 
@@ -125,7 +125,7 @@ def _check_rebuild(tags: OpenedTags) -> Finding:
             sample = draw_rows(receipt, facts.rows, shard.samples)
             faults, rows = _compare_drawn_rows(shard, directory, sample, folder), len(sample.positions)
         if facts.made_of != shard.digest_file_inputs():
-            faults["facts"] = "its receipt has different facts"
+            faults["facts"] = "the facts in its receipt differ from a rebuild"
     nondeterministic_files = {name_tagger_file(one) for one in shard.taggers if not one.repeats}
     if shard.samples is None:
         nondeterministic_files &= _find_unstable_files(shard, directory, faults.keys() & nondeterministic_files)
@@ -133,7 +133,7 @@ def _check_rebuild(tags: OpenedTags) -> Finding:
     differences = sorted(faults.items(), key=lambda one: one[0] in nondeterministic_files)
     return build_verdict(
         (f"{describe_artifact(receipt)}: {one}" for _, one in differences),
-        f"{rows:,} of {count_of(facts.rows, 'row has', 'rows have')} the same values when read and tagged again.",
+        f"Tagged {rows:,} of {count_of(facts.rows, 'row')} again: all have the stored values.",
         "A tagger that depends on time, randomness or other documents cannot be reproduced. Give it a seed, or "
         "make each result depend on only one document"
         if nondeterministic_files.issuperset(faults)

@@ -221,10 +221,10 @@ def _build_duplicates(corpus: CorpusDeclaration, request: BuildRequest) -> Itera
     receipt, reused = ensure_built(recipe, store, write, corpus.verify)
     restored_documents = count_changes(corpus, store, previous_receipt, kept_sets[0]).back if kept_sets else 0
     if restored_documents:
-        # omit the verb, because it would have to agree with the count
+        cause = "its kept duplicate was" if restored_documents == 1 else "their kept duplicates were"
         request.warn(
-            f"{artifact}: restored, because the document kept instead was removed: "
-            f"{count_of(restored_documents, 'document')}"
+            f"{artifact}: {count_of(restored_documents, 'document was', 'documents were')} restored, because {cause} "
+            "removed"
         )
     outcome = Outcome.from_receipt(receipt, reused)
     yield (

@@ -83,7 +83,7 @@ def check_recall(duplicates: OpenedDuplicates) -> Finding:
     finding = build_verdict(
         defects,
         f"{format_share(recall)} of {int(is_above.sum()):,} planted near-duplicates at or above the threshold are "
-        f"found; the bands predict {format_share(predicted_above)}. None below it is dropped.",
+        f"found; the bands predict {format_share(predicted_above)}. No pair below the threshold is dropped.",
         "Raise `duplicates.permutations`, or lower `duplicates.recall`",
         facts={
             "planted": len(similarities),
@@ -152,7 +152,7 @@ def _check_rebuild(duplicates: OpenedDuplicates) -> Finding:
     total = sum(facts.removed.values())
     return build_verdict(
         (f"{corpus.artifact(DUPLICATES)}: {defect}" for defect in defects),
-        f"{count_of(total, 'document')} of {facts.documents:,} are dropped, the same as when compared again.",
+        f"Comparing all {count_of(facts.documents, 'document')} again drops the same {total:,}.",
         _REBUILD,
         facts={"documents": facts.documents, "removed": total, "equal_documents": facts.equal},
     )
@@ -164,13 +164,14 @@ def _check_splits_disjoint(duplicates: OpenedDuplicates) -> Finding:
     defects = [
         f"a document of {pair['split']} is a near-duplicate of one in {pair['other']}"
         if corpus.sensitive
-        else f"{pair['row']} of {pair['split']} is {format_share(pair['similarity'])} similar to "
-        f"{pair['other_row']} of {pair['other']}"
+        else f"{pair['row']} in {pair['split']} is {format_share(pair['similarity'])} similar to "
+        f"{pair['other_row']} in {pair['other']}"
         for pair in pairs
     ]
     return build_verdict(
         defects,
-        f"No kept document in one of {count_of(len(corpus.splits), 'split')} is a near-duplicate of one in another.",
+        "No kept document is a near-duplicate of a kept document in another split "
+        f"({count_of(len(corpus.splits), 'split')}).",
         "Remove the near-duplicates from one split, or declare `duplicates.across_splits: drop`, which drops them "
         "from the split that is declared first",
         facts={"pairs": len(pairs)},

@@ -124,8 +124,7 @@ def _check_rebuild(signatures: OpenedSignatures) -> Finding:
         defects = list(_find_drawn_differences(shard, receipt, rows))
     return build_verdict(
         (f"{describe_artifact(receipt)}: {defect}" for defect in defects),
-        f"{len(rows.positions):,} of {count_of(facts.rows, 'row has', 'rows have')} the same signatures when "
-        "recomputed.",
+        f"Recomputed the signatures of {len(rows.positions):,} of {count_of(facts.rows, 'row')}: all match.",
         REBUILD,
         facts={"rows_compared": len(rows.positions), "rows": facts.rows, "documents": facts.documents},
     )

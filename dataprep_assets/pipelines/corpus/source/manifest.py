@@ -487,7 +487,7 @@ def check_listing(
         (repeated, "in the manifest more than once"),
     ):
         if paths:
-            defects.append(f"{count_of(len(paths), 'file')} {description}: {join_first(paths)}")
+            defects.append(f"{count_of(len(paths), 'file is', 'files are')} {description}: {join_first(paths)}")
     return build_verdict(
         defects + changed,
         f"The manifest matches the source: {count_of(len(entries), 'file')} with their sizes and digests.",
@@ -520,7 +520,7 @@ def _describe_changes(
         elif not (entry.sha256 and file.sha256) and entry.etag and file.etag and entry.etag != file.etag:
             yield f"{path}: the manifest lists etag {entry.etag}, but the source has {file.etag}"
         elif entry.split != split:
-            yield f"{path}: the manifest has it in split {entry.split}, but the globs match {split}"
+            yield f"{path}: the manifest lists split {entry.split}, but the globs assign the file to {split}"
 
 
 def check_entries(
@@ -561,7 +561,8 @@ def check_plan(
     """
     return build_verdict(
         [*_find_plan_defects(entries, plan), *other_defects],
-        f"{count_of(len(entries), 'file')} in the manifest, in {count_of(len(plan), 'shard')}: each once, in order.",
+        f"The plan has {count_of(len(plan), 'shard')} with the manifest's {count_of(len(entries), 'file')}, each once "
+        "and in order.",
         "Rebuild `manifest` to make a new plan",
         facts={"shards": len(plan), "files": len(entries)},
     )
@@ -576,13 +577,13 @@ def _find_plan_defects(entries: Sequence[ManifestEntry], plan: Mapping[str, rang
     next_ordinal = 0
     for key, ordinals in plan.items():
         if not len(ordinals) or ordinals.step != 1:
-            yield f"shard {key}: {ordinals} are not consecutive files"
+            yield f"shard {key}: its ordinals must be consecutive, not {ordinals}"
             continue
         if ordinals.start > next_ordinal:
             skipped = join_first(e.relpath for e in entries[next_ordinal : ordinals.start])
             yield f"shard {key}: ordinals {next_ordinal} to {ordinals.start - 1} before it are in no shard: {skipped}"
         elif ordinals.start < next_ordinal:
-            yield f"shard {key}: ordinals {ordinals.start} to {next_ordinal - 1} are in an earlier shard already"
+            yield f"shard {key}: ordinals {ordinals.start} to {next_ordinal - 1} are already in an earlier shard"
         foreign = [e.relpath for e in entries[ordinals.start : ordinals.stop] if e.split != split_name(key)]
         if foreign:
             belong = count_of(len(foreign), "file belongs", "files belong")
@@ -598,14 +599,14 @@ def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest
     entries, counts = manifest.entries, count_shards(manifest.plan)
     facts, location = ManifestFacts.from_receipt(manifest.receipt), store.location(corpus.artifact(MANIFEST))
     if (facts.files, facts.source_bytes) != (len(entries), sum(entry.size_bytes for entry in entries)):
-        yield f"{location}: the file or byte counts in the receipt and the list differ"
+        yield f"{location}: the file or byte counts in the receipt and in the list of files differ"
     if facts.shards != counts:
         yield f"{location}: the shard counts in the receipt and the plan differ"
     # check this first, because `summarize_manifest` looks up the shards of every split
     if missing := sorted({entry.split for entry in entries} - {*counts}):
         yield f"{location}: the plan has no shard of {', '.join(missing)}"
     elif read_summary(store.local(corpus.artifact(MANIFEST))) != summarize_manifest(entries, counts):
-        yield f"{location}: the summary does not match the list"
+        yield f"{location}: the summary does not match the list of files"
     folder = store.local(corpus.artifact(MANIFEST))
     if line_fault := describe_other_bytes(folder, entries):
         yield f"{location}: manifest.jsonl: {line_fault}"

@@ -169,7 +169,7 @@ def _read_digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Ite
                 errors.append(actual)
             elif entry.sha256 is not None and actual != entry.sha256:
                 message = (
-                    f"{entry.relpath}: sha256 {actual}, but the source has {entry.sha256}. Download this file again"
+                    f"{entry.relpath}: has sha256 {actual}, but the source has {entry.sha256}. Download this file again"
                 )
                 errors.append(CorruptSourceError(message))
             else:
@@ -284,7 +284,7 @@ def _find_false_claims(
     directory = store.local(artifact)
     lines = read_snapshot(directory)
     if (directory / FILES).read_bytes() != encode_snapshot(lines):
-        yield f"{artifact}: {FILES} does not match its parsed lines"
+        yield f"{artifact}: {FILES} is not in canonical form"
     file_sizes = [(line["relpath"], line.get("size_bytes")) for line in lines]
     if file_sizes != [(entry.relpath, entry.size_bytes) for entry in entries]:
         yield f"{artifact}: the files, sizes or order differ from the manifest"

@@ -42,7 +42,7 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSp
             split.token_count, split.facts.dtype, ViewFacts.from_receipt(receipt).tokenizer
         )
         if (path := datatrove.build_metadata_path(tokens)).read_bytes() != metadata_bytes:
-            yield f"{path}: its lines differ from the expected ones: {'; '.join(metadata_bytes.decode().splitlines())}"
+            yield f"{path}: must have the lines: {'; '.join(metadata_bytes.decode().splitlines())}"
 
 
 def _format_trainer_lines(location: str, facts: ViewFacts) -> str:

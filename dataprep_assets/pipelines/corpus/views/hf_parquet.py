@@ -42,7 +42,7 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSp
     hf_parquet.validate(directory, summaries)
     tokenizer_text = _describe_dataset(ViewFacts.from_receipt(receipt).tokenizer)
     if (directory / hf_parquet.CARD).read_bytes() != hf_parquet.encode_card(receipt.dataset, summaries, tokenizer_text):
-        yield f"{directory / hf_parquet.CARD}: does not match these files"
+        yield f"{directory / hf_parquet.CARD}: does not match the data files in this folder"
 
 
 def _open_locator(handle: ArtifactHandle) -> Locate:

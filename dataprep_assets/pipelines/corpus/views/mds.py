@@ -53,8 +53,8 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSp
         samples = mds.validate(directory / split.split)
         if samples * length + left_out != split.token_count or left_out >= length:
             yield (
-                f"{directory / split.split}: {count_of(samples, 'sample')} of {length} and "
-                f"{count_of(left_out, 'token')} left out do not add up to {count_of(split.token_count, 'token')}"
+                f"{directory / split.split}: {count_of(samples, 'sample')} of {count_of(length, 'token')} "
+                f"and {count_of(left_out, 'left-out token')} do not add up to {count_of(split.token_count, 'token')}"
             )
 
 

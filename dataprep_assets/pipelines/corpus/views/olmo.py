@@ -37,7 +37,7 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSp
         path = directory / f"{split.split}_index.json"
         olmo.validate(path, directory, sequence_length=length)
         if json.loads(path.read_bytes()) != _build_index(split, length, tokenizer):
-            yield f"{path}: does not match {split.split} in instances of {count_of(length, 'token')}"
+            yield f"{path}: does not match split {split.split}, divided into instances of {count_of(length, 'token')}"
 
 
 def _locate_instances(span: DocumentSpan, receipt: Receipt) -> Mapping[str, int | list[int]]:

@@ -115,8 +115,8 @@ class CohortShards:
         # compare the totals, because rows after the last record are not compared above
         if sum(counts.records) != len(rows):
             counts.different.append(
-                f"{count_of(sum(counts.records), 'record')} in {split}, but {count_of(len(rows), 'row')} in "
-                f"{PACKED_COHORTS}"
+                f"split {split} has {count_of(sum(counts.records), 'record')}, but {PACKED_COHORTS} has "
+                f"{count_of(len(rows), 'row')}"
             )
         return counts
 
@@ -197,9 +197,9 @@ def check_records(shards: CohortShards) -> Finding:
     ]
     return build_verdict(
         (f"{describe_artifact(shards.receipt)}: {defect}" for defect in defects),
-        f"{count_of(records, 'record')} in {count_of(sum(len(count.records) for count in counts), 'shard')}, all "
-        "checksums correct.",
-        f"rows_per_shard may have changed since. {_REBUILD}",
+        f"{count_of(records, 'record')} in {count_of(sum(len(count.records) for count in counts), 'shard')}: "
+        "all checksums are correct.",
+        f"`rows_per_shard` may have changed since the build. {_REBUILD}",
         facts={"records": records, "rows_per_shard": str(shards.notes.rows_per_shard)},
     )
 
@@ -225,12 +225,12 @@ def _find_wrong_counts(shards: CohortShards) -> Iterator[str]:
             if (rows, size) != (length, expected_size):
                 yield (
                     f"{name}: has {count_of(rows, 'record')} with {count_of(size, 'byte')} in total, but the receipt "
-                    f"lists {length} with {expected_size}"
+                    f"lists {count_of(length, 'record')} with {count_of(expected_size, 'byte')}"
                 )
             if rows > limit or not rows or (rows < limit and number < last_number):
                 yield (
-                    f"{name}: has {count_of(rows, 'row')}, but {limit} are declared, and only the last shard may have "
-                    "fewer"
+                    f"{name}: has {count_of(rows, 'row')}, but `rows_per_shard: {limit}` is declared, and only the "
+                    "last shard may have fewer"
                 )
 
 
@@ -242,15 +242,15 @@ def check_packed_rows(shards: CohortShards) -> Finding:
     if broken := sum(len(count.broken) for count in counts):
         defects.append(f"{count_of(broken, 'shard')} cannot be read completely")
     if shards.receipt.inputs.get(PACKED_COHORTS) != shards.packed_receipt.content:
-        defects.append(f"not built from the current rows of {PACKED_COHORTS}")
+        defects.append(f"the shards were not built from the current rows of {PACKED_COHORTS}")
     rows = sum(sum(count.records) for count in counts)
     if shards.receipt.ledger != build_row_ledger(rows, [shards.packed_receipt.ledger]):
         defects.append("the ledger does not match these rows")
     if not RowFacts.from_receipt(shards.receipt).is_compatible(RowFacts.from_receipt(shards.packed_receipt)):
-        defects.append(f"the rows in the receipt and in the receipt of {PACKED_COHORTS} differ")
+        defects.append(f"its receipt describes other rows than the receipt of {PACKED_COHORTS}")
     return build_verdict(
         (f"{describe_artifact(shards.receipt)}: {defect}" for defect in defects),
-        f"{count_of(rows, 'row')}, all equal to the packed rows.",
+        f"{count_of(rows, 'row is', 'rows are')} identical to the packed rows.",
         _REBUILD,
         facts={"rows": rows},
     )

@@ -22,6 +22,7 @@ import orjson
 from numpy.typing import NDArray
 
 from dataprep_assets.bounds import report_progress
+from dataprep_assets.engine.artifact.losses import format_drops
 from dataprep_assets.engine.checks.check import (
     BY_REFERENCE,
     EVERY_DOCUMENT,
@@ -88,8 +89,10 @@ def check_retractions(cohort: OpenedCohort) -> Finding:
             defects += _find_retracted_notes(cohort, index, split)
     return build_verdict(
         (f"{describe_artifact(cohort.receipt)}: {defect}" for defect in defects),
-        f"None of the {count_of(len(cohort.retracted), 'patient')} and notes on the list is in the rows; "
-        f"{searched_count} of their {count_of(dropped_count, 'note was', 'notes were')} searched for by their tokens."
+        f"The list has {count_of(len(cohort.retracted), 'entry', 'entries')} (patients or notes), and none is in the "
+        "rows; "
+        f"{searched_count} of {count_of(dropped_count, 'dropped note was', 'dropped notes were')} searched for by "
+        "their tokens."
         if cohort.retracted
         else "No patient or note of this dataset is retracted.",
         REBUILD,
@@ -108,12 +111,12 @@ def _find_digest_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]
             yield f"{path.patients}: {count_of(count, 'retracted patient is', 'retracted patients are')} in the rows"
     # report notes that are left out although they are no longer on the list, because these notes must be restored
     if stray_count := len(cohort.left_out - cohort.retracted):
-        yield f"{RETRACTED_PATIENTS}: left out the notes of {count_of(stray_count, 'patient')} no longer on the list"
+        yield f"{RETRACTED_PATIENTS} lists {count_of(stray_count, 'patient')} no longer on the retraction list"
     if stray_count := len(cohort.retracted_notes - cohort.retracted):
-        yield f"{RETRACTED_NOTES}: left out {count_of(stray_count, 'note')} no longer on the list"
+        yield f"{RETRACTED_NOTES} lists {count_of(stray_count, 'note')} no longer on the retraction list"
     if bool(cohort.left_out or cohort.retracted_notes) != bool(drop_count):
         yield (
-            f"{RETRACTED_PATIENTS} has {count_of(len(cohort.left_out), 'patient')} and {RETRACTED_NOTES} "
+            f"{RETRACTED_PATIENTS} lists {count_of(len(cohort.left_out), 'patient')} and {RETRACTED_NOTES} lists "
             f"{count_of(len(cohort.retracted_notes), 'note')}, but the ledger has "
             f"{count_of(drop_count, 'left-out note')}"
         )
@@ -123,18 +126,21 @@ def _find_source_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]
     """Compare the counts with the source; a retracted note that does not fit in a row counts as not fitting."""
     source, dropped_without_room = cohort.source, require_ledger(cohort.receipt).dropped.get("header_too_long", 0)
     if not drop_count <= source.retracted <= drop_count + dropped_without_room:
-        yield f"the source retracts {count_of(source.retracted, 'note')}, but {drop_count} were left out"
+        yield (
+            f"the source has {count_of(source.retracted, 'retracted note')}, but "
+            f"{count_of(drop_count, 'note was', 'notes were')} left out"
+        )
     retracted_only = source.retracted_notes - cohort.retracted_notes
     if cohort.retracted_notes - source.retracted_notes or (retracted_only and not dropped_without_room):
         yield (
-            f"the source retracts {count_of(len(source.retracted_notes), 'note')} individually, but "
-            f"{len(cohort.retracted_notes)} were left out"
+            f"the source has {count_of(len(source.retracted_notes), 'individually retracted note')}, but "
+            f"{count_of(len(cohort.retracted_notes), 'such note was', 'such notes were')} left out"
         )
     missing = source.retracted_digests - cohort.left_out
     if cohort.left_out - source.retracted_digests or (missing and not dropped_without_room):
         yield (
-            f"the source retracts all notes of {count_of(len(source.retracted_digests), 'patient')}, but the notes of "
-            f"{len(cohort.left_out)} were left out"
+            f"the source has {count_of(len(source.retracted_digests), 'retracted patient')}, but the notes of "
+            f"{count_of(len(cohort.left_out), 'patient')} were left out"
         )
 
 
@@ -155,8 +161,8 @@ def _find_retracted_notes(cohort: OpenedCohort, index: int, split: str) -> Itera
     }
     for position in _find_unexplained_notes(cohort, index, search, notes, chunks_by_note) if chunks_by_note else ():
         yield (
-            f"the tokens of record {notes[position].record}, note {notes[position].number}, which is retracted, are in "
-            f"{split}"
+            f"the tokens of the retracted note {notes[position].number} of record {notes[position].record} are in the "
+            f"rows of {split}"
         )
 
 
@@ -222,7 +228,10 @@ def find_origin_defects(
             else sorted(note_pieces) == sorted(expected_pieces)
         )
         if not is_same:
-            yield f"record {note.record}, note {note.number}: not at its position in {paths.origins}"
+            yield (
+                f"record {note.record}, note {note.number}: its tokens are not at the position that {paths.origins} "
+                "lists"
+            )
 
 
 def _find_impossible_origins(origins: Origins, patients: int, name: str) -> Iterator[str]:
@@ -235,7 +244,7 @@ def _find_impossible_origins(origins: Origins, patients: int, name: str) -> Iter
     pairs = np.unique(np.stack([origins[:, RECORD], origins[:, PATIENT]]), axis=1)
     differing_rows = np.unique(pairs[1])
     if len(np.unique(pairs[0])) != pairs.shape[1] or not np.array_equal(differing_rows, np.arange(patients)):
-        yield f"{name}: a record belongs to two patients, or a patient has none"
+        yield f"{name}: a record belongs to two patients, or a patient has no record"
 
 
 def _number_notes(records: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -280,14 +289,18 @@ def check_note_counts(cohort: OpenedCohort) -> Finding:
     ]
     drops = {r: n for r, n in ledger.dropped.items() if r not in ("header_too_long", RETRACTED)}
     if source.dropped != drops:
-        defects.append(f"{location}: dropped notes: the source has {dict(source.dropped)}, but the receipt has {drops}")
+        defects.append(
+            f"{location}: dropped notes: the source has {format_drops(source.dropped)}, but the receipt has "
+            f"{format_drops(drops)}"
+        )
     digests = _read_digests(cohort)
     strangers = len(digests - source.digests)
     # a patient whose notes were all dropped as `header_too_long` is in the source, but in no row
     if strangers or (not dropped_without_room and len(digests) != len(source.digests)):
         defects.append(
             f"{location}: the rows have {count_of(len(digests), 'patient')}, but the source has "
-            f"{count_of(len(source.digests), 'patient')} with notes. Only in the rows: {strangers}"
+            f"{count_of(len(source.digests), 'patient')} with notes. "
+            f"{count_of(strangers, 'patient is', 'patients are')} only in the rows"
         )
     missing = source.dropped.get("missing_metadata", 0)
     return build_verdict(
@@ -295,7 +308,7 @@ def check_note_counts(cohort: OpenedCohort) -> Finding:
         f"{count_of(source.notes, 'note')} of {count_of(source.patients, 'patient')}, {source.headers} with a "
         f"header, {missing} dropped because of a missing field"
         + (f", {retracted_count} because they are on the retraction list." if retracted_count else "."),
-        f"The source or the key changed since packing. {REBUILD}",
+        f"The source or the key has changed since packing. {REBUILD}",
         facts={
             "notes": source.notes,
             "with_header": source.headers,
@@ -342,8 +355,8 @@ def check_round_trip(cohort: OpenedCohort) -> Finding:
     compared_count = cohort.source.notes if level == EVERY_DOCUMENT else len(sampled_notes)
     return build_verdict(
         (f"{describe_artifact(receipt)}: {d}" for d in defects),
-        f"{count_of(compared_count, 'note')}, rendered and encoded again, are in the rows.",
-        f"Source, template or tokenizer changed since packing. {REBUILD}",
+        f"Rendered and encoded {count_of(compared_count, 'note')} again: all are in the rows.",
+        f"The source, the template or the tokenizer has changed since packing. {REBUILD}",
         facts={"documents_compared": compared_count, "documents": cohort.source.notes, "level": level},
     )
 
@@ -391,11 +404,12 @@ def check_ledger(cohort: OpenedCohort) -> Finding:
         )
     if dict(quarantined) != defective:
         defects.append(
-            f"{describe_artifact(receipt)}: {QUARANTINE} has {dict(quarantined)}, but the ledger has {defective}"
+            f"{describe_artifact(receipt)}: dropped notes: {QUARANTINE} has {format_drops(quarantined)}, but the "
+            f"ledger has {format_drops(defective)}"
         )
     return build_verdict(
         defects,
-        f"{count_of(ledger.rows_in, 'note')} in, {ledger.documents} kept, {sum(ledger.dropped.values())} dropped.",
+        f"{count_of(ledger.rows_in, 'note')} read: {ledger.documents} kept and {sum(ledger.dropped.values())} dropped.",
         REBUILD,
         facts={"rows_in": ledger.rows_in, "documents": ledger.documents, "dropped": sum(ledger.dropped.values())},
         table=[{"reason": reason, "notes": count} for reason, count in ledger.dropped.items()] or None,
@@ -439,7 +453,7 @@ def check_patient_splits(cohort: OpenedCohort) -> Finding:
             )
     return build_verdict(
         (f"{describe_artifact(cohort.receipt)}: {d}" for d in defects),
-        f"{count_of(total, 'patient')}, each in one of {count_of(len(shares), 'split')}.",
+        f"{count_of(total, 'patient')}, each in exactly one of {count_of(len(shares), 'split')}.",
         REBUILD,
         facts={"patients": total, "splits": len(shares)},
     )

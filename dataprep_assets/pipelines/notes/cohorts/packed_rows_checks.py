@@ -62,10 +62,13 @@ def check_rows(cohort: OpenedCohort) -> Finding:
         path = list_packed_paths(cohort.notes, cohort.month)[name].jsonl
         if cohort.shape.row_length != cohort.notes.capacity or cohort.shape.columns != cohort.notes.columns:
             defects.append(
-                f"{path}: has rows of {cohort.shape.row_length} tokens, but {cohort.notes.capacity} are declared"
+                f"{path}: has rows of {cohort.shape.row_length} tokens, but rows of {cohort.notes.capacity} are "
+                "declared"
             )
         if cohort.shape.pad_id != pad_id:
-            defects.append(f"{path}: rows are padded with {cohort.shape.pad_id}, but the declared pad is {pad_id}")
+            defects.append(
+                f"{path}: rows are padded with id {cohort.shape.pad_id}, but the declared pad id is {pad_id}"
+            )
         for line, columns in cohort.lines[name].columns.items():
             row_count += 1
             if cohort.notes.layout == "unpacked" and columns.keys() == {TOKENS}:
@@ -76,7 +79,7 @@ def check_rows(cohort: OpenedCohort) -> Finding:
             defects += [f"{path}: line {line + 1}: {d}" for d in _find_invalid_rows(cohort, columns)]
     return build_verdict(
         defects,
-        f"{count_of(sum(len(s.used) for s in cohort.scans.values()), 'row')} fit; "
+        f"{count_of(sum(len(s.used) for s in cohort.scans.values()), 'row has', 'rows have')} valid lengths; "
         f"{count_of(row_count, 'JSON line is', 'JSON lines are')} valid.",
         REBUILD,
         facts={"rows": sum(len(s.used) for s in cohort.scans.values()), "lines_examined": row_count},
@@ -88,7 +91,7 @@ def _find_invalid_rows(cohort: OpenedCohort, columns: Mapping[str, NDArray[Any]]
         yield from find_token_defects(columns, cohort.shape, cohort.bundle.vocab_size)
         return
     if unknown := sorted(columns.keys() ^ set(cohort.notes.columns)):
-        yield f"columns {unknown} are missing or not declared"
+        yield f"columns that are missing or not declared: {', '.join(unknown)}"
     for defect in find_row_defects(
         columns,
         row_length=cohort.shape.row_length,
@@ -109,7 +112,7 @@ def check_json_lines(cohort: OpenedCohort) -> Finding:
         if not lines == len(file) == cohort.splits[name].rows:
             defects.append(
                 f"{path.jsonl}: has {count_of(lines, 'line')} for {count_of(len(file), 'columnar row')}, but the "
-                f"receipt lists {cohort.splits[name].rows}"
+                f"receipt lists {count_of(cohort.splits[name].rows, 'row')}"
             )
         for line, columns in samples.columns.items():
             compared_lines += 1
@@ -131,7 +134,8 @@ def check_json_lines(cohort: OpenedCohort) -> Finding:
                 defects.append(f"{path.jsonl}: line {line + 1}, column {different[0]}: differs from {path.rows}")
     return build_verdict(
         defects,
-        f"{count_of(total, 'line')}, as many as columnar rows; all {compared_lines} compared are equal.",
+        f"{count_of(total, 'JSON line')}, as many as columnar rows; all {compared_lines} compared lines equal their "
+        "rows.",
         REBUILD,
         facts={"lines": total, "lines_compared": compared_lines},
     )
@@ -167,7 +171,7 @@ def check_labels(cohort: OpenedCohort) -> Finding:
     location = describe_artifact(cohort.receipt)
     if crossing_labels and not padding and cohort.notes.is_concatenated:
         crossing = (
-            f"{crossing_labels} of {labels} labels cross from one note into the next, because its rows are one stream"
+            f"{crossing_labels} of {labels} labels cross from one note into the next, because the rows are one stream"
         )
         return Finding(
             passed=False,
@@ -184,7 +188,8 @@ def check_labels(cohort: OpenedCohort) -> Finding:
     )
     return build_verdict(
         defects,
-        f"{labels} labels of sampled rows: none on padding, none across notes; {masked_count} left out by the loader.",
+        f"None of the {labels} labels in sampled rows is padding or belongs to the next note; the loader leaves out "
+        f"{masked_count}.",
         REBUILD,
         facts=facts,
     )
@@ -223,11 +228,12 @@ def check_ids(cohort: OpenedCohort) -> Finding:
         )
     if pads and not cohort.notes.pad_may_occur:
         defects.append(
-            f"{describe_artifact(cohort.receipt)}: {count_of(pads, 'token')} in notes are the reserved pad id"
+            f"{describe_artifact(cohort.receipt)}: notes contain the reserved pad id {count_of(pads, 'time')}"
         )
     return build_verdict(
         defects,
-        f"Ids are {low} to {high}, below {size}; {count_of(pads, 'token')} in notes are the pad id.",
+        f"Ids are {low} to {high}, below the vocabulary size {size}; {count_of(pads, 'token is', 'tokens are')} the "
+        "pad id in notes.",
         f"The rows were built with a different tokenizer, or are damaged. {REBUILD}",
         facts={
             "vocab_size": str(size),
@@ -256,7 +262,9 @@ def check_tokens(cohort: OpenedCohort) -> Finding:
             "fill": (round(scan.tokens / positions, 6) if positions else 1.0, split_facts.fill),
         }
         defects += [
-            f"{location}: {a} {what} in the file, {b} in the receipt" for what, (a, b) in counts.items() if a != b
+            f"{location}: {what}: the file has {a}, but the receipt has {b}"
+            for what, (a, b) in counts.items()
+            if a != b
         ]
         table.append({"split": name, **tokens.to_json(), "padding": counts["padding"][0]})
     in_rows, ledger = sum(scan.tokens for scan in cohort.scans.values()), require_ledger(cohort.receipt)
@@ -288,12 +296,12 @@ def check_separators(cohort: OpenedCohort) -> Finding:
         if separators != ledger.separators:
             defects.append(
                 f"{location}: its rows have {count_of(separators, 'separator')}, but "
-                f"{count_of(ledger.separators, 'note ends', 'notes end')} there"
+                f"{count_of(ledger.separators, 'note ends', 'notes end')} with one"
             )
         if inner:
             defects.append(
-                f"{location}: {count_of(inner, 'separator is', 'separators are')} within a note: repeated, or from its "
-                "text"
+                f"{location}: {count_of(inner, 'separator is', 'separators are')} inside a note: a repeated "
+                "separator, or one from the text"
             )
     bos = cohort.facts.bos_id
     begins = sum(s.bos_starts for s in scans)
@@ -308,11 +316,13 @@ def check_separators(cohort: OpenedCohort) -> Finding:
                 "should"
             )
         if repeat_count := sum(s.doubled_bos for s in scans):
-            defects.append(f"{location}: {count_of(repeat_count, 'segment begins', 'segments begin')} with two BOS")
+            defects.append(
+                f"{location}: {count_of(repeat_count, 'segment begins', 'segments begin')} with two BOS tokens"
+            )
     return build_verdict(
         defects,
         f"{count_of(separators, 'separator ends', 'separators end')} {count_of(ledger.documents, 'note')}"
-        + ("." if bos is None else f", {count_of(begins, 'segment begins', 'segments begin')} with BOS."),
+        + ("." if bos is None else f"; {count_of(begins, 'segment begins', 'segments begin')} with BOS."),
         REBUILD,
         facts={
             "separators": separators,
@@ -332,7 +342,7 @@ def check_packing(cohort: OpenedCohort) -> Finding:
             wasted, reason = 0, ""
         elif algorithm == "concat_then_split":
             wasted = int(np.count_nonzero(used_positions[:-1] < length))
-            reason = f"{count_of(wasted, 'row')} before the last have padding"
+            reason = f"{count_of(wasted, 'row')} before the last row have padding"
         elif algorithm == "concatenative":
             wasted = int(np.count_nonzero(used_positions[:-1] + used_positions[1:] <= length))
             reason = f"{count_of(wasted, 'pair')} of neighboring rows would fit into one"
@@ -343,7 +353,7 @@ def check_packing(cohort: OpenedCohort) -> Finding:
             reason = "two rows would fit into one"
         if wasted:
             defects.append(
-                f"{describe_artifact(cohort.receipt)}: split {name}: {reason}, which {algorithm} never leaves"
+                f"{describe_artifact(cohort.receipt)}: split {name}: {reason}, which `{algorithm}` never produces"
             )
         fill = scan.tokens / _count_positions(cohort, scan) if used_positions.size else 1.0
         table.append({"split": name, "rows": int(used_positions.size), "fill": round(fill, 6)})
@@ -351,5 +361,9 @@ def check_packing(cohort: OpenedCohort) -> Finding:
     positions = sum(_count_positions(cohort, scan) for scan in cohort.scans.values())
     fill = round(tokens / positions, 6) if rows else 1.0
     return build_verdict(
-        defects, f"{count_of(rows, 'row')}, filled to {fill}.", REBUILD, facts={"rows": rows, "fill": fill}, table=table
+        defects,
+        f"{count_of(rows, 'row is', 'rows are')} filled to {fill}.",
+        REBUILD,
+        facts={"rows": rows, "fill": fill},
+        table=table,
     )

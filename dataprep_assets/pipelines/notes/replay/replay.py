@@ -550,7 +550,7 @@ def check_provenance(mixture: OpenedMixture) -> Finding:
             f"{mixture.name}: {defect}"
             for defect in find_claim_differences(mixture.artifact, mixture.store, partial(build_replay, mixture.replay))
         ),
-        f"{count_of(shards, 'shard')} of {count_of(len(facts.sources), 'source')}, identical when rebuilt.",
+        f"Rebuilding reproduces the {count_of(shards, 'shard')} of {count_of(len(facts.sources), 'source')}.",
         REBUILD_SOURCES,
         facts={"shards": shards, "sources": len(facts.sources)},
     )
@@ -575,7 +575,7 @@ def check_weights(mixture: OpenedMixture) -> Finding:
     ]
     return build_verdict(
         defects,
-        "; ".join(f"{row['source']} {row['share']:.4f} of {row['split']}" for row in table) + ".",
+        "; ".join(f"{row['source']} has a share of {row['share']:.4f} in {row['split']}" for row in table) + ".",
         REBUILD,
         facts={"tolerance": str(replay.tolerance)},
         table=table,
@@ -612,7 +612,7 @@ def check_splits(directory: OpenedDirectory) -> Finding:
     )
     return build_verdict(
         defects,
-        f"{count_of(int(counts.size), 'patient')}, none in several of {count_of(len(splits), 'split')}.",
+        f"{count_of(int(counts.size), 'patient')}, each in only one of {count_of(len(splits), 'split')}.",
         remedy,
         facts={"patients": int(counts.size), "patients_in_several_splits": leaked},
     )

@@ -101,7 +101,7 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
     for split in info.splits:
         if (tfds_count := builder.info.splits[split.name].num_examples) != split.rows:
             defects.append(
-                f"split {split.name}: TFDS counts {count_of(tfds_count, 'row')}, but {split.rows} are declared"
+                f"split {split.name}: TFDS counts {count_of(tfds_count, 'row')}, but the metadata lists {split.rows}"
             )
         names, ends = info.list_shard_names(split), np.cumsum([0, *split.shard_lengths])
         for start, stop in _choose_slices(len(names), split.rows):
@@ -117,16 +117,20 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
                     )
                     if not is_same and len(defects) < _MAX_SLICES:
                         defects.append(
-                            f"split {split.name}: column {name} of the rows from {low + read_count} on differs"
+                            f"split {split.name}: column {name} differs from the stored rows, from row "
+                            f"{low + read_count} on"
                         )
                 read_count += len(next(iter(batch.values())))
             if read_count != high - low:
-                defects.append(f"split {split.name}: {count_of(read_count, 'row')} read, but {high - low} are stored")
+                defects.append(
+                    f"split {split.name}: TFDS read {count_of(read_count, 'row')}, but {high - low} are stored"
+                )
             rows += read_count
     total = sum(split.rows for split in info.splits)
     return build_verdict(
         defects,
-        f"TFDS {library.__version__} read {rows} of {count_of(total, 'row')}, in file order, equal to the stored ones.",
+        f"TFDS {library.__version__} read {rows} of {count_of(total, 'row')} in file order; they equal the stored "
+        "rows.",
         "The metadata does not describe the shards. Rebuild the directory",
         facts={"rows_read": rows, "rows": total},
     )

@@ -158,7 +158,7 @@ def format_evaluation_line(splits: Sequence[str]) -> list[str]:
     return [
         (
             f"to evaluate on {splits[1]}, add, e.g., {'eval_interval=1000 eval_steps=10'} (steps between "
-            "evaluations, and batches per evaluation, which the split must have)"
+            "evaluations; batches per evaluation, at most as many as the split has)"
         )
     ]
 

@@ -345,7 +345,8 @@ def check_cohort_shards(opened_notes: OpenedNotes) -> Finding:
     )
     return build_verdict(
         (f"{opened_notes.name}: {d}" for d in different),
-        f"{count_of(rows, 'row')} of {count_of(facts.months, 'month')}; every shard is identical to its cohort's.",
+        f"{count_of(rows, 'row')} of {count_of(facts.months, 'month')}; every shard is identical to the cohort's "
+        "shard.",
         REBUILD_SOURCES,
         facts={"rows": rows, "months": facts.months},
     )

@@ -183,7 +183,7 @@ class Training:
         to_check = status.returncode == 1 and "nothing to build" in status.stdout
         if not (up_to_date or (pending and to_check)):
             yield f"schedule: status: rc {status.returncode}: {last_lines(status.stdout + status.stderr)}"
-        told = [line for line in status.stdout.splitlines() if "not read yet" in line]
+        told = [line for line in status.stdout.splitlines() if "not in the schedule yet" in line]
         # Declared weights may give equal shares.
         missing = sorted(p for p in pending - {"of the samples"} if not any(p in line for line in told))
         if missing:
@@ -199,7 +199,7 @@ class Training:
             yield f"schedule: run: rc {done.returncode}: {last_lines(done.stdout + done.stderr)}"
         if made(self.project.root / self.name) != before:
             yield "schedule: made again without a revision"
-        if bool(pending - {"of the samples"}) > ("not read yet" in done.stdout):
+        if bool(pending - {"of the samples"}) > ("not in the schedule yet" in done.stdout):
             yield "schedule: changed, not told by the run"
         if not pending and self.random.random() < 0.2:
             yield from self._train()

@@ -147,7 +147,7 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[PackedSpli
     digests = {record.path: record.sha256 for record in receipt.files}
     by_split = {split.split: {name: digests[name] for name in _list_file_names(split)} for split in splits}
     if (directory / message_rows.CARD).read_bytes() != message_rows.encode_card(by_split, receipt.dataset):
-        yield f"{directory / message_rows.CARD}: does not match these files"
+        yield f"{directory / message_rows.CARD}: does not match the data files in this folder"
     # examine only the schema of the Parquet files, because `_compare_split` compares the rows of both files
     keys, names = message_rows.MessageKeys(), list(chain.from_iterable(map(_list_file_names, splits)))
     for name in names:

@@ -95,7 +95,7 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[PackedSpli
         yield f"{directory / _SETTINGS}: differs from the receipt"
         return
     if settings["pad_token_id"] == settings["eos_token_id"]:
-        yield f"{directory / _SETTINGS}: padding would end documents"
+        yield f"{directory / _SETTINGS}: the padding token would end documents, because it is the end-of-document token"
     names = {_SETTINGS}
     for split in splits:
         for number in range(len(split.shards)):
