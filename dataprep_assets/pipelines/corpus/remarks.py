@@ -220,7 +220,7 @@ def _find_duplicate_files(corpus: CorpusDeclaration, entries: Sequence[ManifestE
     source, names = open_source(corpus.source), dict[tuple[int, int], str]()
     repeated_pairs: list[tuple[str, str]] = []
     unique_entries: list[ManifestEntry] = []
-    # `_check_fields` or a run reports unreadable files.
+    # Ignore unreadable files, because `_check_fields` or a run reports them.
     with suppress(OSError, SourceError):
         for entry in entries[:_MAX_EXAMINED_FILES]:
             status = source.path(entry).stat()
@@ -248,7 +248,7 @@ def _find_copies(source: SourceAccess, entries: Sequence[ManifestEntry]) -> list
         if sizes[entry.size_bytes] < 2 or not 0 < entry.size_bytes <= remaining:
             continue
         remaining -= entry.size_bytes
-        # `_check_fields` or a run reports unreadable files.
+        # Ignore unreadable files, because `_check_fields` or a run reports them.
         with suppress(OSError):
             original = digests.setdefault((entry.size_bytes, sha256_file(source.path(entry))), entry.relpath)
             if original != entry.relpath:

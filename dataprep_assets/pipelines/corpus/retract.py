@@ -241,8 +241,8 @@ def locate_rows(corpus: CorpusDeclaration, store: ArtifactStore, id_lines: Seque
     ids = require_document_ids(corpus)
     left_out = LeftOutRows(corpus, store, ids)
     planned_shards, unplanned = _find_shards(corpus, store)
+    # List the planned shards first, because they take precedence over unplanned shards with the same file.
     shards = [*planned_shards, *unplanned]
-    # List the planned shards first, because the current plan takes precedence for a file in two plans.
     shards_by_file: dict[str, list[IndexedShard]] = {}
     for shard in shards if any(line.file is not None for line in id_lines) else ():
         for file in shard.files:

@@ -239,7 +239,7 @@ def check_tokens(opened_view: OpenedCorpusView) -> Finding:
     ]
     tokens = sum(s.token_count for s in splits)
     if view.linked is None:
-        # Skip the ids after a defect, because damaged files may be unreadable.
+        # Do not compare the ids after a defect, because damaged files may be unreadable.
         if not defects:
             defects += [
                 f"{describe_artifact(receipt)}: {d}"

@@ -166,7 +166,7 @@ def _measure_false_matches(benchmarks: Benchmarks, containment: float) -> dict[s
 
 
 def _sample_evenly(values: Sequence[_T]) -> Sequence[_T]:
-    # Take evenly spaced values, because the values are ordered by benchmark, and the sample must not miss a benchmark.
+    # Take every n-th value instead of the first values, because the values are ordered by benchmark.
     return values[:: max(1, len(values) // _MAX_PLANTED)][:_MAX_PLANTED]
 
 

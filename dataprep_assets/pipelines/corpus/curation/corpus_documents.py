@@ -175,7 +175,7 @@ class CorpusDocuments(DocumentTable):
         reason = row["reason"]
         if reason is None:
             return None
-        # Only rejected records have no size.
+        # Only rejected records have no size, so describe why the record was rejected.
         if row["bytes"] is None:
             return describe_bad_reason(reason)
         words, rule = describe_reason(reason), self._corpus.rules.get(reason)

@@ -304,8 +304,8 @@ class _TokenizedDocuments:
         document_numbers, lengths = self._files[file]
         if not len(document_numbers):
             return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-        # Clip the positions, because a row after the last document would be out of range. It is compared with the row
-        # of the last document, which is never equal.
+        # Clip the positions, because a row after the last document would be out of range. Such a row is then compared
+        # with the last document's row, which it never equals.
         positions = np.minimum(np.searchsorted(document_numbers, rows), len(document_numbers) - 1)
         return document_numbers[positions] == rows, lengths[positions]
 

@@ -114,7 +114,8 @@ def _find_row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> 
 
 def _check_rebuild(tags: OpenedTags) -> Finding:
     shard, directory, receipt, facts = tags.planned, tags.directory, tags.receipt, tags.facts
-    # Only warn about tags that are out of date, because they may differ from rebuilt tags without being damaged.
+    # Report tags that are out of date only as a warning, because they may differ from rebuilt tags without being
+    # damaged.
     if (change := shard.recipe().find_change(receipt)) is not None:
         out_of_date = f"{describe_artifact(receipt)}: is out of date: {change.reason}"
         return build_verdict([out_of_date], "", "Run the dataset", warning=True)

@@ -78,7 +78,8 @@ def read_largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Se
     """
     if corpus.sensitive:
         return []
-    # Read only one piece, because it contains all clusters. There is no piece if no document was removed.
+    # Read only the first piece, because it contains all clusters (at most `_MAX_CLUSTERS`). There is no piece if no
+    # document was removed.
     clusters = next(read_joined_tables([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
     excerpts = Excerpts(corpus, store)
     return [

@@ -101,7 +101,7 @@ def read_built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappin
     If shards of several plans exist, only the shards in combined bins count.
     """
     artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
-    # Use a literal, because importing the constant from `combined_bins` would be a circular import.
+    # Use a literal, because importing the constant from `combined_bins` would create a circular import.
     combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
     try:
         shards = {str(r.partition): [line["file"] for line in r.sources] for r in store.receipts(artifacts) if r}
@@ -191,7 +191,7 @@ def plan_manifest(
     shards = _find_kept_shards(corpus, store, previous_manifest) if kept_files is None else kept_files
     entries, plan = plan_shards(listed_entries, corpus.shards.sizing, shards)
     listing_hash = digest_listing(entries)
-    # Store only the first and the last ordinal, because a shard is a range of the listing.
+    # Include only the first and last ordinals of each shard in the key, because a shard is a range of the listing.
     ends = {k: [o[0], o[-1]] for k, o in plan.items()}
     no_split = find_unassigned_files(listing.files, include=corpus.include, splits=corpus.splits)
     key = digest_value(["manifest", VERSION, listing_hash, ends, no_split])

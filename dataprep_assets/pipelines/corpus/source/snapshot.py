@@ -147,7 +147,8 @@ def _build_recipes(
 def _build_lines(
     corpus: CorpusDeclaration, access: SourceAccess, entries: Sequence[ManifestEntry]
 ) -> list[dict[str, str | int]]:
-    # Use a list, because all files must be read before an error can name all damaged files.
+    # Read all digests before using them, because `_read_digests` leaves out damaged files and raises an error for them
+    # only at the end.
     digests = list(_read_digests(access, entries))
     source_digests = corpus.source_digests()
     return [

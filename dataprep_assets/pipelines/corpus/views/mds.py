@@ -69,8 +69,8 @@ def _open_locator(handle: ArtifactHandle) -> Locate:
 
     def locate(span: DocumentSpan) -> Iterator[TokenRange]:
         names, firsts = list_shards(span.split)
-        # `firsts` ends with the number of samples, so no shard is found for a span in the tail, whose tokens are in no
-        # sample.
+        # `firsts` ends with the number of samples, so no shard is found for a span in the stream's tail, whose tokens
+        # are in no sample.
         for number in range(max(bisect_right(firsts, span.start // length) - 1, 0), len(names)):
             begin, end = firsts[number] * length, firsts[number + 1] * length
             start, stop = max(span.start, begin), min(span.stop, end)
