@@ -30,8 +30,8 @@ def _parse_hashes(ids: Sequence[str | None]) -> NDArray[np.uint64]:
         numbers = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         numbers = np.empty(0, np.uint64)
-    # Return zeros if an id is invalid, because they differ from the stored ids, so that the check reports a difference
-    # instead of raising an error.
+    # Return zeros if an id is invalid: zeros differ from the stored ids, so the check reports a difference instead of
+    # raising an error.
     return numbers if len(numbers) == len(ids) else np.zeros(len(ids), np.uint64)
 
 

@@ -87,8 +87,8 @@ def read_known_pairs(corpus: CorpusDeclaration, store: ArtifactStore) -> Compare
         if store.must_rebuild(artifact) or (receipt := store.receipt(artifact)) is None:
             return ComparedPairs()
         now, stored_settings = corpus.signing.key_parts, receipt.recipe["settings"]
-        # Ignore the settings of the bands, because they determine which pairs are compared, but not the similarity of a
-        # pair.
+        # Ignore the settings of the MinHash signatures, because they determine which pairs are compared, but not the
+        # similarity of a pair.
         if any(
             now.get(name) != stored_settings.get(name)
             for name in ("kind", "normalization", "unicode", "words", "shingle", "key")

@@ -198,8 +198,8 @@ def plan_manifest(
     changes = None
     if previous_manifest is not None:
         facts = ManifestFacts.from_receipt(previous_manifest.receipt)
-        # A manifest names only the first few files without a split, so new files can be identified only if it names all
-        # of them.
+        # The receipt of a manifest names only the first few files without a split, so new files without a split can be
+        # identified only if the previous receipt names all of them.
         is_listed = facts.no_split == len(facts.first_of_no_split)
         new_paths = [path for path in no_split if path not in facts.first_of_no_split] if is_listed else []
         changes = replace(
@@ -603,7 +603,7 @@ def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest
         yield f"{location}: the file or byte counts in the receipt and the list differ"
     if facts.shards != counts:
         yield f"{location}: the shard counts in the receipt and the plan differ"
-    # Check this first, because `summarize_manifest` raises an error for a split without shards.
+    # Look for splits without shards first, because `summarize_manifest` raises an error for such a split.
     if missing := sorted({entry.split for entry in entries} - {*counts}):
         yield f"{location}: the plan has no shard of {', '.join(missing)}"
     elif read_summary(store.local(corpus.artifact(MANIFEST))) != summarize_manifest(entries, counts):

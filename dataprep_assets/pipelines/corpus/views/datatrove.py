@@ -35,7 +35,7 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSp
     for split in splits:
         tokens = directory / _build_linked_path(split.split)
         datatrove.validate(tokens, dtype=split.facts.dtype)
-        # Compare the ends with the combined bins, because `datatrove.validate` accepts any ascending ends.
+        # Compare the ends with the combined bins, because `datatrove.validate` accepts any ends that do not decrease.
         if sha256_file(index := datatrove.build_index_path(tokens)) != split.receipt.file(ENDS).sha256:
             yield f"{index}: the document ends differ from combined_bins/{split.split}"
         metadata_bytes = datatrove.encode_metadata(

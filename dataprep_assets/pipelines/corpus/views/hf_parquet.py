@@ -49,7 +49,7 @@ def _open_locator(handle: ArtifactHandle) -> Locate:
     @cache
     def list_files(split: str) -> tuple[list[str], list[int]]:
         """Return a split's files in order, and their first documents followed by the total number of documents."""
-        # Sort the files by name, which is also their numeric order, because the numbers have five digits.
+        # Sort the files by name, which is also their numeric order, because the numbers are padded to five digits.
         names = sorted(f.path for f in handle.files if f.path.startswith(f"data/{split}-"))
         return names, list(accumulate((_count_rows(handle, name) for name in names), initial=0))
 

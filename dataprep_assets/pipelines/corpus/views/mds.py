@@ -74,7 +74,7 @@ def _open_locator(handle: ArtifactHandle) -> Locate:
         for number in range(max(bisect_right(firsts, span.start // length) - 1, 0), len(names)):
             begin, end = firsts[number] * length, firsts[number + 1] * length
             start, stop = max(span.start, begin), min(span.stop, end)
-            # Stop at the first shard that begins after the span.
+            # Stop at the first shard without tokens of the span, because later shards have none either.
             if start >= stop:
                 return
             yield TokenRange(
