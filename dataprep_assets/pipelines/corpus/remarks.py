@@ -94,7 +94,7 @@ def find_corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("document", "id_key"), sentence=str(error))
     else:
         try:
-            # Read the list only if the key is available, because a missing key is already reported above.
+            # Read the list only if the key is available, because a missing key is reported above.
             read_retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
         except ConfigError as error:
             yield Remark(keys=("retractions",), sentence=str(error))

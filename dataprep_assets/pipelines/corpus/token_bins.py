@@ -326,8 +326,8 @@ def _build_check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGro
     )
     if corpus.document.id_field is None:
         return (shard_checks,)
-    # Check the whole split, because no two of its documents may have the same id, even if only some of its shards are
-    # checked now.
+    # Check the whole split even if only some of its shards are checked now, because no two of its documents may have
+    # the same id.
     return shard_checks, WholeArtifactChecks(
         checks=(DOCUMENT_IDS_UNIQUE,), open=lambda store, _: (corpus, split, store)
     )

@@ -51,7 +51,7 @@ def _compute_identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIden
     )
     files = [file for file in access.list().files if is_included(file.relpath)]
     listing = [[file.relpath, file.size_bytes, file.etag] for file in files]
-    # Add modification times for local files, because they have no etag, so nothing else reveals an edit that keeps the
+    # Only local files need modification times, because they have no etag: nothing else reveals an edit that keeps the
     # size.
     if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
         return identify_listing(listing)
