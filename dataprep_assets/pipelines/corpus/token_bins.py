@@ -348,7 +348,7 @@ def _open_planned_shards(
 def _choose_workers(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> CheckWorkers | None:
     if _is_small(corpus, load_manifest(corpus, store), partitions):
         return None
-    # Load the tokenizer in the fork server, so that workers inherit it instead of loading it once per worker.
+    # Load the tokenizer in the fork server, so that the workers inherit it and do not each load it.
     return CheckWorkers(
         engine=corpus.engine, declared=corpus.workers, prepare=partial(load_plan_encoder, _build_plan(corpus, store))
     )
