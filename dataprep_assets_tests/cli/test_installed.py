@@ -194,7 +194,7 @@ def test_the_quickstart_and_its_training_loops_run(project: Path) -> None:
     passed, every = re.findall(r"checks: (\d+) of (\d+) passed", made)[0]
     assert passed == every, made
     assert f"checks: {passed} of {every} passed" in page, "the page's output is that of its commands"
-    assert made.splitlines()[-1].startswith("to see it in")
+    assert made.splitlines()[-1].startswith("in the browser: ")
     assert made[made.index("split ") : made.index("built in ")] in shown
     assert (project / ".dataprep" / "artifacts" / "my_corpus" / "megatron_bins" / "train.idx").exists()
     for line in ("python bigram.py", "python gpt.py"):

@@ -94,7 +94,7 @@ def read_shard_receipts(
             f"{'is' if len(missing) == 1 else 'are'} missing: {names}. Build these partitions of token_bins first"
         )
     for shard, receipt in pairs:
-        # compare file lists, because a shard keeps its name when its files change
+        # Compare the file names, because a newer plan may assign different files to a shard with the same name.
         planned_files = [entry.relpath for entry in manifest.shard(str(shard.partition))]
         if [line["file"] for line in receipt.sources] != planned_files:
             raise IntegrityError(
@@ -107,7 +107,8 @@ def read_shard_receipts(
 
 def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequence[Receipt]) -> None:
     pairs = [(receipt, TokenBinsFacts.from_receipt(receipt)) for receipt in receipts]
-    # shards that differ in one of these settings cannot share a file, because the settings determine how ids are read
+    # All shards must have the same settings, because a reader of the combined file does not know which shard a token
+    # comes from.
     kinds = {
         (f.dtype, str(f.separator_id), str(f.bos_id), f.special_tokens, r.inputs["tokenizer"][:12]) for r, f in pairs
     }
@@ -117,7 +118,7 @@ def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequen
             f"special_tokens, tokenizer): {'; '.join(', '.join(kind) for kind in sorted(kinds))}. Rebuild "
             "token_bins: only stale shards are rebuilt"
         )
-    # all shards may come from an earlier declaration, but `meta.pkl` describes the current one
+    # Shards that agree with each other may all be out of date, but `meta.pkl` is written from the current declaration.
     meta_values = build_meta(corpus)
     for receipt, facts in pairs:
         if (facts.dtype, receipt.inputs["tokenizer"]) != (meta_values["dtype"], meta_values["tokenizer_sha256"]):
@@ -131,10 +132,10 @@ def _build_recipe(
     corpus: CorpusDeclaration, split: str, shards: Sequence[tuple[Artifact, Receipt]], meta_values: Mapping[str, Any]
 ) -> Recipe:
     settings = dict(meta_values)
-    # list the tokenizer as a source, so that `status` reports a new tokenizer as a changed source, not as a changed
-    # setting
+    # List the tokenizer as a source, so that `status` reports a new tokenizer as a changed source instead of a changed
+    # setting.
     tokenizer = settings.pop("tokenizer_sha256")
-    # include the shards' names in the key, because the receipt lists them: a renamed shard needs a new receipt
+    # Include the shards' names in the key, because the receipt lists them, so a renamed shard requires a new receipt.
     inputs = [[str(r.partition), r.content] for _, r in shards]
     return Recipe(
         artifact=corpus.artifact(COMBINED_BINS, split),
@@ -189,7 +190,7 @@ def build_combined_bins(
             )
         return WrittenFiles(
             inputs={str(r.partition): r.content for _, r in shards},
-            # take the BOS of any shard, because `read_shard_receipts` rejects shards that differ
+            # Take the BOS id of the first shard, because `read_shard_receipts` rejects shards with different BOS ids.
             facts=CombinedBinsFacts(
                 **meta_values, shards=len(shards), bos_id=TokenBinsFacts.from_receipt(shards[0][1]).bos_id
             ),
@@ -281,7 +282,7 @@ def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownVal
     facts = CombinedBinsFacts.from_receipt(receipt)
     return {
         "tokenizer": facts.tokenizer,
-        # store these numbers as text, because Dagster plots numbers, and a plot of constants is useless
+        # Store these numbers as text, because Dagster plots numeric metadata, and a plot of constants is useless.
         "vocab_size": str(facts.vocab_size),
         "eos_token_id": str(facts.eos_token_id),
         "dtype": facts.dtype,
@@ -301,7 +302,7 @@ def check_combined_bins(
         listed_hashes: The ids on the retraction list.
     """
     input_receipts = read_shard_receipts(corpus, store, load_manifest(corpus, store), split)
-    # without a retraction list, the check needs only receipts, so do not download the id index
+    # Download the shards' ids only if the retraction list has ids, because the check otherwise needs only receipts.
     names = [IDS] if len(listed_hashes) else []
     shards = [(store.local(artifact, names), receipt) for artifact, receipt in input_receipts]
     return check_built_without(shards, listed_hashes, store.require(corpus.artifact(COMBINED_BINS, split)))
@@ -347,7 +348,7 @@ class OpenedCombinedBins(OpenedArtifact):
 
     @cached_property
     def _index(self) -> StreamIndex:
-        # open the index lazily, because only naming a row needs it
+        # Create the index on first use, because it is needed only to name the source row of an invalid token.
         return StreamIndex(
             {self.split: [IndexedShard(self.store, shard, receipt) for shard, receipt in self.input_shards]}
         )
@@ -399,7 +400,8 @@ def check_concatenation(directory: Path, receipt: Receipt, shards: Shards, *, sp
             f"{path.name}: has sha256 {file_digest}, but the receipt of {describe_artifact(receipt)} lists "
             f"{claimed_digest}"
         )
-    # skip the ends after a defect, because different tokens usually have different ends
+    # Skip the document ends after a defect in the tokens, because different tokens usually have different ends, which
+    # would only repeat the defect.
     if not defects:
         defects += _compare_ends(directory / ENDS, shards)
     return build_verdict(
@@ -425,7 +427,7 @@ def _digest_ranges(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
                 file_digest.update(data)
                 remaining -= len(data)
             ranges.append(part.hexdigest())
-        # also digest bytes after the last shard, because they belong to no range, but are part of the file
+        # Also digest the bytes after the last range, because the digest of the file covers them.
         while data := file.read(_BLOCK):
             file_digest.update(data)
     return ranges, file_digest.hexdigest()
@@ -542,7 +544,8 @@ def check_sources(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry],
                     f"{location} comes after the file with ordinal {previous}, contrary to the order of the manifest"
                 )
             previous = entry.ordinal if entry is not None else previous
-            # ignore files without documents, because they may be equal (e.g., empty) without sharing a document
+            # Skip files without documents, because such files may have equal bytes (for example, no bytes) without
+            # sharing a document.
             if line["documents"] and (twin := foreign.get(line["sha256"])) is not None:
                 defects.append(f"{location} has the same bytes as {twin.relpath} in split {twin.split}")
     members = [e for e in entries if e.split == split]
@@ -577,7 +580,8 @@ def check_meta(
         dtype: The dtype of the ids.
         facts: The receipt's facts, which must have the same values.
     """
-    # compare bytes, because loading even a small pickle can take gigabytes of memory or run code
+    # Compare bytes instead of loading `meta.pkl`, because loading even a small pickle can run code or take gigabytes of
+    # memory.
     flat_bins.validate_meta(directory)
     meta_values = flat_bins.read_meta(directory)
     defects = [
@@ -703,7 +707,9 @@ def find_retracted_corpus_artifacts(
         load_ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
         snapshots=SNAPSHOT,
         shards=TOKEN_BINS,
-        # a view's receipt lists its inputs by split, and other receipts list their inputs by shard
+        # The receipts of views name their inputs by split, and the receipts of combined bins name theirs by shard.
+        # Inputs with other names are not found, so artifacts with such inputs are assumed to contain a removed
+        # document.
         source=lambda name: corpus.artifact(COMBINED_BINS if name in corpus.splits else TOKEN_BINS, name),
         contains=contains,
     )

@@ -40,7 +40,7 @@ from dataprep_assets.stream.token_shard import TOKEN_BINS, TOKENS
 from dataprep_assets.stream.tokenizer import describe_boundary, describe_literals
 from dataprep_assets.table import align_rows
 
-# import these modules here only for types, because commands that only list or compare artifacts do not need them
+# Import these modules only for type checking, because commands that only list or compare artifacts do not need them.
 if TYPE_CHECKING:
     from dataprep_assets.engine.staleness.estimate import Estimate
     from dataprep_assets.engine.trace.document_table import DocumentTable
@@ -240,7 +240,8 @@ class Corpus(Dataset):
             rows.append((split, files, f"{len(shards):,}", f"{total.documents:,}", f"{total.tokens:,}", size))
         lines = [*align_rows(rows, right=range(1, len(rows[0])))]
         total = Ledger.total(every_split)
-        # show no rate for a short run, because starting processes and the engine takes much of its time
+        # Show no rate for a short run, because starting the processes and the engine takes a large part of the run's
+        # time.
         rate = f", {total.tokens / cpu:,.0f} tokens/s per core" if cpu >= _MIN_RATE_SECONDS else ""
         lines.append(describe_engine_line(corpus, store) + rate)
         if corpus.decontaminate is not None:
@@ -267,8 +268,8 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
         split: build_snapshot_spec(corpus, split, partitions=partitions, manifest=manifest)
         for split, partitions in shards.items()
     }
-    # import modules for tables and duplicates only for corpora that have them, because every command calls this
-    # function
+    # Import the modules for tables and duplicates only if the corpus has them, because every command calls this
+    # function, and the imports take time.
     tags: dict[str, ArtifactSpec] = {}
     if corpus.has_table:
         from dataprep_assets.pipelines.corpus.curation.tags import build_tags_spec
@@ -287,7 +288,8 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
             for split, snapshot in snapshots.items()
         ]
         duplicates = build_duplicates_spec(corpus, tags=tuple(tags.values()), signatures=signatures)
-        # duplicates follow the tags and signatures of all splits, because specs are listed in build order
+        # Add the duplicates after the tags and signatures of all splits, because they are built from all of them, and
+        # specs are listed in build order.
         specs += [*snapshots.values(), *tags.values(), *signatures, duplicates]
     token_bins = []
     for split, partitions in shards.items():
@@ -305,7 +307,8 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
             certificate=certificate,
             selection=selection,
         )
-        # skip specs that are already in the list: with duplicates, it already contains the snapshots and tags
+        # Skip specs that were already added, because the block for duplicates adds the snapshots and tags of all
+        # splits.
         specs += [
             spec
             for spec in (snapshots[split], tagged, selection, bins)

@@ -51,7 +51,7 @@ from dataprep_assets.stream.declaration import (
 )
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-# import these modules here only for types, because most corpora have no tags, rules or duplicates
+# Import these modules only for type checking, because most corpora have no tags, rules or duplicates.
 if TYPE_CHECKING:
     from dataprep_assets.curation.duplicates.signatures import SignatureSettings
     from dataprep_assets.curation.rules import Rule
@@ -107,7 +107,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
     @model_validator(mode="after")
     def _require_different_columns(self) -> Self:
         fields = {path: name_column(path) for path in self.keep_fields or ()}
-        # reserve `text`, the column in which functions and commands get the text
+        # Reserve `text`, because functions and commands get the text in a column of this name.
         own_columns = {*CarriedFields(text="", ids=None, url=self.url_field).columns, *DECIDED, *OTHERS, "text"}
         for path, column in fields.items():
             if column in own_columns:
@@ -117,7 +117,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
                     f"keep_fields: {column!r} is already a column of the table. Remove {path}"
                     + (f", and set `document.{instead}: {path}`" if instead else "")
                 )
-            # `meta.lang` and `meta_lang` would collide, because a dot becomes `_`
+            # Two fields can have the same column name, because dots become `_`, as in `meta.lang` and `meta_lang`.
             if [*fields.values()].count(column) > 1:
                 raise ValueError(f"keep_fields: two fields would become the column {column!r}. Remove one")
         return self
@@ -140,7 +140,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
 if TYPE_CHECKING:
     View = str
 else:
-    # at run time, the type lists the installed views, which a type checker cannot know
+    # At run time, the type lists the installed views, which a type checker cannot know.
     View = Literal[tuple(VIEWS)]
 
 
@@ -280,14 +280,15 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
     sample_rate: float = Field(
         0.0005, ge=0, le=1, description="Share of documents that the reference engine also encodes, to compare the ids."
     )
-    # use a private attribute, so that the serialized declaration does not contain the YAML's folder
+    # Use a private attribute, because the serialized declaration must not contain the folder of the YAML file.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     @field_validator("splits")
     @classmethod
     def _require_valid_split_names(cls, splits: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for name, globs in splits.items():
-            if not (name.isascii() and name.isidentifier()):  # the split's name becomes part of Dagster's asset names
+            # The name of a split becomes part of Dagster asset keys.
+            if not (name.isascii() and name.isidentifier()):
                 raise ValueError(
                     f"split name {name!r}: must be letters, digits and `_`, and must not begin with a digit, e.g., "
                     "train"
@@ -444,7 +445,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
     @property
     def columns(self) -> dict[str, ColumnType]:
         """The columns that rules may name: first the carried fields, then the taggers' columns."""
-        # omit ids, because checking a declaration must work without their key
+        # Leave out the id column, because the declaration must be checked even if the key of the ids is not available.
         columns = {name: kind for name, kind in self._build_carried_fields(None).columns.items() if name != "bad"}
         for tagger in self.taggers:
             if duplicates := [name for name in tagger.columns if name in (*columns, *DECIDED, *OTHERS)]:

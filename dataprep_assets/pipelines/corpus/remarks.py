@@ -94,7 +94,7 @@ def find_corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("document", "id_key"), sentence=str(error))
     else:
         try:
-            # read the list only if the key is available, because a missing key is reported above
+            # Read the list only if the key is available, because a missing key is reported above.
             read_retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
         except ConfigError as error:
             yield Remark(keys=("retractions",), sentence=str(error))
@@ -109,12 +109,13 @@ def _check_libraries(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on missing libraries and files of taggers and signatures."""
     for index, tagger in enumerate(corpus.taggers):
         try:
-            tagger.version  # noqa: B018  # the property raises if something is missing
+            # Read the property only because it raises an error if a library or a file is missing.
+            tagger.version  # noqa: B018
         except ConfigError as error:
-            # the benchmark tagger has no entry in `tag`, so get the key from the beginning of its message
+            # The benchmark tagger has no entry in `tag`, so get the key from the error message, which begins with it.
             keys = ("tag", index) if index < len(corpus.tag) else parse_error_keys(error)
             yield Remark(keys=keys, sentence=str(error))
-        except SourceError as error:  # the tagger reads an asset that was never materialized
+        except SourceError as error:  # the tagger's asset cannot be listed, e.g., because it was never materialized
             yield Remark(keys=("tag", index), sentence=str(error), of_source=True)
         else:
             if index == len(corpus.tag):  # the benchmark tagger follows the taggers of `tag`
@@ -170,7 +171,7 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
     yield from _check_priority_order(corpus, entries)
     faults = list(_check_fields(corpus, entries, bundle))
     yield from faults
-    # skip the lengths after a fault, because a wrong field finds no text, so every split would seem too short
+    # Check the lengths only if the fields have no faults, because a wrong text field makes every split seem too short.
     if bundle is not None and all(fault.hint for fault in faults):
         for view in map(load_corpus_view, corpus.views):
             if view.shortest is not None:
@@ -219,7 +220,8 @@ def _find_duplicate_files(corpus: CorpusDeclaration, entries: Sequence[ManifestE
     source, names = open_source(corpus.source), dict[tuple[int, int], str]()
     repeated_pairs: list[tuple[str, str]] = []
     unique_entries: list[ManifestEntry] = []
-    with suppress(OSError, SourceError):  # `_check_fields` reports unreadable files
+    # Ignore unreadable files, because `_check_fields` or a run reports them.
+    with suppress(OSError, SourceError):
         for entry in entries[:_MAX_EXAMINED_FILES]:
             status = source.path(entry).stat()
             first_name = names.setdefault((status.st_dev, status.st_ino), entry.relpath)
@@ -246,7 +248,8 @@ def _find_copies(source: SourceAccess, entries: Sequence[ManifestEntry]) -> list
         if sizes[entry.size_bytes] < 2 or not 0 < entry.size_bytes <= remaining:
             continue
         remaining -= entry.size_bytes
-        with suppress(OSError):  # `_check_fields` reports unreadable files
+        # Ignore unreadable files, because `_check_fields` or a run reports them.
+        with suppress(OSError):
             original = digests.setdefault((entry.size_bytes, sha256_file(source.path(entry))), entry.relpath)
             if original != entry.relpath:
                 copies.append((entry.relpath, original))
@@ -285,7 +288,8 @@ def _check_fields(
         fields.append((("document", "id_field"), corpus.document.id_field, (str, int)))
     all_rows: list[dict[str, Any]] = []
     for split in corpus.splits:
-        rows: dict[str, list[dict[str, Any]]] = {}  # grouped by format, because each format has its own fields
+        # Group the rows by format, because files of different formats may have different fields.
+        rows: dict[str, list[dict[str, Any]]] = {}
         members = [entry for entry in entries if entry.split == split]
         for name in sorted({entry.format for entry in members}):
             with suppress(DataprepError, OSError):  # a run reports the error when it reads the file
@@ -304,7 +308,8 @@ def _check_fields(
         part_texts = {
             f"the files of split {split} of format {name}": rows_of_part for name, rows_of_part in rows.items()
         }
-        # if all rows lack a field, report it once for the split; otherwise, report it for each format that lacks it
+        # If all rows of the split lack a field, report it once. Otherwise, report it for each format whose rows all
+        # lack it.
         for parts in (rows_of_split, part_texts) if len(rows) > 1 else (rows_of_split,):
             faults = [
                 Remark(keys=keys, sentence=sentence)
@@ -403,15 +408,15 @@ def _check_split_lengths(
         if sum(entry.size_bytes for entry in members) >= shortest.tokens * _BYTES_PER_TOKEN:
             continue
         try:
-            around = 1 + (
-                bundle.choose_bos(corpus.document.bos, corpus.document.special_tokens) is not None
-            )  # the 1 counts the separator
+            # Each document also has a separator (the 1) and, if declared, a BOS token.
+            around = 1 + (bundle.choose_bos(corpus.document.bos, corpus.document.special_tokens) is not None)
             engine, tokens = ReferenceEngine(bundle, corpus.document.special_tokens), 0
             for text in _read_texts(corpus, members):
                 tokens += len(engine.encode([text])[0]) + around
                 if tokens >= shortest.tokens:
                     break
-        except (DataprepError, OSError):  # tokenizer errors are reported above, file errors when a run reads the file
+        except (DataprepError, OSError):
+            # `find_corpus_remarks` reports errors of the tokenizer, and a run reports unreadable files.
             continue
         if tokens < shortest.tokens:
             yield Remark(keys=(shortest.key,), sentence=shortest.refusal(split, tokens))

@@ -141,7 +141,7 @@ class LeftOutRows:
             if hashes is not None and len(hashes):
                 return LeftOutRow(hash=format_ids(hashes)[0], why=reason)
             declared_id = self._parse_declared_id(part, row)
-        except FileNotFoundError:  # the file was deleted after the source was listed
+        except FileNotFoundError:  # the file no longer exists
             return None
         return (
             None
@@ -176,7 +176,7 @@ class LeftOutRows:
                 commit=self._listing.commit,
                 url_prefix=self._listing.url_prefix,
             )
-        except DataprepError:  # the file has no readable format
+        except DataprepError:  # a manifest cannot contain the file, e.g., because its format is unknown
             return None
         return entry
 
@@ -241,8 +241,8 @@ def locate_rows(corpus: CorpusDeclaration, store: ArtifactStore, id_lines: Seque
     ids = require_document_ids(corpus)
     left_out = LeftOutRows(corpus, store, ids)
     planned_shards, unplanned = _find_shards(corpus, store)
+    # List the planned shards first, because they take precedence over unplanned shards with the same file.
     shards = [*planned_shards, *unplanned]
-    # planned shards come first, so that the current plan takes precedence for a file in two plans
     shards_by_file: dict[str, list[IndexedShard]] = {}
     for shard in shards if any(line.file is not None for line in id_lines) else ():
         for file in shard.files:
@@ -251,7 +251,7 @@ def locate_rows(corpus: CorpusDeclaration, store: ArtifactStore, id_lines: Seque
     hashes = [_find_id(corpus, line, ids, shards_by_file, left_out, left_out_rows) for line in id_lines]
     listed_before = read_retractions(corpus.retractions, ids).keys()
     new_hashes = {row_hash for row_hash in hashes if row_hash is not None} - listed_before
-    # sort the ids, because `find_by_hashes` requires it
+    # Sort the ids, because `find_by_hashes` requires sorted ids.
     sorted_ids = np.array(sorted({int(row_hash, 16) for row_hash in hashes if row_hash is not None}), np.uint64)
     held_hashes: set[str] = set()
     held_documents = []
@@ -269,9 +269,11 @@ def locate_rows(corpus: CorpusDeclaration, store: ArtifactStore, id_lines: Seque
                 )
             )
     left_out_rows += left_out.find_by_ids(new_hashes - held_hashes - {row.hash for row in left_out_rows})
-    # add documents that an earlier version of the list dropped, if their ids were removed from it and no run followed
+    # Add the documents that were already retracted when the planned shards were built, because their ids may have been
+    # removed from the list since then.
     left_out_rows += [LeftOutRow(hash=h, why=RETRACTED) for shard in planned_shards for h in shard.facts.retracted]
-    # reverse the rows, because a dict keeps the last value of a key, but each id must keep the first reason found
+    # Reverse the rows, because a dict keeps the last value of each key, but the first reason found for an id takes
+    # precedence.
     reasons = {row.hash: row.why for row in reversed(left_out_rows) if row.hash in new_hashes - held_hashes}
     matched = match_lines(id_lines, hashes, known_hashes={*held_hashes, *reasons}, listed_before=listed_before)
     return LocatedRows(
@@ -285,9 +287,10 @@ def _find_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> tuple[list[
         return [], []
     plan, ids = load_manifest(corpus, store).plan, require_document_ids(corpus)
     unplanned_keys = [key for key in store.partitions(corpus.dataset, TOKEN_BINS) if key not in plan]
-    # do not suppress errors here, because an unreadable planned shard may contain listed documents
+    # Do not suppress errors here, because an unreadable shard of the plan may contain listed documents.
     planned_shards = [shard for shard in _open_indexes(corpus, store, plan) if shard.facts.document_ids is not None]
-    # search only shards with the same id field and key, because other hashes cannot be compared
+    # Search only unplanned shards with the current id field and key, because other hashes cannot be compared with the
+    # list.
     kind = (ids.id_field, ids.key_digest)
     same_shards = []
     for key in unplanned_keys:
@@ -355,7 +358,7 @@ def retract_documents(
     retractions = () if strict and rows.unknown else rows.listed
     names = sorted({name for shard in rows.shards for name in shard.files})
     added = add_retractions(corpus.retractions, require_document_ids(corpus), retractions)
-    # predict the change only after the list is written, because the list determines the change
+    # Predict the change only after the list is written, because the prediction reads the list.
     change = predict_duplicates_change(corpus, store) if added else None
     return RetractionResult(
         list=corpus.retractions,

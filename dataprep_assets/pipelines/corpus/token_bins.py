@@ -147,7 +147,7 @@ def _open_shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Se
 def _find_repeated(shard_digests: Sequence[NDArray[Any]], other_digests: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
     """Return the ids in `shard_digests` that occur more than once in all arrays: sorted, uint64."""
     passes = max(1, -(-sum(map(len, [*shard_digests, *other_digests])) // _IDS_PER_PASS))
-    # ids are hashes, so ranges of equal size contain about the same number of ids
+    # Divide the range of ids evenly, because ids are hashes and therefore evenly distributed.
     bounds = [(1 << 64) * number // passes for number in range(1, passes)]
     repeated_ids = []
     for low, high in zip([0, *bounds], [*bounds, 1 << 64], strict=True):
@@ -245,8 +245,8 @@ def plan_token_shards(
                 budget=corpus.bad_records.budget,
                 files=load_source_parts(corpus, store, manifest, partition, ruled_out),
                 sizes=tuple(entry.size_bytes for entry in manifest.shard(partition)),
-                # leave `retracted` empty if there is a selection, which already drops retracted rows and is part of the
-                # key
+                # Leave `retracted` empty if there is a selection, because the selection, which is part of the key,
+                # already drops retracted rows.
                 retracted=() if corpus.selects else list_current_retractions(store, artifact, plan.retracted_ids),
                 ruled_out=ruled_out,
             )
@@ -267,10 +267,11 @@ def _build_recipes(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
 ) -> Iterator[Recipe]:
     manifest, plan = load_manifest(corpus, store), build_stream_plan(corpus, load_certificate(corpus, store))
-    # plan the shards one by one, because an unreadable snapshot must not hide other shards
+    # Plan each shard separately, so that an error in one shard does not hide the recipes of other shards.
     for partition in partitions:
         (shard,) = plan_token_shards(corpus, store, manifest, plan, [partition or ""])
-        # the retractions that apply to a missing shard are known only after it is built
+        # Leave the key of a missing shard empty, because the retractions that apply to it are known only after it is
+        # built.
         is_known = corpus.selects or not plan.retracted or store.receipt(shard.artifact) is not None
         yield shard.recipe if is_known else replace(shard.recipe, key="")
 
@@ -328,7 +329,8 @@ def _build_check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGro
     )
     if corpus.document.id_field is None:
         return (shard_checks,)
-    # check the whole split, because the ids of any two shards must differ, including shards that are not checked now
+    # Check the whole split even if only some of its shards are checked now, because no two of its documents may have
+    # the same id.
     return shard_checks, WholeArtifactChecks(
         checks=(DOCUMENT_IDS_UNIQUE,), open=lambda store, _: (corpus, split, store)
     )
@@ -349,7 +351,7 @@ def _open_planned_shards(
 def _choose_workers(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> CheckWorkers | None:
     if _is_small(corpus, load_manifest(corpus, store), partitions):
         return None
-    # load the tokenizer before workers are forked, so that it is not loaded once per worker
+    # Load the tokenizer in the fork server, so that the workers inherit it and do not each load it.
     return CheckWorkers(
         engine=corpus.engine, declared=corpus.workers, prepare=partial(load_plan_encoder, _build_plan(corpus, store))
     )
@@ -361,7 +363,8 @@ def _warn_of_unplanned(corpus: CorpusDeclaration, split: str, store: ArtifactSto
     The warning does not block, because no key contains these shards, and a successful run removes them
     (`engine.staleness.status`).
     """
-    # keep a failure, which is more important; without a list, no shard contains retracted documents
+    # Keep a failure, because it is more important than the warning. Without retracted ids, there is nothing to warn
+    # about.
     if not finding.passed or not _build_plan(corpus, store).retracted:
         return finding
     manifest = load_manifest(corpus, store)

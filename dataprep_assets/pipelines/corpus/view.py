@@ -239,7 +239,8 @@ def check_tokens(opened_view: OpenedCorpusView) -> Finding:
     ]
     tokens = sum(s.token_count for s in splits)
     if view.linked is None:
-        if not defects:  # skip the ids after a defect, because damaged files may be unreadable
+        # Do not compare the ids after a defect, because damaged files may be unreadable.
+        if not defects:
             defects += [
                 f"{describe_artifact(receipt)}: {d}"
                 for s in splits
@@ -291,7 +292,7 @@ def _find_id_difference(directory: Path, view: CorpusView, split: CombinedSplit,
                 index = len(expected_ids) if len(expected_ids) < len(ids) else int(wrong_indices[0])
                 yield f"{split.split}: token {token + index} differs from combined_bins"
                 return
-            # for a format without documents, `lengths` is empty, so this compares nothing
+            # `lengths` is empty for a format without documents, so nothing is compared.
             document_ends = token + np.cumsum(lengths)
             if not np.array_equal(document_ends, ends[document : document + len(document_ends)].astype(np.int64)):
                 yield f"{split.split}: document ends differ from combined_bins, beginning with document {document}"
@@ -303,7 +304,7 @@ def _find_id_difference(directory: Path, view: CorpusView, split: CombinedSplit,
     except (ValueError, LookupError, TypeError) as error:  # readers of other packages may raise any of these errors
         yield f"{split.split}: cannot be read ({type(error).__name__}: {error})"
         return
-    # formats that do not keep documents may omit the tail of the stream
+    # Compare the totals only if the format keeps documents, because other formats may omit the tail of the stream.
     if view.keeps_documents and (token, document) != (len(stream_ids), len(ends)):
         yield (
             f"{split.split}: has {count_of(document, 'document')} and {count_of(token, 'token')}, but combined_bins "
@@ -324,7 +325,7 @@ def check_retractions(view: OpenedCorpusView) -> Finding:
         for split, combined_receipt in combined.items():
             if receipt.inputs.get(split) != combined_receipt.content:
                 yield f"{describe_artifact(receipt)}: was not built from the current combined bins of {split}"
-            # without a retraction list, open no shard, because there may be tens of thousands
+            # Open shards only if ids are listed, because there may be tens of thousands of shards.
             elif len(removed_ids) and not (finding := check_combined_bins(corpus, store, split, removed_ids)).passed:
                 yield finding.summary
 
@@ -351,7 +352,7 @@ def trainer_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[s
         artifact = corpus.artifact(artifact_name(name))
         if (receipt := store.receipt(artifact)) is not None:
             facts = ViewFacts.from_receipt(receipt)
-            # use the declared order, because a receipt sorts its keys
+            # Use the declared order of the splits, because a receipt sorts its keys.
             splits = {split: facts.splits[split] for split in corpus.splits}
             lines = load_corpus_view(name).trainer(
                 store.location(artifact), facts.model_copy(update={"splits": splits})
@@ -453,7 +454,8 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
         view.write(splits, writer)
         return WrittenFiles(
             inputs={s.split: s.receipt.content for s in splits},
-            # take any split, because `load_combined_splits` rejects splits with a different tokenizer or dtype
+            # Take these values from the first split, because `load_combined_splits` rejects splits with different
+            # tokenizers or dtypes.
             facts=ViewFacts(
                 view=name,
                 splits={s.split: s.token_count for s in splits},
@@ -465,5 +467,5 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
             joined=tuple(writer.joined),
         )
 
-    # let only copies resume from the files of a killed run, because creating links again costs nothing
+    # Let only copying views resume from the files of a killed run, because links are quickly created again.
     return ensure_built(recipe, store, write, corpus.verify, resumes=view.linked is None)

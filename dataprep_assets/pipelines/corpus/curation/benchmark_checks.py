@@ -69,7 +69,7 @@ def check_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partiti
                 for name, share in false_matches.items()
             },
         },
-        # omit the table if there are defects, because the table would replace the list of defects
+        # If documents are contaminated, pass no table, so that the default table lists the defects.
         table=None if contaminated else _build_table(benchmarks, recalls, false_matches),
     )
 
@@ -138,8 +138,8 @@ def _measure_recall(benchmarks: Benchmarks, containment: float) -> dict[str, flo
     """Return the share of planted texts and items that are found, per form."""
     forms: dict[str, list[str]] = defaultdict(list)
     for _, text in _sample_evenly(benchmarks.items):
-        # skip the upper-case form of a text that does not round-trip (e.g., a Turkish dotless i), because its words
-        # would change
+        # Do not plant the upper-case form of a text if case folding cannot undo it (for example, with a Turkish dotless
+        # i), because its words would differ from the words of the text.
         changed = {"case"} if text.upper().casefold() != text.casefold() else set()
         for rewrite, rewritten in rewrite_text(text).items():
             if rewrite not in changed:
@@ -155,7 +155,7 @@ def _measure_false_matches(benchmarks: Benchmarks, containment: float) -> dict[s
     kinds: dict[str, list[str]] = defaultdict(list)
     for name, text in _sample_evenly(benchmarks.items):
         words = split_words(text)
-        # use the item as the seed, so that every run of the check plants the same texts
+        # Use the item's name as the seed, so that every run of the check plants the same texts.
         shuffled = random.Random(name).sample(words, len(words))
         if shuffled != words:
             kinds["shuffled"].append(" ".join(shuffled))
@@ -166,7 +166,7 @@ def _measure_false_matches(benchmarks: Benchmarks, containment: float) -> dict[s
 
 
 def _sample_evenly(values: Sequence[_T]) -> Sequence[_T]:
-    # take evenly spaced values, because items are ordered by benchmark
+    # Take every n-th value instead of the first values, because the values are ordered by benchmark.
     return values[:: max(1, len(values) // _MAX_PLANTED)][:_MAX_PLANTED]
 
 

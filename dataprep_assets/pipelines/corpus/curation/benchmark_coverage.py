@@ -53,7 +53,7 @@ def read_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[st
         for partition in load_manifest(corpus, store).plan:
             if (receipt := store.receipt(corpus.artifact(TAGS, partition))) is not None:
                 return {name: Coverage(**counts) for name, counts in TagsFacts.from_receipt(receipt).benchmarks.items()}
-    except DataprepError:  # the code that needs the tags reports the error
+    except DataprepError:  # the coverage is only shown here, and a run reports the error
         pass
     return {}
 
@@ -73,7 +73,7 @@ def find_benchmark_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         keys = ("decontaminate", "sets", item_set.name)
         try:
             sample = Benchmarks([item_set], tagger.ngram, tagger.min_words, first=_SAMPLE_SIZE)
-            # read all items, because later items may be searchable even if the first items are not
+            # Read all items if none of the first items is searchable, because later items may be.
             if not (coverage := sample.coverage[item_set.name]).looked_for:
                 coverage = Benchmarks([item_set], tagger.ngram, tagger.min_words).coverage[item_set.name]
         except ConfigError as error:
@@ -81,7 +81,7 @@ def find_benchmark_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
             continue
         total = coverage.items + coverage.empty
         floor = corpus.decontaminate.least_covered
-        # compare the share only if all items were read, because the share in a sample is only an estimate
+        # Compare the share only if the sample contains all items, because the share of a sample is only an estimate.
         if total < _SAMPLE_SIZE and corpus.decontaminate.action != "tag" and coverage.share < floor:
             for text in find_uncovered_sets({item_set.name: coverage}, floor):
                 remedy = "Lower `min_words`, declare other `fields`, or lower `coverage`"

@@ -61,7 +61,7 @@ class CorpusDocuments(DocumentTable):
         if not rules and duplicates is None:
             return None
         rule_texts = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
-        # list duplicates only after the search for them, because their number is unknown before
+        # List duplicates only if the `duplicates` artifact exists, because their number is unknown before.
         if duplicates is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
             least = duplicates.similarity
             rule_texts[DUPLICATE] = (
@@ -84,7 +84,9 @@ class CorpusDocuments(DocumentTable):
                     by_split[split_name(partition)].add(piece)
                     if not self._corpus.sensitive:
                         _add_examples(examples, piece)
-            except DataprepError:  # the tags are missing, or were built by different taggers
+            except DataprepError:
+                # Count the shard as untagged if its tags or its duplicates are missing or unreadable, or if its taggers
+                # changed.
                 untagged += 1
         total = SelectionCounts.total(by_split.values())
         sums = sum_counts(total.sources.values())
@@ -131,7 +133,7 @@ class CorpusDocuments(DocumentTable):
         needed = {*(columns or ())}.union(*(rule.columns for rule in rules.values()))
         for partition in partitions:
             for piece in read_joined_tables([self._find_table(partition)], None if columns is None else sorted(needed)):
-                # columns are missing if a tagger was declared after the table was built
+                # A column is missing if it was declared after the table was built.
                 if missing_columns := sorted(needed - {*piece.column_names}):
                     table = self._corpus.artifact(DOCUMENTS, partition)
                     raise MissingArtifactError(
@@ -173,7 +175,7 @@ class CorpusDocuments(DocumentTable):
         reason = row["reason"]
         if reason is None:
             return None
-        # a null length identifies a rejected record
+        # Only rejected records have no size, so describe why the record was rejected.
         if row["bytes"] is None:
             return describe_bad_reason(reason)
         words, rule = describe_reason(reason), self._corpus.rules.get(reason)

@@ -27,11 +27,12 @@ def count_values(values: "pa.ChunkedArray") -> Counter[str]:
 def _parse_hashes(ids: Sequence[str | None]) -> NDArray[np.uint64]:
     """Parse ids of 16 hex digits into numbers; return zeros if any id has a different form."""
     try:
-        # read the bytes as big-endian, because hex digits begin with the most significant byte
+        # Read the bytes as big-endian, because the first hex digits of an id are the most significant.
         numbers = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         numbers = np.empty(0, np.uint64)
-    # return zeros, which differ from the stored ids, so that the check reports a difference instead of raising
+    # Return zeros if an id is invalid: zeros differ from the stored ids, so the check reports a difference instead of
+    # raising an error.
     return numbers if len(numbers) == len(ids) else np.zeros(len(ids), np.uint64)
 
 
@@ -76,7 +77,7 @@ class TableSums:
                     f"{line['file']}: dropped rows in the table: {format_drops(table_drops)}; in the ledger: "
                     f"{format_drops(ledger_drops)}"
                 )
-        # the loop above removed all files of the ledger, so the remaining files are not in the ledger
+        # The loop above removed each file of the ledger from `_lines`, so the remaining files are not in the ledger.
         for file in self._lines:
             yield f"{file}: is in the table, but is not a file of the shard"
 

@@ -122,8 +122,8 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
     taggers = [tagger.name for tagger in corpus.taggers]
     return Recipe(
         artifact=corpus.artifact(DOCUMENTS, partition),
-        # include the taggers in the key, because their order determines the column order, which the tags' digests do
-        # not cover
+        # Include the taggers in the key, because their order determines the order of the columns, which the digests of
+        # the tags do not cover.
         key=digest_value([DOCUMENTS, VERSION, upstream, list(taggers)]),
         version=VERSION,
         settings={"taggers": taggers},
@@ -144,7 +144,7 @@ def _build_tables(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[
             recipe = _build_recipe(corpus, request.store, partition)
             write = partial(_write, corpus, request.store, partition, recipe)
             receipt, reused = ensure_built(recipe, request.store, write, corpus.verify)
-        # continue with the other shards, because they do not depend on the failed shard
+        # Continue with the other shards, because they do not depend on the failed shard.
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
@@ -172,11 +172,11 @@ def _write(
 def _add_sources(sources: dict[str, tuple[int, int, int, int]], piece: "pa.Table") -> int:
     """Add the rows of a piece to the counts of their sources; return the number of kept rows."""
     encoded = piece["source"].combine_chunks().dictionary_encode()
-    # a rejected record has no source, so count it in the last row of `sums`, which is omitted below
+    # A rejected record has no source, so count it in the last row of `sums`, which is left out below.
     numbers = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
     kept_mask = piece["kept"].to_numpy()
     sums = np.zeros((len(encoded.dictionary) + 1, 4), np.int64)
-    # use `np.add.at`, because `sums[numbers, 0] += 1` would count a repeated index only once
+    # Use `np.add.at`, because `sums[numbers, 0] += 1` would count a repeated index only once.
     np.add.at(sums[:, 0], numbers, 1)
     np.add.at(sums[:, 1], numbers[kept_mask], 1)
     for column, name in enumerate(("bytes", "tokens"), 2):
@@ -206,12 +206,13 @@ def _join_outcomes(corpus: CorpusDeclaration, store: ArtifactStore, partition: s
             is_document, lengths = shard.count_tokens(file, run["row"].to_numpy().astype(np.uint64))
             selected = None if ruled_out is None else ruled_out.select_file(file)
             reasons += _find_reasons(run, is_document, selected, shard.retracted)
-            # a row that is not a document has a neighbor's value in `lengths`; the mask makes it null
+            # Mask the rows that are not documents, because their values in `lengths` are meaningless.
             tokens.append(pa.array(lengths, mask=~is_document))
-        # duplicates are listed by position in the shard, unlike rows that rules drop, which are listed by file and row
+        # Select duplicates by position in the shard, because they are listed by position, whereas rows dropped by rules
+        # are listed by file and row.
         by_duplicate = removed_ids.select_rows(start, start + len(reasons))
-        # omit the kept document of a duplicate that was retracted later, because `retracted` replaces `duplicate` as
-        # the reason
+        # Name the kept document only for rows whose reason is `duplicate`, because a duplicate that was retracted later
+        # has the reason `retracted`.
         representatives = [
             by_duplicate.get(position, (None, None)) if reason == DUPLICATE else (None, None)
             for position, reason in enumerate(reasons)
@@ -237,7 +238,7 @@ def _find_reasons(
     run: "pa.Table", is_present: NDArray[np.bool_], selected: DroppedFileRows | None, retracted_ids: frozenset[str]
 ) -> list[str | None]:
     """Return the drop reason of each row of a file, None for documents; reasons rank as in `curation.selection`."""
-    # assign reasons in ascending rank, so that higher-ranking reasons overwrite lower-ranking ones
+    # Assign the reasons in ascending rank, so that a higher-ranking reason overwrites a lower-ranking one.
     reasons: list[str | None] = [None if kept else NO_TOKENS for kept in is_present.tolist()]
     if retracted_ids and "id" in run.column_names:
         ids = run["id"].to_pylist()
@@ -286,7 +287,8 @@ class _TokenizedDocuments:
         ends = document_ends.open_ends(self.directory / ENDS)
         documents, start = {}, 0
         for number, line in enumerate(self.receipt.sources):
-            # documents are numbered consecutively in the shard, so a file is one range of the index and of the ends
+            # Documents are numbered consecutively in the shard, so the documents of a file are one range of the index
+            # and of the ends.
             stop = start + int(line["documents"])
             rows = np.asarray(index.find_rows(number, start, stop)).astype(np.uint64)
             begin = int(ends[start - 1]) if start else 0
@@ -302,8 +304,8 @@ class _TokenizedDocuments:
         document_numbers, lengths = self._files[file]
         if not len(document_numbers):
             return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-        # clip the positions, because rows after the last document would be out of range; they differ from the last
-        # document
+        # Clip the positions, because a row after the last document would be out of range. Such a row is then compared
+        # with the last document's row, which it never equals.
         positions = np.minimum(np.searchsorted(document_numbers, rows), len(document_numbers) - 1)
         return document_numbers[positions] == rows, lengths[positions]
 

@@ -20,7 +20,7 @@ class Excerpts:
 
     def read_excerpt(self, name: str) -> str:
         """Return the beginning of a row's text (`file:row`); "" if it is unreadable or the dataset is sensitive."""
-        # split at the last colon, because a file name may contain one
+        # Split at the last colon, because a file name may contain colons.
         file, _, row = name.rpartition(":")
         if self._sensitive:
             return ""

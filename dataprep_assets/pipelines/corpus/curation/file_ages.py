@@ -37,8 +37,8 @@ def compute_ages(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Mani
     if corpus.duplicates.priority != "oldest":
         return {}
     stored_ages = _read_stored_ages(corpus, store)
-    # test for None, because an empty mapping is valid: it is stored if the priority is not `oldest`, and gives all
-    # files the same age
+    # Test for None, because an empty mapping is valid: duplicates with a different priority store no ages, so all files
+    # get the same age.
     if stored_ages is None:
         stored_ages = _read_selected_ages(corpus, store)
     new_age = max(stored_ages.values(), default=-1) + 1
@@ -70,7 +70,7 @@ def _read_stored_ages(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappin
         return None
 
 
-# The second argument, the content digest, invalidates the cache, because the path stays the same when the duplicates
+# The second argument, the content digest, is part of the cache key, because the path stays the same when the duplicates
 # are replaced.
 @lru_cache(maxsize=4)
 def _read_ages(path: Path, _: str) -> Mapping[str, int] | None:

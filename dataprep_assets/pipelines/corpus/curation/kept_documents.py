@@ -42,7 +42,7 @@ class KeptDocuments:
         bits[self.kept.removed] = False
         for number, partition in enumerate(self.joined.partitions):
             begin, end = documents.first[number : number + 2].tolist()
-            # numbers are ascending, so the removed rows of a shard are one slice
+            # The removed rows of a shard are one slice, because the numbers in `removed` are ascending.
             part = slice(*np.searchsorted(self.kept.removed, [begin, end]).tolist())
             yield partition, self.kept.removed[part] - begin, bits[begin:end]
 
@@ -83,17 +83,18 @@ def read_known_pairs(corpus: CorpusDeclaration, store: ArtifactStore) -> Compare
     """Return the pairs that the current duplicates compared by the same shingles, at any threshold."""
     artifact = corpus.artifact(DUPLICATES)
     try:
-        # do not use pairs of an artifact whose check failed, because one of them may be wrong
+        # Do not reuse pairs of an artifact that is marked for a rebuild, because they may be wrong.
         if store.must_rebuild(artifact) or (receipt := store.receipt(artifact)) is None:
             return ComparedPairs()
         now, stored_settings = corpus.signing.key_parts, receipt.recipe["settings"]
-        # ignore bands, because they determine which pairs are compared, not how similar a pair is
+        # Ignore the settings of the MinHash signatures, because they determine which pairs are compared, but not the
+        # similarity of a pair.
         if any(
             now.get(name) != stored_settings.get(name)
             for name in ("kind", "normalization", "unicode", "words", "shingle", "key")
         ):
             return ComparedPairs()
-        # verify every byte, because the pairs are used without comparing their shingles
+        # Verify every byte, because the stored results are used without comparing the shingles again.
         if store.damage(artifact, receipt, "full"):
             return ComparedPairs()
         return read_pairs(store.local(artifact, [PAIRS]))
@@ -133,7 +134,8 @@ def count_changes(
     """Count the restored and the additionally removed rows, in shards with unchanged texts."""
     restored_documents = removed_documents = 0
     for shard, removed_ids, is_kept in now.iterate_shards():
-        # compare positions only if the signatures are the same, because otherwise the rows may be different
+        # Compare positions only if the signatures are unchanged, because a position may otherwise refer to a different
+        # row.
         if (
             shard not in previous_nodes
             or previous_nodes[shard][0] != store.require(corpus.artifact(SIGNATURES, shard)).content
@@ -153,8 +155,8 @@ def predict_duplicates_change(corpus: CorpusDeclaration, store: ArtifactStore) -
         return None
     try:
         manifest = load_manifest(corpus, store)
-        # ignore shards of new files: they have no signatures yet, and their changes are not due to the rules or the
-        # list
+        # Skip shards that the current duplicates do not contain: they may have no signatures yet, and their changes are
+        # not due to the rules or the retraction list.
         shards = [shard for shard in manifest.plan if shard in previous_receipt]
         ages, pairs = compute_ages(corpus, store, manifest), read_known_pairs(corpus, store)
         return count_changes(

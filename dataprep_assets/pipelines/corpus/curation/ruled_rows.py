@@ -51,7 +51,7 @@ class RuledRows:
         rows that the rules keep are compared.
         """
         reasons: list[str | None] = [None] * len(self.good)
-        # assign in ascending rank, because later assignments win
+        # Assign the reasons in ascending rank, because later assignments overwrite earlier ones.
         for position in self.representatives:
             reasons[position] = DUPLICATE
         for position in np.flatnonzero(self.rule >= 0).tolist():
@@ -79,7 +79,7 @@ def read_ruled_rows(
     rules, hashes, start = corpus.rules, read_listed_ids(corpus), 0
     column_names = {"bad", *columns, *(column for _, rule in rules.values() for column in rule.columns)}
     column_names |= {"id"} if len(hashes) else set()
-    # open only the taggers' files that have a requested column, because the others would add no column
+    # Skip the file of a tagger that has none of the requested columns, because it would add nothing to the table.
     files = [ROWS, *(name_tagger_file(tagger) for tagger in corpus.taggers if column_names & tagger.columns.keys())]
     for table in read_joined_tables([tags / file for file in files], sorted(column_names)):
         yield RuledRows(
@@ -88,6 +88,7 @@ def read_ruled_rows(
             listed=are_listed(table["id"], hashes) if len(hashes) else np.zeros(table.num_rows, np.bool_),
             rule=find_dropping_rules(table, rules) if rules else np.full(table.num_rows, -1),
             names=tuple(rules),
-            # arguments are evaluated from left to right, so the first `start` is the beginning of this piece
+            # Arguments are evaluated from left to right, so the first `start` is the position of this table's first
+            # row.
             representatives=rows.select_rows(start, start := start + table.num_rows),
         )

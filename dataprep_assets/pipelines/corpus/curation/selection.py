@@ -129,10 +129,11 @@ def build_selection_spec(
 def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
     tags = store.require(corpus.artifact(TAGS, partition))
     rules = {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()}
-    # use only the shard's duplicates, because duplicates of other shards do not change its selection
+    # Use only the shard's own duplicates, because a change in another shard's duplicates does not affect this
+    # selection.
     duplicates = digest_removed_rows(corpus, store, partition)
     duplicate_inputs = {} if duplicates is None else {DUPLICATES: duplicates}
-    # include the ages of the shard's files in the recipe, because the receipt lists them
+    # Include the ages of the shard's files, because the receipt lists them.
     ages, retracted_rows = read_shard_ages(corpus, store, partition), find_listed_ids(corpus, store, partition)
     extra_settings = {"retracted": describe_ids(retracted_rows)} if retracted_rows else {}
     extra_settings |= {"ages": digest_value(ages)} if ages else {}
@@ -140,7 +141,8 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
     extra_settings |= {"counted_by": ", ".join(count_columns)} if count_columns else {}
     return Recipe(
         artifact=corpus.artifact(SELECTION, partition),
-        # use a list, because the order of rules determines the reasons
+        # Use a list instead of a mapping, because the digest of a mapping ignores the order, which decides the reason
+        # of a row that several rules drop.
         key=digest_value(
             [
                 *(SELECTION, VERSION, tags.content, dict(tags.inputs), list(rules.items())),
@@ -149,7 +151,8 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
         ),
         version=VERSION,
         settings={"rules": rules, "order": list(rules), **extra_settings},
-        # the receipt lists the shard's files, so a recompressed file requires a new receipt
+        # Include the digests of the shard's files, because the receipt lists them, so a recompressed file requires a
+        # new receipt.
         sources={**duplicate_inputs, **tags.inputs},
         upstream={f"{TAGS}/{partition}": tags.content},
     )
@@ -172,7 +175,7 @@ def _build_selections(corpus: CorpusDeclaration, request: BuildRequest) -> Itera
         try:
             recipe = _build_recipe(corpus, request.store, partition)
             receipt, reused = ensure_built(recipe, request.store, partial(_write, corpus, request.store, partition))
-        # continue with the other shards, because they do not depend on the failed shard
+        # Continue with the other shards, because they do not depend on the failed shard.
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
@@ -189,7 +192,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
                 writer.add(rows)
                 yield rows
 
-        # compute the digest while rows are written, so that one pass is enough
+        # Group the rows while they are written, so that the tags are read only once.
         rows_by_file = group_by_file(write_rows())
     ages = read_shard_ages(corpus, store, partition)
     return WrittenFiles(

@@ -58,7 +58,7 @@ def find_examples(
     for partition in partitions:
         for source, row in _find_dropped_rows(corpus, store, partition, excerpts, examples):
             examples[source].append(row)
-        # stop once there are enough examples, because opening more shards may download their files
+        # Stop as soon as every source has enough examples, because opening another shard may download its files.
         if all(len(rows) == _EXAMPLES_PER_SOURCE for rows in examples.values()):
             break
     return [row for rows in examples.values() for row in rows]
@@ -197,7 +197,7 @@ def find_over_budget(
         dropped_counts: Source → reason → dropped counts.
     """
     retracted_counts = {source: by_rule.get(RETRACTED, NOTHING) for source, by_rule in dropped_counts.items()}
-    # do not count retracted documents, because no rule can keep them
+    # Exclude retracted documents, because they are dropped regardless of the rules.
     remaining = {
         source: _subtract_counts(counts, retracted_counts.get(source, NOTHING)) for source, counts in sources.items()
     }
@@ -245,7 +245,7 @@ def _find_sources_over_budget(
             (part / total if total else 0.0, part, total)
             for part, total in (select_counts(dropped_counts, counts, 0), select_counts(dropped_counts, counts, 1))
         ]
-        # report the drops in documents, or in bytes if only the bytes exceed the budget
+        # Report the share of documents, or the share of bytes if only that share exceeds the budget.
         unit = 0 if shares[0][0] > limit else 1
         if shares[unit][0] > limit:
             excesses.append((max(share for share, _, _ in shares), names, unit, shares[unit], by_rule))

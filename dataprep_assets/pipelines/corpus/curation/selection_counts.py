@@ -42,7 +42,7 @@ class SelectionCounts:
             for name, size, reason in zip(
                 rows.table[column].filter(rows.good).to_pylist(), sizes, reasons, strict=True
             ):
-                if name is None:  # the language is unknown
+                if name is None:  # the language of this document is unknown
                     continue
                 counts_by_name[name] = add_counts(counts_by_name.get(name, NOTHING), (1, size))
                 if reason is not None:

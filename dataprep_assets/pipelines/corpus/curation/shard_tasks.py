@@ -66,7 +66,7 @@ class ShardTasks(Generic[S]):
     ) -> Iterator[Recipe]:
         """Yield the recipe of each partition."""
         manifest = load_manifest(corpus, store)
-        # plan the shards one by one, because an unreadable snapshot must not hide other shards
+        # Plan each shard separately, so that an error in one shard does not hide the recipes of other shards.
         for partition in partitions:
             (shard,) = self.shards(corpus, store, manifest, [partition or ""])
             yield shard.recipe()
@@ -76,7 +76,7 @@ class ShardTasks(Generic[S]):
         manifest = load_manifest(corpus, request.store)
         refetch_shards(corpus, manifest, request.partitions)
         shards = self.shards(corpus, request.store, manifest, request.partitions)
-        # this machine has just fetched the files, but workers on other machines must fetch them
+        # This machine has just fetched the files, but workers on other machines must fetch them themselves.
         fetches = {} if corpus.engine.is_this_machine else build_shard_fetches(corpus, manifest, request.partitions)
         jobs = [TaskJob(one, self.ensure, corpus.verify, fetches.get(one.artifact.partition or "")) for one in shards]
         try:

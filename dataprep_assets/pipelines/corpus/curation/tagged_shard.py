@@ -109,7 +109,7 @@ class TaggedShard:
     def digest_file_inputs(self) -> dict[str, str]:
         """Return file name → digest of the values that determine the file."""
         files = [[f.label, f.sha256, f.format, f.compression, f.limits] for f in self.files]
-        # include the rows in each tagger's digest, because changed rows require all tags to be rebuilt
+        # Include the digest of the rows in each tagger's digest, because changed rows require all tags to be rebuilt.
         rows = digest_value([VERSION, self.fields.key_parts, files])
         return {
             ROWS: rows,
@@ -188,7 +188,7 @@ def _reuse_current_files(
             return None, frozenset()
         facts = TagsFacts.from_receipt(receipt)
         names = [name for name, identity in inputs.items() if facts.made_of.get(name) == identity]
-        # verify every byte, because a new receipt would make a damaged copy valid
+        # Verify every byte, because the new receipt would list the digest of a damaged copy as correct.
         if shard.store.damage(shard.artifact, receipt, "full"):
             return None, frozenset()
         directory = shard.store.local(shard.artifact, names)
@@ -204,7 +204,8 @@ def write_tags(
 ) -> TagsFacts:
     """Read the source once, and write all files except `reused_files`; only the rows in `drawn_rows` if given."""
     running = [tagger for tagger in shard.taggers if name_tagger_file(tagger) not in reused_files]
-    # use a temporary folder, so that texts, and columns that may contain texts, are deleted after the commands have run
+    # Write the texts, and columns that may contain texts, to a temporary folder, so that they are deleted after the
+    # commands have run.
     with create_scratch(shard.store.root / shard.artifact.dataset) as folder:
         texts_path, columns_path = folder / "given-texts.parquet", folder / "made-columns.parquet"
         facts = _tag_rows(shard, staged, reused_files, running, texts_path, drawn_rows)
@@ -214,7 +215,7 @@ def write_tags(
             elif isinstance(tagger, AssetTagger):
                 tagger.write([part.label for part in shard.files], columns_path, shard.shard)
             else:
-                # skip batch taggers, which were called while the source was read
+                # Skip batch taggers, because `_tag_rows` has already called them.
                 continue
             write_aligned_columns(
                 tagger,
@@ -224,7 +225,7 @@ def write_tags(
                 shard.shard,
                 sensitive=shard.fields.sensitive,
             )
-            # remove the file, because the next tagger writes one with the same name
+            # Remove the file, because the next tagger writes a file with the same name.
             columns_path.unlink()
     return facts
 
@@ -262,7 +263,7 @@ def _tag_rows(
                 tags = compute_tags(tagger, batch, sensitive=shard.fields.sensitive)
                 file.add({name: _expand_to_rows(values, batch) for name, values in tags.items()})
             rows, bad_count = rows + len(batch), bad_count + len(batch) - len(batch.good)
-    # leave `made_of` empty, because `_describe_tags` adds the digests from `digest_file_inputs`
+    # Leave `made_of` empty, because `_describe_tags` adds the digests.
     return TagsFacts(rows=rows, bad=bad_count, made_of={})
 
 

@@ -90,14 +90,14 @@ def _find_row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> 
             return
     order = {part.label: rank for rank, part in enumerate(shard.files)}
     last_row, rows, bad_count = (-1, 0), 0, 0
-    # read all files together, because this also compares their numbers of rows
+    # Read all files together, because `read_joined_tables` raises an error if their numbers of rows differ.
     for piece in read_joined_tables([directory / name for name in columns_by_file]):
         for file, run in split_by_file(piece):
-            # give a file of a different shard a rank below the initial one, so that the test below reports its rows as
-            # out of order
+            # Give a file of a different shard a rank below the initial rank, so that the test below reports its rows as
+            # out of order.
             rank, numbers = order.get(file, -2), run["row"].to_numpy()
-            # compare each row with its predecessor in the file, which may be in the previous piece; the first row is
-            # compared with 0, because rows count from 1
+            # Compare each row number with the previous one in the file, which may be in the previous piece. Compare the
+            # first row of a file with 0, because rows are counted from 1.
             previous_numbers = np.concatenate([[last_row[1] if rank == last_row[0] else 0], numbers[:-1]])
             if rank < last_row[0] or not (is_after := numbers > previous_numbers).all():
                 row = numbers[0] if rank < last_row[0] else numbers[np.argmin(is_after)]
@@ -114,7 +114,8 @@ def _find_row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> 
 
 def _check_rebuild(tags: OpenedTags) -> Finding:
     shard, directory, receipt, facts = tags.planned, tags.directory, tags.receipt, tags.facts
-    # tags of a different tagger version are not damaged, only out of date, so a warning is enough
+    # Report tags that are out of date only as a warning, because they may differ from rebuilt tags without being
+    # damaged.
     if (change := shard.recipe().find_change(receipt)) is not None:
         out_of_date = f"{describe_artifact(receipt)}: is out of date: {change.reason}"
         return build_verdict([out_of_date], "", "Run the dataset", warning=True)
@@ -129,7 +130,7 @@ def _check_rebuild(tags: OpenedTags) -> Finding:
     nondeterministic_files = {name_tagger_file(one) for one in shard.taggers if not one.repeats}
     if shard.samples is None:
         nondeterministic_files &= _find_unstable_files(shard, directory, faults.keys() & nondeterministic_files)
-    # list damaged files first, because differences in the output of nondeterministic taggers may be due to chance
+    # List the files of nondeterministic taggers last, because their differences may be due to chance.
     differences = sorted(faults.items(), key=lambda one: one[0] in nondeterministic_files)
     return build_verdict(
         (f"{describe_artifact(receipt)}: {one}" for _, one in differences),
@@ -145,7 +146,7 @@ def _check_rebuild(tags: OpenedTags) -> Finding:
 
 def _compare_drawn_rows(shard: TaggedShard, directory: Path, drawn_rows: DrawnRows, folder: Path) -> dict[str, str]:
     """Tag the drawn rows again; return file → sentence for each file in which they differ."""
-    # leave out commands and assets, because they cannot process a subset of the documents
+    # Leave out the files of command and asset taggers, because these taggers cannot process a subset of the documents.
     left_out = frozenset(name_tagger_file(one) for one in shard.taggers if not isinstance(one, BatchTagger))
     write_tags(shard, folder, left_out, drawn_rows)
     names = [name for name in shard.names if name not in left_out]

@@ -38,8 +38,9 @@ TrialResult = Tags | DataprepError | None
 def find_trial_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on taggers that fail on the first documents of the splits, and on rules that drop all of them."""
     try:
-        taggers = corpus.taggers[: len(corpus.tag)]  # leave out the benchmark tagger, which is last
-    except ConfigError:  # the check of the declaration reports the error
+        # Leave out the benchmark tagger, which comes last, because `find_benchmark_remarks` checks it.
+        taggers = corpus.taggers[: len(corpus.tag)]
+    except ConfigError:  # the validation of the declaration reports the error
         return
     batches = _read_first_documents(corpus)
     columns: Tags = [{} for _ in batches]
@@ -74,8 +75,8 @@ def _read_first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
             entry = next((candidate for candidate in entries if candidate.split == split), None)
             if entry is None:
                 continue
-            # read only one batch: after the last batch, the reader compares the file's digest, which this part does not
-            # have
+            # Read only one batch, because the reader compares the digest of the file after the last batch, and this
+            # part has no digest to compare it with.
             batch = next(read_part_batches(build_present_part(corpus, entry, source.path(entry)), fields), None)
             if batch is not None and batch.texts:
                 batches.append(batch.slice_texts(slice(0, _ROWS_PER_SPLIT)))

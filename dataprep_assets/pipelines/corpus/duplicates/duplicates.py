@@ -78,7 +78,8 @@ def read_largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Se
     """
     if corpus.sensitive:
         return []
-    # read only the first piece, which contains all clusters; there is no piece if no document was removed
+    # Read only the first piece, because it contains all clusters (at most `_MAX_CLUSTERS`). There is no piece if no
+    # document was removed.
     clusters = next(read_joined_tables([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
     excerpts = Excerpts(corpus, store)
     return [
@@ -182,16 +183,16 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
         "threshold": duplicates.similarity,
         "priority": priority if isinstance(priority, str) else priority.model_dump(mode="json"),
         "across_splits": duplicates.across_splits,
-        # use a list, because the order of the splits matters for `across_splits: drop`
+        # List the splits in order, because their order decides which documents `across_splits: drop` keeps.
         "splits": list(corpus.splits),
         "rules": {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()},
     }
-    # add `against` only if it is set, so that datasets without it keep their keys
+    # Add `against` only if it is set, so that the keys of datasets without it do not change.
     if duplicates.against:
         settings["against"] = list(duplicates.against)
     ages = compute_ages(corpus, store, manifest)
     retracted_ids = read_listed_ids(corpus)
-    # include file names, which identify kept documents, and ages, which determine which documents are kept
+    # Include the file names, which identify kept documents, and the ages, which decide which documents are kept.
     sources = {"files": digest_value(_list_file_ages(manifest, ages)), **other_documents.sources}
     if len(retracted_ids):
         sources["retractions"] = digest_value([f"{hashed:016x}" for hashed in retracted_ids.tolist()])
@@ -214,7 +215,7 @@ def _list_file_ages(manifest: Manifest, ages: Mapping[str, int]) -> list[Any]:
 def _build_duplicates(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     store, artifact = request.store, corpus.artifact(DUPLICATES)
     recipe = _build_recipe(corpus, store)
-    # read the current duplicates now, because `ensure_built` replaces them
+    # Read the current duplicates first, because `ensure_built` replaces them.
     previous_receipt = read_current_duplicates(corpus, store)
     kept_sets: list[KeptDocuments] = []
     write = partial(_write, corpus, store, recipe, kept_sets, read_known_pairs(corpus, store))
@@ -254,11 +255,11 @@ def _write(
     duplicates = corpus.duplicates
     assert duplicates is not None
     ages = compute_ages(corpus, store, load_manifest(corpus, store))
-    # return the decision to the caller, which compares it with the previous duplicates
+    # Append the decision to the caller's list, because `_build_duplicates` compares it with the previous duplicates.
     compared_documents.append(decide_kept_documents(corpus, store, ages, pairs=pairs))
     all_documents, kept_set = compared_documents[0].joined, compared_documents[0].kept
     documents = all_documents.documents
-    # read only the names of documents that the files mention, because a dataset may have millions of rows
+    # Read only the names of documents that the files mention, because a dataset may have millions of rows.
     nodes = np.unique(np.concatenate([kept_set.removed, kept_set.representatives, kept_set.across.ravel()]))
     names = _Names(corpus, store, all_documents, nodes)
     removed_counts: dict[str, int] = dict.fromkeys(corpus.splits, 0)
@@ -282,7 +283,7 @@ def _write(
     return WrittenFiles(
         inputs=dict(recipe.upstream),
         facts=DuplicatesFacts(
-            # count only rows before `own_rows`, because later rows belong to other datasets
+            # Count only the dataset's own rows, which come before the rows of other datasets.
             documents=int(np.count_nonzero(documents.taken[: all_documents.own_rows])),
             removed=removed_counts,
             equal=int(np.count_nonzero(kept_set.similarities == 1)),
@@ -296,7 +297,8 @@ def _write(
 
 def _count_removed_by_dataset(documents: JoinedDocuments, kept_set: DuplicateDecisions) -> dict[str, int]:
     """Count, per other dataset, the documents removed because that dataset keeps a similar document."""
-    # subtract the number of the dataset's own shards, which come first, so that the other datasets' shards count from 0
+    # Subtract the number of the dataset's own shards, which come first, so that the shards of other datasets are
+    # counted from 0.
     shards = documents.documents.find_shards(kept_set.representatives) - len(documents.partitions)
     counts: dict[str, int] = {}
     for number, dataset in enumerate(documents.others):
@@ -330,7 +332,7 @@ class _Names:
 
 def _write_clusters(path: Path, kept_set: DuplicateDecisions, names: _Names) -> None:
     """Write the largest clusters: the kept document, the number of removed documents, and the least similar of them."""
-    # sort by cluster and similarity, so that each cluster starts with its least similar document
+    # Sort by cluster, then by similarity, so that each cluster begins with its least similar document.
     order = np.lexsort((kept_set.removed, kept_set.similarities, kept_set.representatives))
     representatives = kept_set.representatives[order]
     starts = (

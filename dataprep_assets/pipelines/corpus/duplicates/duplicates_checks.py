@@ -65,9 +65,10 @@ def check_recall(duplicates: OpenedDuplicates) -> Finding:
     threshold = corpus.duplicates.similarity
     is_above = similarities >= threshold
     share, predicted = float(shared.mean()), float(probabilities.mean())
-    # the search finds each pair with its own probability p, so the variance of the sum is the sum of p (1 - p)
+    # Each pair is found independently with its own probability p, so the variance of the number of found pairs is the
+    # sum of p (1 - p).
     deviation = float(np.sqrt((probabilities * (1 - probabilities)).sum())) / len(similarities)
-    # use a recall of 1 if no planted pair reaches the threshold, because no pair can be missed
+    # Use a recall of 1 if no planted pair reaches the threshold, because there is no pair to miss.
     recall = float(shared[is_above].mean()) if is_above.any() else 1.0
     predicted_above = float(probabilities[is_above].mean()) if is_above.any() else 1.0
     floor = corpus.duplicates.recall if corpus.duplicates.recall is not None else predicted_above - _FLOOR_MARGIN

@@ -68,7 +68,7 @@ def join_documents(
     duplicates = corpus.duplicates
     assert duplicates is not None
     ages = compute_ages(corpus, store, manifest) if ages is None else ages
-    # rank by name, because the position in the plan depends on when a file was appended
+    # Rank the files by name, because the priority must not depend on when a file was appended to the plan.
     ranks = {name: index for index, name in enumerate(sorted((e.relpath for e in manifest.entries), key=natural_key))}
     splits = {name: index for index, name in enumerate(corpus.splits)}
     shards, masks, orders = [], [], []
@@ -76,14 +76,14 @@ def join_documents(
     for partition in partitions:
         signatures = open_signatures(store, corpus.artifact(SIGNATURES, partition))
         rows = _Rows(corpus, store.local(corpus.artifact(TAGS, partition)))
-        # rows are matched by position, so both artifacts must have the same number of rows
+        # Both artifacts must have the same number of rows, because their rows are matched by position.
         if len(rows.taken) != signatures.rows:
             raise IntegrityError(
                 f"{corpus.artifact(SIGNATURES, partition)}: has {count_of(signatures.rows, 'row')}, but the tags have "
                 f"{len(rows.taken):,}. Rebuild both"
             )
         shards.append(signatures)
-        # exclude empty texts, whose digests are zero, because all of them would be duplicates of each other
+        # Exclude empty texts, whose digests are zero, because they would all be duplicates of each other.
         masks.append(rows.taken & signatures.digests[:, :2].any(axis=1))
         orders.append(
             ShardOrder(
@@ -94,7 +94,7 @@ def join_documents(
                 values=rows.values,
             )
         )
-    # append other datasets at the end, so that the numbers of the dataset's own rows do not depend on them
+    # Append the shards of other datasets, so that the numbers of the dataset's own rows do not depend on them.
     other_shards = open_other_documents(corpus, store).shards
     for shard in other_shards:
         signatures, mask = shard.open_signatures(store)
@@ -116,14 +116,14 @@ class _Rows:
         self.values: NDArray[np.float64] | None = None
         priority = corpus.duplicates.priority
         columns = [] if isinstance(priority, str) else [priority.column]
-        # start with empty arrays, because a shard may have no rows, and `np.concatenate` needs at least one array
+        # Begin with empty arrays, because a shard may have no rows, and `np.concatenate` needs at least one array.
         masks, values, rows = [np.zeros(0, np.bool_)], [np.zeros(0)], 0
         for piece in read_ruled_rows(corpus, directory, ("file", *columns)):
             mask = piece.good & ~piece.listed & (piece.rule < 0)
             masks.append(mask)
             for column in columns:
                 values.append(_build_sort_keys(piece.table[column].to_pylist(), priority.order))  # type: ignore[union-attr]
-            # pass the last file of the previous piece, because this file may continue in this piece
+            # Pass the last file of the previous piece, because its rows may continue in this piece.
             for index, name in _find_changes(piece.table["file"].to_pylist(), self.files[-1] if self.files else None):
                 self.starts.append(rows + index)
                 self.files.append(name)

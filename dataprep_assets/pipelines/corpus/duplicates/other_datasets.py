@@ -59,7 +59,7 @@ class OtherShard:
         signatures = open_signatures(store, Artifact(dataset=self.dataset, name=SIGNATURES, partition=self.partition))
         name = name_kept_file(self.partition)
         data = np.fromfile(store.local(self._duplicates, [name]) / name, np.uint8)
-        # the file has one bit per row, padded to whole bytes
+        # The file has one bit per row, padded to whole bytes.
         if len(data) != -(-signatures.rows // 8):
             raise IntegrityError(
                 f"{self._duplicates}: the size of {name} does not match {count_of(signatures.rows, 'row')}. "
@@ -139,7 +139,7 @@ def _find_shards(
     digests_by_path = {file.path: file.sha256 for file in receipt.files}
     artifacts = [Artifact(dataset=name, name=SIGNATURES, partition=partition) for partition in shards_with_signatures]
     for (partition, content), now in zip(shards_with_signatures.items(), store.receipts(artifacts), strict=True):
-        # kept rows are stored by position, so they are valid only for the same signatures
+        # Kept rows are stored by position, so they are valid only for the signatures from which they were computed.
         if now is None or now.content != content:
             raise _build_missing_error(
                 corpus, name, f"the signatures of {partition} changed after the duplicates were found"
@@ -174,7 +174,7 @@ def _require_same_settings(corpus: CorpusDeclaration, name: str, other_settings:
             if location
             else f"was built with a different version of {setting}: {other_settings.get(setting)}"
         )
-        # do not show keys, not even their digests, because keys are secret
+        # Do not show the digests of keys, because keys are secret.
         detail = (
             ""
             if setting == "key" or location is None

@@ -35,7 +35,7 @@ def group_points(similarities: NDArray[np.float64], shared: NDArray[np.bool_]) -
         similarities: Similarity of the two texts of each pair: ``(pairs,)``.
         shared: Whether they share a band: ``(pairs,)``.
     """
-    # clip the bin numbers, because a similarity of exactly 1 would be past the last bin
+    # Clip the bin numbers, because a similarity of exactly 1 would fall after the last bin.
     bins = np.minimum((similarities * _BINS).astype(np.int64), _BINS - 1)
     masks = [bins == one for one in np.unique(bins).tolist()]
     return [RecallPoint(float(similarities[one].mean()), float(shared[one].mean()), int(one.sum())) for one in masks]
@@ -53,7 +53,7 @@ def draw_recall(banding: Banding, threshold: float, points: Sequence[RecallPoint
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'font-family="monospace" font-size="12">',
-        # draw a white background, because dark text is unreadable in the UI's dark theme
+        # Draw a white background, because the dark text would be unreadable on the background of the UI's dark theme.
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         *_draw_axes(),
         f'<line x1="{_scale_x(threshold):.1f}" x2="{_scale_x(threshold):.1f}" y1="{_TOP}" y2="{_TOP + _HEIGHT}" '

@@ -30,7 +30,7 @@ class RowNames:
         """Return the names at the given positions, which must be ascending."""
         names = list[str]()
         for start, piece in self._read_pieces():
-            # positions are ascending, so a piece's positions are one slice, and the file is read once
+            # The positions are ascending, so the positions in a piece are one slice, and the file is read only once.
             offsets = positions[slice(*np.searchsorted(positions, [start, start + piece.num_rows]).tolist())] - start
             names += self._build_names(piece.take(offsets))
         return names

@@ -140,7 +140,7 @@ def _find_drawn_differences(shard: SignatureShard, receipt: Receipt, drawn_rows:
         facts = write_signatures(shard, folder, drawn_rows).facts
         assert isinstance(facts, SignaturesFacts)
         signed_shard = SignedShard(folder, facts.rows, facts.documents, facts.bands)
-        # yield inside the block, because the files are temporary
+        # Yield inside the `with` block, because the temporary files are deleted at its end.
         yield from signed_shard.find_differences(stored_shard, drawn_rows.positions)
 
 

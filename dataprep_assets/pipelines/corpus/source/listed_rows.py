@@ -46,7 +46,8 @@ def find_listed_ids(corpus: CorpusDeclaration, store: ArtifactStore, partition: 
     return _find_listed_ids(store.local(tags, [ROWS]) / ROWS, store.require(tags).content, ids.tobytes())
 
 
-# The second argument, the content digest, invalidates the cache, because the path stays the same when tags are rebuilt.
+# The second argument, the content digest, is part of the cache key, because the path stays the same when the tags are
+# rebuilt.
 @lru_cache(maxsize=4096)
 def _find_listed_ids(rows: Path, _: str, listed_bytes: bytes) -> tuple[str, ...]:
     """Return the listed ids in a file of rows; cached, because a run needs them several times per shard."""

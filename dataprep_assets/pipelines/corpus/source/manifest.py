@@ -79,7 +79,7 @@ def read_whole(store: ArtifactStore, artifact: Artifact, read_file: Callable[[Pa
             content = read_file(store.local(artifact), receipt)
         except (DataprepError, OSError) as caught:
             error = caught
-        # a directory is replaced as a whole, so an unchanged receipt shows that everything read belongs to it
+        # A directory is replaced as a whole, so if the receipt is unchanged, the content belongs to this receipt.
         if store.require(artifact).content == receipt.content:
             if error is not None:
                 raise error
@@ -101,14 +101,14 @@ def read_built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappin
     If shards of several plans exist, only the shards in combined bins count.
     """
     artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
-    # use a literal, because importing the name would be circular
+    # Use a literal, because importing the constant from `combined_bins` would create a circular import.
     combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
     try:
         shards = {str(r.partition): [line["file"] for line in r.sources] for r in store.receipts(artifacts) if r}
         input_names = {name for r in store.receipts(combined) if r for name in r.recipe.get("upstream", ())}
     except IntegrityError:
         return None
-    # a repeated file shows that there are obsolete shards, because a plan has each file in only one shard
+    # A file in two shards shows that some of the shards are obsolete, because a plan has each file in only one shard.
     for candidates in (shards, {key: files for key, files in shards.items() if f"{TOKEN_BINS}/{key}" in input_names}):
         if candidates and max(Counter(path for files in candidates.values() for path in files).values(), default=0) < 2:
             return candidates
@@ -191,15 +191,15 @@ def plan_manifest(
     shards = _find_kept_shards(corpus, store, previous_manifest) if kept_files is None else kept_files
     entries, plan = plan_shards(listed_entries, corpus.shards.sizing, shards)
     listing_hash = digest_listing(entries)
-    # a shard is a range of the listing, so store only its first and last ordinals
+    # Include only the first and last ordinals of each shard in the key, because a shard is a range of the listing.
     ends = {k: [o[0], o[-1]] for k, o in plan.items()}
     no_split = find_unassigned_files(listing.files, include=corpus.include, splits=corpus.splits)
     key = digest_value(["manifest", VERSION, listing_hash, ends, no_split])
     changes = None
     if previous_manifest is not None:
         facts = ManifestFacts.from_receipt(previous_manifest.receipt)
-        # a manifest names only the first few files without a split, so new files can be identified only if it names all
-        # of them
+        # The receipt of a manifest names only the first few files without a split, so new files without a split can be
+        # identified only if the previous receipt names all of them.
         is_listed = facts.no_split == len(facts.first_of_no_split)
         new_paths = [path for path in no_split if path not in facts.first_of_no_split] if is_listed else []
         changes = replace(
@@ -229,7 +229,7 @@ def _find_kept_shards(
     if previous_manifest is None:
         return read_built_shards(corpus, store)
     old_sizing, sizing = ShardSizing(**previous_manifest.receipt.recipe["settings"]["shards"]), corpus.shards.sizing
-    # also compare the plans, because a receipt keeps the old sizes if the new sizes gave the same shards
+    # Also compare the plans, because a receipt keeps the old sizes if the new sizes gave the same shards.
     same_sizes = old_sizing == sizing or _plan_shards(previous_manifest, old_sizing) == _plan_shards(
         previous_manifest, sizing
     )
@@ -292,7 +292,8 @@ def _commit_manifest(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: PlannedManifest, warn: Callable[[str], None]
 ) -> tuple[Receipt, bool]:
     def write(staged: Path) -> WrittenFiles:
-        # check this under the lock, because a plan based on an older manifest would reuse shard names for other files
+        # Check under the lock that the manifest was not replaced, because a plan based on an older manifest could reuse
+        # shard names for other files.
         present_receipt = store.intact_receipt(corpus.artifact(MANIFEST))
         if (None if present_receipt is None else present_receipt.content) != manifest.before:
             raise _OvertakenError
@@ -360,7 +361,8 @@ def _build_recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[
     if receipt is None:
         yield _build_recipe(corpus, plan_manifest(corpus, store))
         return
-    # a source that is pinned or unreachable keeps the key of the current manifest
+    # If the source is pinned or cannot be reached, use the key of the current manifest, so that the manifest counts as
+    # up to date.
     recipe = Recipe(artifact=artifact, key=receipt.key, version=VERSION)
     if not _is_pinned(corpus, receipt):
         try:
@@ -516,7 +518,7 @@ def _describe_changes(
             )
         elif entry.sha256 and file.sha256 and entry.sha256 != file.sha256:
             yield f"{path}: the manifest lists sha256 {entry.sha256}, but the source has {file.sha256}"
-        # compare etags only if a digest is missing, because an etag may change although the bytes do not
+        # Compare the etags only if a digest is missing, because an etag can change without a change of the bytes.
         elif not (entry.sha256 and file.sha256) and entry.etag and file.etag and entry.etag != file.etag:
             yield f"{path}: the manifest lists etag {entry.etag}, but the source has {file.etag}"
         elif entry.split != split:
@@ -572,7 +574,7 @@ def _find_plan_defects(entries: Sequence[ManifestEntry], plan: Mapping[str, rang
     for position, entry in enumerate(entries):
         if entry.ordinal != position:
             yield f"{entry.relpath}: line {position + 1} of the manifest has ordinal {entry.ordinal}, not {position}"
-            # report only the first entry, because it shifts the ordinals of all later entries
+            # Report only the first wrong ordinal, because a missing or additional line changes all later ordinals.
             break
     next_ordinal = 0
     for key, ordinals in plan.items():
@@ -588,7 +590,7 @@ def _find_plan_defects(entries: Sequence[ManifestEntry], plan: Mapping[str, rang
         if foreign:
             belong = count_of(len(foreign), "file belongs", "files belong")
             yield f"shard {key}: {belong} to a different split: {join_first(foreign)}"
-        # after an overlap, use the furthest end, because the files up to it are covered
+        # After overlapping shards, continue at the furthest end, because all files before it are in a shard.
         next_ordinal = max(next_ordinal, ordinals.stop)
     if next_ordinal != len(entries):
         yield f"the plan ends at ordinal {next_ordinal}, but the manifest has {count_of(len(entries), 'file')}"
@@ -602,7 +604,7 @@ def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest
         yield f"{location}: the file or byte counts in the receipt and in the list of files differ"
     if facts.shards != counts:
         yield f"{location}: the shard counts in the receipt and the plan differ"
-    # check this first, because `summarize_manifest` looks up the shards of every split
+    # Look for splits without shards first, because `summarize_manifest` raises an error for such a split.
     if missing := sorted({entry.split for entry in entries} - {*counts}):
         yield f"{location}: the plan has no shard of {', '.join(missing)}"
     elif read_summary(store.local(corpus.artifact(MANIFEST))) != summarize_manifest(entries, counts):
@@ -617,8 +619,8 @@ def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest
         yield f"{location}: the lines do not match the listing in the receipt"
 
 
-# The first two checks do not block: they read the current source, which is not part of the key, so they may fail
-# although the manifest is up to date.
+# The first two checks do not block, because they read the current source, which is not part of the key, so they may
+# fail although the manifest is up to date.
 _CHECKS: tuple[Check[_OpenedManifest], ...] = (
     Check(
         "count_matches_source",
@@ -631,7 +633,7 @@ _CHECKS: tuple[Check[_OpenedManifest], ...] = (
     Check(
         "entries_resolve",
         "Every file in a sample of the manifest exists and has the listed size.",
-        # use the key as the seed, so that the same manifest always gets the same sample
+        # Use the key as the seed, so that every check of the same manifest gets the same sample.
         lambda opened: check_entries(
             opened.current_entries, opened.access.path, seed=int(opened.manifest.receipt.key[:8], 16)
         ),

@@ -134,7 +134,7 @@ class ShardWork:
         ]
         try:
             receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
-        except IntegrityError:  # damaged shards are reported when they are rebuilt
+        except IntegrityError:  # a run reports damaged receipts
             receipts = []
         total = Ledger.total(receipt.ledger for receipt in receipts if receipt.ledger is not None)
         seconds = sum(float(receipt.measured.get("cpu_seconds", 0)) for receipt in receipts)
@@ -167,14 +167,14 @@ def compare_manifests(
 ) -> ManifestChanges:
     """Return the differences between an old manifest and a new one (`entries` and `plan`)."""
     old, new = {e.relpath: e for e in old_entries}, {e.relpath: e for e in entries}
-    # use any commit, because all files of a listing have the same commit or none
+    # Take the first commit on each side, because all files of a listing have the same commit or none.
     commits = [next((e.commit for e in side if e.commit), None) for side in (old_entries, entries)]
     return ManifestChanges(
         added=tuple(path for path in new if path not in old),
         removed=tuple(path for path in old if path not in new),
         edited=tuple(p for p, e in new.items() if p in old and identify_entry(old[p]) != identify_entry(e)),
         new_shards=tuple(key for key in plan if key not in old_plan),
-        # compare names and identities, because ordinals shift when another split gains files
+        # Compare names and identities, because ordinals also change when a different split gains files.
         edited_shards=tuple(
             key
             for key in plan

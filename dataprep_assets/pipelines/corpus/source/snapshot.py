@@ -75,7 +75,7 @@ def build_snapshot(
     entries = manifest.shard(partition)
     access.fetch(entries, progress)
     lines = _build_lines(corpus, access, entries)
-    # identify a mirrored source by its listing, so that `status` can compute the key without downloading the files
+    # Compute the key of a mirrored source from its listing, so that `status` does not have to download the files.
     recipe = _build_recipe(corpus, partition, _list_lines(entries) if access.mirrored else lines)
     return _ensure_snapshot(recipe, store, entries, lines)
 
@@ -107,8 +107,8 @@ def _ensure_snapshot(
 
 
 def _digest_listing(entries: Sequence[ManifestEntry]) -> str:
-    # exclude `path`, because it contains the commit, which is not part of the key: after a new commit, the snapshot
-    # would stay up to date, but its check would fail
+    # Leave out `path`, because it contains the commit, which is not part of the key. Otherwise, the snapshot would stay
+    # up to date after a new commit, but its check would fail.
     return digest_value([entry.relpath for entry in entries])
 
 
@@ -147,9 +147,9 @@ def _build_recipes(
 def _build_lines(
     corpus: CorpusDeclaration, access: SourceAccess, entries: Sequence[ManifestEntry]
 ) -> list[dict[str, str | int]]:
-    digests = list(
-        _read_digests(access, entries)
-    )  # use a list, so that all files are read and an error lists all damaged files
+    # Read all digests before using them, because `_read_digests` leaves out damaged files and raises an error for them
+    # only at the end.
+    digests = list(_read_digests(access, entries))
     source_digests = corpus.source_digests()
     return [
         {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": source_digests.digest_of(digest)}
@@ -250,7 +250,7 @@ def build_snapshot_spec(
 
 def _build_snapshots(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     manifest = load_manifest(corpus, request.store)
-    # add up the bytes of all shards, because the disk must have space for all of them
+    # Add up the bytes of all shards first, because the disk must have space for all of them.
     needed_bytes = count_bytes_to_add(corpus, manifest, request.partitions)
 
     def fetch(partition: str, report_bytes: Callable[[int], None]) -> tuple[Receipt, bool]:
@@ -268,7 +268,8 @@ def _predict_snapshots(corpus: CorpusDeclaration, request: BuildRequest) -> Iter
     for partition in request.partitions:
         entries = manifest.shard(partition)
         lines = _list_lines(entries)
-        # require digests, because the keys of token bins contain the files' digests, not their etags or versions
+        # Predict a snapshot only if all digests are known, because the keys of token bins contain digests, not etags or
+        # versions.
         if all("sha256" in line for line in lines):
             yield Outcome.from_receipt(
                 *_ensure_snapshot(_build_recipe(corpus, partition, lines), request.store, entries, lines)
@@ -314,8 +315,8 @@ def _check_digests(snapshot: _OpenedSnapshot) -> Finding:
 
 
 _CHECKS = (Check("digests_match", "The source files have the SHA-256 digests listed in the snapshot.", _check_digests),)
-# check this for all partitions together, because verdicts on single partitions are cached, but the free disk space
-# changes
+# Check the free disk space for all partitions together, because verdicts on single partitions are cached, but the free
+# disk space changes.
 _HEADROOM: Check[tuple[Path, int]] = Check(
     "disk_headroom",
     "The free disk space is at least 120% of the estimated size of the token bins.",

@@ -39,19 +39,20 @@ def _compute_identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIden
     source = corpus.source
     if isinstance(source, HubSource) and COMMIT.fullmatch(source.revision):
         return identify_listing([source.revision])
-    # do not wait, because an unreachable source must not delay a poll
+    # Do not wait for an unreachable source, because it must not delay a poll.
     access = open_source(source, patient=False)
     if isinstance(access, HubMirror):
         return identify_listing([access.repo.resolve_commit()])
     if isinstance(access, HubCache):
         return identify_listing([find_cached_snapshot(access.folder, access.revision)[0]])
-    # list only included files, because other files may change at any time
+    # Ignore files that are not included, because their changes do not affect the dataset.
     is_included = build_include_predicate(
         corpus.include, naming=[glob for globs in corpus.splits.values() for glob in globs]
     )
     files = [file for file in access.list().files if is_included(file.relpath)]
     listing = [[file.relpath, file.size_bytes, file.etag] for file in files]
-    # local files have no version before they are read, so only the modification time reveals an edit of the same size
+    # Only local files need modification times, because they have no etag: nothing else reveals an edit that keeps the
+    # size.
     if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
         return identify_listing(listing)
     return identify_listing(listing, [[f.relpath, read_modification_time(access.path(f), f.relpath)] for f in files])
@@ -60,7 +61,7 @@ def _compute_identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIden
 def _describe_changes(corpus: CorpusDeclaration, store: ArtifactStore) -> str:
     """Describe the source's changes since the current manifest; "" if there are none. Changed settings are ignored."""
     source, receipt = corpus.source, store.intact_receipt(corpus.artifact(MANIFEST))
-    # a pinned commit does not change, so no request is needed
+    # A pinned commit does not change, so no request is needed.
     if (
         receipt is not None
         and isinstance(source, HubSource)
@@ -124,7 +125,7 @@ def build_shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partition
         partitions: The shards.
     """
     access = open_source(corpus.source)
-    # bind only the shard's entries, not the manifest, because every task pickles its function
+    # Bind only the entries of the shard, not the manifest, because every task pickles its function.
     return {p: partial(access.fetch, manifest.shard(p)) for p in partitions}
 
 
@@ -170,7 +171,8 @@ def build_corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
 def _draw_sample(corpus: CorpusDeclaration, store: ArtifactStore) -> CertificateSample:
     manifest = load_manifest(corpus, store)
     files = _sample_files(corpus, manifest)
-    # identify the files by their listing, to avoid reading them; an edit that keeps a local file's size is not noticed
+    # Identify the files by their listing, so that they need not be read. An edit of a local file that keeps its size is
+    # not noticed.
     digest = digest_value([[e.relpath, *identify_entry(e)] for e in files])
     return CertificateSample(
         kind="engine_certificate",
@@ -189,7 +191,7 @@ def _sample_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[Manifes
     for split in corpus.splits:
         members = [e for e in manifest.entries if e.split == split]
         candidates = sorted(members, key=lambda e: digest_value(e.relpath))
-        # take at least one file of each split, because the sample must cover every split
+        # Take at least one file of each split, even if there are more splits than `SAMPLED_FILES`.
         files += sorted(candidates[: max(1, SAMPLED_FILES // len(corpus.splits))], key=lambda e: e.ordinal)
     return files
 

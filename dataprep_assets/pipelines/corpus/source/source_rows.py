@@ -60,7 +60,8 @@ class CorpusFiles:
             if (kind := explain_missing_lines(path, entry.compression)) is not None:
                 return SourceBytes(absent=f"no byte range: the source file is {kind}")
             byte_range = find_line_range(path, row)
-            # the whole file was searched, so it has fewer rows than when it was tokenized
+            # If the file is not longer than `MAX_BYTES`, the whole file was searched, so it has changed since it was
+            # tokenized.
             if byte_range is None and entry.size_bytes <= MAX_BYTES:
                 return _CHANGED
             if byte_range is None:
@@ -83,8 +84,8 @@ class CorpusFiles:
             file: The source file, as in the manifest.
             row: The row, from 1.
         """
-        # read the table first, because the source shows only bad and retracted records, not drops by rules or
-        # duplicates
+        # Look in the table first, because the source shows only bad and retracted records, but not rows dropped by
+        # rules or as duplicates.
         if (reason := self._find_table_reason(file, row)) is not None:
             return reason
         entry, corpus = self._files.entries.get(file), self._corpus
@@ -163,7 +164,8 @@ def build_corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: 
         store,
         specs,
         open_corpus_splits(corpus, store),
-        # load the tokenizer and the ids only to show a text, or to find a document by its id or text
+        # Pass functions, so that the tokenizer and the ids are loaded only to show a text or to find a document by its
+        # id or text.
         bundle=lambda: load_declared_tokenizer(corpus.tokenizer),
         ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
         samples=partial(_find_sample_ends, corpus, store),

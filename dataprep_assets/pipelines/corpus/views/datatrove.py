@@ -20,7 +20,7 @@ def _write_view(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     for split in splits:
         view.link(split, _build_linked_path(split.split))
         tokens = view.target / _build_linked_path(split.split)
-        # create the folder explicitly, because a link in object storage creates no local file
+        # Create the folder explicitly, because linking in object storage creates no local file.
         tokens.parent.mkdir(exist_ok=True)
         datatrove.write_sidecars(
             tokens,
@@ -35,7 +35,7 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSp
     for split in splits:
         tokens = directory / _build_linked_path(split.split)
         datatrove.validate(tokens, dtype=split.facts.dtype)
-        # compare the ends with the combined bins, because any ascending ends are valid for a stream
+        # Compare the ends with the combined bins, because `datatrove.validate` accepts any ends that do not decrease.
         if sha256_file(index := datatrove.build_index_path(tokens)) != split.receipt.file(ENDS).sha256:
             yield f"{index}: the document ends differ from combined_bins/{split.split}"
         metadata_bytes = datatrove.encode_metadata(

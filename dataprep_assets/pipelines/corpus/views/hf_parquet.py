@@ -49,7 +49,7 @@ def _open_locator(handle: ArtifactHandle) -> Locate:
     @cache
     def list_files(split: str) -> tuple[list[str], list[int]]:
         """Return a split's files in order, and their first documents followed by the total number of documents."""
-        # sort by name, because the numbers in the names have five digits, so both orders are the same
+        # Sort the files by name, which is also their numeric order, because the numbers are padded to five digits.
         names = sorted(f.path for f in handle.files if f.path.startswith(f"data/{split}-"))
         return names, list(accumulate((_count_rows(handle, name) for name in names), initial=0))
 
@@ -65,7 +65,7 @@ def _open_locator(handle: ArtifactHandle) -> Locate:
 def _count_rows(handle: ArtifactHandle, name: str) -> int:
     import pyarrow.parquet as pq
 
-    # the metadata is at the end of the file, so only the end is downloaded from object storage
+    # Parquet metadata is at the end of a file, so only the end is downloaded from object storage.
     with handle.open(name) as file:
         return int(pq.read_metadata(file).num_rows)
 

@@ -69,11 +69,12 @@ def _open_locator(handle: ArtifactHandle) -> Locate:
 
     def locate(span: DocumentSpan) -> Iterator[TokenRange]:
         names, firsts = list_shards(span.split)
-        # `firsts` ends with the number of samples, so a span in the tail, which fills no sample, finds no shard
+        # `firsts` ends with the number of samples, so no shard is found for a span in the stream's tail, whose tokens
+        # are in no sample.
         for number in range(max(bisect_right(firsts, span.start // length) - 1, 0), len(names)):
             begin, end = firsts[number] * length, firsts[number + 1] * length
             start, stop = max(span.start, begin), min(span.stop, end)
-            # stop, because the span ends before this shard
+            # Stop at the first shard without tokens of the span, because later shards have none either.
             if start >= stop:
                 return
             yield TokenRange(

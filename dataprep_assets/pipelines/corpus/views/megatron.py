@@ -39,7 +39,7 @@ def _format_trainer_lines(location: str, facts: ViewFacts) -> list[str]:
     ]
     return [
         "Megatron-LM: " + (" ".join(arguments) or f"--data-path {location}/{first_split}"),
-        # set the option explicitly, because MaxText would put its default id at the end of each document
+        # Set the option explicitly, because MaxText would otherwise put its own default id at the end of each document.
         f"MaxText: dataset_type=grain grain_file_type=mmap {' '.join(files)} mmap_eod_id={facts.eos_token_id}",
     ]
 

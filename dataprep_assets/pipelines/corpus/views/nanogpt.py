@@ -11,7 +11,8 @@ from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, Vie
 def _write_view(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     for split in splits:
         view.link(split, f"{split.split}.bin")
-    # take any split, because `load_combined_splits` rejects splits with a different tokenizer or dtype
+    # Take `meta.json` from the first split, because `load_combined_splits` rejects splits with different tokenizers or
+    # dtypes.
     flat_bins.write_meta(view.target, flat_bins.read_meta(view.store.local(splits[0].artifact, ["meta.json"])))
 
 
@@ -23,7 +24,7 @@ def _find_defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) 
 
 
 def _format_trainer_lines(location: str, facts: ViewFacts) -> str:
-    # nanoGPT's train.py reads 16-bit ids, so it would silently read wrong ids from a file with 32-bit ids
+    # nanoGPT's train.py reads 16-bit ids, so it would silently read wrong ids from a file with 32-bit ids.
     wide = "; in train.py, replace np.uint16 with np.uint32" if facts.dtype == "uint32" else ""
     return f"nanoGPT: data_dir = {location!r}{wide}"
 
