@@ -118,7 +118,7 @@ class RunSplit(Generic[F]):
         cls, blend: BlendDeclaration, run: Artifact, receipt: Receipt, split: str, shards: Sequence[FinishedShard]
     ) -> Self:
         """Return a split of `run`, whose `receipt` lists a file for each of the split's `shards`."""
-        # sort the files by name, because the names begin with the shard's position in the split
+        # Sort the files by name, because the names begin with the shard's position in the split.
         records = sorted((r for r in receipt.files if r.path.startswith(f"splits/{split}/")), key=lambda r: r.path)
         files = [FileRef(run, record) for record in records]
         return cls(split=split, run=run, shards=cls.build_used_shards(shards, files))
@@ -378,7 +378,7 @@ def _find_differences(subject: OpenedBlendView[S], split: S) -> Iterator[str]:
         yield from subject.view.find_differences(subject, split)
     except DataprepError as error:
         yield str(error)
-    # other packages' readers may raise any of these errors for a damaged file
+    # Other packages' readers may raise any of these errors for a damaged file.
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         yield f"{split.split}: cannot be read ({type(error).__name__}: {error})"
 
