@@ -46,7 +46,7 @@ from dataprep_assets.pipelines.blend.stage_shards import SHARDS, prepare_stage_s
 # Only `log_tables` imports wandb, and only when it is called. The keys `<stage>/plan_table`, `<stage>/progress_table`
 # and `<stage>/stage_table` are the same as in Nemotron's `wandb_hook.py` (docs/formats/wandb-tables.md#keys). The run
 # hash is the name of the W&B run and part of its id, so logging the same blend run again resumes the same W&B run. The
-# settings switch off the data that wandb collects by itself (console output, machine, code, installed packages).
+# settings disable wandb's own data collection (console output, machine, code, installed packages).
 
 _LOGIN_SECONDS = 60
 Rows = Sequence[Mapping[str, Any]]
@@ -130,8 +130,8 @@ def build_progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
                 "downloaded": len(_load_receipts(blend, store, BLEND_SNAPSHOT, unit.partitions)),
                 "processed": len(receipts),
                 "total_tokens": sum(r.ledger.tokens for r in receipts if r.ledger),
-                # Use the shard's count of sequences if there is one, because a conversation can become several
-                # sequences. A document, pair or record is always one sequence.
+                # Use the shard's number of sequences if its facts have one, because a conversation can become several
+                # sequences. A document, pair or record counts as one sequence.
                 "total_sequences": sum(int(r.facts.get("sequences", r.ledger.documents)) for r in receipts if r.ledger),
                 "status": "completed" if is_done else "in_progress" if receipts else "pending",
             }

@@ -393,7 +393,7 @@ def rows_read_once(run: OpenedRun) -> Finding:
                         reading=unit.dataset.reading,
                     )
                 # Rows are numbered from 1, so `end` is one after the last row. The last range has no end, and a range
-                # may begin after the end of a file that was shortened after the plan.
+                # may begin after the end of a file that was shortened since the plan.
                 end = totals[entry.relpath] + 1
                 expected_rows[entry.relpath] += max(0, min(part.rows.stop or end, end) - part.rows.first)
                 assert receipt is not None

@@ -255,8 +255,8 @@ def _resolve_paths(dataset: BlendDataset, folder: Path) -> BlendDataset:
 def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping: dict[str, Any] = {}
     for key, value in pairs:
-        # Refuse repeated keys, because json silently keeps only the last value, so a weight, for example, would be
-        # ignored.
+        # Refuse repeated keys, because json silently keeps only the last of two equal keys, so that one of two weights,
+        # for example, would be ignored.
         if key in mapping:
             raise ValueError(f"the key {key!r} occurs twice. Remove one")
         mapping[key] = value

@@ -215,7 +215,7 @@ def _find_rendered_text_remarks(
 ) -> Iterator[Remark]:
     """Yield remarks on texts that a chat template seems to have rendered already."""
     reading = blend.pretrain_options.special_tokens
-    # Other remarks report an unusable tokenizer or file.
+    # Suppress errors about an unusable tokenizer or file, which other remarks report.
     with suppress(DataprepError, OSError):
         if (bundle := find_local_tokenizer(blend.required_tokenizer, reading)) is not None:
             rows = read_first_rows(paths, dataset.reading)

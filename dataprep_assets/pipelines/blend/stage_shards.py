@@ -104,8 +104,8 @@ def _build_shards(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Ou
         workers=request.workers,
         engine=blend.engine,
         verification=blend.verify,
-        # Pass functions only to workers on other machines, because these may have no access to this machine's
-        # downloads.
+        # Pass download functions only to workers on other machines, which may have no access to the files that were
+        # downloaded to this machine.
         fetches=None if blend.engine.is_this_machine else build_shard_fetches(blend, plan, request.partitions),
         progress=request.progress,
     )

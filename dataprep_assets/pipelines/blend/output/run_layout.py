@@ -20,9 +20,9 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, find_data_file, list_suffixes
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 
-# The keys in `_LOCATION_KEYS` describe the sources' locations, and those in `_BUILD_KEYS` how the shards were built.
-# Comparisons ignore these keys at any depth, because their values may change after a run is finished without a change
-# of the run's key.
+# The keys in `_LOCATION_KEYS` describe the locations and versions of the sources, and the keys in `_BUILD_KEYS` how the
+# shards were built. Comparisons ignore all these keys at any depth, because their values may change after a run is
+# finished without a change of the run's key.
 _LOCATION_KEYS = frozenset({"path", "split", "subset", "commit", "etag"})
 _BUILD_KEYS = frozenset({"key", "reference_documents", "sampled_documents", "source_bytes"})
 
@@ -51,7 +51,8 @@ class RunLayout:
         """Write a JSON file of the run."""
         path = self.target / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Sort the keys, so that files with equal values have equal bytes, because comparisons compare the bytes first.
+        # Sort the keys, because comparisons compare the bytes first, and files with equal values should have equal
+        # bytes.
         path.write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
 
 

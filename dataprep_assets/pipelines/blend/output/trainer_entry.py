@@ -82,8 +82,8 @@ def _write_blend(run: RunLayout, shards: UsedShards) -> dict[str, list[blend_jso
 
 def _write_pretrain(run: RunLayout, _: BlendPlan, shards: UsedShards) -> None:
     splits = _write_blend(run, shards)
-    # A `--data-args-path` file can contain only one split. It separates entries by white space, so paths cannot contain
-    # any.
+    # A `--data-args-path` file can contain only one split, and its paths must not contain white space, which separates
+    # the entries.
     if len(splits) == 1 and not any(character.isspace() for character in run.root):
         (run.target / DATA_ARGS).write_text(blend_json.format_data_args(next(iter(splits.values()))))
 

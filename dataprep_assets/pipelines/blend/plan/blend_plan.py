@@ -308,7 +308,7 @@ def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[st
     if has_blend_plan(blend, store):
         yield _build_recipe(blend, plan_blend(blend, load_blend_plan(blend, store)))
         return
-    # Do not list sources or count rows, because a missing or damaged plan must be rebuilt in any case.
+    # Without a readable plan, do not list sources or count rows, because the plan must be rebuilt in any case.
     receipt = store.receipt(blend.artifact(BLEND_PLAN))
     yield Recipe(artifact=blend.artifact(BLEND_PLAN), key=receipt.key if receipt else "", version=VERSION)
 

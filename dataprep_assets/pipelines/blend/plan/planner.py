@@ -53,7 +53,8 @@ def collect_stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
         "force": blend.force,
     }
     if blend.stage == "pretrain":
-        # Exclude `sample_rate`, which affects only checks, and `sequence_length`, which affects only the preview.
+        # Exclude `sample_rate`, which affects only the comparison with the reference engine, and `sequence_length`,
+        # which affects only the preview.
         identity["options"] = blend.pretrain_options.model_dump(exclude={"sample_rate", "sequence_length"})
     elif blend.stage == "sft":
         options = blend.sft_options
@@ -90,7 +91,7 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     too few shards or its own split. Raises SourceError if a source cannot be listed.
     """
     if blend.stage == "pretrain":
-        # Report an invalid separator or BOS token now, because the build uses these tokens only after all downloads.
+        # Report an invalid separator or BOS token now, because the build first uses these tokens after the downloads.
         bundle = load_declared_tokenizer(blend.required_tokenizer)
         find_separator(blend, bundle)
         find_bos(blend, bundle)

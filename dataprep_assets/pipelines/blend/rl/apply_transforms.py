@@ -75,7 +75,7 @@ def apply_transforms(
         and (outcome := _describe_missing_prompt(current_record, [rules.prompt_keys], rules)) is not None
     ):
         return outcome
-    # If `without_prompt` is `left_out`, keep pairs without a preference, because Nemotron writes them.
+    # With `left_out`, follow Nemotron, which writes pairs without a preference.
     if rules.without_prompt == "bad_record" and _has_no_preference(current_record):
         return RefusedRecord(NO_PREFERENCE)
     return current_record

@@ -210,8 +210,8 @@ class OpenedShard:
         is_end[:-1] = rows.required_mask[1:] == 0
         is_end[ends - 1] = True
         run_ends = np.flatnonzero(is_end & (rows.required_mask == 1))
-        # A complete run ends with a stop token, or with the template's text after the stop token (`turn_end`), because
-        # truncation may remove this text.
+        # A complete run ends with a stop token, or with a stop token and the template's text after it (`turn_end`),
+        # which truncation may have removed.
         endings = [ending for stop in stops for ending in {(stop,), (stop, *turn_end)}]
         complete = np.logical_or.reduce([_find_endings(rows.tokens, run_ends + 1, ending) for ending in endings])
         runs.runs += len(run_ends)

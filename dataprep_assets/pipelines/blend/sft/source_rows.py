@@ -67,7 +67,7 @@ class SourceRows(Generic[R]):
         self.dropped: Counter[str] = Counter()
         self.quarantine: list[bytes] = []
         self.unread: Counter[str] = Counter()
-        # The place and reason of the first bad row are for the error about a file in which no row has messages.
+        # If no row of the file has messages, the error shows the place and reason of the first bad row.
         self._first_bad, self._has_read = "", False
         self.form: Form | None = self._find_form_before() if source.rows.first > 1 else None
 

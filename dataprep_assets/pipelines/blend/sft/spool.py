@@ -94,7 +94,8 @@ def load_tools(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder, int]:
 def _load_tools(
     plan_key: str, directory: Path, plan: "_UncomparedPlan"
 ) -> tuple[ConversationRenderer, ChatEncoder, int]:
-    # Verify the digest, because a worker may load the folder later or on a different machine.
+    # Verify the digest, because the folder may have changed since the plan, or may have different files on the worker's
+    # machine.
     bundle = TokenizerBundle.load(directory)
     if bundle.digest != plan.value.tokenizer_digest:
         raise TokenizerError(f"{directory}: the tokenizer changed during the run. Run the dataset again")
@@ -262,7 +263,7 @@ class _SpoolBuild:
             is_inside = positions < np.repeat(new_lengths, lengths)
             tokens, trained_mask = tokens[is_inside], trained_mask[is_inside]
             offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(new_lengths)])
-        # Align the mask after truncation, because the last token that remains predicts no label.
+        # Align the mask after truncation, because the last remaining token of a sequence predicts no label.
         mask = align_with_labels(trained_mask, offsets)
         # Count per sequence, because a cumulative sum over all labels would need 8 bytes per byte of the mask.
         per_sequence = np.array([np.count_nonzero(mask[a:b]) for a, b in pairwise(offsets.tolist())], np.int64)
@@ -301,7 +302,7 @@ class _SpoolBuild:
 
         A conversation without a kept sequence is dropped, for the same reason as its first sequence.
         """
-        # Take a fast path, because most batches lose no sequence, and need no loop over rows.
+        # Most batches lose no sequence, so avoid the slow loop over the rows.
         if keep.all() and (counts > 0).all():
             self._conversations += len(indexes)
             return

@@ -102,7 +102,7 @@ def load_template_text(blend: BlendDeclaration) -> str:
 def find_lost_rows_remark(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]) -> Remark | None:
     """Return a remark on parts of a dataset's first rows that the template leaves out; None if it writes all parts."""
     options, is_pairs = blend.chat_options, blend.stage == "pairs"
-    # Other remarks report errors in the template or a file.
+    # Suppress errors in the template or a file, which other remarks report.
     with suppress(DataprepError, OSError):
         if (
             plan_and_bundle := _build_plan(options.model_dump_json(), blend.required_tokenizer.model_dump_json())

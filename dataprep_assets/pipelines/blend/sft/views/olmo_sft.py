@@ -119,7 +119,7 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
         f"OLMo-core: NumpyPackedFSLDatasetConfig({files}, expand_glob=True, generate_doc_lengths=True, "
         f"sequence_length={settings['sequence_length']}, tokenizer=TokenizerConfig({ids}))"
     )
-    # Set no ids, because the scripts set the tokenizer themselves. Its EOS must be the boundary.
+    # Set no ids, because the scripts choose the tokenizer themselves. The EOS of that tokenizer must be the boundary.
     yield f"OLMo-core's SFT scripts: --dataset_path={folder} --seq_len={settings['sequence_length']}"
 
 
