@@ -192,7 +192,7 @@ def _find_stray_remarks(
         for path in sample_files(paths):
             rows = list(itertools.islice(read_first_rows([path], dataset.reading), _FEW))
             fields_of_files.append((len(rows), path, frozenset(itertools.chain.from_iterable(rows))))
-    # Begin with the file with the fewest rows, which is probably the stray one: a file that has all records under one
+    # Begin with the file with the fewest rows, which is probably the stray file: a file that has all records under one
     # key is read as a single row.
     for _, path, own_fields in sorted(fields_of_files):
         other_fields = frozenset().union(*(fields for _, other_path, fields in fields_of_files if other_path != path))

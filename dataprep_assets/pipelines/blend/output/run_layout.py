@@ -51,8 +51,7 @@ class RunLayout:
         """Write a JSON file of the run."""
         path = self.target / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Sort the keys, because comparisons compare the bytes first, and files with equal values should have equal
-        # bytes.
+        # Sort the keys, so that equal values give equal bytes, and comparisons need to parse only files that differ.
         path.write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
 
 

@@ -58,8 +58,8 @@ def apply_transforms(
     for step in steps:
         if step.malformed(current_record):
             return RefusedRecord(BAD_PLACEHOLDER)
-        # Check the prompt before the step, because the step would skip a record that lacks the prompt's field without
-        # naming the prompt.
+        # Check the prompt before the step. The step would also skip a record without the prompt's field, but would not
+        # report that the prompt is missing.
         if step.prompts and rules.prompt_keys is None and not step.brings_prompt(current_record):
             outcome = _describe_missing_prompt(current_record, step.prompts, rules)
             if outcome is not None:
