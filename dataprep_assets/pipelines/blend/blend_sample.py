@@ -45,7 +45,7 @@ def read_blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]
     Mirrored files are downloaded first. Bad records are skipped, because the build of the shards rejects them.
     """
     for unit in plan.units:
-        # Use the smallest file, because it may have to be downloaded. Empty files and files of unknown size come last.
+        # Use the smallest file, because it may need a download. Empty files and files of unknown size come last.
         entry = min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))
         access = open_place(unit.dataset, blend.sources).access
         access.fetch([entry])

@@ -388,8 +388,8 @@ def describe_dataset(
             etag=file.etag,
             commit=listing.commit,
         )
-        # Read a local file to compute its digest, because the listing of a folder, unlike that of a hub or bucket, has
-        # no digests.
+        # Read a local file to compute its digest, because the listing of a folder has no digests, in contrast to the
+        # listing of a hub or bucket.
         if not place.access.mirrored:
             entry = entry._replace(sha256=digests.digest_of(compute_source_digest(place.access, entry)))
         entries.append(entry)

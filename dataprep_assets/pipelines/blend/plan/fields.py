@@ -113,8 +113,8 @@ def describe_all_refused(
                 return None
             location = "a file" if blend.sensitive else path.name
             first_error = first_error or f"{location}, row {number}: {reason}"
-            # Omit the part of the reason in parentheses, because it may describe a single message. Rows with the same
-            # problem would then be counted separately.
+            # Omit the part of the reason in parentheses, because it may describe a single message, and rows with the
+            # same problem should be counted together.
             files.setdefault(reason.partition(" (")[0], Counter())[path.name] += 1
     if not files:
         return None
