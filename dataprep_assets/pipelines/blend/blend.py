@@ -40,12 +40,13 @@ from dataprep_assets.pipelines.blend.runs import (
 )
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, prepare_stage_shards
 
-# These functions log the tables of a finished blend to Weights & Biases, if the declaration has `wandb`.
+# The functions before `build_blend_spec` log the tables of a finished blend to Weights & Biases, if the declaration has
+# `wandb`.
 #
-# Only `log_tables` imports wandb, and only when it is called. The keys are the same as in Nemotron's `wandb_hook.py`
-# (docs/formats/wandb-tables.md#keys): `<stage>/plan_table`, `progress_table`, `stage_table`. The run hash is the name
-# of the W&B run and part of its id, so logging the same blend run again adds to the same W&B run. wandb's own data
-# collection (console, machine, code, installed packages) is switched off.
+# Only `log_tables` imports wandb, and only when it is called. The keys `<stage>/plan_table`, `<stage>/progress_table`
+# and `<stage>/stage_table` are the same as in Nemotron's `wandb_hook.py` (docs/formats/wandb-tables.md#keys). The run
+# hash is the name of the W&B run and part of its id, so logging the same blend run again resumes the same W&B run. The
+# settings disable wandb's own data collection (console output, machine, code, installed packages).
 
 _LOGIN_SECONDS = 60
 Rows = Sequence[Mapping[str, Any]]
@@ -69,7 +70,8 @@ def log_tables(
     settings = wandb.Settings(
         console="off",
         silent=True,
-        login_timeout=_LOGIN_SECONDS,  # without a limit, wandb would wait for a key on the terminal
+        # Without a timeout, wandb would wait indefinitely for an API key on the terminal.
+        login_timeout=_LOGIN_SECONDS,
         disable_git=True,
         disable_code=True,
         save_code=False,
@@ -101,13 +103,13 @@ def log_tables(
             "`wandb login`, or set `wandb: {mode: offline}`, then rebuild `blend`"
         ) from error
     finally:
-        # call this explicitly, because wandb's exit hook may not run in processes started by `multiprocessing`
+        # Call `teardown` explicitly, because wandb's exit hook may not run in processes started by `multiprocessing`.
         wandb.teardown()
 
 
 def _build_table(wandb: Any, rows: Rows) -> Any:
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    # columns may mix types, because a cell is a number or, if nothing was measured, an empty string
+    # Allow mixed types, because a column of numbers has an empty string where nothing was measured.
     return wandb.Table(columns=columns, data=[[row.get(c) for c in columns] for row in rows], allow_mixed_types=True)
 
 
@@ -128,7 +130,8 @@ def build_progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
                 "downloaded": len(_load_receipts(blend, store, BLEND_SNAPSHOT, unit.partitions)),
                 "processed": len(receipts),
                 "total_tokens": sum(r.ledger.tokens for r in receipts if r.ledger),
-                # a document or record is one sequence, but a conversation may be several, so use the shard's count
+                # Use the shard's number of sequences if its facts have one, because a conversation can become several
+                # sequences. A document, pair or record counts as one sequence.
                 "total_sequences": sum(int(r.facts.get("sequences", r.ledger.documents)) for r in receipts if r.ledger),
                 "status": "completed" if is_done else "in_progress" if receipts else "pending",
             }
@@ -230,7 +233,8 @@ def build_blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> Artifa
         kinds={"json", "file"},
         inputs=(shards,),
         artifact=partial(find_blend_run, blend),
-        names_places=frozenset(),  # the files contain the shards' paths, so their bytes depend on a location
+        # The files contain the shards' paths, so a lock must not compare their bytes.
+        names_places=frozenset(),
         recipes=partial(_build_recipes, blend),
         build=partial(_build_run, blend),
         metadata=partial(_build_metadata, blend),

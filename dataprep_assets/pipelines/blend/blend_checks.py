@@ -111,7 +111,8 @@ def describe_shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Pa
     used_splits = {split: shards for split, shards in splits.items() if shards}
     if len(used_splits) < 2:
         return []
-    # read the largest split last, because only the hashes of the other splits, which are small, are kept in memory
+    # Read the largest split last, because its hashes are not kept in memory: each of its shards is compared with the
+    # hashes of the other splits.
     order = sorted(used_splits, key=lambda split: sum(receipt.total_bytes for _, receipt in used_splits[split]))
     hashes = {
         split: _merge_hashes([_hash_contents(stage, *shard) for shard in used_splits[split]]) for split in order[:-1]
@@ -237,11 +238,14 @@ def _list_sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSo
         try:
             current_files = rediscover_dataset(blend, unit)
         except TransferError:
-            reachable = False  # wait for an unreachable hub only once, because each dataset would otherwise wait again
+            reachable = False
+            # Do not list further mirrored datasets, because each listing would again wait for a host that does not
+            # respond.
             yield _BlendSource(unit=unit, current_files=None)
             continue
         except SourceError:
-            # a local folder without files is empty, but a hub or bucket that refuses to list files may still have them
+            # Treat a local dataset as empty, but the files of a mirrored dataset as unknown, because a hub or bucket
+            # may refuse to list files that still exist.
             current_files = None if is_mirrored else _build_empty_dataset(unit)
         yield _BlendSource(
             unit=unit,
@@ -271,7 +275,8 @@ def _build_source_rows(
         for source in own_sources
     }
     weights = normalize_weights({source.unit.name: source.unit.dataset.weight for source in own_sources})
-    # use the same budget for both amounts, because a grown source would otherwise seem to be read as often as before
+    # Use the same budget for the planned and the current amounts, because with a budget that grows with the sources, a
+    # grown source would seem to be read as often as before.
     budget = blend.train_tokens or sum(planned_amounts.values())
     epochs = [
         {outlook.name: outlook.epochs for outlook in compute_outlooks(weights, amounts, train_tokens=budget)}
@@ -300,7 +305,7 @@ def _compute_share(amounts: dict[str, int], name: str) -> float:
 
 
 def _replace_infinity(epochs: float) -> float:
-    # write 0, because the epochs are infinite if no data is left to read
+    # Replace infinity, the epochs of a dataset without data, with 0, because JSON cannot represent it.
     return round(epochs, 4) if isfinite(epochs) else 0.0
 
 
@@ -377,8 +382,9 @@ def rows_read_once(run: OpenedRun) -> Finding:
         for shard in unit.shards:
             key = format_partition_key(unit.name, shard.index)
             receipt = receipts.get(key)
-            # A range of a divided file is the only part of its shard, so all rows of the ledger belong to it. Skip
-            # shards with several parts, because their ledger does not count the rows of each part separately.
+            # A row range of a divided file is the only part of its shard, so the shard's ledger counts exactly the rows
+            # of this range. Skip shards with several parts, because their ledger does not count the rows of each part
+            # separately.
             for part in shard.parts if receipt is not None and len(shard.parts) == 1 else ():
                 if part.rows is None:
                     continue
@@ -391,8 +397,8 @@ def rows_read_once(run: OpenedRun) -> Finding:
                         label=entry.relpath,
                         reading=unit.dataset.reading,
                     )
-                # Rows are numbered from 1. The last range has no end, and a range may begin after the end of a
-                # shortened file.
+                # Rows are numbered from 1, so `end` is one after the last row. The last range has no end, and a range
+                # may begin after the end of a file that was shortened since the plan.
                 end = totals[entry.relpath] + 1
                 expected_rows[entry.relpath] += max(0, min(part.rows.stop or end, end) - part.rows.first)
                 assert receipt is not None
@@ -447,13 +453,15 @@ def splits_disjoint(run: OpenedRun) -> Finding:
             if split_by_shard.setdefault(partition, split) != split:
                 defects.append(f"the shard {partition} is in {split_by_shard[partition]} and in {split}")
             for part in plan.find_shard(partition)[1].parts:
-                if not part.entry.size_bytes:  # skip empty files, which have equal digests but no rows
+                if not part.entry.size_bytes:  # skip empty files, which all have the same digest but share no rows
                     continue
                 first_row, stop = (part.rows.first, part.rows.stop) if part.rows else (1, None)
-                # compare by content, because a copy under a different path could put the same rows into another split
+                # Compare files by digest or ETag if they have one, because a copy under a different path could put the
+                # same rows into another split.
                 content = part.entry.sha256 or part.entry.etag or part.entry.path
                 for other_split, path, begin, end in rows.get(content, ()):
-                    # a range excludes its `stop`; None is the end of the file, and no range begins after it
+                    # `end` and `stop` are exclusive. None means that the range continues to the end of the file, so no
+                    # other range begins after it.
                     is_disjoint = (end is not None and end <= first_row) or (stop is not None and stop <= begin)
                     if other_split != split and not is_disjoint:
                         defects.append(
@@ -501,7 +509,7 @@ def mixture_matches_weights(run: OpenedRun) -> Finding:
         defects,
         f"Every dataset's share matches its weight within {blend.tolerance:g}.",
         _RL_ADVICE if blend.stage == "rl" else _ADVICE,
-        # store the tolerance as text, because Dagster plots numbers over time, and the tolerance is only a setting
+        # Store the tolerance as text, because Dagster plots numbers over time, and the tolerance is only a setting.
         facts={"largest_difference": worst, "tolerance": str(blend.tolerance)},
         table=[asdict(row) for row in table],
     )
@@ -513,7 +521,7 @@ def _compute_requested_shares(run: OpenedRun, split: str) -> dict[str, float]:
     RL shares are shares of the sources' records, each counted as often as the weights require. A shard whose records
     were all left out is in no split, but its records count unless shards are held out.
     """
-    # with held-out shards, each split may have shards of every dataset, so no dataset belongs to only one split
+    # With held-out shards, each split may have shards of every dataset, so no dataset belongs to only one split.
     is_whole = run.blend.held_out is None
     weights = {u.name: u.dataset.weight for u in run.plan.units if u.home == split or not is_whole}
     if run.blend.stage != "rl":

@@ -45,7 +45,7 @@ def read_blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]
     Mirrored files are downloaded first. Bad records are skipped, because the build of the shards rejects them.
     """
     for unit in plan.units:
-        # use the smallest file, because the file may need a download; empty files and files of unknown size come last
+        # Use the smallest file, because it may need a download. Empty files and files of unknown size come last.
         entry = min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))
         access = open_place(unit.dataset, blend.sources).access
         access.fetch([entry])
@@ -76,7 +76,8 @@ def find_row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, An
             yield from _find_strings(row)
         return
     conversation = read_conversation(row, fields, choices)
-    # include rows that cannot be read as conversations, because the preview estimates their share
+    # Use all strings of a row that cannot be read as a conversation, so that the preview includes such rows in its
+    # sample.
     yield from _find_strings(conversation.messages if isinstance(conversation, Conversation) else row)
 
 

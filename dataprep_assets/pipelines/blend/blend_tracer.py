@@ -69,7 +69,7 @@ def _find_refusal_reason(blend: BlendDeclaration, store: ArtifactStore, file: st
         for partition in plan.partitions:
             fields = RecordFields(plan.find_shard(partition)[0].dataset.text_field, ids.id_field if ids else None)
             for part in load_shard_parts(blend, store, plan, partition):
-                # skip other row ranges of the same file, because only one range contains the row
+                # Skip parts with other row ranges of the file, because only one range contains the row.
                 is_inside = part.rows is None or part.rows.select_rows(row, 1) == slice(0, 1)
                 if part.label == file and is_inside and (block := part.record_at(row, fields)) is not None:
                     return selection.explain_refusal(block)

@@ -53,7 +53,7 @@ class _AnnotatedPart(DeclarationModel):
         if not isinstance(value, dict) or not any(str(key).startswith(_MARK) for key in value):
             return value
         marked_notes = {key: entry for key, entry in value.items() if str(key).startswith(_MARK)}
-        # pass on `notes` of other types unchanged, so that validation reports them
+        # Pass on `notes` unchanged if they are not a mapping, so that validation reports them.
         notes = value.get("notes", {})
         fields = {key: entry for key, entry in value.items() if key not in marked_notes}
         return {**fields, "notes": {**notes, **marked_notes} if isinstance(notes, dict) else notes}
@@ -114,7 +114,7 @@ class BlendDataset(ReadingDeclaration, _AnnotatedPart, Attribution):
     @field_validator("path")
     @classmethod
     def _validate_path(cls, path: str) -> str:
-        # check the path in a validator, because errors of validators are reported with the key and the line
+        # Check the path in a validator, because errors of validators are reported with the key and the line.
         try:
             expand_path(path)
         except ConfigError as error:
@@ -184,7 +184,7 @@ class DataBlend(_AnnotatedPart):
         Raises ConfigError for an invalid file.
         """
         try:
-            # check the size first, so that a large data file given by mistake is not loaded into memory
+            # Check the size first, so that a large data file given by mistake is not loaded into memory.
             if (size := path.stat().st_size) > _MAX_BYTES:
                 raise ConfigError(
                     f"blend: {path}: not a blend file: has {count_of(size, 'byte')}, but at most {_MAX_BYTES:,} are "
@@ -199,14 +199,15 @@ class DataBlend(_AnnotatedPart):
         except json.JSONDecodeError as error:
             reason = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
             raise ConfigError(f"blend: {path}:{error.lineno}: not a blend file: {reason}. Correct the JSON") from error
-        # JSONDecodeError is caught above; any other ValueError means that the file is not UTF-8, repeats a key, has NaN
-        # or is nested too deeply
+        # JSONDecodeError is caught above. Any other ValueError means that the file is not UTF-8, repeats a key,
+        # contains NaN or infinity, or is nested too deeply.
         except ValueError as error:
             raise ConfigError(f"blend: {path}: not a blend file: {error}") from error
         longest = (
             max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0
         )
-        if longest > _MAX_DATASETS:  # limit the number, because the error lists every invalid dataset
+        # Limit the number of datasets, because the error message lists every invalid one.
+        if longest > _MAX_DATASETS:
             raise ConfigError(
                 f"blend: {path}: not a blend file: lists {longest:,} datasets, but at most {_MAX_DATASETS:,} are "
                 "allowed. Divide the blend"
@@ -226,8 +227,8 @@ class DataBlend(_AnnotatedPart):
         if self.datasets is not None:
             units = [Unit(name=d.name, dataset=d, split=None) for d in self.datasets]
         else:
-            # add the split to the name, because a dataset may be in the lists of several splits, whose shards need
-            # different names
+            # Add the split to the name, because a dataset may be in the lists of several splits, whose shards need
+            # different names.
             units = [
                 Unit(name=f"{d.name}__{split}", dataset=d, split=split)
                 for split in SPLITS
@@ -254,7 +255,8 @@ def _resolve_paths(dataset: BlendDataset, folder: Path) -> BlendDataset:
 def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping: dict[str, Any] = {}
     for key, value in pairs:
-        # json silently keeps the last of two equal keys, so one of two weights would be ignored
+        # Refuse repeated keys, because json silently keeps only the last of two equal keys, so that one of two weights,
+        # for example, would be ignored.
         if key in mapping:
             raise ValueError(f"the key {key!r} occurs twice. Remove one")
         mapping[key] = value
@@ -262,5 +264,5 @@ def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> float:
-    # Python's parser accepts NaN and Infinity, which JSON does not allow
+    # Python's parser accepts NaN and Infinity, which JSON does not allow.
     raise ValueError(f"{name} is not a valid JSON number")

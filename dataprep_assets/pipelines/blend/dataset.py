@@ -242,8 +242,8 @@ class Blend(Dataset):
 
     @classmethod
     def list_own_templates(cls, attributes: Any) -> Collection[Keys]:
-        # an inline chat template is itself Jinja, but a path may also contain Jinja, which Dagster must expand:
-        # `{{ env.TEMPLATES }}/chat.jinja`
+        # Return only an inline chat template, in which Dagster must not expand Jinja. A path may contain Jinja that
+        # Dagster must expand, such as `{{ env.TEMPLATES }}/chat.jinja`.
         match attributes:
             case {"sft": {"chat_template": str(template)}} if "{%" in template or "messages" in template:
                 return {("sft", "chat_template")}

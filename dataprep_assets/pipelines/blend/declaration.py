@@ -32,7 +32,7 @@ STAGE_VIEWS: Mapping[str, Extensions] = {"sft": CONVERSATION_VIEWS, "pairs": PRE
 if TYPE_CHECKING:
     View = str
 else:
-    # at run time, the type lists the installed views, which a type checker cannot know
+    # At run time, the type lists the installed views, which a type checker cannot know.
     View = Literal[tuple(name for views in STAGE_VIEWS.values() for name in views)]
 
 
@@ -85,7 +85,7 @@ class SampleDeclaration(DeclarationModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_row_count(cls, value: Any) -> Any:
-        # exclude bools, because `sample: true`, which is an int in Python, is a different mistake
+        # Exclude booleans, which are ints in Python, because `sample: true` is a different mistake.
         if isinstance(value, int) and not isinstance(value, bool):
             raise ValueError(
                 f"`sample: {value}` limits rows only in Nemotron's data_prep. Use `max_rows: {value}` (per shard), or "
@@ -178,7 +178,7 @@ class WandbDeclaration(DeclarationModel):
 
 
 def _detect_kind(value: Any) -> str:
-    # select the form by type, because for a plain union, pydantic reports each mistake once per form
+    # Select the form by type, because for a plain union, pydantic reports each mistake once per form.
     return "file" if isinstance(value, str | Path) else "inline"
 
 
@@ -286,8 +286,8 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     @field_validator("views")
     @classmethod
     def _require_usable_views(cls, views: tuple[View, ...], info: ValidationInfo) -> tuple[View, ...]:
-        # ignore an invalid stage, which has its own error, and views of a different stage, which `_require_stage_keys`
-        # reports
+        # Ignore an invalid stage, which has its own error, and views of a different stage, which `_require_stage_keys`
+        # reports.
         stage = info.data.get("stage", "")
         if views and all(view in STAGE_VIEWS.get(stage, ()) for view in views):
             from dataprep_assets.engine.artifact.view import require_usable
@@ -331,7 +331,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             )
         if isinstance(self.blend, DataBlend) and (sentence := self._describe_unfit_format(self.blend)) is not None:
             raise ValueError(sentence)
-        # check only declared numbers of shards; the plan checks the default number, which depends on the sources
+        # Check only declared numbers of shards; the plan checks the default number, which depends on the sources.
         counts = [self.num_shards, None if self.sample is None else self.sample.count]
         shards = min((count for count in counts if count), default=None)
         if self.held_out is not None and shards is not None and self.held_out.valid + self.held_out.test >= shards:
@@ -347,7 +347,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         """Whether the blend may read local files; true for a blend in a separate file, which can change at any time."""
         if not isinstance(self.blend, DataBlend):
             return True
-        # treat an asset's files as local, because only the asset's metadata shows where the files are
+        # Treat an asset's files as local, because only the asset's metadata shows where the files are.
         paths = [*(unit.dataset.path for unit in self.blend.list_units()), *self.rl_options.placeholder_paths]
         return any("://" not in path or path.startswith("asset://") for path in paths)
 
@@ -393,7 +393,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         if isinstance(self.blend, DataBlend):
             return self.blend
         blend = DataBlend.load(self.blend)
-        # check this again, because `_require_stage_keys` cannot check a blend that is in a file
+        # Repeat these checks of `_require_stage_keys`, which cannot check a blend in a separate file.
         if self.held_out is not None and blend.has_split_lists:
             raise ConfigError(
                 f"`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists "

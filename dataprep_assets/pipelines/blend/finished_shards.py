@@ -139,9 +139,9 @@ def find_data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> Fi
     Raises IntegrityError unless exactly one data file has the suffix.
     """
     prefix = _PREFIX.get(blend.stage, "")
-    # pretraining needs the prefix, because `document_ends.bin` has the same suffix as `tokens.bin`
+    # The prefix is necessary for pretraining, because `document_ends.bin` has the same suffix as `tokens.bin`.
     records = [f for f in receipt.files if f.path.endswith(suffix) and f.path.startswith(prefix)]
-    # exclude the quarantine, which has the same JSON Lines suffix as RL records
+    # Exclude the quarantine file, which has the same suffix as the JSON Lines files of RL records.
     records = [f for f in records if not f.path.startswith("quarantine")]
     if len(records) != 1:
         raise IntegrityError(

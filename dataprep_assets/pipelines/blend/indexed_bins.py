@@ -85,7 +85,7 @@ def _find_index_defects(directory: Path, receipt: Receipt, index: megatron.Megat
             "token per sequence"
         )
     ends = document_ends.open_ends(directory / ENDS)
-    # prepend 0 as uint64, because NumPy would convert an int and uint64 to float64, which is inexact above 2^53
+    # Prepend 0 as uint64, because NumPy would convert an int and uint64 to float64, which is inexact above 2^53.
     if len(ends) != len(index.lengths) or not np.array_equal(np.diff(ends, prepend=np.uint64(0)), index.lengths):
         yield f"{name}: the lengths in the .idx file differ from {ENDS}"
 
@@ -140,7 +140,7 @@ def prepare_indexed_bins_shards(
                 retracted=list_current_retractions(store, artifact, stream.retracted_ids),
                 budget=blend.bad_records.budget,
                 files=load_shard_parts(blend, store, plan, partition),
-                # pass only the total size, because the plan has no sizes of row ranges
+                # Pass only the total size, because the plan does not contain the size of each row range.
                 sizes=(planned_shard.total_bytes,),
                 megatron=True,
                 salt=blend.force,

@@ -128,7 +128,7 @@ def find_unused_rows(blend: BlendDeclaration, receipts: Sequence[Receipt], used_
     """
     rows: dict[str, Counter[bool]] = {}
     for receipt in receipts:
-        # empty shards, which no split uses, do not count as left out, because they have no rows
+        # An empty shard, which no split uses, does not count as left out, because it has no rows.
         rows.setdefault(parse_dataset_name(receipt.partition), Counter())[receipt.partition in used_names] += (
             count_output_rows(receipt)
         )

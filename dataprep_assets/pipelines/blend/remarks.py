@@ -64,7 +64,8 @@ def find_blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     if blend.stage == "rl":
         yield from _find_transform_remarks(blend)
     for keys, dataset in _list_datasets_with_keys(data):
-        # for a blend in a separate file, point to the key `blend`, because the YAML has no other line about the blend
+        # For a blend in a separate file, point to the key `blend`, because no other key of the YAML is about the
+        # datasets.
         yield from _find_dataset_remarks(blend, dataset, keys if isinstance(blend.blend, DataBlend) else ("blend",))
 
 
@@ -119,7 +120,7 @@ def _find_transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
         yield Remark(keys=keys, sentence=str(error))
         return
     for name, source in sources.items():
-        # skip validation, because the names of placeholder sources may be invalid as names of datasets
+        # Skip validation, because the names of placeholder sources may be invalid as dataset names.
         dataset = BlendDataset.model_construct(name=name, path=source.path, split=source.split, subset=None)
         files = _list_files(blend, dataset, keys)
         if isinstance(files, Remark):
@@ -191,7 +192,8 @@ def _find_stray_remarks(
         for path in sample_files(paths):
             rows = list(itertools.islice(read_first_rows([path], dataset.reading), _FEW))
             fields_of_files.append((len(rows), path, frozenset(itertools.chain.from_iterable(rows))))
-    # begin with the file with the fewest rows, because a file with all rows under one key is read as one row
+    # Begin with the file with the fewest rows, which is probably the stray file: a file that has all records under one
+    # key is read as a single row.
     for _, path, own_fields in sorted(fields_of_files):
         other_fields = frozenset().union(*(fields for _, other_path, fields in fields_of_files if other_path != path))
         if own_fields and other_fields and not own_fields & other_fields:
@@ -213,7 +215,7 @@ def _find_rendered_text_remarks(
 ) -> Iterator[Remark]:
     """Yield remarks on texts that a chat template seems to have rendered already."""
     reading = blend.pretrain_options.special_tokens
-    # other remarks report an unusable tokenizer or file
+    # Suppress errors about an unusable tokenizer or file, which other remarks report.
     with suppress(DataprepError, OSError):
         if (bundle := find_local_tokenizer(blend.required_tokenizer, reading)) is not None:
             rows = read_first_rows(paths, dataset.reading)

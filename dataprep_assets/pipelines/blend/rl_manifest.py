@@ -51,7 +51,8 @@ def build_rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> Art
         description="`manifest.json` of the latest run, at a path that does not change.",
         kinds={"json"},
         inputs=(run,),
-        names_places=frozenset(),  # the manifest contains the trainer's paths, so its bytes depend on a location
+        # The manifest contains the trainer's paths, so a lock must not compare its bytes.
+        names_places=frozenset(),
         recipes=lambda store, _: [_build_recipe(blend, store)],
         build=partial(_build_manifest, blend),
         metadata=_build_metadata,
@@ -134,7 +135,8 @@ def points_to_latest_run(manifest: OpenedRlManifest) -> Finding:
         path = value.get(key)
         if not isinstance(path, str):
             defects.append(f"{describe_artifact(receipt)}: {key} is not a string")
-        # compare only the path after the root, because the trainer's root may differ from this machine's
+        # Compare only the part of the path after the run's name, because the trainer may find the storage at a
+        # different root.
         elif path and path.partition(f"/{run}/")[2] not in files:
             defects.append(f"{describe_artifact(receipt)}: {key} is {path}, which is not a file of {run}")
     return build_verdict(

@@ -63,7 +63,7 @@ def locate_run(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -
     if blend.trainer_root is not None:
         return f"{blend.trainer_root.rstrip('/')}/{artifact}"
     location = store.location(artifact)
-    # make the path absolute, because the trainer may start in a different folder
+    # Make the path absolute, because the trainer may start in a different folder.
     return location if "://" in location else str(Path(location).resolve())
 
 
@@ -75,8 +75,8 @@ def compute_run_key(
     `blend` and `plan` determine the use of the `shards` (all shards of the plan, in order), and `store` determines the
     location.
     """
-    # The key also covers weights, epochs and the trainer's paths, because they determine the run's files. It does not
-    # cover the tolerance, which affects only a check.
+    # The key also covers the weights, the limits of tokens and epochs, and the run's location, because they determine
+    # the run's files and facts. It does not cover the tolerance, which affects only a check.
     use = [
         blend.train_tokens,
         blend.max_epochs,
@@ -175,8 +175,8 @@ def _find_file_defects(run: _RunDescription, directory: Path, receipt: Receipt) 
     """Yield a sentence for each data file of the run in `directory` that does not match its shards' receipts."""
     digests = {record.path: record.sha256 for record in receipt.files}
     for name, parts in run.parts.items():
-        # do not read a file that comes from a single shard, because both receipts must list the same digest for the
-        # file
+        # Do not read a file that comes from a single shard, because the receipts of the run and of the shard must list
+        # the same digest for it.
         if len(parts) == 1:
             shard_file, shard = parts[0].record, parts[0].artifact.partition
             if digests.get(name) != shard_file.sha256:
@@ -188,7 +188,7 @@ def _find_file_defects(run: _RunDescription, directory: Path, receipt: Receipt) 
 def _is_concatenation(path: Path, parts: Sequence[FileRef]) -> bool:
     """Return whether a file is the concatenation of `parts`, whose sizes and digests are known."""
     with open(path, "rb") as file:
-        # digest each part at its expected position, so that the shards' files need not be read
+        # Digest each part at its expected position, so that the shards' files need not be read.
         for part in parts:
             digest, remaining = hashlib.sha256(), part.record.bytes
             while remaining and (block := file.read(min(remaining, _BLOCK))):

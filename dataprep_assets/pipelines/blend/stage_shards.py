@@ -90,7 +90,8 @@ def _select_shards(
 def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
     has_list = blend.retractions is not None and blend.retractions.exists()
     for shard in _select_shards(blend, store, partitions):
-        # leave the key of a missing shard empty, because the listed rows that it reads are known only after its build
+        # With a retraction list, leave the key of a missing shard empty, because the listed rows that the shard reads
+        # are known only after its build.
         is_known = not has_list or store.receipt(shard.artifact) is not None
         yield shard.recipe if is_known else replace(shard.recipe, key="")
 
@@ -103,7 +104,8 @@ def _build_shards(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Ou
         workers=request.workers,
         engine=blend.engine,
         verification=blend.verify,
-        # pass functions only to workers on other machines, because these may have no access to this machine's downloads
+        # Pass download functions only to workers on other machines, which may have no access to the files that were
+        # downloaded to this machine.
         fetches=None if blend.engine.is_this_machine else build_shard_fetches(blend, plan, request.partitions),
         progress=request.progress,
     )

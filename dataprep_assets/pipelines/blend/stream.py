@@ -23,7 +23,7 @@ def choose_dtype(blend: BlendDeclaration) -> str:
     dtype = blend.pretrain_options.dtype
     if dtype == "auto":
         return "uint16" if bundle.vocab_size < UINT16_VOCABULARY else "uint32"
-    # 65,536 ids fit in uint16, because the largest id is the vocabulary size minus 1
+    # 65,536 ids fit in uint16, because the largest id is the vocabulary size minus 1.
     if dtype == "uint16" and bundle.vocab_size > 1 << 16:
         raise ConfigError(
             f"pretrain.dtype: uint16 is too small for the {count_of(bundle.vocab_size, 'id')} of {bundle.name}. Use "

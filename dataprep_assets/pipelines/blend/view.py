@@ -118,7 +118,8 @@ class RunSplit(Generic[F]):
         cls, blend: BlendDeclaration, run: Artifact, receipt: Receipt, split: str, shards: Sequence[FinishedShard]
     ) -> Self:
         """Return a split of `run`, whose `receipt` lists a file for each of the split's `shards`."""
-        # sort the files by name, because the names begin with the shard's position in the split
+        # Sort the files by name to match the order of the shards, because the names begin with the shard's position in
+        # the split.
         records = sorted((r for r in receipt.files if r.path.startswith(f"splits/{split}/")), key=lambda r: r.path)
         files = [FileRef(run, record) for record in records]
         return cls(split=split, run=run, shards=cls.build_used_shards(shards, files))
@@ -367,7 +368,7 @@ def matches_run(subject: OpenedBlendView[Any]) -> Finding:
     left_out = set(facts.writer_fields)
     if view.facts_type.from_receipt(receipt).model_dump(exclude=left_out) != facts.model_dump(exclude=left_out):
         defects.append(f"{name}: its receipt does not match the run's {view.contents}")
-    if not defects:  # skip the rows if a file is damaged, because they may be unreadable
+    if not defects:  # do not compare rows after other defects, because a damaged file may be unreadable
         defects += [f"{name}: {defect}" for split in subject.splits for defect in _find_differences(subject, split)]
     sentence, counts = view.describe(facts)
     return build_verdict(defects, sentence, REBUILD_VIEW, facts=counts)
@@ -378,7 +379,7 @@ def _find_differences(subject: OpenedBlendView[S], split: S) -> Iterator[str]:
         yield from subject.view.find_differences(subject, split)
     except DataprepError as error:
         yield str(error)
-    # other packages' readers may raise any of these errors for a damaged file
+    # Other packages' readers may raise any of these errors for a damaged file.
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         yield f"{split.split}: cannot be read ({type(error).__name__}: {error})"
 

@@ -50,7 +50,7 @@ def list_used_shards(blend: BlendDeclaration, shards: Sequence[FinishedShard]) -
     by_split: dict[str, list[FinishedShard]] = {}
     units = {shard.unit.name: shard.unit for shard in shards}
     for name, unit in units.items():
-        # exclude empty shards, because a split with only an empty shard would have no data of this dataset
+        # Exclude empty shards, because a split that gets only an empty shard would have no data of this dataset.
         full = {shard.index: shard for shard in shards if shard.unit is unit and shard.rows}
         split_options = blend.held_out
         if split_options is None:
@@ -128,13 +128,15 @@ def compute_shares(
         if blend.stage == "pretrain":
             parts = dict.fromkeys(groups, 0.0)
             for weight, shard in weigh_shards(members):
-                parts[shard.unit.name] += float(f"{weight:.15g}")  # round the weight as `blend.json` does
+                # Round each weight as in `blend.json`, because the trainer reads the rounded weight.
+                parts[shard.unit.name] += float(f"{weight:.15g}")
         else:
             parts = {name: float(sum(s.rows for s in group)) for name, group in groups.items()}
         total = sum(parts.values())
         amounts = {name: sum(s.tokens for s in group) for name, group in groups.items()}
         for outlook in compute_outlooks(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
-            is_read_once = blend.stage in ("sft", "pairs")  # for these stages, the trainer reads each file exactly once
+            # For SFT and pairs, the trainer uses no weights and reads each file once.
+            is_read_once = blend.stage in ("sft", "pairs")
             share = parts[outlook.name] / total
             table.append(
                 _build_row(
@@ -160,7 +162,8 @@ def _compute_record_shares(
 ) -> list[RealizedShare]:
     """Return the shares of an RL split, in which each record is repeated in proportion to its dataset's weight."""
     weights, groups = _compute_weights(members), _group_by_dataset(members)
-    # count the records of all shards, because a shard whose records were all left out is in no split
+    # Without `held_out`, count the records of all shards, because a shard whose records were all left out is in no
+    # split.
     requested_groups = _group_by_dataset(members if blend.held_out else [s for s in shards if s.unit.name in groups])
     requested = compute_record_shares({n: sum(s.ledger.rows_in for s in requested_groups[n]) for n in groups}, weights)
     repeats = compute_repeats(weights)

@@ -20,8 +20,9 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, find_data_file, list_suffixes
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 
-# These keys contain the sources' locations and details of how shards were built. Their values may change after a run is
-# finished, because the run's key covers only the content of its shards. Comparisons ignore these keys at any depth.
+# The keys in `_LOCATION_KEYS` describe the locations and versions of the sources, and the keys in `_BUILD_KEYS` how the
+# shards were built. Comparisons ignore all these keys at any depth, because their values may change after a run is
+# finished without a change of the run's key.
 _LOCATION_KEYS = frozenset({"path", "split", "subset", "commit", "etag"})
 _BUILD_KEYS = frozenset({"key", "reference_documents", "sampled_documents", "source_bytes"})
 
@@ -50,7 +51,7 @@ class RunLayout:
         """Write a JSON file of the run."""
         path = self.target / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        # sort the keys so that equal values have equal bytes, because a comparison of files compares the bytes first
+        # Sort the keys, so that equal values give equal bytes, and comparisons need to parse only files that differ.
         path.write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
 
 

@@ -49,7 +49,7 @@ def draw_shares(bars: Sequence[ShareBar], first_name: str, second_name: str) -> 
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'font-family="monospace" font-size="12">',
-        # draw a white background, because dark text is unreadable in the UI's dark theme
+        # Draw a white background, because the dark text would be unreadable in the UI's dark theme.
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         *_draw_legend(left_edge, (first_name, second_name)),
     ]

@@ -48,7 +48,8 @@ def format_trainer_lines(stage: Stage, root: str, used_names: Collection[str], f
     """
     if stage == "pretrain":
         lines = ["Megatron-LM:", f"--per-split-data-args-path {root}/{BLEND}"]
-        # `DATA_ARGS` exists only for a blend with a single split, for which both files describe the same data
+        # `DATA_ARGS` exists only for a run with a single split whose location has no white space. It has the same
+        # entries as the blend file.
         return [*lines, f"or --data-args-path {root}/{DATA_ARGS}"] if DATA_ARGS in files else lines
     if stage == "sft":
         keys = {"train": "packed_train_data_path", "valid": "packed_val_data_path"}
@@ -56,7 +57,8 @@ def format_trainer_lines(stage: Stage, root: str, used_names: Collection[str], f
     if stage == "pairs":
         folders = {split: f"{root}/splits/{split}" for split in used_names}
         return [f"TRL: {_format_load_call(folder)}, for DPOTrainer ({split})" for split, folder in folders.items()]
-    # show the manifest that is next to the runs, because the path of this manifest does not change with the run
+    # Show the manifest in the folder next to the runs, because its path, unlike the path of the run's own manifest,
+    # does not change with every run.
     return ["NeMo-RL:", f"{root.rsplit('/', 2)[0]}/{RL_MANIFEST}/{MANIFEST}"]
 
 
@@ -80,7 +82,8 @@ def _write_blend(run: RunLayout, shards: UsedShards) -> dict[str, list[blend_jso
 
 def _write_pretrain(run: RunLayout, _: BlendPlan, shards: UsedShards) -> None:
     splits = _write_blend(run, shards)
-    # a `--data-args-path` file can contain only one split, and separates its entries by white space
+    # A `--data-args-path` file can contain only one split, and its paths must not contain white space, which separates
+    # the entries.
     if len(splits) == 1 and not any(character.isspace() for character in run.root):
         (run.target / DATA_ARGS).write_text(blend_json.format_data_args(next(iter(splits.values()))))
 

@@ -37,7 +37,8 @@ def _build_row(split: str, name: str, lengths: NDArray[np.int64]) -> dict[str, A
     row: dict[str, Any] = {"split": split, "name": name}
     for side, column in (("chosen", 1), ("rejected", 2)):
         tokens = lengths[lengths[:, column] >= 0, column]
-        # use lengths of existing answers, because interpolated quantiles would not be whole tokens
+        # The quantile method `lower` returns the length of an existing answer, because an interpolated quantile may not
+        # be a whole number of tokens.
         row |= {
             f"{side}_{quantile}": int(np.quantile(tokens, share, method="lower")) if len(tokens) else 0
             for quantile, share in _QUANTILES.items()

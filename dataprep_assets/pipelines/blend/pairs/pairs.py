@@ -35,13 +35,13 @@ def prepare_pairs_shards(
     MissingArtifactError if a snapshot or the certificate is missing.
     """
     certificate, options = load_certificate(blend, store), blend.pairs_options
-    # build each dataset's plan once, because a plan renders and encodes conversations to test its template
+    # Build each dataset's chat plan only once, because each build is slow: it renders and encodes trial conversations.
     plans = {unit.name: build_chat_plan(blend, certificate, unit.dataset) for unit in plan.units}
     shards = []
     for partition in partitions:
         unit, planned_shard = plan.find_shard(partition)
         parts = load_shard_parts(blend, store, plan, partition)
-        # divide the size evenly, because the plan has no sizes of row ranges
+        # Divide the shard's size evenly among its files, because the plan does not contain the size of each row range.
         sources = tuple(ChatSource.from_part(part, size=planned_shard.total_bytes // len(parts)) for part in parts)
         shards.append(
             PairsShard(

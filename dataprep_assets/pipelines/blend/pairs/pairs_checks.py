@@ -387,7 +387,7 @@ def rendering_matches(shard: OpenedPairs) -> Finding:
         compared_count += 1
         for name, answer, possible_ids in zip(_list_side_names(row), row.answers, sides, strict=True):
             stored_ids = np.concatenate([row.prompt_ids, answer.ids])
-            # allow a stop token after the last answer, because the build adds one if the template writes none
+            # Allow an additional stop token at the end, because the build adds one if the template does not write it.
             if not any(_is_equal_to_stop(stored_ids, ids, shard) for ids in possible_ids):
                 defects.append(
                     f"{shard.name}: row {number}: the ids of the {name} side differ from the template's text"

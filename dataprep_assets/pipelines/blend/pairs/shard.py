@@ -76,7 +76,8 @@ class PairsShard(ChatShard):
             "row_group_size": self.row_group_size,
             "compression": self.compression,
         }
-        # omit these settings, because they only decide how a conversation is split, and a preference is never split
+        # Omit `turns` and `too_long`, because a pair is never split or truncated, and `pack_size`, which is
+        # `max_length` in these settings.
         return self.build_recipe(VERSION, settings, omitted=("turns", "too_long", "pack_size"))
 
 
@@ -133,7 +134,7 @@ class PairsFacts(Facts):
 def load_encoder(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder]:
     """Return the renderer and the encoder for the preferences of a plan."""
     _, encoder, _ = load_tools(plan)
-    # ignore the marks of trained text in the template, because all text after the generation prompt is the answer
+    # Ignore the template's marks of trained text, because all text after the generation prompt is the answer.
     return load_conversation_renderer(plan, encoder.bundle, is_marked=False), encoder
 
 
@@ -168,7 +169,8 @@ class _PairsBuild:
         self._losses = Losses(encoder.bundle, "text")
         self._ids = ReadRows(shard.plan.retractions)
         self._quarantine: list[bytes] = []
-        self._bad: list[tuple[str, BadRecord]] = []  # keep only the first bad row, which the budget's error shows
+        # Keep only the first bad row, because the error about the budget shows only that row.
+        self._bad: list[tuple[str, BadRecord]] = []
         self._bad_count = 0
         self._origins: list[tuple[int, int]] = []
         self._unread: Counter[str] = Counter()
@@ -327,8 +329,8 @@ class _PairsBuild:
             return
         ids = np.array(numbers, np.uint64)
         for index in sample_rows(ids, source.sha256, self._plan.sample_rate).tolist():
-            # skip rows with texts of special tokens, because the reference would match these texts, which are plain
-            # text in messages
+            # Skip rows whose messages contain the text of a special token, because the build encodes it as plain text,
+            # but the reference would match the token.
             if rendered[index].is_bare:
                 self._encoder.recheck(rendered[index], rows[index], f"{source.label}: row {numbers[index]}")
                 self._sampled += 1

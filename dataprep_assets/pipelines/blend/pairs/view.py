@@ -138,8 +138,8 @@ class PreferenceView(BlendView[PairsSplit]):
     def write_files(self, splits: Sequence[PairsSplit], writer: BlendViewWriter) -> None:
         for split in splits:
             path = writer.target / self.get_file_name(split.split)
-            # keep an existing file, because a file gets its final name only when it is complete, and depends only on
-            # its own split
+            # Keep an existing file, because a file gets its final name only when it is complete, and its content
+            # depends only on its own split.
             if not path.exists():
                 self.write_file(path, (record for row in split.read_rows(writer.store) for record in self.records(row)))
         for name, content in self.sidecars(writer.blend.dataset, [split.split for split in splits]).items():

@@ -69,7 +69,7 @@ def _compute_identity(blend: BlendDeclaration, _: ArtifactStore) -> SourceIdenti
             continue
         files = list_dataset_files(source, unit.dataset)[1]
         listing += [[unit.name, file.relpath, file.size_bytes, file.etag] for file in files]
-        # a folder's listing has no versions, so only the modification time reveals an edit that keeps the size
+        # A folder's listing has no versions, so only the modification time reveals an edit that keeps the size.
         if isinstance(access := source.access, LocalTree | UpstreamPartitions) and not access.mirrored:
             stamps += [[unit.name, f.relpath, read_modification_time(access.path(f), f.relpath)] for f in files]
     return identify_listing(listing, stamps)
@@ -113,10 +113,10 @@ def _count_file_changes(blend: BlendDeclaration, unit: Unit, units: Iterable[Pla
     """Return the numbers of added, removed and changed files of a dataset since it was planned."""
     source = open_place(unit.dataset, blend.sources, patient=False)
     units = list(units)
-    # skip the listing, because equal commits have the same files
+    # Do not list the files if the commit is unchanged, because equal commits have the same files.
     if isinstance(source.access, HubMirror) and _find_commit(source.access) == units[0].commit:
         return {}
-    # compare local files only by size, because a listing of a folder has no digests
+    # Compare local files only by size, because the listing of a folder has no digests.
     current_files = {
         file.relpath: _identify_version(source, file) for file in list_dataset_files(source, unit.dataset)[1]
     }
@@ -182,11 +182,11 @@ def _find_unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]
             rows = (part.rows.first, part.rows.stop) if part.rows else (1, None)
             ranges_of_file.setdefault(part.entry.relpath, []).append(rows)
     for entry in unit.entries:
-        # sort None after all numbers, because None is the end of the file
+        # Sort None after all numbers, because a `stop` of None means the end of the file.
         ranges = sorted(ranges_of_file.pop(entry.relpath, []), key=lambda r: (r[0], r[1] is None, r[1] or 0))
         if not ranges and max_rows is None:
             yield f"{unit.name}: {entry.relpath} is in no shard"
-        # start at row 1; None means that the previous range reached the end of the file
+        # Expect row 1 first. None means that the previous range reaches the end of the file.
         next_expected: int | None = 1
         for first_row, stop in ranges:
             if next_expected is None or first_row < next_expected:
@@ -215,7 +215,8 @@ def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, other_dataset
     ]
     if not defects and compute_plan_key(new_plan) != compute_plan_key(committed_plan):
         defects.append(f"{blend.dataset}: the run hash was {committed_plan.run_hash}, and is now {new_plan.run_hash}")
-    # skip the other claims if a plan hash differs, because they then differ too, and would hide the cause
+    # Omit the other defects if a plan hash or the run hash differs, because they are consequences that would hide the
+    # cause.
     if not defects:
         defects += other_datasets
     return build_verdict(
@@ -268,7 +269,8 @@ def build_blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> Arti
         watch=build_blend_watch(blend),
         pool="network",
         verification="full",
-        names_places=frozenset(),  # `plan.json` contains the datasets' paths, so its bytes depend on a location
+        # The file `plan.json` contains the datasets' paths, so a lock must not compare its bytes.
+        names_places=frozenset(),
         recipes=partial(_build_recipes, blend),
         build=lambda request: [Outcome.from_receipt(*build_blend_plan(blend, request.store))],
         metadata=partial(_build_metadata, blend),
@@ -295,7 +297,8 @@ def _build_recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
         artifact=blend.artifact(BLEND_PLAN),
         key=compute_plan_key(plan),
         version=VERSION,
-        settings=json.loads(json.dumps(settings)),  # convert tuples to lists, because receipts contain JSON
+        # Convert tuples to lists, because receipts store settings as JSON, which has no tuples.
+        settings=json.loads(json.dumps(settings)),
         sources={name: digest for name, digest in sources.items() if digest is not None},
     )
 
@@ -305,7 +308,7 @@ def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[st
     if has_blend_plan(blend, store):
         yield _build_recipe(blend, plan_blend(blend, load_blend_plan(blend, store)))
         return
-    # do not list sources or count rows, because a missing or damaged plan must be rebuilt in any case
+    # Without a readable plan, do not list sources or count rows, because the plan must be rebuilt in any case.
     receipt = store.receipt(blend.artifact(BLEND_PLAN))
     yield Recipe(artifact=blend.artifact(BLEND_PLAN), key=receipt.key if receipt else "", version=VERSION)
 
@@ -315,7 +318,7 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
 
     Returns the receipt, and whether the committed plan was reused because nothing has changed.
     """
-    # pass the previous plan, so that the rows of unchanged files are not counted again
+    # Pass the previous plan, so that the rows of unchanged files are not counted again.
     previous_plan = load_blend_plan(blend, store) if has_blend_plan(blend, store) else None
     new_plan = plan_blend(blend, previous_plan, relist=True)
     value = new_plan.to_json()

@@ -57,7 +57,8 @@ from dataprep_assets.tokenization.engines import ReferenceEngine
 from dataprep_assets.tokenization.losses import encode_or_locate, locate_row
 
 # Rows and tokens are estimated from a sample of each dataset: from the first, middle and last file of a local dataset,
-# and from the smallest file of a remote one. The rows of a file that is read to its end are counted exactly.
+# and from the smallest file of a remote one. The number of rows is exact for a Parquet file, and for a file that is
+# read to its end.
 
 FILES = 3
 ROWS_PER_FILE = 2000
@@ -172,7 +173,7 @@ def _estimate_token_prospects(
         _Prospect(
             requested=outlook.requested,
             realizable=outlook.realizable,
-            # write 0, because a dataset without tokens has infinite epochs, which JSON cannot represent
+            # Write 0 for a dataset without tokens, because its epochs are infinite, which JSON cannot represent.
             epochs=outlook.epochs if outlook.tokens else 0.0,
             samples=int(outlook.wanted_tokens // _count_tokens_per_sample(blend, outlook.tokens))
             if outlook.tokens
@@ -230,7 +231,8 @@ def _estimate_disk_bytes(blend: BlendDeclaration, source_bytes: float, amount: _
     ignored. Shards of pairs also contain the messages, and RL shards contain the records.
     """
     if blend.stage == "pretrain":
-        # each document has 8 bytes for its end and, in the idx, 4 for its length, 8 for its pointer and 8 for its index
+        # Each document takes 8 bytes for its end and, in the idx, 4 for its length, 8 for its pointer and 8 for its
+        # document index.
         return round(amount.tokens * token_dtype(choose_dtype(blend)).itemsize + amount.rows * (8 + 4 + 8 + 8))
     if blend.stage == "pairs":
         return round(amount.tokens * (4 + 1) + source_bytes)
@@ -241,7 +243,8 @@ def _estimate_split_file_bytes(
     blend: BlendDeclaration, units: Sequence[PlannedUnit], source_bytes: float, epochs: float
 ) -> int:
     """Return the bytes of an RL dataset in its split's file; 0 for other stages, or if the file is only a link."""
-    # the file is a link if it consists of one shard, listed once; otherwise, the shards are copied into the file
+    # The file is a link if it consists of one shard that is listed once. Otherwise, the shards are copied into the
+    # file.
     is_link = sum(len(unit.chosen) for unit in units) == 1 and epochs <= 1
     return 0 if blend.stage != "rl" or is_link else round(source_bytes * epochs)
 
@@ -268,7 +271,7 @@ def _estimate_amount(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:
 
 def _sample_files(unit: PlannedUnit, access: SourceAccess) -> list[ManifestEntry]:
     if access.mirrored:
-        # choose empty files and files of unknown size last, because they are not representative
+        # Choose the smallest file, because it must be downloaded. Empty files and files of unknown size come last.
         return [min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))]
     last_index = len(unit.entries) - 1
     return [unit.entries[i] for i in sorted({0, last_index // 2, last_index})][:FILES]
@@ -289,7 +292,7 @@ def _estimate_file(
     min_bytes = _ARROW_BYTES if entry.format == "arrow" else 0
     rows, examined_rows, read_bytes, is_complete = 0, 0, 0, True
     for block in reader:
-        # Compare rows with bytes only when the next piece of the file begins, because one piece contains several
+        # Compare rows with bytes only when the next piece of the file begins, because a piece may contain several
         # blocks. Once all bytes are read, also read the remaining rows: this costs little and makes the count exact.
         if reader.bytes_read > read_bytes:
             if rows >= ROWS_PER_FILE and read_bytes >= min_bytes and reader.bytes_read < entry.size_bytes:
@@ -304,12 +307,12 @@ def _estimate_file(
                 sample.add(row, number, byte)
     if not is_complete:
         if entry.format == "parquet":
-            # the footer contains the exact number of rows, so no page must be read
+            # The footer contains the exact number of rows, so no data page needs to be read.
             rows = count_rows(path, format=entry.format, compression=None, label=entry.relpath)
         else:
-            # both sizes count stored bytes, so the estimate is also valid for compressed files
+            # Both sizes count stored bytes, so the estimate is also valid for compressed files.
             rows = round(rows * entry.size_bytes / max(1, read_bytes))
-    # assume that rows without text, which have no tokens, are as frequent in the rest of the file
+    # Assume that rows without text, which have no tokens, are as frequent in the rest of the file as in the sample.
     text_rows = rows * len(sample.rows) / max(1, examined_rows)
     return _Amount(rows=rows, tokens=text_rows * (tokens_per_row(entry.relpath, sample) if sample.rows else 0.0))
 
@@ -360,7 +363,8 @@ def build_blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> 
         kinds={"json"},
         inputs=(plan,),
         verification="full",
-        names_places=frozenset(),  # `preview.json` contains the datasets' paths, so its bytes depend on a location
+        # The file `preview.json` contains the datasets' paths, so a lock must not compare its bytes.
+        names_places=frozenset(),
         recipes=lambda store, _: [_build_recipe(blend, store, load_blend_plan(blend, store))],
         build=partial(_build_preview, blend),
         metadata=_build_metadata,
@@ -423,7 +427,7 @@ def _build_facts(plan: BlendPlan, previews: Sequence[SourcePreview], faults: Map
         shards=sum(source.shards for source in previews),
         bytes_to_fetch=sum(source.bytes_to_fetch for source in previews),
         disk_bytes=sum(source.disk_bytes for source in previews),
-        # omit empty faults, so that receipts without faults equal the receipts of earlier versions
+        # Omit empty faults, so that receipts without faults equal the receipts of earlier versions.
         **{"faults": dict(faults)} if faults else {},
     )
 
@@ -536,7 +540,7 @@ def every_dataset_sampled(preview: Receipt, other_datasets: Iterable[str] = ()) 
     facts = BlendPreviewFacts.from_receipt(preview)
     sources, faults = facts.sources, facts.faults
     zero = [source for source in sources if source.rounds_to_zero]
-    # list datasets with a fault first, because changing their weight does not help
+    # List datasets with a fault first, because a different weight does not help them.
     zero.sort(key=lambda source: source.name not in faults)
     sentences = [
         faults.get(source.name)

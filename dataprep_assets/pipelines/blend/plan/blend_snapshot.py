@@ -114,7 +114,7 @@ def build_blend_snapshot(
     unit, shard = plan.find_shard(partition)
     access = open_place(unit.dataset, blend.sources).access
     access.fetch([part.entry for part in shard.parts], progress)
-    # if the listing has only a git blob id or an ETag, hash the downloaded file, because neither is a SHA-256
+    # If the listing has only a git blob id or an ETag, hash the downloaded file, because neither is a SHA-256.
     lines = [
         _build_line(part.entry, part.entry.sha256 or compute_source_digest(access, part.entry)) for part in shard.parts
     ]
@@ -138,7 +138,7 @@ def _build_recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mappi
     """Return the recipe of a snapshot with these lines."""
     return Recipe(
         artifact=blend.artifact(BLEND_SNAPSHOT, partition),
-        # the key covers only files, so that a new tokenizer, template or weight does not trigger another download
+        # The key covers only files, so that a new tokenizer, template or weight does not trigger another download.
         key=digest_value(["blend_snapshot", VERSION, lines]),
         version=VERSION,
         sources={line["relpath"]: digest_value(line) for line in lines},
@@ -183,7 +183,7 @@ def load_shard_parts(
     if set(digest_of_file) != {part.entry.relpath for part in shard.parts}:
         raise CorruptSourceError(f"{partition}: the snapshot and the plan list different files. Rebuild the snapshot")
     limit = blend.bad_records.max_record_bytes
-    # use plain digests for downloaded files, because hubs and buckets list plain digests, not keyed ones
+    # Use plain digests for downloaded files, because hubs and buckets list plain digests, not keyed ones.
     digests = PLAIN if access.mirrored else blend.source_digests()
     return tuple(
         SourcePart.from_entry(
@@ -235,7 +235,7 @@ def _open_planned_snapshots(
 def _digests_match(snapshot: _OpenedBlendSnapshot) -> Finding:
     position = snapshot.blend, snapshot.store, snapshot.plan, snapshot.artifact.partition or ""
     parts, defects = load_shard_parts(*position), list(_find_false_claims(*position))
-    # a shard may have no file, because files are distributed by size, which puts all empty files into one shard
+    # A shard may have no file, because files are distributed by size, which puts all empty files into one shard.
     digests = parts[0].digests if parts else PLAIN
     return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, defects, digests)
 
@@ -269,7 +269,7 @@ def _find_false_claims(blend: BlendDeclaration, store: ArtifactStore, plan: Blen
     expected_facts = BlendSnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))
     if receipt is not None and BlendSnapshotFacts.from_receipt(receipt) != expected_facts:
         yield f"{partition}: the file or byte counts in the receipt of the snapshot and the plan differ"
-    # check only the form, because a snapshot stays valid when other settings change the plan hash
+    # Check only the form of the plan hash, because a snapshot stays valid when other settings change the plan hash.
     inputs = receipt.inputs if receipt is not None else None
     if inputs is not None and not (inputs.keys() == {"plan"} and _PLAN_HASH.fullmatch(str(inputs["plan"]))):
         yield f"{partition}: the receipt of the snapshot has no plan"

@@ -165,7 +165,7 @@ def _open_bucket(dataset: BlendDataset, url: str, sources: SourceAccessDeclarati
 def _open_local(path: str, follow_links: bool) -> SourceLocation:
     if Path(path).is_dir():
         return SourceLocation(LocalTree(Path(path), follow_links))
-    # find the existing part of the path, because `[` in this part is not a wildcard
+    # Find the part of the path that exists, because a `[` in this part is not a wildcard.
     existing_paths = (str(p) for p in (Path(path), *Path(path).parents) if path.startswith(str(p)) and p.exists())
     folder, globs, single_file = _split_path(path, len(next(existing_paths, "")))
     return SourceLocation(LocalTree(Path(folder or "/"), follow_links), globs, single_file, _find_named_format(path))
@@ -228,7 +228,7 @@ def discover_splits(
                 f"{unit.name}: the path {remaining[0]} names no split, but other paths name "
                 f"{', '.join(files_of_split)}. Set `split`, or give each split its own list in the blend"
             )
-        # if no path names a split, the whole dataset is training data
+        # If no path names a split, use the whole dataset as training data.
         files_of_split = {"train": files}
     return {
         split: describe_dataset(
@@ -245,7 +245,8 @@ def list_dataset_files(place: SourceLocation, dataset: BlendDataset) -> tuple[Li
     artifacts.
     """
     root = place.access.root if isinstance(place.access, LocalTree) and place.single_file is None else None
-    # detect the name of a different dataset, which was resolved to a nonexistent folder next to this declaration
+    # Detect a `path` that is the name of a different dataset of the project. It was resolved to a nonexistent folder
+    # next to this declaration.
     if root is not None and not root.is_dir() and (root.parent.parent / root.name / _DECLARATION).is_file():
         raise _build_dataset_error(dataset)
     listing = _list_files(place, dataset)
@@ -282,7 +283,7 @@ def list_left_out_data(place: SourceLocation, dataset: BlendDataset) -> dict[str
 
 def _list_files(place: SourceLocation, dataset: BlendDataset) -> Listing:
     if place.single_file is not None and isinstance(place.access, LocalTree):
-        # do not list the folder, because it may have many files
+        # Do not list the folder, because it may have many files.
         path = place.access.root / place.single_file
         try:
             return Listing(files=(SourceFile(relpath=place.single_file, size_bytes=read_size(path)),))
@@ -332,7 +333,7 @@ def select_paths(relpaths: Sequence[str], name: str) -> list[str]:
 def _narrow_files(files: Sequence[SourceFile], dataset: BlendDataset, place: SourceLocation) -> list[SourceFile]:
     """Return the files that the dataset's `split` and `subset` select. Raises SourceError if there are none."""
     remaining = list(files)
-    # a single file was already selected by its name, so ignore `subset` and `split`
+    # A single file was already selected by its name, so ignore `subset` and `split`.
     for key, path_part in (("subset", dataset.subset), ("split", dataset.split)) if place.single_file is None else ():
         if path_part is None:
             continue
@@ -368,7 +369,7 @@ def describe_dataset(
 ) -> DiscoveredDataset:
     """Return the dataset with an entry per file, in natural order. Local files are read to compute their digests."""
     entries = []
-    # sort the files, because folders list them in any order, but the same files must have the same plan
+    # Sort the files, because folders list them in any order, but the same files must give the same plan.
     for index, file in enumerate(sorted(files, key=lambda f: natural_key(f.relpath))):
         kind, compression = file_format(file.relpath)
         entry = ManifestEntry(
@@ -380,12 +381,15 @@ def describe_dataset(
             relpath=file.relpath,
             size_bytes=file.size_bytes,
             compression=compression,
-            format="json" if _JSON_ENDING.search(file.relpath) else kind,  # a JSON file may have lines or one array
+            # The ending `.json` does not show whether the file has JSON Lines or one array, so use the format `json`
+            # for both.
+            format="json" if _JSON_ENDING.search(file.relpath) else kind,
             sha256=file.sha256,
             etag=file.etag,
             commit=listing.commit,
         )
-        # read a local file to compute its digest, because folders, unlike hubs and buckets, list no digests
+        # Read a local file to compute its digest, because the listing of a folder has no digests, in contrast to the
+        # listing of a hub or bucket.
         if not place.access.mirrored:
             entry = entry._replace(sha256=digests.digest_of(compute_source_digest(place.access, entry)))
         entries.append(entry)

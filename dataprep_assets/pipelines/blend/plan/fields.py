@@ -113,7 +113,8 @@ def describe_all_refused(
                 return None
             location = "a file" if blend.sensitive else path.name
             first_error = first_error or f"{location}, row {number}: {reason}"
-            # omit the part in parentheses, because it may describe a single message and would split the counts
+            # Omit the part of the reason in parentheses, because it may describe a single message, and rows with the
+            # same problem should be counted together.
             files.setdefault(reason.partition(" (")[0], Counter())[path.name] += 1
     if not files:
         return None
@@ -130,7 +131,7 @@ def _find_refusals(
     for block in read_rows(
         path, format=kind, compression=compression, label=path.name, reading=reading, as_json=as_json
     ):
-        # merge the rows with the lines that cannot be parsed, because the reader returns the two separately
+        # Merge the rows with the records that cannot be parsed, because the reader returns the two separately.
         outcomes: list[tuple[int, str | None]] = [(bad.row, bad.reason) for bad in block.bad]
         outcomes += [(number, refusal(row)) for row, number in zip(block.rows, block.numbers, strict=True)]
         yield from sorted(outcomes, key=lambda pair: pair[0])
@@ -161,12 +162,12 @@ def _find_fault_of_rows(
         return f"dataset {dataset.name} is empty: no rows found in {dataset.path}"
     if field_option is None or not any(examined_rows):
         return None
-    # hide a sensitive dataset's fields, because the name of a field may be any text
+    # Hide the fields of a sensitive dataset, because a field's name may itself be sensitive.
     fields_note = list_present_fields(examined_rows, field_option[1], hidden=blend.sensitive)
     first_file = "" if blend.sensitive else f" (first file: {paths[0].name})"
     sentence = f"`{field_option[0]}: {field_option[1]}`: dataset {dataset.name}{first_file}: {format_subject(count)}"
     if not rows_with_field:
-        # if the file has only one row, detect its shape, because the file may not be JSON Lines
+        # If only one row was read, detect the shape of the file, because it may not be JSON Lines.
         kind = detect_file_shape(paths[0], *file_format(paths[0].name)) if count == 1 else None
         forms = f" ({ADVICE[NO_FORM]})" if field_option[1] == ConversationFields.messages else ""
         return f"{sentence} has this field{forms}{fields_note}" + ("" if kind is None else f"; {kind}")

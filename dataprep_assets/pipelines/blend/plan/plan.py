@@ -83,7 +83,7 @@ class BlendPlan:
 
     def find_shard(self, partition: str) -> tuple[PlannedUnit, PlannedBlendShard]:
         """Return the dataset and the shard of a partition key. Raises KeyError for an unknown key."""
-        # split at the last hyphen, because a dataset's name may also contain hyphens
+        # Split at the last hyphen, because a dataset's name may also contain hyphens.
         name, _, number = partition.rpartition("-")
         for unit in self.units:
             if unit.name == name and number.isdecimal() and int(number) in unit.chosen:

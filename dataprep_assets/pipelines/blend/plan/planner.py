@@ -53,7 +53,8 @@ def collect_stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
         "force": blend.force,
     }
     if blend.stage == "pretrain":
-        # exclude `sample_rate`, which affects only checks, and `sequence_length`, which affects only the preview
+        # Exclude `sample_rate`, which affects only the comparison with the reference engine, and `sequence_length`,
+        # which affects only the preview.
         identity["options"] = blend.pretrain_options.model_dump(exclude={"sample_rate", "sequence_length"})
     elif blend.stage == "sft":
         options = blend.sft_options
@@ -89,7 +90,8 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     Raises ConfigError if two datasets would have the same name, or if shards cannot be held out because a dataset has
     too few shards or its own split. Raises SourceError if a source cannot be listed.
     """
-    if blend.stage == "pretrain":  # report invalid tokens now, because the engine is certified only much later
+    if blend.stage == "pretrain":
+        # Report an invalid separator or BOS token now, because the build first uses these tokens after the downloads.
         bundle = load_declared_tokenizer(blend.required_tokenizer)
         find_separator(blend, bundle)
         find_bos(blend, bundle)
@@ -99,7 +101,7 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
         _plan_unit(dataset_files, blend, identity, units_by_name.get(dataset_files.unit.name))
         for dataset_files in discover_datasets(blend, {} if relist else units_by_name)
     ]
-    # the dataset `web` in the list `train` becomes `web__train`, which may also be the declared name of a dataset
+    # The dataset `web` in the list `train` becomes `web__train`, which may also be the declared name of a dataset.
     names = [unit.name for unit in units]
     if repeated_names := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"blend: two datasets would have the name {repeated_names[0]}. Rename one")
@@ -164,8 +166,8 @@ def discover_datasets(blend: BlendDeclaration, previous_units: dict[str, Planned
         elif by_rl_split and unit.dataset.split is None:
             datasets += discover_splits(unit, blend.sources, digests).values()
         elif by_rl_split:
-            # use `train` for a value that names no split, such as `math` of Skywork's dataset, because it only selects
-            # files
+            # If `split` names no split, such as `math` of Skywork's dataset, use `train`, because the value only
+            # selects files.
             split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), "train")
             of_split = Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split)
             datasets.append(discover_dataset(of_split, blend.sources, digests))
@@ -198,13 +200,13 @@ def _plan_unit(
     }
     if dataset.format:
         fields["format"] = dataset.format
-    # default options add no settings, so that plans of earlier versions stay valid
+    # `settings` omits default options, so that plans of earlier versions stay valid.
     for entry in discovered_dataset.entries:
         fields |= dataset.reading.settings(entry.format)
     plan_hash = digest_value(
         ["blend_plan", VERSION, discovered_dataset.unit.name, count, discovered_dataset.identities, fields, identity],
     )[:16]
-    # Reuse the shards so that no rows are counted again. Also compare the entries, because they contain locations,
+    # Reuse the shards, so that no rows are counted again. Also compare the entries, because they contain locations,
     # which the hash does not cover. A source that was moved is divided again, with the same result.
     if (
         previous_unit is not None
@@ -245,7 +247,7 @@ def _cut_shards(entries: Sequence[ManifestEntry], count: int, rows_of: _Rows) ->
         for entry, shares in zip(entries, divide_shards_by_size(sizes, count), strict=True):
             ranges = [None] if shares == 1 else split_rows(rows_of(entry), shares)
             groups += [[PlannedPart(entry=entry, rows=rows)] for rows in ranges]
-            # subtract cumulative sizes, so that the rounded sizes of the ranges add up to the size of the file
+            # Subtract cumulative sizes, so that the rounded sizes of the ranges add up to the size of the file.
             weights += [entry.size_bytes * (i + 1) // shares - entry.size_bytes * i // shares for i in range(shares)]
     return tuple(
         PlannedBlendShard(index=index, parts=tuple(group), total_bytes=size)
@@ -268,8 +270,8 @@ def _limit_shard_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> P
         first_row = part.rows.first if part.rows else 1
         stop = part.rows.stop if part.rows and part.rows.stop is not None else rows_of(part.entry) + 1
         parts.append(part if stop - first_row <= limit else replace(part, rows=RowRange(first_row, first_row + limit)))
-        # subtract the rows of the whole part: once a part has reached the limit, the rest is not positive, and the loop
-        # ends
+        # Subtract the rows of the whole part, even if the part was shortened: the limit is then not positive, and the
+        # loop ends.
         limit -= stop - first_row
     return replace(shard, parts=tuple(parts))
 

@@ -114,10 +114,10 @@ def retract_rows(
     rows = [lookup.find_row(line) for line in lines]
     listed_before = read_retractions(blend.retractions, ids).keys()
     new_hashes = {row.hash for row in rows if row is not None} - listed_before
-    # also count rows that were already listed, because the last run may not have removed them
+    # Also count rows that were already listed, because no run may have removed them yet.
     amounts, held_hashes, files = lookup.count({row.hash for row in rows if row is not None})
     reasons = lookup.find_left_out_reasons(new_hashes - held_hashes)
-    # also report rows that no shard has read, but prefer the reason in a shard's index, which is more precise
+    # Also report rows that no shard has read, but prefer the reason in a shard's index, which is more precise.
     reasons = {row.hash: NOT_BUILT for row in rows if row is not None and row.is_unread} | reasons
     reasons = {row_hash: reason for row_hash, reason in reasons.items() if row_hash in new_hashes - held_hashes}
     hashes = [None if row is None else row.hash for row in rows]
@@ -161,7 +161,7 @@ class _RowLookup:
         return _NamedRow(hash=hash_id_value(line.id or "", self._ids), dataset="")
 
     def _find_at(self, line: IdLine, file: str) -> _NamedRow | None:
-        # prefer the shards of the current plan, because a file of an older plan may have had other rows
+        # Prefer the shards of the current plan, because the file may have had other rows when an older plan was built.
         for is_planned in (True, False):
             shards = [shard for shard in self._shards if shard.is_planned == is_planned]
             named_rows = [
@@ -239,8 +239,7 @@ class _RowLookup:
         reasons: dict[str, str] = {}
         for shard in self._shards if hashes else ():
             if shard.is_planned:
-                # include ids that were deleted from the list, because their rows are still left out if no run has
-                # followed
+                # Include ids that are no longer on the list, because their rows stay left out until the next run.
                 reasons |= dict.fromkeys(hashes.intersection(shard.removed_ids), RETRACTED)
                 for line in shard.index.find_lines(wanted_hashes).tolist():
                     reasons.setdefault(f"{int(shard.index.hashes[line]):016x}", shard.find_reason(line))
@@ -270,7 +269,7 @@ class _RowLookup:
             return []
         plan, name = load_blend_plan(blend, store), SHARDS[blend.stage].name
         datasets = {key: frozenset({unit.name, unit.dataset.name}) for unit in plan.units for key in unit.partitions}
-        # do not suppress errors here, because an unreadable planned shard may contain listed rows
+        # Do not suppress errors for planned shards, because listed rows in an unreadable shard would not be found.
         shards = [shard for key in plan.partitions for shard in self._open(key, datasets[key], is_planned=True)]
         for key in store.partitions(blend.dataset, name):
             if key not in datasets:

@@ -94,7 +94,7 @@ class ReadRows:
     def __init__(self, retractions: RowRetractions) -> None:
         """Start with no rows. The rows may be from several files."""
         self._ids, self._listed = retractions.ids, frozenset(retractions.hashes.tolist())
-        # use arrays instead of lists, because a shard may have millions of rows
+        # Use arrays instead of lists to save memory, because a shard may have millions of rows.
         self._ordinals, self._rows, self._hashes = array("q"), array("q"), array("Q")
 
     def is_retracted(self, row: Mapping[str, Any], ordinal: int, number: int) -> bool:
@@ -171,7 +171,7 @@ class RowIndex:
         """Whether the row of each line is in the shard: shape `(rows,)`."""
         if not any(record.path == ORIGINS for record in self._receipt.files):
             return np.zeros(len(self.table), np.bool_)
-        # origins of sequences have a third column, the number of the sequence in its conversation
+        # The origins of sequences have a third column, the number of the sequence in its conversation.
         columns = 3 if "sequences" in self._receipt.facts else 2
         origins = parse_origins(self._read(ORIGINS), columns, f"{self._receipt.partition}/{ORIGINS}")
         return np.isin(_combine_positions(self.table), _combine_positions(origins))

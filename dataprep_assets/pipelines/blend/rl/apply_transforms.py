@@ -58,7 +58,8 @@ def apply_transforms(
     for step in steps:
         if step.malformed(current_record):
             return RefusedRecord(BAD_PLACEHOLDER)
-        # check the prompt before the step, because the step would report a missing prompt only as a missing field
+        # Check the prompt before the step. The step would also skip a record without the prompt's field, but would not
+        # report that the prompt is missing.
         if step.prompts and rules.prompt_keys is None and not step.brings_prompt(current_record):
             outcome = _describe_missing_prompt(current_record, step.prompts, rules)
             if outcome is not None:
@@ -74,7 +75,7 @@ def apply_transforms(
         and (outcome := _describe_missing_prompt(current_record, [rules.prompt_keys], rules)) is not None
     ):
         return outcome
-    # with `left_out`, keep pairs without a preference, because Nemotron writes them
+    # With `left_out`, follow Nemotron, which writes pairs without a preference.
     if rules.without_prompt == "bad_record" and _has_no_preference(current_record):
         return RefusedRecord(NO_PREFERENCE)
     return current_record
@@ -94,7 +95,7 @@ def _is_empty(answer: Any) -> bool:
         return not answer.strip()
     if isinstance(answer, dict):
         return "content" in answer and not answer.get("tool_calls") and _is_empty(answer["content"])
-    # a list has messages or parts of a message, and is empty if all of these are empty
+    # A list has messages or parts of a message. It is empty if all of them are empty.
     return answer is None or (isinstance(answer, list) and all(map(_is_empty, answer)))
 
 
@@ -106,12 +107,12 @@ def _apply_step(record: Record, step: TransformStep, location: str) -> Record | 
     try:
         next_record: Any = step.transform(record)
     except KeyError as error:
-        # skip the record, because a KeyError in a built-in transform means that the record lacks a required field
+        # Skip the record, because a KeyError in a built-in transform means that the record lacks a required field.
         if not step.is_user_function:
             return None
         raise _build_transform_error(location, step.name, error) from None
     except Exception as error:  # catch every error of a user's function, because the message must name the row
-        # raise an error of a placeholder's file unchanged, because the error already names the file
+        # Raise an error about a placeholder's file unchanged, because the error already names the file.
         if isinstance(error, DataprepError) and not step.is_user_function:
             raise
         raise _build_transform_error(location, step.name, error) from None
@@ -123,7 +124,7 @@ def _apply_step(record: Record, step: TransformStep, location: str) -> Record | 
 
 
 def _build_transform_error(where: str, name: str, error: Exception) -> BadRecordError:
-    # omit the error's message, because it may quote the record
+    # Omit the error's message, because it may quote the record.
     location = locate_in_project(error)
     error_name = type(error).__name__ + (f" ({location})" if location else "")
     text = f"{where}: {name} raised {error_name}. Correct the function, or return None to drop the record"
@@ -139,7 +140,7 @@ def _describe_missing_prompt(
         return None
     if rules.without_prompt == "bad_record":
         return RefusedRecord(NO_PROMPT)
-    # follow Nemotron, which skips records with an absent prompt, and keeps records with an empty prompt
+    # Follow Nemotron, which skips records with an absent prompt, and keeps records with an empty prompt.
     return None if "empty" in states else SkippedRecord("prompt")
 
 

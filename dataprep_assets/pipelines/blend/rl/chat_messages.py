@@ -15,7 +15,7 @@ from dataprep_assets.formats.conversations.record_parquet import MESSAGE_TEXTS, 
 from dataprep_assets.formats.json_columns import to_json
 
 _MESSAGE_KEYS = frozenset({"role", "content", *OPTIONAL_KEYS})
-# ignore these keys of the Responses API, because no chat template reads them
+# Ignore these keys of the Responses API, because no chat template reads them.
 _IGNORED = frozenset({"type", "id", "status"})
 _SHAREGPT = {"human": "user", "gpt": "assistant", "observation": "tool"}
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
@@ -50,7 +50,8 @@ def _add_message(messages: list[Message], item: Any) -> None:
             "type": "function",
             "function": {"name": item.get("name"), "arguments": _format_arguments(item.get("arguments"))},
         }
-        # merge parallel calls, which are separate items in the Responses API but one message in a chat
+        # Add the call to the preceding message of the assistant, because parallel calls are separate items in the
+        # Responses API but one message in a chat.
         if messages and messages[-1]["role"] == "assistant":
             messages[-1].setdefault(TOOL_CALLS, []).append(call)
         else:

@@ -169,7 +169,7 @@ def _read_questions(
         )
         for block in reader:
             row_of_number = dict(zip(block.numbers, block.rows, strict=True))
-            # include rows that cannot be parsed, because the row numbers in placeholders count them
+            # Include rows that cannot be parsed, because the row numbers in placeholders count them.
             numbers = [*block.numbers, *(bad.row for bad in block.bad)]
             for number in sorted(numbers):
                 row = row_of_number.get(number, {})
@@ -203,7 +203,7 @@ def is_malformed(record: Mapping[str, Any], sources: Mapping[str, PlaceholderFil
     placeholder, source = record.get("_hf_placeholder"), record.get("dataset")
     if placeholder is None:
         return False
-    # check the type first, because a list or an object cannot be looked up in a dictionary
+    # Check the type first, because a list or a dict is not hashable, so it cannot be looked up in `sources`.
     if isinstance(source, list | dict):
         return True
     if source not in sources:
@@ -223,14 +223,14 @@ def fill_placeholder(
     if not has_placeholder(record, rules):
         return fields
     placeholder = record["_hf_placeholder"]
-    # convert the name to text, because a list or an object is not hashable
+    # Convert the name to text, because a list or a dict is not hashable.
     source = sources.get(str(record.get("dataset")))
     row, template = _get_value(placeholder, "row"), _get_value(placeholder, "question_template")
-    # refuse true, which is an int in Python and would be row 1
+    # Refuse a boolean unless the rules accept it, because in Python, True is an int and would be row 1.
     is_number = isinstance(row, int) and (rules.boolean_row == "number" or not isinstance(row, bool))
     if source is None or not is_number:
         return None
-    # keep all questions of a source in memory once per process, because records refer to rows in any order
+    # All questions of a source are read into memory once per process, because records refer to rows in any order.
     rows = _read_questions(source.files, source.digests)
     if not 0 <= row < len(rows) or not isinstance(rows[row][0], str):
         return None

@@ -90,7 +90,8 @@ class RecordColumns:
                         value_counts[location] += 1
                 total += 1
         for location, shape in columns.values.items():
-            # require equal keys and types, because the trainer would read a null or an additional key as a value
+            # Require the same keys and types in every record, because Parquet would fill a missing key with null, which
+            # the trainer would read as a value.
             if value_counts[location] != total or not (is_native(shape) or is_text_column(shape)):
                 raise BadRecordError(
                     f"`{'.'.join(location)}` must have the same keys and types in every record (it is in "
@@ -158,8 +159,8 @@ class ParquetRecords:
         parts = record.parts
         column_paths = [path for path in (parts.answer, parts.tools) if path is not None]
         prompt = parts.get_value(parts.prompt)
-        # omit a prompt from `record` only if it can be restored: it is a string, or its encoded messages decode to the
-        # same value
+        # Omit the prompt from `record` only if it can be restored from the messages: if it is a string, or if the
+        # encoded messages decode to the same value.
         if isinstance(prompt, str) or is_equal(decode_messages(encode_messages(messages, OPTIONAL_KEYS)), prompt):
             column_paths.append(parts.prompt)
         column_paths += [(name,) for name in self.texts if parts.get_text(name) is not None]
@@ -228,8 +229,8 @@ def _write_files(form: ParquetRecords, splits: Sequence[RecordSplit], view: Blen
     schema = form.schema(columns)
 
     def write(split: RecordSplit, group: int, name: str) -> str:
-        # keep an existing file, because a file gets its final name only when it is complete, and depends only on the
-        # records
+        # Keep an existing file, because a file gets its final name only when it is complete, and its content depends
+        # only on the run's records.
         if not (path := view.target / name).exists():
             write_rows(
                 path, schema, form.build_rows(split, columns, split.read_records(view.store, group)), group=ROW_GROUP
@@ -267,7 +268,8 @@ def _find_defects(
         rows = 0
         for name in list_parquet_files(split):
             for row in read_rows(directory / name, schema, group=ROW_GROUP):
-                # require roles, because every trainer renders the prompt with a chat template
+                # Require a prompt whose messages have roles, because every trainer renders the prompt with a chat
+                # template.
                 if not row["prompt"] or any(not message["role"] for message in row["prompt"]):
                     yield f"{directory / name}: row {rows} of {split.split} has no prompt, or a message without a role"
                 rows += 1

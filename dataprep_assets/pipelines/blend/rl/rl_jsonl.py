@@ -124,7 +124,7 @@ def prepare_rl_shards(
     """
     options = blend.rl_options
     digests, retractions = blend.source_digests(), load_row_retractions(blend)
-    # download before computing the fingerprint, so that the key covers exactly the files that are read
+    # Download the sources before computing the fingerprint, so that the key covers exactly the files that are read.
     placeholders = fetch_sources(list_declared_sources(options.transforms), blend.sources, digests)
     inputs_digest = digest_value(build_fingerprint(options.transforms, blend.sources, digests, placeholders))
     return [
@@ -192,7 +192,7 @@ def ledger_balances(shard: OpenedRecords) -> Finding:
 
 
 def _find_ledger_defects(directory: Path, receipt: Receipt) -> Iterator[str]:
-    # add empty counts, because the facts of a file without dropped rows have none
+    # Add an empty `dropped`, because the facts of a file without dropped rows omit it.
     lines = [{"dropped": {}, **source.to_json()} for source in RlJsonlFacts.from_receipt(receipt).sources]
     yield from find_ledger_imbalance(receipt)
     yield from find_wrong_sums(receipt, lines, ("rows_in", "documents"))
@@ -213,7 +213,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
     compression = "zstd" if path.suffix == ".zst" else None
     tail = b""
     for data in BlockReader(path, compression):
-        # keep the last piece, which may continue in the next block; it is empty after a complete line
+        # Keep the last piece, which may continue in the next block. It is empty if the block ends with a complete line.
         *lines, tail = (tail + data).split(b"\n")
         for line in lines:
             yield line + b"\n"
@@ -249,7 +249,8 @@ def round_trip(shard: OpenedRecords) -> Finding:
             f"has {count_of(stored_count, 'line')}, but the source gives {count_of(new_count, 'record')} and "
             f"the receipt has {receipt_count}"
         )
-    if planned_shard.level == EVERY_DOCUMENT and not defects:  # rebuild the shard, to also compare dropped rows
+    # Rebuild the shard, because the comparison of lines does not cover the dropped rows.
+    if planned_shard.level == EVERY_DOCUMENT and not defects:
 
         def build(store: ArtifactStore) -> None:
             build_rl_shard(replace(planned_shard, store=store))

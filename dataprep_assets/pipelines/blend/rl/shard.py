@@ -201,11 +201,11 @@ class _Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     quarantine: list[dict[str, Any]] = field(default_factory=list)
     sources: list[RlSourceFacts] = field(default_factory=list)
-    # use arrays instead of lists for these values, because a shard may have millions of records
+    # Use arrays instead of lists to save memory, because a shard may have millions of records.
     ordinals: "array[int]" = field(default_factory=lambda: array("q"))
     row_numbers: "array[int]" = field(default_factory=lambda: array("q"))
-    # reset these values for each file: its first bad row with the reason, whether any row had a prompt, and the number
-    # of records for each left-out field
+    # These values are reset for each file: the place of its first bad row, whether any of its rows had a prompt, and
+    # the number of its records per left-out field.
     first_bad: str = ""
     has_read: bool = False
     fields: Counter[str] = field(default_factory=Counter)
@@ -270,11 +270,11 @@ def _write_records(
                 report_work(source_bytes=reader.bytes_read - read_count, documents=len(block.rows))
                 read_count = reader.bytes_read
         except BadRecordError:
-            # verify the file first, because a damaged file must not be reported as a bad row
+            # Verify the file first, because a damaged file must not be reported as a bad row.
             require_digest(part.label, part.digests.digest_of(sha256_file(part.path)), part.sha256, "`blend_plan`")
             _require_readable(shard, part, steps, tally)
             raise
-        # verify the bytes that were read, because the file may have changed since the snapshot
+        # Verify the bytes that were read, because the file may have changed since the snapshot.
         require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`blend_plan`")
         _require_readable(shard, part, steps, tally)
         tally.source_bytes += reader.bytes_read
@@ -318,15 +318,15 @@ def _transform_lines(
             continue
         try:
             line = encode_line(outcome)
-        # refuse a record that has an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a type that JSON
-        # lacks
+        # JSON cannot represent the record, for example because of an integer beyond 64 bits, half a surrogate pair,
+        # infinity or NaN.
         except (TypeError, ValueError):
             _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _describe_unwritable(outcome)))
             continue
         tally.records += 1
         tally.ordinals.append(part.ordinal)
         tally.row_numbers.append(row)
-        # limit the number of fields, because rows may have any number of names, and a receipt must not grow with them
+        # Limit the number of field names in the receipt, because rows may have any number of different names.
         tally.fields.update(
             name if name in tally.fields or len(tally.fields) < _MAX_FIELDS else OTHER_FIELDS
             for name in dict.fromkeys(unread_fields)
@@ -341,7 +341,7 @@ def encode_line(record: Record) -> bytes:
     `1e400` is read as infinity, and Parquet has both values.
     """
     line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
-    # search only records whose line has a null, because only these can contain infinity or NaN
+    # Search only records whose line has a null, because orjson writes infinity and NaN as null.
     if b"null" in line and _has_nonfinite(record):
         raise ValueError("a number that JSON cannot represent")
     return line
@@ -356,7 +356,7 @@ def _describe_unwritable(record: Record) -> str:
         try:
             encode_line({key: value})
         except (TypeError, ValueError) as error:
-            # show only orjson's message about integers, which quotes no data; its other messages repeat the type
+            # Show only orjson's message about integers, which quotes no data. The other messages repeat the type.
             reason = str(error).replace("Integer exceeds", ": an integer exceeds")
             return f"field {number}, of type {type(value).__name__}{reason if reason.startswith(':') else ''}"
     return ""

@@ -165,7 +165,7 @@ def build_fingerprint(
                 list_declared_sources([{RESOLVE: step.options}]), access, digests, placeholder_files
             )
         elif step.is_user_function:
-            # digest the whole module, because the function may call other functions in it
+            # Digest the whole module, because the function may call other functions in it.
             content = [step.options, sha256_file(_find_source(_import_transform(step.name)))]
         else:
             _build_transform(step)
@@ -223,7 +223,7 @@ def _build_step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles]
             find_unread=_find_unread_function(step, prompts),
         )
     function = _import_transform(step.name)
-    # convert the names to strings, because YAML keys may be numbers or booleans, but argument names must be strings
+    # Convert the names to strings, because YAML keys may be numbers or booleans, but argument names must be strings.
     options = {str(key): value for key, value in (step.options or {}).items()}
     return TransformStep(name=step.name, transform=lambda record: function(record, **options))
 

@@ -131,7 +131,7 @@ class ChatPlan:
     def key_parts(self) -> dict[str, Any]:
         """Return the values of the plan that are part of a shard's key, without paths and the template's name."""
         return {
-            # omit derived fields, and settings such as `sample_rate` and `level` that do not change the shard
+            # Omit derived fields, and settings such as `sample_rate` and `level` that do not change the shard.
             "spool": VERSION,
             "tokenizer": self.tokenizer_digest,
             **select_key_parts(self.certificate),
@@ -229,11 +229,12 @@ def chat_plan(
         quotes=find_quotes(renderer, form, bundle.special_tokens),
     )
     trial = _render_trial(plan, bundle)
-    # several sequences mean that the template, such as Qwen3's, renders an answer differently if a later one follows
+    # If the trial has several sequences, the template renders an answer differently when a later answer follows, as
+    # Qwen3's template does.
     if turns == "auto" and isinstance(trial, RenderedConversation) and len(trial.sequences) > 1:
         plan = replace(plan, turns="always")
-    # compare the readings before raising the trial's error, because an answer with two readings is the more specific
-    # error
+    # Compare the readings before raising the trial's error, because the error about an answer with two readings is more
+    # specific.
     readings = compare_readings(
         load_conversation_renderer(plan, bundle),
         load_conversation_renderer(plan, bundle, is_marked=False),
@@ -245,7 +246,7 @@ def chat_plan(
         turn_end=_find_turn_end(plan, bundle),
         openings=readings.openings,
         differences=readings.differences,
-        # use the default choices, because a renderer with Nemotron's choices does not look for lost texts
+        # Use this project's default choices, because a renderer with Nemotron's choices does not look for lost texts.
         capabilities=find_capabilities(load_conversation_renderer(replace(plan, choices=_FOR_CAPABILITIES), bundle)),
     )
     if isinstance(trial, Refusal):
@@ -255,8 +256,8 @@ def chat_plan(
             "template that writes every text, and every answer after its generation prompt"
         )
     check_cutting(bundle, trial, plan.structure)
-    # raise an error now if the tokenizer cannot encode these tokens as text, instead of at the first row that contains
-    # one
+    # Build the engine's JSON now, because a tokenizer that cannot encode these tokens as text would otherwise fail only
+    # at the first row that contains one.
     replace(bundle, structure=tuple(token.content for token in plan.structure)).build_engine_json("text")
     return plan
 
@@ -291,7 +292,7 @@ def _render_roles(renderer: Renderer) -> Iterator[str]:
 
 def _render_trial(plan: ChatPlan, bundle: TokenizerBundle) -> RenderedConversation | Refusal:
     """Render an invented conversation with two questions and two answers; return a Refusal if this is impossible."""
-    # turns begin and end with white space, because `check_cutting` looks for special tokens that would absorb it
+    # Some texts begin or end with white space, because `check_cutting` looks for special tokens that absorb it.
     messages = (("user", "Is it so?"), ("assistant", " Yes,\n it is. "), ("user", "\tWhy?"), ("assistant", "So."))
     conversation = Conversation([{"role": role, "content": text} for role, text in messages])
     return load_conversation_renderer(plan, bundle).render(conversation)
@@ -319,7 +320,7 @@ def _find_turn_end(plan: ChatPlan, bundle: TokenizerBundle) -> tuple[int, ...]:
     rendered = load_conversation_renderer(plan, bundle).render(Conversation(messages))
     if isinstance(rendered, Refusal):
         return ()
-    # match special tokens in the text after the last stop token, because the template has written this text
+    # Match special tokens in the text after the last stop token, because the template has written this text.
     text = next((c.text for c in reversed(rendered.sequences[-1]) if c.trained), "").rpartition(plan.stop.content)[2]
     return tuple(ReferenceEngine(bundle, "match").encode([text])[0].tolist()) if text else ()
 
@@ -329,7 +330,8 @@ def load_conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle, is_marke
 
     Unless `is_marked`, the renderer finds answers by the generation prompt even if the template marks them.
     """
-    # do not use marks with Nemotron's choices, because Nemotron ignores them
+    # Use no marks if `inline_reasoning` is `refuse`, which only Nemotron's preset sets, because Nemotron ignores a
+    # template's marks.
     is_marked = is_marked and plan.template.marks_answers and plan.choices.inline_reasoning == "train"
     marks = GENERATION_MARKS if is_marked else ("", "")
     return ConversationRenderer(

@@ -86,7 +86,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         return _PackedShard(handle, unit)
 
     def _select_shard_rows(self, shard: _PackedShard, number: int) -> Sequence[int]:
-        # remove duplicates, because a packed row may have several sequences of one conversation
+        # Remove duplicates, because a packed row may have several sequences of one conversation.
         sources = dict.fromkeys(shard.find_source(sequence) for sequence in shard.rows.segments(number))
         return [shard.find_rows(*source)[0] for source in sources]
 
@@ -113,7 +113,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
     def _locate_messages(self, shard: _PackedShard, sequences: Sequence[int]) -> LocatedMessages:
         """Return the messages of a conversation and the message of each token, given all its sequences."""
         key = (shard.partition, sequences[0])
-        # cache the last conversation, because consecutive queries are usually about tokens of the same conversation
+        # Cache the last conversation, because consecutive queries are usually about tokens of the same conversation.
         if self._located is None or self._located[0] != key:
             ordinal, row = shard.origins[sequences[0], :2].tolist()
             ids_by_number = {
@@ -149,7 +149,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
             sequences = shard.rows.segments(number) if is_packed else range(number, number + 1)
         else:
             assert query.packed_row is not None, "checked by the query"
-            self._find_rows(query)  # this call raises an error if the row is out of range
+            self._find_rows(query)  # raises an error if the row is out of range
             shard = self._open_shard(query.shard)
             sequences = shard.rows.segments(query.packed_row)
         end = 0
@@ -207,7 +207,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         return replace(
             self._trace_row(shard, sequences[0], is_shown=False),
             places=tuple(ranges),
-            # remove duplicates, because each sequence of a conversation repeats the earlier messages
+            # Remove duplicates, because each sequence of a conversation repeats the earlier messages.
             text="\n".join(dict.fromkeys(texts)) if is_shown else None,
             message=TracedMessage(index=index, role=located_messages.messages[index]["role"]),
         )

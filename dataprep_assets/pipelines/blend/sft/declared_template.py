@@ -31,8 +31,8 @@ def load_declared_template(options: SftOptions, tokenizer: TokenizerDeclaration)
         return ChatTemplate.load(choice)
     bundle = load_declared_tokenizer(tokenizer)
     if tokenizer.repo is not None and tokenizer.revision is not None:
-        # download the files into the cache, because `load_from_tokenizer` looks for them next to the tokenizer's other
-        # files
+        # Download the files into the cache, because `load_from_tokenizer` looks for them next to the tokenizer's other
+        # files.
         for file in _list_files(choice):
             fetch_hub_file(tokenizer.repo, tokenizer.revision, file, key=_KEY)
     return ChatTemplate.load_from_tokenizer(bundle, choice.name if isinstance(choice, NamedTemplate) else None)

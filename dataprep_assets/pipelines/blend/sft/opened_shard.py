@@ -126,7 +126,7 @@ class OpenedShard:
         for padded_rows in file:
             rows = self._remove_padding(scan, padded_rows)
             self._count(scan, rows)
-            # after a row group without valid bounds, do not examine sequences, because their numbers are unknown
+            # After a row group with invalid bounds, do not examine any sequences, because their numbers are unknown.
             scan.unsound = scan.unsound or self._find_invalid_bounds(rows)
             if scan.unsound is None:
                 begins, ends = rows.bounds()
@@ -205,17 +205,17 @@ class OpenedShard:
     def _count_runs(self, runs: StopRuns, rows: PackedRowBlock, ends: NDArray[np.int64]) -> None:
         """Count the runs of trained labels by how they end. The label at position i is token i + 1."""
         stops, turn_end = self.facts.stop_ids, self.facts.turn_end
-        # a run ends before an untrained label or at the end of its sequence
+        # A run ends before an untrained label or at the end of its sequence.
         is_end = np.ones(len(rows.required_mask), np.bool_)
         is_end[:-1] = rows.required_mask[1:] == 0
         is_end[ends - 1] = True
         run_ends = np.flatnonzero(is_end & (rows.required_mask == 1))
-        # a run may end with the stop token or after the trained text that follows it, because truncation may separate
-        # the two
+        # A complete run ends with a stop token, or with a stop token and the template's text after it (`turn_end`),
+        # which truncation may have removed.
         endings = [ending for stop in stops for ending in {(stop,), (stop, *turn_end)}]
         complete = np.logical_or.reduce([_find_endings(rows.tokens, run_ends + 1, ending) for ending in endings])
         runs.runs += len(run_ends)
-        # a run is truncated if its last label is the sequence's last token
+        # An incomplete run is truncated if its last label is the last token of its sequence.
         is_cut = np.isin(run_ends[~complete], np.maximum(ends - 2, 0))
         runs.unfinished += int(is_cut.sum())
         if len(inside_ends := run_ends[~complete][~is_cut]):
@@ -228,7 +228,8 @@ class OpenedShard:
         repeats = rows.tokens[1:] == rows.tokens[:-1]
         repeats[begins[1:] - 1] = False  # the next token belongs to a different sequence
         indexes = np.flatnonzero(repeats)
-        # the unknown token may be repeated, because it replaces each unknown part of a text
+        # Exempt quotes, which may enclose an empty text, and the unknown token, which replaces each unknown part of a
+        # text.
         exempt = {self.bundle.definition.unknown_id, *(token.id for token in self.plan.quotes)}
         special = [token.id for token in self.bundle.special_tokens if token.id not in exempt]
         indexes = indexes[np.isin(rows.tokens[indexes], special)]
@@ -245,7 +246,7 @@ class OpenedShard:
             if first_number <= number < first_number + len(begins):
                 start, stop = int(begins[number - first_number]), int(ends[number - first_number])
                 row = rows.first + int(np.searchsorted(rows.heads, number - first_number, side="right")) - 1
-                # copy the values, so that the memory of the row group can be freed
+                # Copy the values, so that the memory of the row group can be freed.
                 labeled_tokens = rows.tokens[start:stop].copy(), rows.required_mask[start:stop].copy()
                 scan.sampled[number] = SampledSequence(number, row, *labeled_tokens)
 

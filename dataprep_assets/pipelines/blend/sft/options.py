@@ -220,6 +220,6 @@ class SftOptions(ChatOptions):
         settings = self.model_dump(mode="json", exclude=_NOT_IN_KEYS)
         if self.pad_to_multiple == 1:
             del settings["pad_to_multiple"]
-        # use a fixed value for `auto`, because the result of `auto` depends only on the template, which is also in the
-        # key
+        # Use the fixed value `reasoning` for `auto`, because the result of `auto` depends only on the template, which
+        # is also in the key.
         return settings | ({"turns": "reasoning"} if self.turns == "auto" else {})

@@ -57,7 +57,7 @@ def prepare_sft_shards(
     MissingArtifactError if a snapshot or the certificate is missing.
     """
     certificate, options = load_certificate(blend, store), blend.sft_options
-    # build each dataset's plan once, because a plan renders and encodes conversations to test its template
+    # Build each dataset's chat plan only once, because each build is slow: it renders and encodes trial conversations.
     plans = {unit.name: build_chat_plan(blend, certificate, unit.dataset) for unit in plan.units}
     pad_id = _find_pad_id(blend) if options.pad_to_multiple > 1 else None
     shards = []
@@ -69,7 +69,8 @@ def prepare_sft_shards(
                 artifact=blend.artifact(PACKED_SFT, partition),
                 store=store,
                 sources=tuple(
-                    # divide the size evenly, because the plan has no sizes of row ranges
+                    # Divide the shard's size evenly among its files, because the plan does not contain the size of each
+                    # row range.
                     ChatSource.from_part(part, size=planned_shard.total_bytes // len(parts))
                     for part in parts
                 ),
@@ -143,7 +144,7 @@ def build_packed_sft(
     shard whose workers keep dying stops the build (WorkerDiedError); finished shards are kept.
     """
     if engine.is_this_machine:
-        # load the tokenizer before the workers are forked, so that they share it, but only if a shard must be built
+        # Load the tokenizer before the workers are forked, so that they share it, but only if a shard must be built.
         sft_jobs, missing_shards = (
             [_build_job(shard, verification) for shard in shards],
             find_missing_subjects(shards),

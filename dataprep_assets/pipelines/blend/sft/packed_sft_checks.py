@@ -92,7 +92,7 @@ def _find_ledger_defects(shard: OpenedShard, ledger: Ledger) -> Iterator[str]:
     quarantine_counts = Counter((row["file"], row["reason"]) for row in read_quarantine(shard.directory / QUARANTINE))
     source_counts: Counter[tuple[str, str]] = Counter()
     for source in sources:
-        # exclude retracted rows, which are not in the quarantine
+        # Exclude retracted rows, which are not in the quarantine.
         counts = {(source.file, reason): n for reason, n in source.dropped.items() if reason != RETRACTED}
         source_counts.update(counts)
     for key in sorted(set(quarantine_counts) | set(source_counts)):
@@ -128,7 +128,7 @@ def counts_match(shard: OpenedShard) -> Finding:
     if ledger.tokens != tokens:
         defects.append(f"{name}: {PACKED} has {count_of(tokens, 'token')}, but the ledger has {ledger.tokens}")
     fill = tokens / (scan.bins * facts.pack_size) if scan.bins else 1.0
-    # allow a difference of 1e-6, because the receipt's value is rounded to six decimals
+    # Allow a difference of 1e-6, because the receipt's value is rounded to six decimals.
     if abs(fill - facts.fill) > 1e-6:
         defects.append(f"{name}: rows are filled to {fill:.6f}, but the receipt has a fill of {facts.fill}")
     return build_verdict(
@@ -310,7 +310,7 @@ def find_rebuild_differences(opened_shard: OpenedShard) -> Iterator[str]:
         build_sft_shard(replace(shard, store=store), "full", None)
 
     with rebuild_artifact(shard.artifact, shard.store, build) as folder:
-        # compare rows as arrays, because different library versions may write the same rows as different bytes
+        # Compare rows as arrays, because different library versions may write the same rows as different bytes.
         for number, (stored_group, rebuilt_group) in enumerate(
             zip_longest(open_packed_file(opened_shard.directory / PACKED), open_packed_file(folder / PACKED)), 1
         ):
@@ -363,7 +363,8 @@ def _find_encoding_differences(
     reference = ChatEncoder(shard.bundle, CertifiedEncoder(shard.bundle, "text", certificate), shard.plan.structure)
     try:
         _, engine, _ = load_tools(shard.plan)
-    except CertificateError:  # use the reference, because `engine_certificate` reports that the engine has changed
+    except CertificateError:
+        # Use the reference instead, because `engine_certificate` already reports that the engine has changed.
         engine = reference
     reference_samples = [sample for sample in samples if sample[0].number in shard.reference_numbers]
     for encoder, encoder_samples in ((reference, reference_samples), (engine, samples)):
@@ -377,7 +378,7 @@ def _find_encoder_differences(
     limit = min(shard.plan.max_doc_tokens or shard.plan.pack_size, shard.plan.pack_size)
     bounds = pairwise(encoded.offsets.tolist())
     for (sample, location, _), (start, end) in zip(samples, bounds, strict=True):
-        # truncate as the spool does; with `too_long: drop`, longer sequences were not packed and are not samples
+        # Truncate as the spool does. With `too_long: drop`, longer sequences are not packed, so they are not samples.
         stop = min(end, start + limit)
         mask = align_with_labels(encoded.trained[start:stop], np.array([0, stop - start]))
         pairs = (("ids differ", encoded.tokens[start:stop], sample.tokens), ("loss mask differs", mask, sample.mask))
@@ -452,10 +453,11 @@ class _AnswerComparison:
         for start, stop in find_runs(sample.mask):
             labels = sample.tokens[start:stop]
             text, is_cut = self._bundle.decode(labels), stop == len(sample.tokens) and not self._has_stop_at_end(labels)
-            targets, is_whole = stripped_answers, is_unprompted and start == 1  # the first token is never a label
+            # A run that begins at token 1 begins the sequence, because the first token is never a label.
+            targets, is_whole = stripped_answers, is_unprompted and start == 1
             if not self._is_any(text, targets, is_cut, is_whole):
-                # encode and decode the answers only if necessary, because encoding is slow, and most tokenizers do not
-                # change a text
+                # Encode and decode the answers only if necessary, because encoding is slow, and most tokenizers do not
+                # change a text.
                 decoded_answers = decoded_answers or [
                     _read_answer(message, self._decode_encoded) for message in answers
                 ]
@@ -476,7 +478,8 @@ class _AnswerComparison:
         return self._bundle.decode(self._engine.encode([text.strip()])[0]).strip() if text.strip() else ""
 
     def _is_any(self, text: str, answers: Sequence[_Answer | None], is_cut: bool, is_whole: bool) -> bool:
-        if is_whole:  # only the first answer of a row can be trained together with the text before it
+        if is_whole:
+            # Only the first answer of a row can be trained together with the text before it.
             answers = answers[:1]
         return any(answer is not None and self._is_answer(text, answer, is_cut, is_whole) for answer in answers)
 
@@ -486,22 +489,23 @@ class _AnswerComparison:
             return any(answer.whole in b or (is_cut and answer.whole.startswith(b.rstrip("\ufffd"))) for b in tails)
         bodies = [text[len(o) :].lstrip() for o in self._plan.openings if text.startswith(o)]
         if is_cut:
-            # remove a final U+FFFD, which replaces a character whose last tokens were truncated
+            # Remove a final U+FFFD, which replaces a character whose last tokens were truncated.
             bodies = [body.rstrip("\ufffd") for body in bodies]
             return any(b[:_BEGINNING].startswith(f) or f.startswith(b) for b in bodies for f in answer.first)
         begins = any(body.startswith(beginning) for body in bodies for beginning in answer.first)
         return (begins or answer.calls) and answer.whole in text
 
     def _has_stop_at_end(self, labels: NDArray[np.int32]) -> bool:
-        # also search before the last token, because text after the stop token may be trained (`turn_end`)
+        # Also search before the last token, because text after the stop token may be trained (`turn_end`).
         tail = len(self._plan.turn_end) + 1
         return bool(np.isin(labels[-tail:], [token.id for token in self._plan.stops.tokens]).any())
 
     def _has_too_many_stops(self, labels: NDArray[np.int32], answers: int) -> bool:
         if self._plan.choices.special_literals == "special":
-            return False  # a message may contain a stop token
-        # Count only plain stop tokens, because reasoning or a call in an answer may end with a different stop token.
-        # Allow one per answer, because consecutive answers are one trained text if the template marks their headers.
+            return False  # a message may itself contain a stop token
+        # Count only the stop token of answers without calls, because reasoning or a call in an answer may end with a
+        # different stop token. Allow one per answer, because consecutive answers are one trained text if the template
+        # marks their headers.
         return int(np.count_nonzero(labels == self._plan.stop.id)) > max(1, answers)
 
 

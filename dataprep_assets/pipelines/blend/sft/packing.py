@@ -55,7 +55,7 @@ def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:
     def write(staged: Path) -> WrittenFiles:
         return _ShardPacking(shard).write(staged)
 
-    # update the retracted ids, because a worker that died after the commit may have changed the shard
+    # Update the retracted ids, because a worker that died after its commit may have built the shard with other ids.
     shard = shard.with_current_retractions()
     # Commit the shard before discarding its spools, because a killed run would otherwise lose both. The next run
     # discards the spools of a finished shard.
@@ -110,7 +110,7 @@ class _ShardPacking:
         self._ledgers = [require_ledger(receipt) for receipt in self._receipts]
         self._folders = [scratch.directory(artifact) for artifact in artifacts]
         for source, receipt in zip(shard.sources, self._receipts, strict=True):
-            # compare the keys, because a spool that was built with different settings must not be packed
+            # Compare the keys, because a spool that was built with different settings must not be packed.
             if receipt.key != spool.compute_spool_key(shard.plan, source):
                 raise FormatError(
                     f"{receipt.artifact} {receipt.partition}: built with different settings. Run the dataset again"
@@ -195,7 +195,7 @@ class _ShardPacking:
 
     def _join_arrays(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
         parts = [np.fromfile(folder / name, dtype) for folder in self._folders]
-        # use an empty array if the shard has no source file, because NumPy cannot concatenate an empty list
+        # Use an empty array if the shard has no source files, because NumPy cannot concatenate an empty list.
         return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
     def _write_rows(self, staged: Path, layout: RowLayout) -> None:
@@ -215,7 +215,7 @@ class _ShardPacking:
             assert packing.pad_id is not None, "padding has an id"
             blocks = (pad_segments(block, packing.pad_to_multiple, packing.pad_id) for block in blocks)
         write_rows(staged / PACKED, blocks, padded=is_padded, compression=packing.compression)
-        # remove files that only packing uses, because every file in the folder is committed
+        # Remove the files that only packing uses, because every file in the folder is committed.
         for name in (spool.TOKENS, spool.MASKS):
             (staged / name).unlink()
 
@@ -258,7 +258,7 @@ def _build_source_facts(source: ChatSource, facts: SpoolFacts, ledger: Ledger) -
         sequences=facts.sequences,
         tokens=ledger.tokens,
         form=facts.form,
-        # omit counts of 0, because most sources lose no text
+        # Omit losses of 0 to keep receipts short, because most sources lose no text.
         **{name: count for name in LOSSES if (count := getattr(ledger, name))},
         **{"cuts": facts.conversations_cut} if facts.conversations_cut else {},
     )

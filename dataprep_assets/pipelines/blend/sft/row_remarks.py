@@ -72,7 +72,7 @@ def find_rows_remark(
     known_keys = remove_template_keys(unread, template)
     if not known_keys and set(forms) <= {"pairs" if is_pairs else "messages"}:
         return None
-    # hide counts and keys, because counts may be sensitive, and a key may be any text
+    # Hide counts and keys, because both may be sensitive: a key may be any text.
     if blend.sensitive:
         return Remark(
             keys=keys,

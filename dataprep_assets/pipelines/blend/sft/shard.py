@@ -107,7 +107,7 @@ class ChatShard:
                 "formats": [[source.format, source.compression] for source in self.sources],
                 **{name: limit for source in self.sources for name, limit in source.limits.items()},
                 "force": self.salt,
-                # add the ids only if there are any, so that other shards keep their keys
+                # Add the ids only if there are any, so that shards without retracted rows keep their keys.
                 **({"retracted": describe_ids(self.retracted)} if self.retracted else {}),
             },
             sources={
@@ -133,7 +133,7 @@ class SftShard(ChatShard):
             "row_group_size": packing.row_group_bins,
             "compression": packing.compression,
         }
-        # add the setting only if it is set, so that other shards keep their keys
+        # Add the padding only if it is used, so that shards without padding keep their keys.
         if packing.pad_to_multiple > 1:
             settings |= {"pad_to_multiple": packing.pad_to_multiple, "pad_id": packing.pad_id}
         return self.build_recipe(VERSION, settings)

@@ -67,7 +67,7 @@ class SourceRows(Generic[R]):
         self.dropped: Counter[str] = Counter()
         self.quarantine: list[bytes] = []
         self.unread: Counter[str] = Counter()
-        # keep the location and reason of the first bad row, for the error of a file in which no row has messages
+        # If no row of the file has messages, the error shows the place and reason of the first bad row.
         self._first_bad, self._has_read = "", False
         self.form: Form | None = self._find_form_before() if source.rows.first > 1 else None
 
@@ -82,11 +82,11 @@ class SourceRows(Generic[R]):
         try:
             yield reader
         except BadRecordError:
-            # verify the file first, because a damaged file must not be reported as bad rows
+            # Verify the file first, because a damaged file must not be reported as bad rows.
             self._require_digest(sha256_file(self.source.path))
             self._require_readable()
             raise
-        # verify the bytes that were read, because the file may have been replaced during reading
+        # Verify the bytes that were read, because the file may have been replaced during reading.
         self._require_digest(reader.sha256)
         self._require_readable()
 
@@ -97,7 +97,7 @@ class SourceRows(Generic[R]):
         result = self._read_row(row, plan.fields, plan.choices)
         self._has_read |= result != NO_MESSAGES
         if not isinstance(result, Refusal):
-            # a retracted row also determines the form, because its removal must not change how other rows are read
+            # A retracted row also determines the form, because its removal must not change how other rows are read.
             self.form = self.form or result.form
         if is_retracted:
             return Refusal(RETRACTED)

@@ -94,7 +94,8 @@ def load_tools(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder, int]:
 def _load_tools(
     plan_key: str, directory: Path, plan: "_UncomparedPlan"
 ) -> tuple[ConversationRenderer, ChatEncoder, int]:
-    # verify the digest, because a worker may load the folder later or on a different machine
+    # Verify the digest, because the folder may have changed since the plan, or may have different files on the worker's
+    # machine.
     bundle = TokenizerBundle.load(directory)
     if bundle.digest != plan.value.tokenizer_digest:
         raise TokenizerError(f"{directory}: the tokenizer changed during the run. Run the dataset again")
@@ -126,7 +127,7 @@ def get_spool_artifact(shard: Artifact, ordinal: int) -> Artifact:
 
 def compute_spool_key(plan: ChatPlan, source: ChatSource) -> str:
     """Return the digest of everything that determines the bytes of a spool."""
-    # include the whole retraction list, because the listed rows of the file are known only after the spool is built
+    # Include the whole retraction list, because the listed rows of the file are known only after the spool is built.
     return digest_value(
         ["sft_spool", VERSION, plan.key_parts(), source.key_parts(), plan.retractions.listed_bytes.hex()]
     )
@@ -165,13 +166,13 @@ class _SpoolBuild:
         self._losses = Losses(self._encoder.bundle, "text")
         self._ids = ReadRows(plan.retractions)
         self._read_source_rows = SourceRows(plan, source, read_conversation, CHOSEN, self._ids)
-        # the number of sequences dropped from kept conversations, by reason
+        # Sequences that were dropped from kept conversations are counted by reason.
         self._sequences_dropped: Counter[str] = Counter()
         self._cut: Counter[str] = Counter()
         self._files: dict[str, BinaryIO] = {}
         self._rows = self._blank = self._conversations = self._literals = self._characters = 0
         self._truncated = self._clamped = self._sequences = self._tokens = self._trained = self._sampled = 0
-        # start with an empty range of ids, which the first id replaces
+        # Begin with an empty range of ids, which the first ids replace.
         self._low, self._high = 1 << 31, -1
 
     def run(self) -> WrittenFiles:
@@ -243,12 +244,13 @@ class _SpoolBuild:
             self._encoder.bundle.name,
             lambda position: locate_row(self._source.label, block.numbers[indexes[position]]),
         )
-        # exclude conversations with placeholders for special tokens, because the encoded text does not contain them
+        # Exclude conversations with special tokens in messages, because their chunks contain placeholders for these
+        # tokens, which are not in the encoded text.
         bare = (chunks for r in conversations if r.mark is None for chunks in r.sequences)
         self._losses.count([chunk.text for chunks in bare for chunk in chunks], encoded.tokens)
         counts = np.array([len(r.sequences) for r in conversations], np.int64)
         rows = np.array([block.numbers[i] for i in indexes], np.int64)
-        # recheck before truncation, because the reference encodes whole sequences
+        # Recheck before truncation, because the reference encodes whole sequences.
         self._recheck_sample(conversations, rows, counts, encoded.tokens, encoded.offsets)
         tokens, trained_mask, offsets = encoded.tokens, encoded.trained, encoded.offsets
         self._literals += sum(r.mark is not None for r in conversations)
@@ -256,21 +258,21 @@ class _SpoolBuild:
         lengths = np.diff(offsets)
         new_lengths, fits = cut_lengths(self._plan, lengths)
         if not np.array_equal(new_lengths, lengths):
-            # keep the tokens whose position in their sequence is less than the new length of the sequence
+            # Keep the tokens whose position in their sequence is less than the new length of the sequence.
             positions = np.arange(len(tokens)) - np.repeat(offsets[:-1], lengths)
             is_inside = positions < np.repeat(new_lengths, lengths)
             tokens, trained_mask = tokens[is_inside], trained_mask[is_inside]
             offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(new_lengths)])
-        # align the mask after truncation, because the last token that remains predicts no label
+        # Align the mask after truncation, because the last remaining token of a sequence predicts no label.
         mask = align_with_labels(trained_mask, offsets)
-        # count per sequence, because a cumulative sum over all labels would need 8 bytes per byte of the mask
+        # Count per sequence, because a cumulative sum over all labels would need 8 bytes per byte of the mask.
         per_sequence = np.array([np.count_nonzero(mask[a:b]) for a, b in pairwise(offsets.tolist())], np.int64)
         keeps_untrained = self._plan.choices.untrained == "kept"
         keep = fits & ((np.diff(offsets) > 0) if keeps_untrained else (per_sequence > 0))
         reasons = np.where(fits, EMPTY, TOO_LONG)
         self._count_conversations(block, indexes, counts, keep, reasons)
         self._count_cuts(lengths[keep], new_lengths[keep])
-        # also number dropped sequences, because a sequence's number is its position in the conversation
+        # Also number dropped sequences, because a sequence's number is its position in the conversation.
         sequence_numbers = np.arange(len(keep)) - np.repeat(np.cumsum(counts) - counts, counts)
         self._write(tokens, mask, np.diff(offsets), np.stack([np.repeat(rows, counts), sequence_numbers], axis=1), keep)
         self._trained += int(per_sequence[keep].sum())
@@ -285,7 +287,7 @@ class _SpoolBuild:
         """Count the truncated sequences, from the sequences' lengths before and after truncation."""
         max_tokens = self._plan.max_doc_tokens or 1 << 62
         self._truncated += int(np.count_nonzero(lengths > max_tokens))
-        # compare with `max_tokens`, because only sequences that `pack_size` shortens further count as clamped
+        # Compare with `max_tokens`, because only sequences that `pack_size` shortens further count as clamped.
         self._clamped += int(np.count_nonzero(new_lengths < np.minimum(lengths, max_tokens)))
 
     def _count_conversations(
@@ -300,7 +302,7 @@ class _SpoolBuild:
 
         A conversation without a kept sequence is dropped, for the same reason as its first sequence.
         """
-        # take a fast path, because most batches lose no sequence, and need no loop over rows
+        # Most batches lose no sequence, so avoid the slow loop over the rows.
         if keep.all() and (counts > 0).all():
             self._conversations += len(indexes)
             return
@@ -329,7 +331,7 @@ class _SpoolBuild:
         if not len(tokens):
             return
         self._low, self._high = min(self._low, int(tokens.min())), max(self._high, int(tokens.max()))
-        # refuse an id outside the vocabulary, because the model's embedding has no row for it
+        # Refuse an id outside the vocabulary, because the model's embedding has no row for it.
         if self._high >= self._vocab_size:
             raise TokenizerError(
                 f"{self._source.label}: token id {self._high} is not less than the vocabulary size {self._vocab_size}. "
@@ -354,8 +356,8 @@ class _SpoolBuild:
             return
         ends = np.cumsum(counts)
         for index in sample_rows(rows.astype(np.uint64), self._source.sha256, self._plan.sample_rate).tolist():
-            # skip conversations with special tokens in messages, because the encoder treats these tokens as text, but
-            # the reference matches them
+            # Skip conversations with special tokens in messages, because the encoder treats these tokens as text, but
+            # the reference matches them.
             if rendered_conversations[index].mark is None:
                 start, stop = offsets[ends[index] - counts[index]], offsets[ends[index]]
                 location = f"{self._source.label}: row {rows[index]}"

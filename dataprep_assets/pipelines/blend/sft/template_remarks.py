@@ -56,7 +56,7 @@ def _build_plan(options: str, tokenizer: str) -> tuple[ChatPlan, TokenizerBundle
         or (bundle := find_local_tokenizer(tokenizer_declaration, "text")) is None
     ):
         return None
-    # use the reference, because no engine is certified yet, and the reference is fast enough for a few conversations
+    # Use the reference, because no engine is certified yet, and the reference is fast enough for a few conversations.
     certificate = refuse_engine(bundle, "text", "tokenizers", "a trial of the template")
     return chat_plan(
         bundle, certificate, load_declared_template(sft_options, tokenizer_declaration), **sft_options.plan_settings()
@@ -102,7 +102,7 @@ def load_template_text(blend: BlendDeclaration) -> str:
 def find_lost_rows_remark(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]) -> Remark | None:
     """Return a remark on parts of a dataset's first rows that the template leaves out; None if it writes all parts."""
     options, is_pairs = blend.chat_options, blend.stage == "pairs"
-    # other remarks report errors in the template or a file
+    # Suppress errors in the template or a file, which other remarks report.
     with suppress(DataprepError, OSError):
         if (
             plan_and_bundle := _build_plan(options.model_dump_json(), blend.required_tokenizer.model_dump_json())

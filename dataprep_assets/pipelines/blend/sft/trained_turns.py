@@ -106,7 +106,7 @@ def _count_parts(
 ) -> Counter[str]:
     """Return the number of trained tokens of each part of a turn."""
     is_stop = np.isin(ids, stops)
-    # use the last stop token, because reasoning may end with a different stop token
+    # Use the last stop token, because reasoning may end with a different stop token.
     stop = int(np.flatnonzero(is_stop)[-1]) if is_stop.any() else len(ids)
     lengths = _TextLengths(ids[:stop], bundle)
     counts = Counter({"stop": int(is_stop[stop : stop + 1].sum())})
@@ -121,7 +121,7 @@ def _find_spans(text: str, message: dict[str, Any] | None) -> Iterator[tuple[str
     position = 0
     calls: list[int] = []
     for own_text in find_own_texts(message, 0) if message else ():
-        # include surrounding white space only if the template keeps it, because some templates strip texts
+        # Include surrounding white space only if the template keeps it, because some templates strip texts.
         content = own_text.text if own_text.text in text else own_text.text.strip()
         start = text.find(content, position)
         start = text.find(content) if start < 0 else start
@@ -145,7 +145,7 @@ class _TextLengths:
 
     def count_tokens_before(self, position: int) -> int:
         """Return the smallest number of leading tokens whose text has at least `position` characters."""
-        # search by interpolation, because the number of characters per token varies little, and decoding is slow
+        # Search by interpolation, because the number of characters per token varies little, and decoding is slow.
         low, high = 0, len(self._ids)
         while low < high:
             begin, end = self._measure(low), self._measure(high)
@@ -168,11 +168,11 @@ def find_runs(mask: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
 
     The `mask` is aligned with the labels.
     """
-    # shift the mask from labels to tokens, and add an untrained token, which ends the last run
+    # Shift the mask from labels to tokens, and add an untrained token, which ends the last run.
     token_mask = np.zeros(len(mask) + 1, np.int8)
     token_mask[1:-1] = mask[:-1]
     cuts = np.flatnonzero(np.diff(token_mask, prepend=np.int8(0)))
-    yield from list(pairwise(cuts.tolist()))[::2]  # beginnings and ends alternate
+    yield from list(pairwise(cuts.tolist()))[::2]  # every second pair is the gap between two runs
 
 
 def bracket_trained_text(tokens: NDArray[np.int32], mask: NDArray[np.uint8], bundle: TokenizerBundle) -> str:

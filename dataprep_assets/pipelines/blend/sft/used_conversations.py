@@ -70,8 +70,8 @@ class UsedConversations:
         if any(not part.path.exists() for part in parts):
             fetch_missing(parts, build_shard_fetches(blend, plan, [partition])[partition])
         rows = list_used_rows(parse_origins(handle.read(ORIGINS), 3, f"{handle.artifact}/{ORIGINS}"))
-        # render only if messages were left out for a reason other than `AFTER_LAST`, because messages after the last
-        # answer can be found without a template
+        # Render only if messages were left out for a reason other than `AFTER_LAST`, because messages after the last
+        # answer can be found without a template.
         is_rendered = bool(facts.conversations_cut.keys() - {AFTER_LAST})
         renderer = self._load_renderer(partition) if is_rendered else None
         for part in sorted(parts, key=lambda part: part.ordinal):
@@ -108,7 +108,7 @@ class UsedConversations:
                 if not is_strict:
                     conversation = _cut_after_answers(conversation, renderer)
                 yield UsedConversation(conversation, part.label, number)
-        # verify the file at the end, because its digest is known only after a complete read
+        # Verify the file at the end, because its digest is known only after a complete read.
         require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "its snapshot")
         if rows:
             raise IntegrityError(

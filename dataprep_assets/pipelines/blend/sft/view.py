@@ -194,7 +194,8 @@ def _read_packed_sequences(store: ArtifactStore, split: PackedSplit) -> Iterator
         for rows in split.open(store, number):
             _, ends = rows.bounds()
             labels = np.full(len(rows.tokens), UNTRAINED, np.int32)
-            # position i of the mask belongs to token i + 1 of the same sequence, so the last position has no token
+            # Position i of the mask belongs to token i + 1 of the same sequence, so the last position of a sequence
+            # belongs to no token.
             is_trained = rows.required_mask != 0
             is_trained[ends - 1] = False
             positions = np.flatnonzero(is_trained) + 1

@@ -15,7 +15,7 @@ from dataprep_assets.pipelines.blend.rl.view import RecordViewFacts, SplitRecord
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# include `environment`, because TRL selects an example's environment by this field
+# Include `environment`, because TRL selects an example's environment by this field.
 _TEXTS = ("data_source", "environment")
 
 
@@ -65,7 +65,7 @@ def _compare_values(row: Mapping[str, Any], record: SplitRecord) -> dict[str, tu
 
 
 def _format_trainer_lines(where: str, facts: RecordViewFacts) -> Iterator[str]:
-    # name no file, because `datasets` reads the files of each split from README.md
+    # Name no file, because `datasets` finds the files of each split in README.md.
     split = next(iter(facts.files))
     yield f"TRL: GRPOTrainer(train_dataset=load_dataset({where!r})[{split_name(split)!r}], …)"
 

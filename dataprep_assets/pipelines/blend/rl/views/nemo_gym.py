@@ -63,7 +63,7 @@ def _write_view(splits: Sequence[RecordSplit], view: BlendViewWriter) -> None:
         target = view.target / _format_file_name(split)
         is_plain = all(not shard.file.record.path.endswith(".zst") for shard in split.shards)
         if is_plain and all(_encode_line(record) is record.line for record in split.read_records(view.store)):
-            # remove a file that a killed run left behind, because a join must create a new file
+            # Remove a file that was left behind by a killed run, because `join` fails if the file exists.
             target.unlink(missing_ok=True)
             run_file = FileRef(split.run, view.store.require(split.run).file(split.run_file))
             verify = view.blend.verify == "full"
@@ -110,7 +110,7 @@ def _find_defects(directory: Path, _: Receipt, splits: Sequence[RecordSplit], __
     for split in splits:
         for number, line in enumerate(read_lines(directory / _format_file_name(split)), 1):
             if (defect := _find_row_defect(orjson.loads(line))) is not None:
-                # report the line, because NeMo-Gym would skip it without an error
+                # Report an invalid line, because NeMo-Gym would skip it without an error.
                 yield f"{directory / _format_file_name(split)}: line {number}: {defect}"
                 return
 
@@ -133,7 +133,7 @@ def _format_trainer_lines(where: str, facts: RecordViewFacts) -> Iterator[str]:
     entries = []
     for split, (file,) in facts.files.items():
         name = file.removesuffix(".jsonl")
-        # add a placeholder for the license, because NeMo-Gym requires one for training and validation data
+        # Add a placeholder for the license, because NeMo-Gym requires a license for training and validation data.
         kind = "example" if split == "test" else f"{name}, license: …"
         entries.append(f"{{name: {name}, jsonl_fpath: {where}/{file}, type: {kind}}}")
     yield f"NeMo-Gym: datasets: [{', '.join(entries)}]"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _TEXTS = ("data_source", "ability", "agent_name")
-# these fields have native columns instead of JSON text, because verl's agent loops need objects
+# These fields have native columns instead of JSON text, because verl's agent loops need objects.
 _KWARGS = ("need_tools_kwargs", "tools_kwargs", "interaction_kwargs")
 
 

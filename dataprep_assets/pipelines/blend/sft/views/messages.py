@@ -47,8 +47,8 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
         return view.target / _list_file_names(split)[number]
 
     def write_shard(split: PackedSplit, number: int) -> message_rows.MessageKeys:
-        # keep an existing file, because a file gets its final name only when it is complete, and depends only on its
-        # own shard
+        # Keep an existing file, because a file gets its final name only when it is complete, and its content depends
+        # only on its own shard.
         if (path := get_part_path(split, number)).exists():
             return message_rows.read_line_keys(path)
         rows = map(_build_row, conversations.read(split.shards[number].partition))
@@ -71,7 +71,8 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
     )
     for split in splits:
         lines = view.target / message_rows.build_lines_name(split.split)
-        lines.unlink(missing_ok=True)  # a killed run may have left an incomplete file
+        # Remove a file that was left behind by a killed run, because `concatenate` fails if the file exists.
+        lines.unlink(missing_ok=True)
         concatenate([get_part_path(split, number) for number in range(len(split.shards))], lines)
         view.digests[lines.name] = sha256_file(lines)
     by_split = {split.split: {name: view.digests[name] for name in _list_file_names(split)} for split in splits}
@@ -110,7 +111,7 @@ def _compare_split(subject: OpenedBlendView[PackedSplit], split: PackedSplit) ->
 def _find_difference(used: UsedConversation, row: dict[str, Any]) -> str:
     """Return the part in which a row differs from its conversation; an empty string if they are equal."""
     conversation, info = used.conversation, row["extra_info"]
-    # test for equal messages first, because most rows have exactly the conversation's messages
+    # Compare whole rows first, which is fast, because most rows have exactly the conversation's messages.
     plain_row = {"messages": conversation.messages, "extra_info": {"file": used.file, "row": used.row}}
     if row == plain_row and not conversation.tools and not conversation.kwargs:
         return ""
@@ -148,7 +149,7 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[PackedSpli
     by_split = {split.split: {name: digests[name] for name in _list_file_names(split)} for split in splits}
     if (directory / message_rows.CARD).read_bytes() != message_rows.encode_card(by_split, receipt.dataset):
         yield f"{directory / message_rows.CARD}: does not match the data files in this folder"
-    # examine only the schema of the Parquet files, because `_compare_split` compares the rows of both files
+    # Examine only the schema of the Parquet files, because `_compare_split` compares the rows of both formats.
     keys, names = message_rows.MessageKeys(), list(chain.from_iterable(map(_list_file_names, splits)))
     for name in names:
         keys.update(message_rows.read_row_keys(directory / name))
@@ -172,16 +173,16 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
     yield f'prime-rl: data = {{name = {quoted_where}, splits = ["{split_name(split)}"]}}'
     yield (
         f"MaxText: dataset_type=hf hf_path=parquet hf_train_files={folder}/*.parquet use_sft=true "
-        # set the split, because MaxText's `sft.yml` names a different one, but files of `hf_train_files` are always
-        # `train`
+        # Set the split, because the default in MaxText's `sft.yml` is a different split, but files of `hf_train_files`
+        # always have the split `train`.
         "train_split=train train_data_columns=['messages']"
     )
-    # pass Parquet to ms-swift and axolotl, because both parse its JSON text, but read JSON Lines with Arrow, which may
-    # add keys of other rows
+    # Pass Parquet to ms-swift and axolotl, because both parse the JSON text in its columns, but read JSON Lines with
+    # Arrow, which may add keys of other rows.
     yield f"ms-swift: --dataset {folder}"
     source = f"path: {quoted_where}, split: {split_name(split)}"
-    # add a mapping, because without one, axolotl passes no calls to a template unless its loop variable is named
-    # `message`
+    # Add a mapping, because otherwise axolotl passes no calls to a template unless the template's loop variable is
+    # named `message`.
     mappings = ", ".join(f"{key}: {key}" for key in ("role", "content", "reasoning_content", "tool_calls"))
     yield (
         f"axolotl: datasets: [{{{source}, type: chat_template, message_field_training: train, "

@@ -45,8 +45,8 @@ def _choose_settings(splits: Sequence[PackedSplit], view: BlendViewWriter) -> di
                 scan.add(block)
     boundary = scan.boundary
     pad_id = {token.content: token.id for token in bundle.special_tokens}.get(bundle.find_configured("pad_token") or "")
-    # never pad with the boundary, because each padding token would become a document; any other id is possible,
-    # because padding is not trained
+    # Never pad with the boundary, because each padding token would then become a document. Any other id is possible,
+    # because padding is not trained.
     pad = next(pad for pad in (pad_id, *ids, 0, 1) if pad not in (None, boundary.id))
     return {
         "vocab_size": bundle.vocab_size,
@@ -68,7 +68,7 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
 
     def write(split: PackedSplit, number: int) -> list[str]:
         paths = _list_part_paths(view.target, split, number)
-        # reuse the files of a killed run, because equal keys imply equal sequences and therefore equal settings
+        # Reuse the files of a killed run, because equal keys imply equal sequences and therefore equal settings.
         if not all(path.exists() for path in paths):
             olmo_sft.write_part(paths, split.open(view.store, number), boundary, vocab_size)
         return [sha256_file(path) for path in paths]
@@ -119,7 +119,7 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
         f"OLMo-core: NumpyPackedFSLDatasetConfig({files}, expand_glob=True, generate_doc_lengths=True, "
         f"sequence_length={settings['sequence_length']}, tokenizer=TokenizerConfig({ids}))"
     )
-    # set no ids, because the scripts set the tokenizer themselves; the EOS of that tokenizer must be the boundary
+    # Set no ids, because the scripts choose the tokenizer themselves. The EOS of that tokenizer must be the boundary.
     yield f"OLMo-core's SFT scripts: --dataset_path={folder} --seq_len={settings['sequence_length']}"
 
 

@@ -30,8 +30,8 @@ def write_rows(splits: Sequence[PackedSplit], view: BlendViewWriter, *, is_packe
     """Write the files of every split, and the sidecars. Files that a killed run has finished are kept."""
 
     def write(split: PackedSplit, number: int, name: str) -> str:
-        # keep an existing file, because a file gets its final name only when it is complete, and depends only on its
-        # own shard
+        # Keep an existing file, because a file gets its final name only when it is complete, and its content depends
+        # only on its own shard.
         if not (path := view.target / name).exists():
             sft_rows.write_file(path, split.open(view.store, number), is_packed=is_packed)
         return sha256_file(path)
@@ -67,7 +67,7 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
     train_folder = json.dumps(f"{where}/{split}", ensure_ascii=False)
     yield f"TRL, unsloth: train_dataset=load_from_disk({where!r})[{split!r}], args=SFTConfig({_SKIP})"
     yield f"axolotl: datasets: [{{path: {train_folder}, type: null}}]"
-    # select columns, because LLaMA-Factory's collator refuses the other columns
+    # Select three columns, because LLaMA-Factory's collator refuses the others.
     selected = "select_columns(['input_ids', 'labels', 'attention_mask'])"
     yield f"LLaMA-Factory: load_from_disk({where!r}).{selected}.save_to_disk('rows'), tokenized_path: rows"
     yield f"SkyRL: pretokenized_dataset_paths: [{train_folder}]"

@@ -11,8 +11,8 @@ _ABOUT = "Token ids and labels of conversations, several per row. `seq_lengths` 
 
 def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[str]:
     split = sft_rows.split_name(next(iter(facts.rows)))
-    # omit `packing=True`, which would pack the rows again, and set `padding_free`, because otherwise the sequences of a
-    # row would attend to each other
+    # Omit `packing=True`, which would pack the rows again, and set `padding_free`, because otherwise the sequences of a
+    # row would attend to each other.
     settings = "padding_free=True, per_device_train_batch_size=1, dataset_kwargs={'skip_prepare_dataset': True}"
     yield f"TRL, unsloth: train_dataset=load_from_disk({where!r})[{split!r}], args=SFTConfig({settings})"
 
