@@ -185,7 +185,8 @@ class SourceRowIndex:
 
     def find_document(self, file: int, row: int) -> int | None:
         """Return the document of the stream that contains a row of a file, or None if the row is not in the stream."""
-        # Rows are counted from 1. NumPy cannot convert a number of more than 64 bits, which a user may type, to uint64.
+        # Rows are counted from 1. A user may type any number, and NumPy cannot convert a number of more than 64 bits to
+        # uint64.
         if not 0 < row < 1 << 64:
             return None
         begin, stop = int(self._starts[file]), int(self._starts[file + 1])

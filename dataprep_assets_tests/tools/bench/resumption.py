@@ -81,7 +81,7 @@ def ours(_: Path, phases: list[Phase]) -> Read:
             schedule = add_revision(schedule, wanted, sources, documents=nothing, packs=nothing, from_step=step)
         assert schedule is not None
         sampler = Sampler(schedule)
-        # Read rank by rank within each step.
+        # List the positions of each step rank by rank, in the order in which the other loaders read.
         positions = np.concatenate([sampler.find_positions(step, rank, phase.ranks) for rank in range(phase.ranks)])
         rule, steps = sampler.find_rule(step), np.arange(step, step + phase.samples // phase.batch)
         spans = sampler.find_spans(rule, ((steps - rule.first)[:, None] * phase.batch + positions).ravel())
@@ -146,7 +146,8 @@ def megatron(folder: Path, phases: list[Phase]) -> Read:
         with opened_schedule(
             list(phase.weights), prefixes, run, cache, length=LENGTH, tokenizer={"class": "bench"}
         ) as train:
-            # Here each document is a sample, except for the token after it.
+            # A document has one token less than the sample that begins with it, and all of its tokens are its number.
+            # So the middle token of the sample identifies the document.
             samples = (int(train[at]["tokens"][LENGTH // 2]) for at in range(len(found), len(found) + phase.samples))
             found += [*samples]
     return found, len(str(len(found)))

@@ -134,8 +134,8 @@ def directory_json(name: str) -> Apply:
     return apply
 
 
-# These are build details of a shard, which may change after a run has copied it; `run_layout.py` does not compare these
-# keys.
+# `run_layout.py` does not compare these keys, because they describe the build of a shard, and the shard may be rebuilt
+# after a run has copied it.
 _BUILT_BY = frozenset({"reference_documents", "sampled_documents", "source_bytes"})
 
 
@@ -202,8 +202,7 @@ def published_swapped(box: Box, target: Target, random: Random) -> str:
 def _tree(box: Box, target: Target) -> list[Path]:
     record = json.loads((box.folder(target) / "migration.json").read_bytes())
     place = box.bench.folder / "new" / record["place"]
-    # In a linked folder the files belong to the old project. The trainer never opens a test file, so a fault in one
-    # causes only a warning.
+    # Leave out test files, because the trainer never opens them, so that a fault in a test file causes only a warning.
     names = [file["name"] for file in record["files"] if file["split"] != "test"]
     return sorted(place / name for name in names if (place / name).exists())
 
@@ -215,6 +214,7 @@ def in_tree(kind: str) -> Apply:
         after = before
         while after == before:
             after = CHANGES[kind](before, random) if kind in CHANGES else _lines(kind, before, random)
+        # Resolve links, because the files of a linked folder belong to the old project.
         write(Path(os.path.realpath(path)), after)
         return path.name
 

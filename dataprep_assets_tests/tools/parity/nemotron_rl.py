@@ -110,7 +110,7 @@ def _whole_files(work: Path, records: list[Record], theirs: Callable[[Record], R
     core = importlib.import_module("nemotron.data_prep.core.jsonl_shard_core")
     from fsspec.implementations.local import LocalFileSystem
 
-    # Use only records with the same types, because a Parquet column has one type.
+    # Use only records whose fields have the same types, because a Parquet column has one type.
     typed = [record for record in records if set(record) >= {"id", "dataset"} and isinstance(record["id"], str)]
     typed = [{"id": record["id"], "dataset": record["dataset"], "n": i} for i, record in enumerate(typed)]
     typed = [{**r, "_hf_placeholder": {"row": r["n"] % 45, "question_template": "{question}"}} for r in typed]

@@ -71,8 +71,8 @@ SPLIT_PATTERN = (
 )
 
 
-# Valid rows that are easy to misread, each once in every file. All except the blank ones are signed with a place and a
-# year, so that no text of one split appears in another.
+# Valid rows that are easy to misread, each once in every file. All rows that are not blank end with a place and a year,
+# so that no text of one split appears in another.
 NASTY: Mapping[str, str] = {
     "empty": "",
     "white space only": " \n\t\n   \r\n ",
