@@ -143,7 +143,7 @@ def _has_processes(process: "subprocess.Popen[bytes]") -> bool:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-            return True  # a child is still running
+            return True  # `waitpid` raised no error, so a child is still running
         return False
     process.poll()
     try:

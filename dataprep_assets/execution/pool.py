@@ -36,7 +36,7 @@ from dataprep_assets.stores.files import is_private_mode
 # fails and names the task, so that no work is lost silently. A retried shard reuses the finished parts in its staging
 # directory if its node can read the directory. Otherwise the shard is rebuilt from the beginning, with the same bytes.
 #
-# Every node must be able to import this project at the same version and to read the tokenizer under the same path.
+# Every node must have the same version of this project, and must be able to read the tokenizer at the same path.
 # Artifacts in object storage need no shared disk. Artifacts in a folder need a disk that is mounted on all nodes.
 
 ADDRESS = "RAY_ADDRESS"
@@ -102,7 +102,7 @@ def _run_in_worker(payload: bytes, settings: Mapping[str, str], board: Any, priv
         with discard_output(private):
             return run_task(task, sums.add, private=private)
     finally:
-        # Ignore the loss of the actor, because its counts only show progress, and must not fail the task.
+        # Ignore the loss of the actor, because its counts only show progress, so that the task does not fail.
         with suppress(ray.exceptions.RayError):
             sums.close(ray.get)
 
@@ -173,8 +173,8 @@ class RayPool:
                     f"{ADDRESS}: {advice}: {_extract_last_line(error)}{_describe_remedy(error)}"
                 ) from error
             self._owner = True
-        # Run at least the requested number of tasks at a time, even if the cluster has fewer CPUs, because an
-        # autoscaler adds nodes only if tasks wait for CPUs.
+        # Run as many tasks at a time as the cluster has CPUs, but at least the requested number, because an autoscaler
+        # adds nodes only if tasks wait for CPUs.
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
         # Let the actor restart on another node if its node is lost. The counts that are lost with the node would only
         # show progress.

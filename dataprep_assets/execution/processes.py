@@ -302,7 +302,7 @@ class WorkerPool:
         while self._queue and (self._idle or len(self._busy) < self.count):
             worker = self._idle.pop() if self._idle else self._start()
             task = self._queue.popleft()
-            # Ignore an error for a dead worker, because `events` then retries the task.
+            # Ignore the error if the worker is dead, because `events` then retries the task.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 worker.channel.send(task)
             self._watch.begin(worker.pid)

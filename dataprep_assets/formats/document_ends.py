@@ -50,7 +50,7 @@ def check_blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
                     f"document {documents + int(part.argmin())} ends at token {part.min()}, but must not end before "
                     "token 0"
                 )
-            # Convert without a copy if the array already has this dtype, as a memory-mapped file does.
+            # Convert without a copy if the array already has this dtype, as the array of a memory-mapped file does.
             block = part.astype(_DTYPE, copy=False)
             _check_order(block, previous, documents)
             yield block

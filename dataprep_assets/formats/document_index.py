@@ -177,8 +177,8 @@ class SourceRowIndex:
         plain: NDArray[np.uint64] = documents - begin + row
         if not len(self._runs):
             return plain
-        # Find the last run that begins at or before each document. If there is none, use the first run, whose result
-        # `is_own` replaces.
+        # Find the last run that begins at or before each document. If there is none, use the first run, whose result is
+        # discarded below (`is_own`).
         run = self._runs[np.maximum(run_stops, 1) - 1]
         is_own = (run_stops > 0) & (run[:, 0] >= begin)  # a run of an earlier file does not apply
         return np.where(is_own, documents - run[:, 0] + run[:, 1], plain)

@@ -373,7 +373,7 @@ def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed:
     report(limited > pack_size, f"longer than the pack size of {count_of(pack_size, 'token')}")
     report(lengths == 0, "empty")
     report(counts == 0, "no sequence starts in the row")
-    # Stop here if a row has no start, because the checks below would read the first start of the next row in its place.
+    # Stop here if a row has no start, because the checks below would then read the start of a different row.
     if defects and (counts == 0).any():
         return defects
     row_of_start = np.repeat(np.arange(len(rows)), counts)
@@ -418,8 +418,8 @@ def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed:
     # the checks above have found none.
     untrained[row_of_start[np.maximum.reduceat(rows.mask, begins) == 0]] = True
     report(untrained & (not untrained_allowed), "a sequence has no trained token")
-    # Report `rows.defect` only if there is no other defect, because it is about columns that are derived from the
-    # others.
+    # Report `rows.defect` only if there is no other defect, because this defect is about columns that are derived from
+    # the others.
     return defects if defects or rows.defect is None else [rows.defect]
 
 

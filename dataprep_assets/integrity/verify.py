@@ -349,7 +349,7 @@ class _Bucket(_Tree):
     def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:
         relative_path = self._list_keys_below(path)
         # If a file of this content is staged, check the staged object (in `<content>-<base>/`), as every reader does,
-        # because an unsettled publication may not have copied it to its final key.
+        # because an unsettled publication may not have copied the file to its final key.
         area = f"{path / STAGING / receipt.content[:32]}-"
         staged = {key.removeprefix(area).partition("/")[2]: key for key in relative_path if key.startswith(area)}
 

@@ -27,7 +27,7 @@ from dataprep_assets.formats.tensorflow.tfrecord import ROWS_PER_SHARD, ShardCou
 OPTIONS = "group_size:1,zstd:3"
 """The writer's options. The level is the default, and is explicit because it determines the bytes."""
 
-# Disable read-ahead, because records are read in order, and the package would start one thread per core.
+# Disable read-ahead, because the package would start one thread per core for it.
 _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 

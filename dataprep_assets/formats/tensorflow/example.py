@@ -452,7 +452,7 @@ def _unpack_short(payload: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], l
     values: npt.NDArray[Any] = words & word.type(0x7F)
     for byte in range(1, width):
         # The shift grows by one bit per byte, because each group of 7 bits must close the gaps left by the top bits of
-        # the bytes after it.
+        # all lower bytes.
         words >>= word.type(1)
         values |= words & word.type(0x7F << 7 * byte)
     is_used = np.empty(ends.size, word)

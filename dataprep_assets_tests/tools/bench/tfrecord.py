@@ -158,7 +158,7 @@ def _seconds(contenders: Sequence[Contender], runs: int, scratch: Path) -> dict[
             out.mkdir(parents=True)
             started = time.perf_counter()
             contender.run(out)
-            # Leave out the first run, because it also fills caches, starts allocators and traces functions.
+            # Leave out the first run, because it also fills caches and allocators, and traces functions.
             if run:
                 found[contender.name].append(time.perf_counter() - started)
             if run < runs:

@@ -98,7 +98,7 @@ def _asked(box: Box, target: Target, name: str, fault: str, path: Path) -> Named
 def _said(box: Box, target: Target, level: Level) -> str:
     try:
         return next((": ".join(one) for one in said_at(box, target, level)), "")
-    except Exception as error:  # a check that raises is a bug, and does not count as a report
+    except Exception as error:  # an error in a check is a bug, and does not count as a report
         print(f"a check broke: {target}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return ""
 

@@ -19,7 +19,7 @@ def _targets(box: Box, name: str, dataset: str | None = None) -> list[Target]:
     return [t for t in box.targets() if t.spec.name == name and dataset in (None, t.spec.path[0])]
 
 
-# corpus
+# --- corpus
 
 
 def stale_view(box: Box, target: Target, random: Random) -> str:
@@ -36,7 +36,7 @@ def stale_view(box: Box, target: Target, random: Random) -> str:
     return str(other)
 
 
-# notes
+# --- notes
 
 
 def patients_in_two_splits(box: Box, target: Target, random: Random) -> None:
@@ -76,7 +76,7 @@ def patient_moved(box: Box, target: Target, random: Random) -> None:
 def patient_in_two_months(box: Box, target: Target, random: Random) -> None:
     """Put a patient of one month's train into val of another month, so that their directory leaks."""
     months = _targets(box, "packed_cohorts", target.spec.path[0])
-    if len(months) != 2:  # a combination packs no cohorts itself
+    if len(months) != 2:  # a mixture packs no cohorts itself
         raise InapplicableError
     first, second = months
     train = box.folder(first) / "train" / "patients.bin"
@@ -161,7 +161,7 @@ def _other_number(path: Path, random: Random) -> str:
     return f"{path.name}: {key}"
 
 
-# release
+# --- release
 
 
 def _published(box: Box) -> list[Path]:
@@ -196,7 +196,7 @@ def published_swapped(box: Box, target: Target, random: Random) -> str:
     return f"{a.name} and {b.name}"
 
 
-# tasks
+# --- tasks
 
 
 def _tree(box: Box, target: Target) -> list[Path]:
@@ -250,7 +250,7 @@ def tree_of_another_version(box: Box, target: Target, random: Random) -> str:
     return mine.name
 
 
-# blend
+# --- blend
 
 
 def weights_off(box: Box, target: Target, random: Random) -> None:

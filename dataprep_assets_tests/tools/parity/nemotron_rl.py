@@ -86,7 +86,7 @@ def _our_transform(hub: Path) -> Callable[[Record], Line]:
             if isinstance(made, SkippedRecord | RefusedRecord):
                 return STOPS_ALL if isinstance(made, RefusedRecord) else None
             return encode_line(made)
-        except (TypeError, ValueError):  # the record is bad
+        except (TypeError, ValueError):  # `encode_line` refuses the record
             return STOPS_ALL
 
     return line

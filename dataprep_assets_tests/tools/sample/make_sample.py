@@ -248,7 +248,7 @@ def paper(voice: Voice, target: int) -> str:
 
 Genre = Callable[[Voice, int], str]
 
-# Each genre with its source name in SlimPajama; a genre listed twice is drawn twice as often.
+# Genres with their source names in SlimPajama. A genre that is listed twice is drawn twice as often as the others.
 GENRES: Sequence[tuple[Genre, str]] = (
     (encyclopedia, "RedPajamaWikipedia"),
     (encyclopedia, "RedPajamaWikipedia"),

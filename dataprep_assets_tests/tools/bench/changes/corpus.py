@@ -25,7 +25,7 @@ FILES = {"train": 9, "val": 3, "test": 3}
 SELECTS = {
     "tag": ["gopher"],
     "drop": {"long": "characters > 480"},
-    # Use a column, because `oldest` would read other ages of files in a build from scratch than in a build after many
+    # Use a column, because `oldest` sees different ages of the files in a build from scratch than in a build after many
     # appends.
     "duplicates": {"priority": {"column": "bytes", "order": "lowest"}, "across_splits": "ignore"},
     "budget": {"per_source": 0.99},
