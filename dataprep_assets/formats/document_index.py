@@ -91,8 +91,8 @@ class RunWriter:
         """Add the rows of the next documents: shape ``(documents,)``, increasing."""
         if not len(rows):
             return
-        # A run begins where a row does not directly follow the row of the previous document. For the first row of this
-        # call, the previous document was added by the call before.
+        # A run begins where a row does not directly follow the row of the previous document. For the first of these
+        # rows, the previous document is from an earlier call.
         starts = np.flatnonzero(rows != np.concatenate([[np.uint64(self._next)], rows[:-1] + np.uint64(1)]))
         if len(starts):
             runs = np.stack([starts.astype(np.uint64) + np.uint64(self._documents), rows[starts]], axis=1)

@@ -109,7 +109,7 @@ def _write_pointers(handle: BinaryIO, sequences: int, itemsize: int) -> None:
         count = min(BLOCK, sequences - start)
         handle.seek(_HEADER.size + start * _LENGTH.itemsize)
         lengths = np.frombuffer(handle.read(count * _LENGTH.itemsize), dtype=_LENGTH)
-        # Sum as int64, because byte offsets exceed int32 even if every length fits in int32.
+        # Sum as int64, because byte offsets can exceed int32 even if every length fits in int32.
         stop_pointers = pointer + np.cumsum(lengths, dtype=np.int64) * itemsize
         handle.seek(_HEADER.size + sequences * _LENGTH.itemsize + start * _OFFSET.itemsize)
         handle.write((stop_pointers - lengths.astype(np.int64) * itemsize).astype(_OFFSET, copy=False).tobytes())

@@ -185,7 +185,7 @@ def publish_directory(staged: Path, final: Path) -> None:
     # Make files durable before the rename, so that a name that survives a crash never refers to lost files.
     fsync_tree(staged)
     final.parent.mkdir(parents=True, exist_ok=True)
-    # Use `lexists`, because a link to an unmounted disk must also be replaced.
+    # Use `lexists`, because `exists` is false for a link to an unmounted disk, which must also be replaced.
     if not os.path.lexists(final):
         os.rename(staged, final)
     elif _swap_entries(staged, final):

@@ -128,8 +128,7 @@ class VerifiedCopies:
         with self._lock(self.root, "room"):
             copies = sorted(_list_copies_below(self.root / FETCHED), key=lambda copy: copy.used)
             total = sum(copy.bytes for copy in copies)
-            # Do not evict copies that this process leases before the second round, because the process may use them
-            # again.
+            # In the first round, keep the copies that this process leases, because the process may use them again.
             for is_own in (False, True):
                 for copy in copies:
                     if total + needed <= self.budget_bytes:

@@ -269,7 +269,8 @@ class _Folder(_Tree):
 
     def artifacts(self) -> Iterator[PurePosixPath]:
         for folder, folders, names in os.walk(self.root):
-            # A folder with the receipt's name is damage to report, not a location without an artifact.
+            # Also report a folder in which the receipt is a folder, because this is damage and not the absence of an
+            # artifact.
             if NAME in names or NAME in folders:
                 yield PurePosixPath(folder)
             folders[:] = sorted(f for f in folders if f not in (STAGING, NAME) and not f.startswith(".aside-"))

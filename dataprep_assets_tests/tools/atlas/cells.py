@@ -86,8 +86,8 @@ def written_by(renderer: Renderer, kind: Kind) -> bool:
     ends = [i + 1 for i, message in enumerate(messages) if message["role"] == "assistant"]
     tools = kind.row.get("tools")
     for form, thinking in product(forms(), (True, False)):
-        # Skip this form, because its content already contains the reasoning, so that the template itself does not write
-        # it.
+        # Skip this form, because the messages' content already contains the reasoning, so that the template does not
+        # write it separately.
         if form.reasoning == "content":
             continue
         with suppress(TemplateRenderError):

@@ -146,8 +146,8 @@ def megatron(folder: Path, phases: list[Phase]) -> Read:
         with opened_schedule(
             list(phase.weights), prefixes, run, cache, length=LENGTH, tokenizer={"class": "bench"}
         ) as train:
-            # A document has one token less than the sample that begins with it, and all of its tokens are its number.
-            # So the middle token of the sample identifies the document.
+            # Every token of a document is the document's number, and a sample has one token more than the document with
+            # which it begins. So the middle token of a sample identifies the document.
             samples = (int(train[at]["tokens"][LENGTH // 2]) for at in range(len(found), len(found) + phase.samples))
             found += [*samples]
     return found, len(str(len(found)))
