@@ -237,7 +237,7 @@ class Publication:
             if name not in records or not find_object_defect(
                 records[name], self.find_final(records[name]), certain=True
             ):
-                return key  # the file is already copied
+                return key  # the file is already copied, or is not in the receipt
             for _ in range(_TRIES):
                 try:
                     self.store.copy(key, final)

@@ -100,7 +100,8 @@ def mosaicml(folder: Path, phases: list[Phase]) -> Read:
     for number, phase in enumerate(phases):
         streams = []
         for name, weight, count in zip("ab", phase.weights, phase.sizes, strict=True):
-            local = Path(tempfile.mkdtemp(dir=folder)) / f"{name}-{number}"  # each stream has its own folder
+            # Copy each stream into a new folder, because streaming refuses a folder that another stream uses.
+            local = Path(tempfile.mkdtemp(dir=folder)) / f"{name}-{number}"
             shutil.copytree(folder / f"mds-{name}-{count}", local)
             streams.append((local, weight / sum(phase.weights)))
         order, state, size = work_of_steps(streams, state, phase.samples, phase.batch, phase.ranks)
