@@ -425,7 +425,7 @@ class BucketArtifacts(ArtifactStore):
     def _send(self, directory: Path, record: FileRecord, file: JoinedFile | None, key: str) -> ObjectInfo:
         present_info = self.store.head(key)
         if present_info is not None and not find_object_defect(record, present_info, certain=True):
-            return present_info  # an interrupted publication has already uploaded this file
+            return present_info  # an earlier or concurrent publication has already uploaded this file
         path = directory / record.path
         if path.is_file():
             info = self.store.upload(path, key, sha256=record.sha256)

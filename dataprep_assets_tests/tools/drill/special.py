@@ -214,7 +214,7 @@ def in_tree(kind: str) -> Apply:
         after = before
         while after == before:
             after = CHANGES[kind](before, random) if kind in CHANGES else _lines(kind, before, random)
-        # Resolve links, because the files of a linked folder belong to the old project.
+        # Resolve links, because `write` would replace a link instead of the file in the old project to which it points.
         write(Path(os.path.realpath(path)), after)
         return path.name
 
