@@ -33,7 +33,8 @@ def main() -> None:
     request = json.loads(_read_line(0))
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # Each signal writes a byte to this pipe. The byte wakes `select` when a child has ended or this process should end.
+    # Each signal writes a byte to this pipe. The byte wakes `select` when a process of the command has ended, or when
+    # this process was sent a signal to terminate.
     woken, wakes = os.pipe()
     for end in (woken, wakes):
         os.set_blocking(end, False)
@@ -142,7 +143,7 @@ def _has_processes(process: "subprocess.Popen[bytes]") -> bool:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-            return True  # a child is still running
+            return True  # `waitpid` raised no error, so a child is still running
         return False
     process.poll()
     try:
@@ -167,7 +168,8 @@ def _list_descendants() -> list[int]:
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            # The program's name may contain spaces and brackets; the state and the parent's id follow its last bracket.
+            # The program's name may contain spaces and parentheses. The state and the parent's id follow its last
+            # closing parenthesis.
             parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
             children.setdefault(parent, []).append(int(folder.name))
     descendants, parents = [], [os.getpid()]

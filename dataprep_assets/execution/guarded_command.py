@@ -44,12 +44,13 @@ def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: 
     Raises WorkerDiedError if the guard is killed.
     """
     guard = subprocess.Popen(
-        # `-S` skips `site`, so that the process starts in a few hundredths of a second.
+        # Use `-S` to skip the import of `site`, so that the process starts in a few hundredths of a second.
         [sys.executable, "-I", "-S", command_guard.__file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        # Start a new session, so that Ctrl-C in the terminal reaches only this process, which handles it.
+        # Start a new session, so that Ctrl-C in the terminal does not reach the guard. When this process ends, the
+        # guard terminates the command.
         start_new_session=True,
     )
     with guard:

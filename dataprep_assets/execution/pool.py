@@ -36,7 +36,7 @@ from dataprep_assets.stores.files import is_private_mode
 # fails and names the task, so that no work is lost silently. A retried shard reuses the finished parts in its staging
 # directory if its node can read the directory. Otherwise the shard is rebuilt from the beginning, with the same bytes.
 #
-# Every node must be able to import this project at the same version and to read the tokenizer under the same path.
+# Every node must have the same version of this project, and must be able to read the tokenizer at the same path.
 # Artifacts in object storage need no shared disk. Artifacts in a folder need a disk that is mounted on all nodes.
 
 ADDRESS = "RAY_ADDRESS"
@@ -102,7 +102,7 @@ def _run_in_worker(payload: bytes, settings: Mapping[str, str], board: Any, priv
         with discard_output(private):
             return run_task(task, sums.add, private=private)
     finally:
-        # The counts are only for a log, so the loss of the board must not fail the shard.
+        # Ignore the loss of the actor, because its counts only show progress, so that the task does not fail.
         with suppress(ray.exceptions.RayError):
             sums.close(ray.get)
 
@@ -121,7 +121,8 @@ def _extract_last_line(error: BaseException) -> str:
 
 def _describe_remedy(error: BaseException) -> str:
     """Return the remedy for a rejected token, which only the causes of Ray's error mention; "" for other errors."""
-    if "client connection timeout" in str(error):  # over `ray://`, a rejected token shows only as this error
+    # Over `ray://`, the client reports a rejected token only as this timeout.
+    if "client connection timeout" in str(error):
         return (
             f". The cluster is busy, or rejects the token. Set RAY_AUTH_MODE=token, and set {_TOKEN} to the "
             "cluster's token"
@@ -172,9 +173,11 @@ class RayPool:
                     f"{ADDRESS}: {advice}: {_extract_last_line(error)}{_describe_remedy(error)}"
                 ) from error
             self._owner = True
-        # Use at least the requested number, even if the cluster has fewer CPUs, so that an autoscaler sees the demand.
+        # Run as many tasks at a time as the cluster has CPUs, but at least the requested number, because an autoscaler
+        # adds nodes only if tasks wait for CPUs.
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
-        # Let the actor restart on another node if its node is lost. The counts lost with the node are only for a log.
+        # Let the actor restart on another node if its node is lost. The counts that are lost with the node would only
+        # show progress.
         self._board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_CountBoard).remote()
         self._remote = ray.remote(num_cpus=1, max_retries=DEATHS)(_run_in_worker)
         self._dispatch()
@@ -311,7 +314,7 @@ def open_pool(
         setting: The engine that the dataset declares.
         prepare: The `prepare` argument of `WorkerPool`; Ray does not use it.
     """
-    # Import the workers here, because most commands only read which engine is chosen.
+    # Import here, because most commands use this module only to find out which engine is chosen, and need no workers.
     from dataprep_assets.execution.processes import WorkerPool
 
     if choose_engine(environment, setting) == PROCESSES:

@@ -78,8 +78,9 @@ def serve_tasks(channel: Channel, environment: Mapping[str, str], umask: int, pr
         private: Whether the dataset is sensitive, so that the output of native libraries must be discarded.
     """
     _end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    # Unset `daemon`, because a user's function may start processes, which a daemonic process may not.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
+    # Unset `daemon`, because a user's function may start processes, which `multiprocessing` forbids to daemonic
+    # processes.
     multiprocessing.current_process().daemon = False
     os.environ.clear()
     os.environ.update(environment)
@@ -147,7 +148,8 @@ def _hide_main_module() -> Iterator[None]:
 
 def _start_method() -> str:
     """Return the start method of `multiprocessing` for workers."""
-    # Fork only on Linux, because the system libraries of other platforms do not survive a fork.
+    # Fork only on Linux, because system libraries of other platforms do not survive a fork, and only if the path of the
+    # fork server's socket is short enough.
     can_fork = sys.platform == "linux" and len(os.fsencode(tempfile.gettempdir())) <= _MAX_TEMP_PATH
     return "forkserver" if can_fork else "spawn"
 
@@ -285,8 +287,8 @@ class WorkerPool:
         context.set_forkserver_preload([_SERVER])
         parent_end, child_end = context.Pipe()
         modules = sorted({_find_module(task.function) for task in self._queue})
-        # Close this process's copy of the worker's end. Otherwise, the channel would stay open after the worker's
-        # death.
+        # Close this process's copy of the worker's end of the channel. Otherwise, this process would not notice the
+        # worker's death.
         with _starting, child_end:
             arguments = (child_end, {**os.environ, **self._environment}, read_umask(), self._private)
             process = context.Process(target=serve_tasks, args=arguments, daemon=True)  # type: ignore[attr-defined]
@@ -300,7 +302,8 @@ class WorkerPool:
         while self._queue and (self._idle or len(self._busy) < self.count):
             worker = self._idle.pop() if self._idle else self._start()
             task = self._queue.popleft()
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `events` reports a dead worker
+            # Ignore the error if the worker is dead, because `events` then retries the task.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 worker.channel.send(task)
             self._watch.begin(worker.pid)
             self._busy[worker.channel] = (worker, task)
@@ -334,7 +337,7 @@ class WorkerPool:
         del self._busy[channel]
         self._idle.append(worker)
         self._dispatch()
-        # Dispatch the next task before yielding the result, because the caller may need a long time to handle the
+        # Yield the result only after the next task is dispatched, because the caller may need a long time to handle the
         # result.
         yield FinishedTask(task, value if kind == "result" else None, value if kind == "error" else None)
 
@@ -353,7 +356,8 @@ class WorkerPool:
                 self._exceeded.append(replace(task, reports_each_row=True))
             self._dispatch()
             return
-        # Wait for the process to end, because the channel of a large process closes long before.
+        # Let the process end by itself, because `end` would kill it and thereby hide its real exit code. A large
+        # process closes its channel long before it ends.
         worker.process.join(_DYING_SECONDS)
         cause = f"{task.id}: its worker process died ({_describe_end(worker.end())})"
         self._deaths[task.id] += 1

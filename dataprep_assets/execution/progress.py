@@ -58,8 +58,8 @@ class Progress:
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add counts by name: tokens, documents, source_bytes, cpu_ms."""
-        # Report the workers' progress as progress of this process, because this process only waits for the workers
-        # (`bounds`).
+        # Report the workers' progress as progress of this process. Otherwise, the limit on CPU time without progress
+        # (`bounds`) could terminate this process, which only waits for the workers.
         report_progress()
         for name, value in counts.items():
             self.done[name] = self.done.get(name, 0) + value
@@ -133,7 +133,8 @@ class Progress:
         line = "  ".join(filter(None, [f"{format_share(self.fraction):>6}", self.amount, self.rate]))
         if not self.done["tokens"]:
             return f"{line}  ETA {self.time_left}"
-        # Divide by 1,000 to get seconds, and multiply by 100 to get percent.
+        # Dividing by 10 converts milliseconds to seconds (a factor of 1/1,000) and a share to a percentage (a factor of
+        # 100).
         saturation = self.done["cpu_ms"] / 10 / (self.seconds * self.workers)
         documents = count_of(self.done["documents"], "document")
         return f"{line}  {documents}  ETA {self.time_left}  CPU {saturation:.0f}% of {count_of(self.workers, 'worker')}"

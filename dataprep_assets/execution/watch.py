@@ -25,7 +25,7 @@ from dataprep_assets.bounds import Bounds, disable_core_dumps, report_to
 
 CAN_WATCH = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
-# Seconds between two samples; a process may exceed its bound for this long.
+# Number of seconds between two samples. A process may exceed its bound unnoticed for this long.
 _SAMPLE_SECONDS = 0.1
 _BOARD_BYTES = 4096
 _FORWARDED_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP}
@@ -46,8 +46,9 @@ def measure_process(pid: int) -> tuple[int, float, int] | None:
     try:
         with open(f"/proc/{pid}/statm", "rb") as statm, open(f"/proc/{pid}/stat", "rb") as stat:
             _, resident, shared, *_ = statm.read().split()
-            # The program's name is in brackets and may contain spaces and brackets. Of the fields after it, 11 and 12
-            # are user and system time (fields 14 and 15 in proc(5)), and 19 is the start.
+            # The program's name is in parentheses and may contain spaces and parentheses. Of the fields after the name,
+            # counted from 0, 11 and 12 are the user and system time (fields 14 and 15 in proc(5)), and 19 is the start
+            # time.
             fields = stat.read().rpartition(b")")[2].split()
     except OSError:
         return None
@@ -69,7 +70,8 @@ class Watch:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._lock, self._closed = threading.Lock(), threading.Event()
-        # By process id: the watched processes, and the reasons why processes were terminated, which `end` returns.
+        # Both dictionaries have process ids as keys. The second has the reasons why processes were terminated, which
+        # `end` returns.
         self._at_work: dict[int, _WatchedProcess] = {}
         self._exceeded: dict[int, str] = {}
         self._thread: threading.Thread | None = None
@@ -115,9 +117,10 @@ def _explain_end(bounds: Bounds, pid: int, process: _WatchedProcess) -> str | No
         return None
     memory, seconds, start = usage
     process.start = process.start or start
-    if process.start != start:  # the process has ended, and its id belongs to a new one
+    if process.start != start:  # the process has ended, and a new process has its id
         return None
-    # Count from the first sample after the last progress, because the CPU time at the progress itself is unknown.
+    # Count the CPU time from the first sample after the last progress, because the CPU time at the progress itself is
+    # unknown.
     process.since = seconds if process.since is None else process.since
     reason = bounds.describe_exceeded_bound(memory, seconds - process.since)
     return reason and (f"{process.where}: {reason}" if process.where else reason)
@@ -133,8 +136,8 @@ class _Heartbeat:
         text = position.encode("utf-8", "replace")[: _BOARD_BYTES - 16]
         count = int.from_bytes(self.memory[:8], "little") + 1
         self.memory[8 : 16 + len(text)] = len(text).to_bytes(8, "little") + text
-        # Write the counter last, so that a reader that sees a new counter also sees its text. Until then, the text may
-        # be mixed, which is harmless because it is only displayed.
+        # Write the counter last, so that a reader that sees a new counter also sees its text. Until then, a reader may
+        # see a mixture of two texts, which is harmless because the text is only displayed.
         self.memory[:8] = count.to_bytes(8, "little")
 
     def read(self) -> tuple[bytes, str]:
@@ -174,7 +177,8 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
             signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
             with report_to(board.write, reports_each_row=reports_each_row):
                 return work()
-        with contextlib.suppress(OSError):  # parent and child both set the group, because either may run first
+        # Set the group here as well as in the child, because either process may run first.
+        with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         code, reason, interrupted = _wait_for_end(pid, board, bounds)
         signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
@@ -213,7 +217,8 @@ def _wait_for_end(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str
     interrupted. Signals are forwarded to it. A second Ctrl-C immediately kills it and its group.
     """
     process, count, reason, interrupted, killed = _WatchedProcess(), b"", None, False, False
-    # Do not treat an ignored SIGINT as Ctrl-C, because a shell without job control ignores SIGINT in `&` processes.
+    # Do not treat an ignored SIGINT as Ctrl-C, because a shell without job control starts its `&` processes with SIGINT
+    # ignored.
     listens = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     while True:
         signal_info = signal.sigtimedwait(_FORWARDED_SIGNALS | {signal.SIGCHLD}, _SAMPLE_SECONDS)
@@ -235,10 +240,11 @@ def _wait_for_end(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str
 def _forward_signal(signal_number: signal.Signals, pid: int) -> None:
     """Forward a signal to the process that does the work, or to its group if the signal must stop all processes."""
     with contextlib.suppress(ProcessLookupError):
-        if signal_number == signal.SIGTSTP:  # on Ctrl-Z, also stop this process, because the shell waits for it
+        # On Ctrl-Z, also stop this process, because the shell waits for it.
+        if signal_number == signal.SIGTSTP:
             os.killpg(pid, signal.SIGSTOP)
             try:
-                # Use SIGTSTP instead of SIGSTOP, because the kernel ignores SIGTSTP if no shell could continue the
+                # Send SIGTSTP instead of SIGSTOP, because the kernel ignores SIGTSTP if no shell could continue this
                 # process.
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal_number})
                 os.kill(os.getpid(), signal_number)

@@ -50,7 +50,7 @@ def check_blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
                     f"document {documents + int(part.argmin())} ends at token {part.min()}, but must not end before "
                     "token 0"
                 )
-            # Convert without a copy if the array already has this dtype, as a mapped file does.
+            # Convert without a copy if the array already has this dtype, as the array of a memory-mapped file does.
             block = part.astype(_DTYPE, copy=False)
             _check_order(block, previous, documents)
             yield block
@@ -59,8 +59,8 @@ def check_blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
 
 
 def _check_order(block: npt.NDArray[np.uint64], previous: np.uint64, documents: int) -> None:
-    # Compare ends instead of subtracting them, because a negative uint64 difference wraps around to a very long
-    # document.
+    # Compare ends instead of subtracting them, because a negative difference of uint64 values would wrap around to a
+    # huge length.
     falls = np.flatnonzero(block[1:] < block[:-1]) + 1
     index = 0 if block[0] < previous else int(falls[0]) if falls.size else None
     if index is not None:

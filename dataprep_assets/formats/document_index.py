@@ -91,8 +91,8 @@ class RunWriter:
         """Add the rows of the next documents: shape ``(documents,)``, increasing."""
         if not len(rows):
             return
-        # A run begins where a row does not directly follow the previous document's row. For the first row, the previous
-        # document is from the last call.
+        # A run begins where a row does not directly follow the row of the previous document. For the first of these
+        # rows, the previous document is from an earlier call.
         starts = np.flatnonzero(rows != np.concatenate([[np.uint64(self._next)], rows[:-1] + np.uint64(1)]))
         if len(starts):
             runs = np.stack([starts.astype(np.uint64) + np.uint64(self._documents), rows[starts]], axis=1)
@@ -177,15 +177,17 @@ class SourceRowIndex:
         plain: NDArray[np.uint64] = documents - begin + row
         if not len(self._runs):
             return plain
-        # Find the last run that begins at or before each document. If there is none, use the first run, which `is_own`
-        # masks.
+        # Find the last run that begins at or before each document. If there is none, use the first run, whose result is
+        # discarded below (`is_own`).
         run = self._runs[np.maximum(run_stops, 1) - 1]
         is_own = (run_stops > 0) & (run[:, 0] >= begin)  # a run of an earlier file does not apply
         return np.where(is_own, documents - run[:, 0] + run[:, 1], plain)
 
     def find_document(self, file: int, row: int) -> int | None:
         """Return the document of the stream that contains a row of a file, or None if the row is not in the stream."""
-        if not 0 < row < 1 << 64:  # NumPy cannot convert other numbers, which a user may type, to uint64
+        # Rows are counted from 1. A user may type any number, and NumPy cannot convert a number of more than 64 bits to
+        # uint64.
+        if not 0 < row < 1 << 64:
             return None
         begin, stop = int(self._starts[file]), int(self._starts[file + 1])
         low, high = np.searchsorted(self._runs[:, 0], np.array([begin, stop], np.uint64), side="left")
@@ -198,5 +200,5 @@ class SourceRowIndex:
             first_document, first_row = begin, self._files[file].first_row
         end = int(own_runs[run_stop, 0]) if run_stop < len(own_runs) else stop
         document = first_document + row - first_row
-        # Rows between the run's last document and the next run were left out.
+        # Rows between the last document of the run and the next run are not in the stream.
         return document if first_document <= document < end else None

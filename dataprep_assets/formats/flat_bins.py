@@ -95,8 +95,8 @@ def read_ranges(
     """
     filled_ranges = np.flatnonzero(lengths)
     starts, lengths = starts[filled_ranges], lengths[filled_ranges]
-    # Read adjacent ranges of the file in one call. `firsts` are the first ranges of such groups, and `stops` their
-    # ends.
+    # Read adjacent ranges of the file in one call. `firsts` are the indices of the first ranges of such groups, and
+    # `stops` are the byte offsets in `items` where the groups end.
     firsts = np.flatnonzero(starts != np.append(-1, starts + lengths)[:-1])
     items = np.empty(int(lengths.sum()), dtype)
     stops = np.append(np.cumsum(lengths)[firsts - 1][1:], items.size) * items.itemsize
@@ -138,8 +138,8 @@ def _count_tokens(path: Path, dtype: str) -> int:
 # ``meta.pkl``: the facts about token bins that a nanoGPT-style loader needs, with a readable copy in ``meta.json``.
 
 # The pickle is for trainers that expect it: a plain dict with at least ``dtype``, and by convention ``tokenizer``,
-# ``vocab_size`` and ``eos_token_id``. Loading a pickle can run any code, so this package never loads one. Its readers
-# use the JSON, and `validate_meta` compares the pickle's bytes with a pickle built from the JSON.
+# ``vocab_size`` and ``eos_token_id``. Loading a pickle can run any code, so this package never loads one. Its code
+# reads the JSON instead, and `validate_meta` compares the pickle's bytes with a pickle built from the JSON.
 
 # Invariants: values are plain builtins. Both files have equal values. Equal values give equal bytes on every Python.
 # ``dtype`` is a numpy attribute (``uint32``, not ``<u4``) that can represent the vocabulary.

@@ -119,7 +119,7 @@ def _cut_spans(
     """
     while first < last:
         candidate_ends = ends[first : min(first + rows, last)]
-        # Keep the dtype of `ends`, because numpy would otherwise convert the whole array.
+        # Use the dtype of `ends` for the limit, because NumPy would otherwise convert the whole array.
         limit = np.uint64(_find_first_token(ends, first) + tokens)
         stop = first + max(1, int(np.searchsorted(candidate_ends, limit, side="right")))
         yield first, stop

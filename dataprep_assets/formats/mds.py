@@ -248,7 +248,8 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
     if hashlib.sha256(data).hexdigest() != shard["raw_data"]["hashes"][HASH]:
         raise FormatError(f"{path}: its {HASH} does not match the index. Rebuild the view")
     count: int = shard["samples"]
-    # If the file is too short for its offsets, use a single offset, which the comparison of counts below refuses.
+    # Do not read the offsets if the number of samples is missing or wrong, because the check below then refuses the
+    # file.
     has_counts = len(data) >= 8 + 4 * count and struct.unpack_from("<I", data)[0] == count
     offsets = np.frombuffer(data, "<u4", count + 1, 4) if has_counts else np.zeros(1, "<u4")
     (size,) = shard["column_sizes"]
@@ -265,7 +266,7 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
         stored_config = None
     if stored_config != config:
         raise FormatError(f"{path}: its configuration does not match the index. Rebuild the view")
-    # Compare the whole entry, so that no key of it is unchecked.
+    # Compare the whole entry, because the checks above do not cover all of its keys.
     raw = {"basename": path.name, "bytes": len(data), "hashes": {HASH: shard["raw_data"]["hashes"][HASH]}}
     expected_entry = {**_build_config(size // _IDS.itemsize, shard["size_limit"]), "raw_data": raw, "samples": count}
     if shard != {**expected_entry, "zip_data": None}:

@@ -90,7 +90,7 @@ def _write_lengths(handle: BinaryIO, ends: Ends, itemsize: int) -> int:
                 f"document {sequences + i} has {count_of(lengths[i], 'token')}, but Megatron's lengths are int32. "
                 f"Split documents longer than {_MAX_SEQUENCE_TOKENS} tokens"
             )
-        # Use Python's integers, because a product of uint64 would wrap to a small offset.
+        # Use Python integers, because a product of uint64 values could wrap around to a small offset.
         if int(block[-1]) * itemsize >= 1 << 63:
             raise FormatError(
                 f"a stream of {count_of(block[-1], 'token')} of {count_of(itemsize, 'byte')} each has offsets that do "
@@ -109,7 +109,7 @@ def _write_pointers(handle: BinaryIO, sequences: int, itemsize: int) -> None:
         count = min(BLOCK, sequences - start)
         handle.seek(_HEADER.size + start * _LENGTH.itemsize)
         lengths = np.frombuffer(handle.read(count * _LENGTH.itemsize), dtype=_LENGTH)
-        # Sum as int64, because byte offsets exceed 2 GiB long before any length does.
+        # Sum as int64, because byte offsets can exceed int32 even if every length fits in int32.
         stop_pointers = pointer + np.cumsum(lengths, dtype=np.int64) * itemsize
         handle.seek(_HEADER.size + sequences * _LENGTH.itemsize + start * _OFFSET.itemsize)
         handle.write((stop_pointers - lengths.astype(np.int64) * itemsize).astype(_OFFSET, copy=False).tobytes())

@@ -125,7 +125,7 @@ def parse_header(data: bytes, location: str) -> NpyHeader:
         descr, fortran, shape = fields["descr"], fields["fortran_order"], fields["shape"]
     except (ValueError, SyntaxError, KeyError, TypeError) as error:
         raise FormatError(f"{location}: invalid .npy header: {error}. Rebuild the shard") from error
-    # Search a tuple instead of a dict, because the `descr` of a structured dtype is a list, which has no hash.
+    # Search a tuple instead of a dict, because the `descr` of a structured dtype is a list, which is not hashable.
     if descr not in tuple(_NAMES) or fortran is not False or not (isinstance(shape, tuple) and len(shape) == 1):
         raise FormatError(
             f"{location}: must be a 1-d array of {' or '.join(map(repr, _NAMES))} in C order, not {descr!r} of shape "

@@ -278,7 +278,8 @@ class PackedFile:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        # Cache the last row group, because single rows and neighboring blocks are read in order.
+        # Cache the last row group, because callers read rows in order, so that the next rows are mostly in the same
+        # group.
         if group not in self._last:
             self._last.clear()
             try:
@@ -372,7 +373,7 @@ def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed:
     report(limited > pack_size, f"the row is longer than the pack size of {count_of(pack_size, 'token')}")
     report(lengths == 0, "the row is empty")
     report(counts == 0, "no sequence starts in the row")
-    # A row without a start has no entry in `starts`, so the checks below would read the next row's start.
+    # Stop here if a row has no start, because the checks below would then read the start of a different row.
     if defects and (counts == 0).any():
         return defects
     row_of_start = np.repeat(np.arange(len(rows)), counts)
@@ -390,7 +391,7 @@ def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed:
     if rows.mask is None:
         return defects
     is_odd = np.zeros(len(rows), np.bool_)
-    # The row of a position is the last row that begins at or before the position.
+    # A position belongs to the last row that begins at or before the position.
     is_odd[np.searchsorted(rows.rows, np.flatnonzero(rows.mask > 1), side="right") - 1] = True
     report(is_odd, "loss_mask has a value other than 0 and 1")
     if defects:
@@ -413,11 +414,12 @@ def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed:
         at_end,
         "the last position of a sequence is in the loss: its label would be the first token of the next sequence",
     )
-    # `reduceat` returns the largest mask of each sequence. Its result is wrong for an empty sequence, but the starts
-    # were checked above.
+    # `reduceat` returns the largest mask value of each sequence. For an empty sequence, its result would be wrong, but
+    # the checks above have found none.
     untrained[row_of_start[np.maximum.reduceat(rows.mask, begins) == 0]] = True
     report(untrained & (not untrained_allowed), "a sequence has no trained token")
-    # Report this defect last, because the columns with this defect are derived from the others.
+    # Report `rows.defect` only if there is no other defect, because this defect is about columns that are derived from
+    # the others.
     return defects if defects or rows.defect is None else [rows.defect]
 
 

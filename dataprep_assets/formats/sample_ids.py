@@ -32,7 +32,8 @@ _WIDE = np.dtype("<u4")
 # HASHLIB_GIL_MINSIZE). Samples of 512 tokens or more are therefore hashed in parallel; threads do not help for shorter
 # samples.
 _UNLOCKED_BYTES = 2047
-# Bytes of samples per thread task, small enough that the widened copy of uint16 ids fits in the processor's cache.
+# Number of bytes that a thread hashes at a time, small enough that the widened copy of uint16 ids fits in the
+# processor's cache.
 _BLOCK_BYTES = 1 << 20
 
 
@@ -58,7 +59,8 @@ def compute_sample_ids(
 
     def hash_block(first_sample: int) -> None:
         stop = min(first_sample + step, samples)
-        # Samples are slices of one buffer, so they are not copied. Each block writes only to its own part of `ids`.
+        # The samples are slices of one buffer, so they are not copied. Each block writes only to its own part of `ids`,
+        # so no lock is needed.
         block = _widen_tokens(tokens[first_sample * sequence_length : stop * sequence_length]).data.cast("B")
         digests = [
             blake2b(block[start : start + width], digest_size=ID_BYTES).digest()

@@ -95,8 +95,8 @@ def _parse_object(raw: bytes, byte: int) -> Mapping[str, Any]:
     except _RowError:
         raise
     except ValueError:
-        # Python raises ValueError without a position for an integer of more than 4,300 digits, and for too many
-        # levels.
+        # Python's parser raises ValueError without a position for an integer of more than 4,300 digits.
+        # `load_untrusted_json` raises ValueError for JSON that is nested too deeply.
         raise ValueError("nested too deeply, or a number is too long") from None
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")

@@ -324,7 +324,9 @@ class LocalArtifacts(ArtifactStore):
 
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
         size = receipt.file(name).bytes
-        path = self.directory(artifact) / name  # use the given receipt instead of reading and parsing it again
+        # Compare the file with the given receipt, because reading and parsing the receipt again for every file would be
+        # slow.
+        path = self.directory(artifact) / name
         try:
             status = path.stat()
         except OSError:
@@ -409,7 +411,8 @@ def digest_parts(
     Raises IntegrityError with the part whose bytes differ, or if the number of bytes differs from the parts' total.
     """
     total_digest, source = hashlib.sha256(), iter(blocks)
-    # Keep the rest of a block as a view, because blocks and parts have different boundaries.
+    # Keep the rest of a block for the next part, because blocks and parts have different boundaries. A view avoids a
+    # copy.
     buffer = memoryview(b"")
     for part in parts:
         digest, remaining = hashlib.sha256(), part.record.bytes
@@ -463,7 +466,7 @@ def _read_blocks(path: Path) -> Iterator[bytes]:
 _DTYPES = ("uint16", "uint32")
 _NPY = b"\x93NUMPY"
 """Prefix of a real `.npy` file. OLMo's files with this suffix are flat and have no header."""
-# Bytes requested for a small read of a file in a bucket, so that the next reads need no request.
+# Number of bytes to request for a small read of a file in a bucket, so that the next reads need no request.
 _BUFFER = 1 << 20
 
 
@@ -633,5 +636,5 @@ class RemoteTokens:
         import numpy as np
 
         size = self.dtype.itemsize
-        # Copy the array, because NumPy arrays over bytes are read-only.
+        # Copy the array to make it writable, because a NumPy array over a bytes object is read-only.
         return np.frombuffer(self._ranges.read(start * size, stop * size), self.dtype).copy()

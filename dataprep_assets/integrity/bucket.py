@@ -83,8 +83,8 @@ class ObjectRanges:
             try:
                 return b"".join(self._store.store.read(self._info.key, start, stop, version=self._info.version))
             except (ConflictError, MissingArtifactError):
-                # Look up the object again, because the content may have moved to another key or may have been
-                # rewritten.
+                # Look up the object again, because the content may have moved to another key, or may have been written
+                # again as a new version.
                 self._info = None
                 if is_last_try:
                     raise
@@ -107,7 +107,7 @@ class ObjectDigests:
             if value["key"] == info.key and value["version"] == info.version and isinstance(value["sha256"], str):
                 return replace(info, sha256=value["sha256"])
         except (OSError, ValueError, KeyError, TypeError):
-            # Replace the missing or damaged file below, after the object is read.
+            # The digest of this version is missing or damaged, so the code below computes and stores it.
             pass
         digest = hashlib.sha256()
         for block in store.read(info.key, version=info.version):
@@ -123,8 +123,8 @@ class ObjectDigests:
             write_atomically(path, canonical_json({"key": info.key, "version": info.version, "sha256": sha256}))
 
     def _digest_path(self, info: ObjectInfo) -> Path:
-        # Use a hash as the name, because a key contains slashes and may be too long for a file name. The version is
-        # left out, so a newer version's digest replaces the older one and the folder does not grow.
+        # Use a hash as the name, because a key contains slashes and may be too long for a file name. Leave out the
+        # version, so that the digest of a newer version replaces the older digest and the folder does not grow.
         return self.root / ".digests" / f"{hashlib.sha256(info.key.encode()).hexdigest()[:32]}.json"
 
 
@@ -352,7 +352,8 @@ class BucketArtifacts(ArtifactStore):
             now = self.receipt(artifact)
             if now is None or now.content != receipt.content:
                 raise self._build_replaced_error(artifact)
-            # Receipts are replaced before any object under a final key, so this object belongs to the receipt.
+            # A receipt is replaced before any object under a final key is replaced, so this object belongs to the
+            # receipt.
             if info is not None and not find_object_defect(record, info):
                 return info
         raise MissingArtifactError(
@@ -424,7 +425,7 @@ class BucketArtifacts(ArtifactStore):
     def _send(self, directory: Path, record: FileRecord, file: JoinedFile | None, key: str) -> ObjectInfo:
         present_info = self.store.head(key)
         if present_info is not None and not find_object_defect(record, present_info, certain=True):
-            return present_info  # an interrupted publication has already uploaded this file
+            return present_info  # an earlier or concurrent publication has already uploaded this file
         path = directory / record.path
         if path.is_file():
             info = self.store.upload(path, key, sha256=record.sha256)

@@ -88,7 +88,8 @@ _NEW = b"\n"
 # Values of C macros on Linux, which ctypes cannot look up.
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-# Age in seconds. Writing a small file takes milliseconds, so the writer of an older draft has died.
+# Age in seconds above which a draft is removed. Writing a small file takes milliseconds, so the writer of an older
+# draft has died.
 _DRAFT_SECONDS = 600.0
 _DRAFT = re.compile(r"\..+\.\d+\.tmp")
 _discarded: dict[Path, float] = {}
@@ -163,7 +164,7 @@ def _swap_entries(first_path: Path, second_path: Path) -> bool:
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
-        # The C library, such as glibc before 2.28, lacks this function.
+        # Old C libraries (glibc before 2.28) lack this function.
         return False
     result = renameat2(_AT_FDCWD, os.fsencode(first_path), _AT_FDCWD, os.fsencode(second_path), _RENAME_EXCHANGE)
     if result == 0:
@@ -184,7 +185,7 @@ def publish_directory(staged: Path, final: Path) -> None:
     # Make files durable before the rename, so that a name that survives a crash never refers to lost files.
     fsync_tree(staged)
     final.parent.mkdir(parents=True, exist_ok=True)
-    # Use `lexists`, because a link to an unmounted disk must also be replaced.
+    # Use `lexists`, because `exists` is false for a link to an unmounted disk, which must also be replaced.
     if not os.path.lexists(final):
         os.rename(staged, final)
     elif _swap_entries(staged, final):
@@ -345,7 +346,8 @@ def _lock_path(final: Path) -> Path:
 def _find_staging(final: Path, lock_content: bytes) -> list[Path]:
     """Return the staging directories left by builds of this artifact, according to its lock file."""
     area = final.parent / STAGING
-    if not lock_content:  # the file was truncated, or written by a version that left it empty
+    # The file was truncated, or written by an older version that left it empty.
+    if not lock_content:
         return _list_staged(area, {final.name})
     # The named directories are removed, so names in a damaged or forged file must not match other paths.
     of_this = re.compile(re.escape(final.name) + "-[^/]{16}")

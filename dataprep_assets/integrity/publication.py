@@ -45,7 +45,7 @@ from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 AT_ONCE = 8
 """Requests of one publication that run at the same time."""
 
-# A try fails only if another machine changes the object between two requests of this machine.
+# A try fails only if another process changes the object between two requests of this process.
 _TRIES = 3
 _CLAIM = "publishing.json"
 
@@ -112,7 +112,8 @@ class Publication:
         Does nothing if the receipt was replaced.
         """
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
-        # Read the receipt after the listing, so that objects listed under it cannot belong to a later receipt.
+        # Read the receipt after the listing. In the reverse order, the listing could include objects that were staged
+        # for a later receipt, and this method would delete them.
         present_receipt = self.read_present()
         if present_receipt is None or not present_receipt.has(receipt):
             return
@@ -189,7 +190,8 @@ class Publication:
             if claimed_content != receipt.content if present_receipt is None else not present_receipt.has(receipt):
                 raise self.build_lost_race_error() from error
         else:
-            # Claims are removed after the receipt is written, so a claim that was written after the receipt is void.
+            # The claim may have succeeded only because another run had already published the artifact and removed its
+            # own claim. Then this claim is void.
             present_receipt = self.read_present()
             if present_receipt is not None and not present_receipt.has(receipt):
                 self.store.delete(key)
@@ -203,7 +205,7 @@ class Publication:
         self._move(receipt, [info.key for info in self.store.list(self._build_areas_prefix(receipt))])
         defects = map_all(lambda record: find_object_defect(record, self.find_final(record)), receipt.files, AT_ONCE)
         defect = next(filter(None, defects), "")
-        # If a receipt exists, another process has completed the claim, and the artifact may already be a later one.
+        # If a receipt exists, another process has completed the claim, and the artifact may already have been replaced.
         if defect and self.store.head(f"{self.artifact}/{NAME}") is None:
             raise IntegrityError(f"{self.location}: {defect}, immediately after it was written. Run the command again")
         # Ignore a conflict, because another process may have completed the same claim first.
@@ -235,7 +237,7 @@ class Publication:
             if name not in records or not find_object_defect(
                 records[name], self.find_final(records[name]), certain=True
             ):
-                return key  # the file is already copied
+                return key  # the file is already copied, or is not in the receipt
             for _ in range(_TRIES):
                 try:
                     self.store.copy(key, final)

@@ -353,7 +353,8 @@ def find_damage(directory: Path, receipt: Receipt, verification: Verification = 
     defects as well.
     """
     defects, statuses = [], _list_contents(directory)
-    # Accept no other owners, because they could change a file after it was verified.
+    # Accept only files of the directory's owner, of this user and of root, because any other owner could change a file
+    # after it was verified.
     owners = {statuses.pop("").st_uid, os.geteuid(), 0}
     folders = {str(parent) for record in receipt.files for parent in PurePosixPath(record.path).parents}
     for record in receipt.files:

@@ -51,7 +51,8 @@ class OverlayArtifacts(ArtifactStore):
         return LocalArtifacts(self.root)
 
     def _find_holder(self, artifact: Artifact) -> ArtifactStore:
-        # Check at each call, because an artifact that is built in the scratch folder hides the one below.
+        # Check at each call, because an artifact that is built in the scratch folder hides the artifact of the store
+        # below.
         return self._scratch if os.path.exists(f"{self.directory(artifact)}/{NAME}") else self.below
 
     def _open_holder(self, artifact: Artifact) -> ArtifactStore:

@@ -35,7 +35,7 @@ from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, St
 MANIFEST = "sync_manifest.json"
 PIECES = ".sync/"
 PIECE_BYTES = 4 << 30
-# Bytes per request, only for the estimate of a plan.
+# Number of bytes per request that the estimate of a plan assumes.
 _PART_BYTES = 16 << 20
 _SHARD = re.compile(r"(?P<folder>(?:.*/)?)(?P<split>[A-Za-z]+)_(?P<index>\d{6})\.npy")
 _IDS = re.compile(r"(?P<folder>(?:.*/)?)sample_ids_(?P<index>\d{6})\.bin")
@@ -94,7 +94,7 @@ class Sync:
     select: tuple[str, ...] = ()
     server: tuple[Store, str, str] | None = None
     piece_bytes: int = PIECE_BYTES
-    # (key, version) → SHA-256, from the journal of a killed sync in the work folder
+    # Digests by key and version, from the journal that a killed sync left in the work folder.
     _known: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
     def plan(self) -> SyncPlan:
@@ -200,7 +200,7 @@ class Sync:
         self, source: ObjectInfo, target_info: ObjectInfo, sha256: str | None, known_objects: Mapping[str, Any]
     ) -> tuple[Action, str | None, str]:
         """Return the action for two objects of the same size, with the digest and the reason."""
-        # An earlier sync's manifest is valid only for the versions that it recorded.
+        # Use a digest from the manifest of an earlier sync only if the object still has the recorded version.
         if sha256 is None and known_objects.get("source_version") == source.version:
             sha256 = known_objects.get("sha256")
         target_sha256 = target_info.sha256 or (
@@ -235,7 +235,7 @@ class Sync:
         try:
             info = self.source.download(item.key, path, sha256=item.sha256, progress=on_moved)
         except CorruptSourceError:
-            # Report a changed object instead of a damaged one if the object no longer has the planned version.
+            # If the object no longer has the planned version, report that it was replaced, not that it is damaged.
             self._require_planned_item(item, self.source.head(item.key))
             raise
         self._require_planned_item(item, info)
@@ -247,7 +247,8 @@ class Sync:
     def _copy_on_server(self, item: SyncItem) -> str | None:
         assert self.server is not None
         store, source_prefix, destination_prefix = self.server
-        # Check the source before the copy, because the server copies the current version, not the planned one.
+        # Check the source before the copy, because the server copies the current version, which may not be the planned
+        # version.
         source_info = self._require_planned_item(item, self.source.head(item.key))
         info = store.copy(f"{source_prefix}{item.key}", f"{destination_prefix}{item.key}")
         for name in ("sha256", "md5", "crc32c"):
@@ -258,7 +259,7 @@ class Sync:
                     "source. Run `dataprep sync` again"
                 )
         if item.sha256 is not None and info.sha256 is None and source_info.sha256 is None:
-            # Without digests from the server, only reading can show that the bytes match the receipt.
+            # If the server has no digests, only reading the copy can show that its bytes match the receipt.
             digest = _read_digest(self.destination, replace(info, key=item.key))
             if digest != item.sha256:
                 raise self._build_wrong_receipt_error(item)
@@ -416,7 +417,7 @@ def _list_receipts_above(key: str) -> set[str]:
 def _build_sort_key(key: str) -> tuple[str, str]:
     """Return a sort key: folder by folder, with the objects below an artifact before its receipt."""
     folder, slash, name = key.rpartition("/")
-    # U+10FFFF is the last code point, so this key sorts after all file names of the folder
+    # U+10FFFF is the last code point, so this key sorts after all file names of the folder.
     return (f"{folder}{slash}\U0010ffff" if name == NAME else f"{folder}{slash}", name)
 
 

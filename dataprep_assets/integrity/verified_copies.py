@@ -70,12 +70,13 @@ class VerifiedCopies:
         """
         directory, required_records = self.directory(artifact, receipt.content), list(records)
         with private_files(self.private), self._lock(directory, "filling"):
-            # Write the receipt first, because a folder without one does not count as a copy and could not be evicted.
+            # Write the receipt first, because a folder without a receipt does not count as a copy and could not be
+            # evicted.
             _write_receipt(directory, receipt)
             missing = [record for record in required_records if not _is_intact(directory / record.path, record)]
             if missing:
-                # Count all required files, because the ones that are present cannot be evicted to make room for the
-                # missing ones.
+                # Count all required files, because the required files that are present cannot be evicted to make room
+                # for the missing files.
                 self._require_possible(artifact, required_records)
                 with self.make_room(sum(record.bytes for record in missing), filling=directory):
                     for record in missing:
@@ -83,7 +84,7 @@ class VerifiedCopies:
                         target.parent.mkdir(parents=True, exist_ok=True)
                         fetch(record, target)
                         _make_read_only(target)
-            # Lease the copy before the lock is released, so that the copy cannot be evicted in between.
+            # Lease the copy before the lock is released, because other processes could evict an unleased copy.
             self._take_lease(directory)
             os.utime(directory / NAME)
         return directory
@@ -102,7 +103,7 @@ class VerifiedCopies:
                     os.replace(source, target)
             _write_receipt(directory, receipt)
             shutil.rmtree(built_path)
-        # Remove copies of older contents, except those that this process has handed out and may still read.
+        # Remove copies of older contents, except copies that this process or another process may still read.
         for sibling in directory.parent.iterdir():
             if sibling != directory and (sibling / NAME).is_file():
                 self._evict(sibling, is_own=False)
@@ -127,8 +128,7 @@ class VerifiedCopies:
         with self._lock(self.root, "room"):
             copies = sorted(_list_copies_below(self.root / FETCHED), key=lambda copy: copy.used)
             total = sum(copy.bytes for copy in copies)
-            # Evict copies that this process has handed out only in a second round, because the process may use them
-            # again.
+            # In the first round, keep the copies that this process leases, because the process may use them again.
             for is_own in (False, True):
                 for copy in copies:
                     if total + needed <= self.budget_bytes:
@@ -140,7 +140,7 @@ class VerifiedCopies:
                         and self._evict(copy.directory, is_own=is_own)
                     ):
                         total -= copy.bytes
-            # Raise the error only for a download, because copies in use may exceed the budget.
+            # Raise an error only if room is needed for a download. Otherwise, copies in use may exceed the budget.
             if needed and total + needed > self.budget_bytes:
                 raise ConfigError(
                     f"{self.root}: the cache limit is {count_of(self.budget_bytes, 'byte')}, but readers use "
@@ -197,14 +197,15 @@ class VerifiedCopies:
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
                 _LEASES[directory] = descriptor
             _LEASES.move_to_end(directory)
-            # Beyond the limit, release the oldest leases, except those that a handle holds.
+            # If there are too many leases, release the oldest leases of copies that no handle holds.
             for old in [leased_directory for leased_directory in _LEASES if _HELD[leased_directory] <= 0][
                 : max(0, len(_LEASES) - _LEASES_KEPT)
             ]:
                 os.close(_LEASES.pop(old))
 
     def _lock_path(self, directory: Path, label: str) -> Path:
-        # Store locks outside of the copy, because evicting its folder would also remove a lock that others wait for.
+        # Store the lock outside of the copy's folder, because an eviction would otherwise remove a lock that others
+        # wait for.
         locks = self.root / FETCHED / _LOCKS
         locks.mkdir(parents=True, exist_ok=True)
         return locks / f"{hashlib.sha256(str(directory).encode()).hexdigest()[:24]}.{label}.lock"
@@ -222,7 +223,8 @@ class VerifiedCopies:
 
 
 _REGISTRY = threading.RLock()
-# Leases of this process (directory → descriptor of the shared lock), latest last, and the number of holds of each.
+# `_LEASES` maps a leased directory to the descriptor of its shared lock, the latest lease last. `_HELD` has the number
+# of holds of each directory.
 _LEASES: OrderedDict[Path, int] = OrderedDict()
 _HELD: Counter[Path] = Counter()
 
@@ -266,7 +268,7 @@ def _make_read_only(path: Path) -> None:
 
 
 def _is_intact(path: Path, record: FileRecord) -> bool:
-    # Comparing the size is enough, because a file gets its name only after its digest was compared (`Fetch`).
+    # Comparing the size is enough, because a file gets its name only after its digest was verified (`Fetch`).
     return path.is_file() and path.stat().st_size == record.bytes
 
 
@@ -278,7 +280,8 @@ def _write_receipt(directory: Path, receipt: Receipt) -> None:
     except IntegrityError:
         pass
     directory.mkdir(parents=True, exist_ok=True)
-    # Write into a temporary folder, because `Receipt.write` always uses the final file name.
+    # Write into a temporary folder, because `Receipt.write` would write over the old receipt, and a kill would leave an
+    # incomplete receipt.
     with tempfile.TemporaryDirectory(dir=directory) as draft:
         receipt.write(Path(draft))
         os.replace(Path(draft, NAME), directory / NAME)

@@ -217,7 +217,7 @@ def _find_contradictions(receipt: Receipt) -> Iterator[str]:
         name: {digest} for name, digest in receipt.recipe.get("sources", {}).items()
     }
     for name, content in _list_upstream(receipt).items():
-        # Inputs are named only by partition, so different upstream artifacts may have the same name.
+        # `receipt.inputs` names an input only by its partition, so different upstream artifacts may have the same name.
         expected_digests.setdefault(name.partition("/")[2], set()).add(content)
     for name, digest in receipt.inputs.items():
         if name in expected_digests and digest not in expected_digests[name]:
@@ -269,7 +269,8 @@ class _Folder(_Tree):
 
     def artifacts(self) -> Iterator[PurePosixPath]:
         for folder, folders, names in os.walk(self.root):
-            # A folder with the receipt's name is damage to report, not a location without an artifact.
+            # Also report a folder in which the receipt is a folder, because this is damage and not the absence of an
+            # artifact.
             if NAME in names or NAME in folders:
                 yield PurePosixPath(folder)
             folders[:] = sorted(f for f in folders if f not in (STAGING, NAME) and not f.startswith(".aside-"))
@@ -315,7 +316,8 @@ class _Bucket(_Tree):
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # List once for all artifacts; each prefix is then a slice of the sorted keys (`_list_keys_below`).
+        # List the bucket once for all artifacts. The keys below an artifact are a slice of the sorted keys
+        # (`_list_keys_below`).
         self._objects = {info.key: info for info in store.list()}
         self._keys = sorted(self._objects)
 
@@ -347,7 +349,8 @@ class _Bucket(_Tree):
 
     def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:
         relative_path = self._list_keys_below(path)
-        # Files of an unsettled publication are read from its staging area (`<content>-<base>/`), as every reader does.
+        # If a file of this content is staged, check the staged object (in `<content>-<base>/`), as every reader does,
+        # because an unsettled publication may not have copied the file to its final key.
         area = f"{path / STAGING / receipt.content[:32]}-"
         staged = {key.removeprefix(area).partition("/")[2]: key for key in relative_path if key.startswith(area)}
 
@@ -367,7 +370,7 @@ class _Bucket(_Tree):
 
     def _list_keys_below(self, path: PurePosixPath) -> list[str]:
         prefix = "" if path == PurePosixPath() else f"{path}/"
-        # U+10FFFF is the last code point, so this string sorts after all keys below the path
+        # U+10FFFF is the last code point, so this string sorts after all keys below the path.
         return self._keys[bisect_left(self._keys, prefix) : bisect_left(self._keys, f"{prefix}\U0010ffff")]
 
     def _find_defect(self, record: FileRecord, info: ObjectInfo | None, verification: Verification) -> str:

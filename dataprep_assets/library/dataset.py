@@ -76,8 +76,8 @@ class OpenDataset:
         if is_whole and not blocking_mistakes and is_never_built(self.specs, self.store):
             place = self.project.declaration_of(self.name)
             mistakes = find_dataset_mistakes(self.project, self.component, place, tried=True)
-            # For sensitive data, ignore mistakes in the source, because the error of the build step also has the
-            # position.
+            # For sensitive data, do not stop at mistakes in the source, because the build step reports such a mistake
+            # with its position.
             sensitive = self.component.declaration.sensitive
             blocking_mistakes = [
                 mistake for mistake in mistakes if not mistake.hint and not (sensitive and mistake.of_source)

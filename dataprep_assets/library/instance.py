@@ -27,7 +27,8 @@ def open_instance(home: Path) -> dg.DagsterInstance:
     Raises ConfigError if the folder cannot be created, or if its settings are invalid or name a database that cannot be
     opened.
     """
-    # Write a run's planned materializations in one batch, because it may have many partitions.
+    # Write events in batches, because a run may plan the materializations of many partitions, and single writes would
+    # be slow.
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
     logging.getLogger("dagster").setLevel(logging.ERROR)
     warnings.simplefilter("ignore", dg.BetaWarning)
@@ -48,7 +49,9 @@ def _open_configured(settings: Path) -> dg.DagsterInstance:
     try:
         _refuse_removed_classes(settings)
         instance = dg.DagsterInstance.get()
-        instance.all_asset_keys()  # the event log creates its tables at the first query
+        # Query the event log now, because it creates its tables at the first query, and this function reports the
+        # errors of the database.
+        instance.all_asset_keys()
         from dataprep_assets.orchestration.runs.runs import limit_pools
 
         limit_pools(instance)

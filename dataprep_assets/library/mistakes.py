@@ -45,7 +45,7 @@ class Mistake:
 
     def __str__(self) -> str:
         location = f":{self.line}" if self.line else ""
-        # Do not shorten or hide the sentence, because small counts were already removed from it.
+        # Print the sentence in full, because `find_dataset_mistakes` has already replaced text that may be private.
         return f"{self.file}{location}: {self.sentence}"
 
     def to_json(self) -> dict[str, Any]:
@@ -157,7 +157,8 @@ def _find_storage_remarks(project: "OpenProject", component: Dataset) -> Iterato
     if not existing_folder.is_dir():
         yield Remark(keys=("storage",), sentence=f"{begins}must be a folder, but {existing_folder} is a file")
         return
-    # Check the dataset's folders now, because a run would reach them only after hours of work on others.
+    # Check the dataset's folders now, because a run would reach some of them only after hours of work on other
+    # artifacts.
     dataset = place.root / component.declaration.dataset
     folders = [dataset, *sorted(dataset.iterdir())] if dataset.is_dir() and os.access(dataset, os.R_OK) else [dataset]
     for folder in (existing_folder, *(folder for folder in folders if folder.is_dir())):

@@ -93,7 +93,7 @@ class PartitionSelection:
             all_keys = spec.partitions.keys(store)
             known_names += [f"{all_keys[0]}...{all_keys[-1]}"] if all_keys else []
             keys_within_bounds = self._select_within_bounds(all_keys)
-            # A range belongs to one split, so other splits may have no partition in it.
+            # A range belongs to one split, so the artifacts of other splits may have no partition in the range.
             has_selection |= bool(keys_within_bounds)
             if keys := self._select_process_part(keys_within_bounds):
                 selected[spec] = keys

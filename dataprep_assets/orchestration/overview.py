@@ -237,7 +237,7 @@ def _digest_changes(definitions: dg.Definitions, instance: dg.DagsterInstance) -
     ended_runs = instance.get_run_records(
         dg.RunsFilter(statuses=_ENDED_STATUSES), limit=10, order_by="update_timestamp"
     )
-    # Ignore the run that builds the page, because it changes nothing on the page.
+    # Ignore runs that build the page, because each rebuild of the page would otherwise cause another.
     other_runs = [run for run in ended_runs if run.dagster_run.asset_selection != {DATASETS}]
     specs = sorted(definitions.resolve_all_asset_specs(), key=lambda spec: spec.key)
     return digest_value(

@@ -29,7 +29,7 @@ def read_report(report: Path, root: Path) -> Iterator[tuple[float, str, str]]:
     """Yield seconds, file and name of each test, including its fixtures."""
     for case in ElementTree.parse(report).iter("testcase"):
         *folders, name = case.attrib["classname"].split(".")
-        # For a class in a module, the class is the last part.
+        # For tests in a class, the last part of `classname` is the name of the class, which is not part of the path.
         while folders and not root.joinpath(*folders, f"{name}.py").is_file():
             name = folders.pop()
         yield float(case.attrib["time"]), Path(*folders, f"{name}.py").as_posix(), case.attrib["name"]

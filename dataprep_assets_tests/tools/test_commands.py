@@ -22,5 +22,5 @@ assert shown > 20, shown
 
 
 def test_every_tool_can_be_imported_and_commands_show_their_help() -> None:
-    # Use a separate process, because the libraries that benchmarks compare with are too heavy for this one.
+    # Use a separate process, because the libraries that benchmarks compare with are too heavy for this process.
     subprocess.run([sys.executable, "-c", SHOW_HELP], check=True, stdout=subprocess.DEVNULL)

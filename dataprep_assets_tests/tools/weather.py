@@ -109,7 +109,7 @@ class Begun:
         """Watch until `over`; a part takes at least half a second, so that none is missed."""
         sizes: dict[tuple[str, int], int] = {}
         while not self.over.wait(0.05):
-            # Do not use Path.glob, which raises if a folder is deleted while it reads.
+            # Do not use Path.glob, which raises an error if a folder is deleted while it is being read.
             for name in glob.glob(f"{glob.escape(str(self.root))}/*/token_bins/.staging/*/*.tokens"):
                 with suppress(OSError):
                     now, part = os.stat(name), "/".join(name.split("/")[-2:])
@@ -215,7 +215,8 @@ def seconds_a_file(job: Job) -> float:
 
 def main(folder: Path, engine: str, minutes: float, every: float) -> int:
     """Run the job; return 1 if a byte differs."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # an interrupt also ends the child processes
+    # Treat a termination signal as an interrupt, because an interrupt also ends the child processes.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as stack:
         server = stack.enter_context(run_moto_server())
         probe = Job(folder, 1, engine, server, new_bucket(server))

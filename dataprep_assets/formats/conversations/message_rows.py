@@ -144,7 +144,7 @@ class MessageKeys:
 
 def _convert_message(message: Mapping[str, Any]) -> Message:
     """Return a message in its Parquet form."""
-    # Take a fast path for most messages, which have only these keys.
+    # Take a fast path for most messages, which have only the required keys, with strings as values.
     if message.keys() == _REQUIRED_KEYS and all(type(value) is str for value in message.values()):
         return dict(message)
     values, other_values = dict[str, Any](), dict[str, Any]()
@@ -155,8 +155,8 @@ def _convert_message(message: Mapping[str, Any]) -> Message:
             values[key] = value
         else:
             other_values[key] = value
-    # Keep a call with other keys whole in `other_keys`. Also build a call from its standard keys, so that templates
-    # render it.
+    # If any call has a key or a type that a column cannot hold, keep all calls of the message whole in `other_keys`.
+    # Also build calls with only the standard keys, so that templates render them.
     if other_values.get("tool_calls"):
         values["tool_calls"] = [_convert_call(call) for call in other_values["tool_calls"]]
     return {**values, **({"other_keys": _format_text(other_values)} if other_values else {})}
@@ -248,7 +248,7 @@ def write_files(lines: Path, parquet: Path, rows: Iterable[Mapping[str, Any]]) -
 
         with suppress(_NewKeyError):
             write_rows(parquet, first_keys.build_schema(), require_first_keys(), group=_ROWS)
-        # write the lines of the rows that are not in the Parquet file
+        # Write the remaining lines, because a new key stops only the Parquet file.
         for _ in parquet_rows:
             pass
     return keys

@@ -121,7 +121,8 @@ def write_part(paths: Sequence[Path], blocks: Iterable[PackedRowBlock], boundary
     paths[0].parent.mkdir(parents=True, exist_ok=True)
     dtype, stop = choose_token_dtype(vocab_size), 0
     with ExitStack() as stack:
-        # Open the ids first, because files get their final names when they close, in the opposite order.
+        # Open the ids first. Files get their final names when they close, and `ExitStack` closes them in the opposite
+        # order, so that the ids get their name last.
         ids_file, mask_file, raw_file = (stack.enter_context(create_durably(path)) for path in paths)
         bounds_file = stack.enter_context(_open_gzip(raw_file))
         for block in blocks:

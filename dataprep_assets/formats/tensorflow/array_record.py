@@ -27,7 +27,7 @@ from dataprep_assets.formats.tensorflow.tfrecord import ROWS_PER_SHARD, ShardCou
 OPTIONS = "group_size:1,zstd:3"
 """The writer's options. The level is the default, and is explicit because it determines the bytes."""
 
-# Disable read-ahead, because records are read in order, and the package would start one thread per core.
+# Disable read-ahead, because the package would start one thread per core for it.
 _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
@@ -61,7 +61,7 @@ def write(path: Path, payloads: Iterable[bytes], *, max_records: int = ROWS_PER_
     """
     package = _import_package()
     record_count = payload_bytes = 0
-    # Create the file first, because the package opens by name and would truncate an existing file.
+    # Create the file first, because this fails if the file exists, whereas the package would truncate an existing file.
     with flat_bins.create_file(path):
         try:
             with closing(package.ArrayRecordWriter(str(path), OPTIONS)) as writer:
@@ -105,7 +105,7 @@ def count(path: Path) -> int:
 @contextmanager
 def _open_reader(path: Path) -> Iterator[Any]:
     package = _import_package()
-    # `stat` raises an error for a missing file, for which the package would only return a reader that is not ok.
+    # Call `stat` to raise an error for a missing file, because the package would only return a reader that is not ok.
     path.stat()
     reader = package.ArrayRecordReader(str(path), _READER_OPTIONS)
     if not reader.ok():
@@ -113,7 +113,7 @@ def _open_reader(path: Path) -> Iterator[Any]:
     try:
         yield reader
     except BaseException:
-        # Close the reader here without an error, because its close would repeat the read error and hide the original
+        # Close the reader and discard its error, because that error would repeat the read error and hide the original
         # exception.
         _find_cause(reader)
         raise

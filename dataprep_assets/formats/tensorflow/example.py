@@ -33,7 +33,7 @@ DTYPES: dict[str, np.dtype[Any]] = {"int32": np.dtype("<i4"), "int64": np.dtype(
 ABSENT = -1
 """Fills the end of shorter rows in a column's array if rows differ in length. Ids are never negative."""
 
-# Protobuf: field number << 3 | wire type 2 (length-delimited).
+# Protobuf tags: the field number << 3, plus wire type 2 (length-delimited).
 _FEATURES = _MAP_ENTRY = _KEY = _PACKED = 0x0A
 _FEATURE = 0x12
 _KINDS = {0x0A: "bytes", 0x12: "float"}
@@ -166,7 +166,8 @@ def _pack(values: npt.NDArray[Any], lengths: npt.NDArray[np.integer[Any]] | None
         return flat.astype(np.uint8).data, bounds.tolist()
     varints, is_used = _spread_in_words(flat, width) if width <= 8 else _spread_in_planes(flat)
     used_indices = np.flatnonzero(is_used)
-    # Every value has the same number of bytes in `varints`, so count the bytes in use before each row.
+    # Every value has the same number of bytes in `varints`, so each row's bounds are known. Count the used bytes before
+    # each bound.
     ends = np.searchsorted(used_indices, bounds * (is_used.size // flat.size))
     return varints.take(used_indices).data, ends.tolist()
 
@@ -183,7 +184,8 @@ def _spread_in_words(values: npt.NDArray[Any], width: int) -> tuple[npt.NDArray[
         # The top bit of a byte is set if another byte follows.
         follow_bits |= (flat >= word.type(1 << 7 * byte)).astype(word) << word.type(8 * byte - 1)
     varints |= follow_bits
-    # Shifting by one moves the top bit of each byte into the lowest bit of the next, so every byte is 0 or 1, a bool.
+    # Shifting by one bit moves the top bit of each byte into the lowest bit of the next byte, so every byte is 0 or 1,
+    # as in a bool array.
     is_used = (follow_bits << word.type(1)) | word.type(1)
     return varints.view(np.uint8), is_used.view(np.bool_)
 
@@ -303,7 +305,8 @@ def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryv
 
 def _has_long_varints(follows: npt.NDArray[np.bool_]) -> bool:
     """Return whether any varint has five bytes or more. Otherwise every value is in [0, 2**28)."""
-    # `pairs` marks two consecutive continuation bytes. Two adjacent pairs are four of them, so a fifth byte follows.
+    # `pairs` marks two consecutive continuation bytes. Two adjacent pairs are four continuation bytes, which a fifth
+    # byte follows.
     pairs = follows[1:] & follows[:-1]
     return bool((pairs[2:] & pairs[:-2]).any())
 
@@ -421,7 +424,7 @@ def _unpack_equal_rows(payload: npt.NDArray[np.uint8], sizes: list[int], length:
     if longest == 1:
         return payload if all(size == length for size in sizes) else None
     ends = np.flatnonzero(~is_continued)
-    # The rows match if each row ends at every `length`-th varint.
+    # Every row has `length` values if every `length`-th varint ends at the end of a row.
     even = ends.size == len(sizes) * length and np.array_equal(ends[length - 1 :: length] + 1, np.cumsum(sizes))
     return _unpack_short(payload, ends, longest) if even and longest <= _MAX_SHORT_BYTES else None
 
@@ -442,13 +445,14 @@ def _unpack_short(payload: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], l
     """Return the values of varints of up to 2 or 4 bytes, as uint16 or uint32. Each varint ends at one of ``ends``."""
     word = np.dtype("<u2" if longest == 2 else "<u4")
     width = word.itemsize
-    # Take the word that ends with each varint. The bytes before the varint are its low bits, and are shifted out at
-    # the end.
+    # Take the word that ends with each varint. The bytes before the varint are the low bits of the word, and are
+    # shifted out at the end.
     padded = np.concatenate([np.zeros(width - 1, np.uint8), payload])
     words = np.ndarray(payload.shape, word, padded, strides=(1,)).take(ends, mode="clip")
     values: npt.NDArray[Any] = words & word.type(0x7F)
     for byte in range(1, width):
-        # The shift grows by one per byte, so that the groups of 7 bits replace the top bits.
+        # The shift grows by one bit per byte, because each group of 7 bits must close the gaps left by the top bits of
+        # all lower bytes.
         words >>= word.type(1)
         values |= words & word.type(0x7F << 7 * byte)
     is_used = np.empty(ends.size, word)

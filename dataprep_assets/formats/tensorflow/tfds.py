@@ -43,7 +43,7 @@ _FEATURES_DICT = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
 _TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
 _SPLIT_FIELDS = frozenset({"filepathTemplate", "name", "numBytes", "shardLengths", "statistics"})
 _WRITTEN_FIELDS = frozenset({"description", "fileFormat", "name", "splits", "version"})
-# Other fields of TFDS's DatasetInfo message. They do not describe the files.
+# Other fields of TFDS's DatasetInfo message, which readers ignore because they do not describe the files.
 _OTHER_FIELDS = frozenset(
     {"alternativeFileFormats", "citation", "configDescription", "configName", "configTags", "dataSourceAccesses"}
     | {"disableShuffling", "downloadChecksums", "downloadSize", "isBlocked", "location", "moduleName"}
@@ -261,7 +261,8 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Refuse duplicate names. Python keeps the last one, but protobuf's parser, which TFDS uses, refuses the file.
+    # Refuse duplicate names, because protobuf's parser, which TFDS uses, refuses them. Python's parser would keep the
+    # last value.
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise FormatError(f"a field occurs twice: found {', '.join(sorted(fields))}")

@@ -35,7 +35,8 @@ ROWS_PER_SHARD = 256
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _HEADER = struct.Struct("<8sI")
-# Bytes around each payload: length and checksum of the length before it, checksum of the payload after it.
+# Number of bytes around each payload: the length and its checksum before the payload, and the payload's checksum after
+# it.
 _FRAMING = _HEADER.size + _CRC.size
 # First two bytes of every gzip file (RFC 1952).
 _GZIP = b"\x1f\x8b"

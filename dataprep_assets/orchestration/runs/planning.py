@@ -65,7 +65,8 @@ def _build_planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDef
                 and digest_entry.value == digest
             ):
                 continue
-            # Include the latest event's id, so that a re-added declaration is planned again but a failed one is not.
+            # Include the latest event's id, so that a declaration is planned again when it returns to an earlier state,
+            # but a failed plan is not retried.
             last_id = entry.last_materialization_storage_id if entry is not None else None
             due_keys[f"{dataset}:{digest}:{last_id or 0}"] = key
         new = sorted(due_keys.keys() - requested)

@@ -100,7 +100,7 @@ class DagsterEvents:
 # requesting process (a command: `runs.execute`) has no parent. Such a run would stay "Started" forever and occupy its
 # pool. With a limit of one, no other run would ever leave the queue.
 #
-# Therefore a run holds a file lock while it is running. The kernel releases the lock when the process ends, in any way.
+# Therefore a run holds a file lock while it is running. The kernel releases the lock however the process ends.
 # A run that is in progress while its lock is free is lost, and the next process that checks marks it as failed.
 #
 # The lock files are stored next to the instance's own files, so machines with separate instances do not judge each
@@ -129,7 +129,7 @@ def _lock_run(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     path = _find_locks_folder(instance) / run_id
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", opener=open_own_file) as lock:
-        # The lock blocks only briefly, while `end_lost_runs` of another process checks the new file.
+        # The call waits only briefly, while `end_lost_runs` of another process checks the new file.
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -141,7 +141,7 @@ def hold_run_lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     After an exception the file is kept: if the end could not be recorded, the next process that checks ends the run.
     """
     with ExitStack() as locks:
-        # Continue without a writable, lockable file, even though a lost run cannot be detected then.
+        # Continue even if the file cannot be written or locked. Then only the detection of a lost run does not work.
         with suppress(OSError):
             locks.enter_context(_lock_run(instance, run_id))
         yield
@@ -287,7 +287,7 @@ def execute_job(
         tags: Tags of the run, in addition to the job's tags.
         verbose: Whether Dagster writes its own error messages with their tracebacks to standard error.
     """
-    # End lost runs first, because one may occupy the pool that this run's steps need.
+    # End lost runs first, because a lost run may occupy the pool that this run's steps need.
     end_lost_runs(instance)
     run_id = str(uuid.uuid4())
     with hold_run_lock(instance, run_id), raise_interruptions():

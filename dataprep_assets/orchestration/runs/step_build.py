@@ -150,7 +150,7 @@ def _list_records(spec: ArtifactSpec) -> list[ArtifactSpec]:
 
 def _is_built_by_run(context: Context, record: ArtifactSpec) -> bool:
     selection, steps = context.run.asset_selection, context.run.step_keys_to_execute
-    if steps is not None:  # the run re-executes a job or assets from a failure
+    if steps is not None:  # the run re-executes a job or assets from the point of failure
         step_names = {name for step in steps for name in step.split(TOGETHER)}
         return not step_names.isdisjoint({build_step_name(record), "__".join(record.path)})
     return selection is None or asset_key(record) in selection
@@ -324,8 +324,8 @@ def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Seque
         failed = set[str]()
         if isinstance(source, ArtifactSpec):
             with suppress(DataprepError):  # the input is not planned yet, which the build reports
-                # If both artifacts have the same partitions, check only this slot's partition of the input, because
-                # other failed partitions do not affect the slot.
+                # If both artifacts have the same partitions, check only these partitions of the input, because other
+                # failed partitions do not affect them.
                 has_same_partitions = source.partitions is not None and source.partitions is spec.partitions
                 decisions = decide_checks(source, store, slots if has_same_partitions else source.slots(store))
                 failed = {check for decision in decisions.values() for check in decision.checks}

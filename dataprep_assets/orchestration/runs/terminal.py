@@ -55,7 +55,8 @@ class StepLine:
             columns = os.get_terminal_size(self.console.file.fileno()).columns or 80
             self.console.width = max(1, columns - _CTRL_C_COLUMNS)
             if self._live is None:
-                # Refresh only here, in the step's own thread, so that the line always shows the latest counts.
+                # Disable rich's own refresh thread, because `update` already redraws the line whenever the counts
+                # change.
                 self._live = Live(
                     console=self.console,
                     auto_refresh=False,
@@ -135,7 +136,7 @@ def show_progress(stream: TextIO) -> Iterator[None]:
         if own_stream is None:
             yield
             return
-        # Decide from the stream only, because FORCE_COLOR would put escape codes into a pipe.
+        # Let only the stream decide whether it is a terminal, because FORCE_COLOR would put escape codes into a pipe.
         console = Console(
             file=own_stream, force_terminal=own_stream.isatty(), highlight=False, markup=False, emoji=False
         )

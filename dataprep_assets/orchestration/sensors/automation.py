@@ -228,8 +228,8 @@ def build_failure_sensor(declaration: DatasetDeclaration, on_failure: FailureNot
         for channel, send in channels.items():
             try:
                 run_with_deadline(DELIVERY_TIMEOUT_SECONDS, lambda send=send: send(failure))  # type: ignore[misc]
-            # Continue with the other channel after any error. Hide the messages of other libraries, which may contain a
-            # secret.
+            # Continue with the other channels after any error. Hide the messages of other libraries, which may contain
+            # a secret.
             except Exception as error:
                 is_safe_to_show = isinstance(error, ConfigError | TransferError)
                 timeout_text = f"no response within {DELIVERY_TIMEOUT_SECONDS:.0f} s"
@@ -292,7 +292,8 @@ def _send_mail(email: Email, failure: Failure) -> None:
             if login is not None:
                 server.login(*login)
             server.send_message(message)
-    # Omit messages, because they may quote the mail. All errors of SMTP and TLS are subclasses of these two classes.
+    # Omit the messages of these errors, because they may quote the mail. All errors of SMTP and TLS are subclasses of
+    # the two classes.
     except (OSError, ValueError) as error:
         server_name, code = f"the mail server {email.host}:{email.port}", getattr(error, "smtp_code", "")
         reason = f"{type(error).__name__} {code}".strip()
@@ -452,7 +453,8 @@ def _poll_source(
             "listing it always takes longer, use `automation.schedule`"
         )
     except Exception as error:
-        # Hide the error, because Dagster would record its traceback, which may contain the name of a source file.
+        # Raise only unexpected errors, and only for a dataset that is not sensitive, because Dagster records their
+        # tracebacks, which may contain the name of a source file.
         if not (declaration.sensitive or isinstance(error, DataprepError)):
             raise
         reason = privacy.public_error(error, "the source cannot be polled").rstrip(".")

@@ -62,7 +62,6 @@ def _faults(kind: Kind, sequences: tuple[tuple[Piece, ...], ...], has_reason: bo
         if (count := sum(span.count(own) for span in spans)) > 1 or (count == 0 and not has_reason):
             yield f"{own} is in the loss {count} times"
     for own in kind.untrained:
-        # A call may repeat text of its tool's declaration.
         if any(own in span for span in spans):
             yield f"{own} is in the loss"
         if own not in joined and not has_reason:
@@ -82,11 +81,13 @@ def written_by(renderer: Renderer, kind: Kind) -> bool:
     """Return whether the bare template writes all texts of a kind, in one of the forms in which it may read them."""
     messages = [with_first_key(message) for message in kind.row["messages"]]
     texts = (*kind.trained, *kind.untrained)
-    # Earlier reasoning is dropped by design, so each answer is searched in the rendering in which it is the last.
+    # Render the messages up to each answer and search the texts in all of these renderings, because templates omit the
+    # reasoning of earlier answers by design.
     ends = [i + 1 for i, message in enumerate(messages) if message["role"] == "assistant"]
     tools = kind.row.get("tools")
     for form, thinking in product(forms(), (True, False)):
-        # The template does not write a thought that the content already contains.
+        # Skip this form, because the messages' content already contains the reasoning, so that the template does not
+        # write it separately.
         if form.reasoning == "content":
             continue
         with suppress(TemplateRenderError):

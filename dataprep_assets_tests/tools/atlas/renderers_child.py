@@ -48,13 +48,13 @@ def _read(given: dict[str, Any]) -> list[str | None]:
     outcomes: list[str | None] = []
     try:
         renderer = renderers.create_renderer(tokenizer, renderers.config_from_name(given["family"]))
-    except Exception as error:  # a renderer may require tokens that the template does not write
+    except Exception as error:  # a renderer that refuses the tokenizer has no answers
         print(f"{given['family']}: {type(error).__name__}: {error}", file=sys.stderr)
         return [None] * len(given["rows"])
     for row in given["rows"]:
         try:
             sample = renderers.build_training_sample(renderer, row["messages"], tools=row.get("tools"))
-        except Exception as error:  # any refusal is recorded as its answer
+        except Exception as error:  # any refusal counts as a missing answer
             print(f"{given['family']}: {type(error).__name__}: {error}", file=sys.stderr)
             outcomes.append(None)
             continue

@@ -147,7 +147,7 @@ def packed_sequences(folder: Path) -> dict[int, list[Sequence[tuple[int, int]]]]
     for row in parquet.read_table(folder / PACKED).to_pylist():
         ids, mask, starts = row["input_ids"], row["loss_mask"], row["seq_start_id"]
         for start, stop in pairwise([*starts, len(ids)]):
-            # Label i is token i + 1.
+            # The mask at position i belongs to token i + 1, and the first token of a sequence is never in the loss.
             trained = [0, *mask[start : stop - 1]]
             sequences.setdefault(next(origins), []).append([*zip(ids[start:stop], trained, strict=True)])
     return sequences
@@ -190,7 +190,8 @@ class Reference:
         for given, end, prompt in product(inputs, range(len(messages), 0, -1), (False, True)):
             for thinking in ({}, {"enable_thinking": True}, {"enable_thinking": False}):
                 with suppress(Exception):
-                    # Do not use `apply_chat_template`, which converts null content to text, and arguments to objects.
+                    # Use the inner function, because `apply_chat_template` converts null content to text, and arguments
+                    # to objects.
                     (text,), _ = chat_template_utils.render_jinja_template(
                         [given[:end]],
                         tools=kind.row.get("tools"),
@@ -207,7 +208,8 @@ class Reference:
         for sequence in sequences:
             ids = [token for token, _ in sequence]
             text = self.decode(ids)
-            # A model reads its prompt before it answers, so no token spans the start of an answer.
+            # Also accept the ids of separately encoded pieces, because a model reads its prompt before it answers, so
+            # that no token spans the start of an answer.
             if ids not in (
                 self.encode(text),
                 [token for piece, _ in _pieces(self, sequence) for token in self.encode(piece)],
@@ -219,7 +221,8 @@ class Reference:
                 return
             for text in [*unknown]:
                 ending = text[len(rendering) :] if text.startswith(rendering) else None
-                # A missing end of an answer is added, and an answer may follow a prompt that the history lacks.
+                # Accept a text that adds only the missing end of an answer to a rendering, or that adds the last answer
+                # to a prompt, because the history may lack text that the prompt opens.
                 if ending is not None and (kind.trained[-1] in ending if prompt else len(self.encode(ending)) <= 1):
                     del unknown[text]
         yield from (f"{text!r} is no rendering of transformers" for text in unknown)

@@ -190,7 +190,7 @@ def threshold(folder: Path, texts: Sequence[str]) -> Mapping[str, Any]:
     bench.declare("ruled", tag=TAGGERS, drop={"short": "words < 10"})
     first = bench.run("ruled")
     nothing = bench.run("ruled")
-    # Choose a threshold that drops a document of one shard.
+    # Choose a threshold that drops the longest document, so that the shard of this document changes.
     longest = max(range(len(texts)), key=lambda at: len(texts[at].split()))
     bench.declare("ruled", tag=TAGGERS, drop={"short": f"words < 10 or words >= {len(texts[longest].split()) - 1}"})
     changed = bench.run("ruled")

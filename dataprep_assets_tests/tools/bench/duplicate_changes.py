@@ -149,7 +149,8 @@ class Changed:
 
     def change(self, name: str) -> None:
         """Apply a change, and write the files."""
-        # Lost artifacts are rebuilt unchanged, and nothing else changes.
+        # Remember the bytes if they must not change: `nothing` changes no file, and lost artifacts are rebuilt with the
+        # same bytes.
         self.before = self.selected().bytes(NAMES) if name in ("lose", "nothing") else {}
         known = {
             "rule": self.turn_rule,
@@ -223,7 +224,8 @@ def killed(changed: Changed, folder: Path, stage: str) -> bool:
         "retractions": str(retractions),
     }
     at = changed.draw.randint(1, _POINTS[stage])
-    # An artifact without partitions is staged next to its folder, and a shard inside its folder.
+    # An artifact without partitions is staged next to its folder. A partition is staged inside the folder of its
+    # artifact.
     staged = f".staging/{stage}" if stage in ("manifest", "duplicates") else stage
     environment = make_armed_environment(folder, changed.folder / "artifacts/pages" / staged, at=at)
     process = forked.start(["-c", code, json.dumps(given), changed.folder], env=environment)
@@ -255,7 +257,8 @@ def one_round(changed: Changed, scratch: Path, counted: Counter[str], *, stage: 
     workers = changed.draw.choice((None, None, None, 2))
     counted["two workers"] += workers is not None
     there, anew = selected.bytes(NAMES), from_nothing(changed, scratch / "anew", workers)
-    # Compare only the rebuilt artifacts, because obsolete shards do not belong to this build.
+    # Compare only the artifacts that were built from scratch, because the other folder may also contain obsolete
+    # shards.
     if other := [name for name in anew if there.get(name) != anew[name]]:
         return f"{other[0]} has other bytes when it is made from nothing"
     kept = sorted(set(_kept(changed, selected)))

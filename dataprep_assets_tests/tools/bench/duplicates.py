@@ -300,7 +300,7 @@ def _print_append(root: Path, texts: Sequence[tuple[int, str]], whole: float) ->
     (folder / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
     line = ["--one", "appended", str(folder), str(work), str(root / "appended.json")]
     took = measure([sys.executable, "-m", "dataprep_assets_tests.tools.bench.duplicates", *line])
-    (folder / "a.jsonl").unlink()  # others have the same documents
+    (folder / "a.jsonl").unlink()  # so that the other contenders read the same documents as before
     cost = f"{took.wall:,.1f} s wall, {took.cpu:,.1f} s CPU, {took.cpu / whole:.1%} of the first"
     print(f"{'':<11} {len(rows):,} appended: {cost}", flush=True)
 

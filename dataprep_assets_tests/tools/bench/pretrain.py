@@ -61,7 +61,7 @@ def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
         source = Path(spec.paths[file])
         if name == "f":
             source = _as_parquet(source, scratch / "parquet")
-        # Copy the file, because a source does not follow links out of its folder.
+        # Copy the file, because a source does not follow links to files outside of its folder.
         shutil.copyfile(source, data / f"{at:06d}-{file:06d}-{source.name}")
     blend = BlendDeclaration.model_validate(
         {

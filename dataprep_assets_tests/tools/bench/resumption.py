@@ -81,7 +81,7 @@ def ours(_: Path, phases: list[Phase]) -> Read:
             schedule = add_revision(schedule, wanted, sources, documents=nothing, packs=nothing, from_step=step)
         assert schedule is not None
         sampler = Sampler(schedule)
-        # Read rank by rank within each step.
+        # List the positions of each step rank by rank, in the order in which the other loaders read.
         positions = np.concatenate([sampler.find_positions(step, rank, phase.ranks) for rank in range(phase.ranks)])
         rule, steps = sampler.find_rule(step), np.arange(step, step + phase.samples // phase.batch)
         spans = sampler.find_spans(rule, ((steps - rule.first)[:, None] * phase.batch + positions).ravel())
@@ -100,7 +100,8 @@ def mosaicml(folder: Path, phases: list[Phase]) -> Read:
     for number, phase in enumerate(phases):
         streams = []
         for name, weight, count in zip("ab", phase.weights, phase.sizes, strict=True):
-            local = Path(tempfile.mkdtemp(dir=folder)) / f"{name}-{number}"  # each stream has its own folder
+            # Copy each stream into a new folder, because streaming refuses a folder that another stream uses.
+            local = Path(tempfile.mkdtemp(dir=folder)) / f"{name}-{number}"
             shutil.copytree(folder / f"mds-{name}-{count}", local)
             streams.append((local, weight / sum(phase.weights)))
         order, state, size = work_of_steps(streams, state, phase.samples, phase.batch, phase.ranks)
@@ -146,7 +147,8 @@ def megatron(folder: Path, phases: list[Phase]) -> Read:
         with opened_schedule(
             list(phase.weights), prefixes, run, cache, length=LENGTH, tokenizer={"class": "bench"}
         ) as train:
-            # Here each document is a sample, except for the token after it.
+            # Every token of a document is the document's number, and a sample has one token more than the document with
+            # which it begins. So the middle token of a sample identifies the document.
             samples = (int(train[at]["tokens"][LENGTH // 2]) for at in range(len(found), len(found) + phase.samples))
             found += [*samples]
     return found, len(str(len(found)))

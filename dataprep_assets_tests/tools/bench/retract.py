@@ -110,7 +110,8 @@ def retract(project: Path, ids: Path, variables: dict[str, str]) -> tuple[dict[s
     (`named`) and until it ends (`all`), and its output.
     """
     line = [*_COMMAND, "--project", str(project), "retract", DATASET, "--ids", str(ids)]
-    # Run the command twice first, with a document that does not exist, because a new project compiles byte code.
+    # First run the command twice for a document that does not exist, because the first runs in a new project compile
+    # byte code.
     nobody = ids.with_name("nobody")
     nobody.write_text("nobody\n")
     for _ in range(2):

@@ -42,7 +42,8 @@ def _followed(out: Path, arguments: Sequence[str]) -> int:
         from dataprep_assets.cli import main as command
 
         try:
-            # With arguments, the command works in this process and not in a watched child process.
+            # Pass the arguments explicitly, because the command then works in this process and not in a watched child
+            # process.
             return int(command(list(arguments)) or 0)
         except SystemExit as end:
             return int(end.code or 0)

@@ -85,7 +85,8 @@ class Baseline:
         with source.open(encoding="utf-8") as lines:
             for line in lines:
                 found = self._sequences(json.loads(line)["messages"])
-                sequences += [(ids, mask) for ids, mask in found if any(mask[1:])]  # an answer beyond the truncation
+                # Leave out a sequence without trained tokens, because the truncation has removed its answers.
+                sequences += [(ids, mask) for ids, mask in found if any(mask[1:])]
         rows = []
         for items in self._packed([len(ids) for ids, _ in sequences]):
             row: dict[str, list[int]] = {"input_ids": [], "loss_mask": [], "seq_start_id": []}
@@ -230,7 +231,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         shard = ours.run(warm, Path(folder, "warm-packed.parquet"))
         proofs.check(lambda: packed_sft_checks.open_shard(shard))
         proofs.forget()
-        gc.freeze()  # neither may pay for garbage collection of the other's library objects
+        # Exclude all current objects from garbage collection, so that neither contender pays for the objects of the
+        # other's libraries.
+        gc.freeze()
         for number in range(arguments.runs):
             timed(loop, base, Path(folder, f"{number}-loop.parquet"))
             target = Path(folder, f"{number}-packed.parquet")

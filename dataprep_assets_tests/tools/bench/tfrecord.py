@@ -81,7 +81,7 @@ def _parse_blocks(lines: Sequence[bytes]) -> Iterator[Rows]:
                 if name not in rows:
                     rows[name] = np.empty((len(block), values.size), np.int32)
                 rows[name][at] = values
-            # The parser refuses the next line while any object of this one exists.
+            # The parser refuses the next line while any object of this line exists.
             del document
         yield rows
 
@@ -158,7 +158,7 @@ def _seconds(contenders: Sequence[Contender], runs: int, scratch: Path) -> dict[
             out.mkdir(parents=True)
             started = time.perf_counter()
             contender.run(out)
-            # The first run includes the cost of filling caches, allocators and tracing functions.
+            # Leave out the first run, because it also fills caches and allocators, and traces functions.
             if run:
                 found[contender.name].append(time.perf_counter() - started)
             if run < runs:

@@ -63,7 +63,7 @@ def read(folder: Path, phases: list[dict[str, Any]]) -> tuple[list[int], int]:
     for phase in phases:
         ranks = [loader(folder, phase, rank) for rank in range(phase["ranks"])]
         for one in ranks if states else ():
-            one.restore_state_global(states)  # each loads its own state, as a training run does
+            one.restore_state_global(states)  # each rank takes its own state from the list, as in a training run
         batches = [iter(one) for one in ranks]
         for _ in range(phase["samples"] // phase["batch"]):
             for one in batches:
@@ -82,7 +82,7 @@ def main() -> None:
                 write(place, first, count)
         try:
             answer: dict[str, Any] = dict(zip(("read", "state"), read(folder, asked["phases"]), strict=True))
-        except Exception as error:  # any error by which a state is refused
+        except Exception as error:  # any error counts as a refusal of the state
             answer = {"refused": f"{type(error).__name__}: {error}"}
     json.dump(answer, sys.stdout)
 

@@ -114,7 +114,7 @@ class WholeRun:
         return measure(self._command(home, *arguments))
 
     def _command(self, home: Path, *arguments: str) -> list[str]:
-        # Variables that this shell set for another project must not apply to the new one.
+        # Unset the variables of this shell that may belong to a different project.
         unset = [name for name in os.environ if name.startswith(("DATAPREP_", "DAGSTER_", "XDG_"))]
         own = ["DAGSTER_DISABLE_TELEMETRY=yes", f"HOME={home}", f"PYTHONPATH={REPOSITORY}"]
         environment = ["env", *(word for name in unset for word in ("-u", name)), *own]

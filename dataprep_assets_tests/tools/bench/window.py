@@ -160,7 +160,7 @@ def hashing(samples: int, length: int, runs: int) -> dict[str, Any]:
     assert np.array_equal(loop(), compute_sample_ids(tokens, length))
     works = (loop, lambda: compute_sample_ids(tokens, length))
     looped, ours, ratio = _pairs(runs, works)
-    # Measure per core, because this part of the figure remains when other work keeps the cores busy.
+    # Also compare the CPU time, because the ratio per core stays valid when other work keeps the cores busy.
     _, _, of_a_core = _pairs(runs, works, clock=time.process_time)
     return {
         "length": length,

@@ -76,7 +76,7 @@ def of_box(box: Box, faults: int, seed: int, only: Sequence[str] = ()) -> Iterat
             target = random.choice(targets)
             paths = files_of(box.folder(target))
             fault = FAULTS[(number + number // len(paths)) % len(FAULTS)]
-            # In a table without rows, no value can be changed, so take the next file.
+            # If the file has no value that can be changed (e.g., a table without rows), take the next file.
             in_turn = (paths[(number + more) % len(paths)] for more in range(len(paths)))
             path = next((one for one in in_turn if changed(one, fault, random)), None)
             if path is not None:
@@ -98,7 +98,7 @@ def _asked(box: Box, target: Target, name: str, fault: str, path: Path) -> Named
 def _said(box: Box, target: Target, level: Level) -> str:
     try:
         return next((": ".join(one) for one in said_at(box, target, level)), "")
-    except Exception as error:  # a check that raises is a bug, recorded without a name
+    except Exception as error:  # an error in a check is a bug, and does not count as a report
         print(f"a check broke: {target}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return ""
 

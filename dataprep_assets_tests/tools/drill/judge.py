@@ -91,7 +91,7 @@ def notice(box: Box, target: Target, examined: Sequence[str] | None = None, *, s
     try:
         failed = list(failed_proofs(target.spec, store, examined))
         proof = ": ".join(failed[0]) if failed else ""
-    except Exception as error:  # a check that raises is a bug, and counts as a result of the drill
+    except Exception as error:  # an error in a check is a bug, and counts as a result of the drill
         crash = f"{type(error).__name__}: {error}"
     if status:
         try:

@@ -72,7 +72,7 @@ def fetched(box: Box, target: Target, random: Random, kind: Kind, times: int) ->
         said = build(box, target)
         proxy.faults = []
         if trouble.times == times:
-            raise InapplicableError  # the build downloads fewer files
+            raise InapplicableError  # the fault never happened, because the build downloads fewer files
         return aftermath(box, target, before, said, root=box.folder(target))
 
 

@@ -38,7 +38,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if not isinstance(path, str | os.PathLike) or not flags & _WRITES or _state["root"] not in str(path):
         return
     if str(path).endswith(".lock"):
-        return  # a lock is allocated once and kept, and a full disk has room for existing files
+        return  # a lock file is created once and kept, and a full disk has room for existing files
     _state["left"] -= 1
     if _state["left"] == 0:
         _state["refused"] += 1
@@ -117,7 +117,7 @@ def disk_full(box: Box, target: Target, random: Random) -> Notice:
     with full_disk(str(box.root), random.randrange(1, 3)):
         said = build(box, target)
     if not _state["refused"]:
-        raise InapplicableError  # this process opens fewer files
+        raise InapplicableError  # the fault never happened, because this process opens fewer files
     notice = aftermath(box, target, before, said)
     if notice.run and "full" not in said and "No space" not in said:
         return replace(notice, run="", others=(f"not told as a full disk: {said}",))
@@ -175,7 +175,8 @@ def running_faults(box: Box, places: int) -> Iterator[Fault]:
                 change = source_changed_under_its_time
                 yield Fault(kind="clock", name="source changed", target=target, apply=change, place=place)
             yield Fault(kind="clock", name="damaged", target=target, apply=damaged_under_its_time, place=place)
-            # Exclude the engine certificate, because the dataset's plan determines the documents that it compares.
+            # Exclude the engine certificate, which cannot be built by itself, because the dataset's plan determines the
+            # documents that it compares.
             if target.spec.name not in ("engine_certificate",):
                 yield Fault(
                     kind="clock", name="jumps while it is built", target=target, happens=clock_jumps, place=place

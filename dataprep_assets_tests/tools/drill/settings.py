@@ -166,7 +166,7 @@ def _replaced(variant: Path, *, lies: bool) -> Apply:
 def _other_folder(box: Box, target: Target, variant: Path) -> Path:
     folder = variant / box.folder(target).relative_to(box.root)
     if not (folder / NAME).is_file() and target.spec.name == "blend":
-        # The folder of a run is named by a digest of its settings, so its name differs in the variant.
+        # The name of a run's folder is a digest of the run's settings, so it differs in the variant.
         folder = next(iter(sorted(folder.parent.glob("[!.]*"))), folder)
     if not (folder / NAME).is_file():
         raise InapplicableError

@@ -19,7 +19,7 @@ def _targets(box: Box, name: str, dataset: str | None = None) -> list[Target]:
     return [t for t in box.targets() if t.spec.name == name and dataset in (None, t.spec.path[0])]
 
 
-# corpus
+# --- corpus
 
 
 def stale_view(box: Box, target: Target, random: Random) -> str:
@@ -36,7 +36,7 @@ def stale_view(box: Box, target: Target, random: Random) -> str:
     return str(other)
 
 
-# notes
+# --- notes
 
 
 def patients_in_two_splits(box: Box, target: Target, random: Random) -> None:
@@ -76,7 +76,7 @@ def patient_moved(box: Box, target: Target, random: Random) -> None:
 def patient_in_two_months(box: Box, target: Target, random: Random) -> None:
     """Put a patient of one month's train into val of another month, so that their directory leaks."""
     months = _targets(box, "packed_cohorts", target.spec.path[0])
-    if len(months) != 2:  # a combination packs no cohorts itself
+    if len(months) != 2:  # a mixture packs no cohorts itself
         raise InapplicableError
     first, second = months
     train = box.folder(first) / "train" / "patients.bin"
@@ -134,8 +134,8 @@ def directory_json(name: str) -> Apply:
     return apply
 
 
-# These are build details of a shard, which may change after a run has copied it; `run_layout.py` does not compare these
-# keys.
+# `run_layout.py` does not compare these keys, because they describe the build of a shard, and the shard may be rebuilt
+# after a run has copied it.
 _BUILT_BY = frozenset({"reference_documents", "sampled_documents", "source_bytes"})
 
 
@@ -161,7 +161,7 @@ def _other_number(path: Path, random: Random) -> str:
     return f"{path.name}: {key}"
 
 
-# release
+# --- release
 
 
 def _published(box: Box) -> list[Path]:
@@ -196,14 +196,13 @@ def published_swapped(box: Box, target: Target, random: Random) -> str:
     return f"{a.name} and {b.name}"
 
 
-# tasks
+# --- tasks
 
 
 def _tree(box: Box, target: Target) -> list[Path]:
     record = json.loads((box.folder(target) / "migration.json").read_bytes())
     place = box.bench.folder / "new" / record["place"]
-    # In a linked folder the files belong to the old project. The trainer never opens a test file, so a fault in one
-    # causes only a warning.
+    # Leave out test files, because the trainer never opens them, so that a fault in a test file causes only a warning.
     names = [file["name"] for file in record["files"] if file["split"] != "test"]
     return sorted(place / name for name in names if (place / name).exists())
 
@@ -215,6 +214,7 @@ def in_tree(kind: str) -> Apply:
         after = before
         while after == before:
             after = CHANGES[kind](before, random) if kind in CHANGES else _lines(kind, before, random)
+        # Resolve links, because `write` would replace a link instead of the file in the old project to which it points.
         write(Path(os.path.realpath(path)), after)
         return path.name
 
@@ -250,7 +250,7 @@ def tree_of_another_version(box: Box, target: Target, random: Random) -> str:
     return mine.name
 
 
-# blend
+# --- blend
 
 
 def weights_off(box: Box, target: Target, random: Random) -> None:

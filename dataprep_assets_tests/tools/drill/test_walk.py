@@ -18,7 +18,8 @@ def test_a_changed_byte_in_any_file_is_reported(pipeline: str, tmp_path: Path, m
     steps = list(walk(box, alike_once=True))
     assert len({step.file for step in steps}) > 2
     assert [step for step in steps if step.crash] == []
-    assert [step for step in steps if not step.verify] == []  # reported as damage, without any exception
+    # `verify` must report every change. The checks below have known exceptions.
+    assert [step for step in steps if not step.verify] == []
     assert [step for step in steps if not step.proof and not step.excepted] == []
 
 

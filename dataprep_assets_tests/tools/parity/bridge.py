@@ -72,7 +72,7 @@ def _is_aligned(batch: dict[str, Any], row: dict[str, list[int]], multiple: int)
     padded, bare = ([0], [0])
     for length, unpadded in zip(row["seq_lengths"], row["unpadded_lengths"], strict=True):
         padded.append(padded[-1] + length - 1)
-        # The inputs are all tokens except the last one, or all tokens if padding follows the last one.
+        # The last token of a sequence is only a label, unless padding follows. Then it is an input as well.
         bare.append(bare[-1] + min(unpadded, length - 1))
     names = ("cu_seqlens_q", "cu_seqlens_q_padded", "padding_mask", "loss_mask")
     found = {name: batch[name][0].tolist() for name in names}

@@ -222,7 +222,7 @@ def made_notes(home: Path, tokenizer: Path, case: Case) -> tuple[NotesDeclaratio
     notes = declaration(
         months=MONTHS, row_length=LENGTH, tokenizer={"path": tokenizer, "name": "sample"}, **dict(case.declared)
     )
-    # Files of an earlier case are up to date and are not rebuilt.
+    # Cases with the same declaration share a folder, so that its artifacts are built only once.
     root = home / "".join(letter for letter in str(case.declared) if letter.isalnum())
     outcome = run_notes(notes, root)
     assert not outcome.failed, outcome.failed

@@ -101,7 +101,7 @@ def _texts() -> dict[str, list[str]]:
     """Return the documents of each file: prose, texts that are difficult for tokenizers and JSON, and a long text."""
     first = sorted((SAMPLE / "data" / "train").rglob("*.zst"))[0]
     lines = zstandard.ZstdDecompressor().stream_reader(first.read_bytes()).read().splitlines()
-    # Leave out an empty document, because documents without tokens have their own case.
+    # Leave out empty documents, because documents without tokens have their own case.
     prose = [text for line in lines[:200] if (text := json.loads(line)["text"])]
     odd = [
         "  leading, trailing  ",

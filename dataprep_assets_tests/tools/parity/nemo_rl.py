@@ -15,7 +15,7 @@ def compare(folder: Path) -> list[Row]:
     """A row for the conversations. `folder` is a clone of NVIDIA-NeMo/RL."""
     for name in _PACKAGES:
         bare_package(f"nemo_rl.{name}".rstrip("."), (folder / "nemo_rl").joinpath(*name.split(".")))
-    # Replace the module of the dataset's base class, which has only settings.
+    # Replace the module of the dataset's base class with an empty module, because this class has only settings.
     empty_module("nemo_rl.data.datasets.raw_dataset")
     module = importlib.import_module("nemo_rl.data.datasets.response_datasets.oai_format_dataset")
     with tempfile.TemporaryDirectory() as scratch, views(Path(scratch), "messages") as made:

@@ -86,7 +86,7 @@ def _our_transform(hub: Path) -> Callable[[Record], Line]:
             if isinstance(made, SkippedRecord | RefusedRecord):
                 return STOPS_ALL if isinstance(made, RefusedRecord) else None
             return encode_line(made)
-        except (TypeError, ValueError):  # the record is bad
+        except (TypeError, ValueError):  # `encode_line` refuses the record
             return STOPS_ALL
 
     return line
@@ -110,7 +110,7 @@ def _whole_files(work: Path, records: list[Record], theirs: Callable[[Record], R
     core = importlib.import_module("nemotron.data_prep.core.jsonl_shard_core")
     from fsspec.implementations.local import LocalFileSystem
 
-    # Use only records with the same types, because a Parquet column has one type.
+    # Use only records whose fields have the same types, because a Parquet column has one type.
     typed = [record for record in records if set(record) >= {"id", "dataset"} and isinstance(record["id"], str)]
     typed = [{"id": record["id"], "dataset": record["dataset"], "n": i} for i, record in enumerate(typed)]
     typed = [{**r, "_hf_placeholder": {"row": r["n"] % 45, "question_template": "{question}"}} for r in typed]

@@ -107,7 +107,7 @@ def _run(
     found = [str(pinned(folder, "aioboto3")), str(Path(__file__).parents[3])]
     environment = {**os.environ, **_SECRETS, "DATASET_BINS_PATH": _BINS, "PYTHONPATH": os.pathsep.join(found)}
     ranks = [
-        # Bucket keys and disk paths are relative to the working folder.
+        # Run the ranks in this folder, because bucket keys and disk paths are relative to the working folder.
         subprocess.Popen(
             [*command, str(rank)], cwd=home, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )

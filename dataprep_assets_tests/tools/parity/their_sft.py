@@ -66,7 +66,7 @@ def _sequences(template: str, tokenizer: Any, given: list[dict[str, Any]], scrat
         reader = packing.SequenceSpoolReader(fs=files, paths=packing.SequenceSpoolPaths.for_root(str(spooled)))
         count = len(reader.load_offsets_and_lengths()[1])
         sequences = [reader.read_sequence(index) for index in range(count)]
-        # A sequence's first token is never a label, so the trainer's mask leaves it out.
+        # The first token of a sequence is never a label, so the trainer's mask leaves out this token.
         yield [(ids.tolist(), [0, *mask.tolist()[1:]]) for ids, mask in sequences]
 
 

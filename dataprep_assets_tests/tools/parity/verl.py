@@ -34,7 +34,7 @@ def compare(folder: Path) -> list[Row]:
     with tempfile.TemporaryDirectory() as scratch, views(Path(scratch), "messages", "sft_rows") as made:
         tokenizer, ours = their_tokenizer(made), sequences(made)
         apply = tokenizer.apply_chat_template
-        # Set the default of the transformers version that verl requires.
+        # Use `return_dict=False`, the default in the version of transformers that verl requires.
         tokenizer.apply_chat_template = lambda *args, **named: apply(*args, **{"return_dict": False, **named})
         options = {"pad_mode": "no_padding", "max_length": 2048}
         dataset = dataset_class(str(made.directory("messages") / "train"), tokenizer, options)

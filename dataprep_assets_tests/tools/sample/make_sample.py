@@ -71,8 +71,8 @@ SPLIT_PATTERN = (
 )
 
 
-# Valid rows that are easy to misread, each once in every file. All except the blank ones are signed with a place and a
-# year, so that no text of one split appears in another.
+# Valid rows that are easy to misread, each once in every file. All rows that are not blank end with a place and a year,
+# so that no text of one split appears in another.
 NASTY: Mapping[str, str] = {
     "empty": "",
     "white space only": " \n\t\n   \r\n ",
@@ -248,7 +248,7 @@ def paper(voice: Voice, target: int) -> str:
 
 Genre = Callable[[Voice, int], str]
 
-# Each genre with its source name in SlimPajama; a genre listed twice is drawn twice as often.
+# Genres with their source names in SlimPajama. A genre that is listed twice is drawn twice as often as the others.
 GENRES: Sequence[tuple[Genre, str]] = (
     (encyclopedia, "RedPajamaWikipedia"),
     (encyclopedia, "RedPajamaWikipedia"),

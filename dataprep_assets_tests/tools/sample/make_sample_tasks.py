@@ -157,7 +157,7 @@ def rewritten(task: str, version: str, rows: Sequence[Row]) -> list[Row]:
     made = []
     for row in rows:
         opening = _pick(random, ("One day in spring", "Years ago", "As the story goes", "On a cold morning"))
-        # Do not rewrite the question word of Copa, which is one of two.
+        # Do not rewrite the question of a Copa row, because it must be one of two words.
         key = next(k for k in _REWRITTEN if k in row and (task, k) != ("Copa", "question"))
         changed = {key: f"{opening}: {row[key]}"} if random.random() < 0.75 else {}
         made.append({**row, **changed})

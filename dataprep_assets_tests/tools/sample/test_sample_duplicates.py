@@ -34,8 +34,8 @@ def test_one_copy_of_each_page_stays_and_no_benchmark_item(tmp_path: Path) -> No
         assert not spec.checks or find_failed_checks(spec, store) == set(), spec.path
     rows = list(CorpusDocuments(dataset.declaration, store).rows())
     gone = [row for row in rows if not row["kept"]]
-    # Either a page or its copy or version stays. Of similar documents in val and train, the document in train is
-    # dropped.
+    # One document of each page, its copies and its versions is kept. Of similar documents in val and train, the
+    # document in train is dropped.
     like = COPIES + VERSIONS + FRAMED + 2
     assert Counter(row["reason"] for row in gone) == {"duplicate": like, "benchmark": LEAKS}
     assert all(row["kind"] == "leak" for row in gone if row["reason"] == "benchmark")

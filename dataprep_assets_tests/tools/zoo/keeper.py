@@ -102,7 +102,8 @@ class Keeper:
             self._declare(animal, animal.attributes(self._project, folder))
             if animal.kind != "artifact":
                 what[animal] = animal.write(folder)
-        if finished := [animal for animal in animals if animal.kind == "artifact"]:  # change a finished corpus
+        # An animal of this kind changes a finished corpus, so the corpus is built first.
+        if finished := [animal for animal in animals if animal.kind == "artifact"]:
             self._run(["run", *(animal.dataset for animal in finished)], self._project)
             what |= {animal: animal.write(self._home / "artifacts" / animal.dataset) for animal in finished}
         ran = self._run(["run", *names], self._project)
@@ -163,9 +164,10 @@ class _Ran:
 
     def said_of(self, animal: Animal) -> str | None:
         """Return the output about one of several animals; None if it may not have had its turn, or not completely."""
-        parts = _HEADER.split(self.said)  # the earlier lines, then name and text of each dataset
+        # The list has the text before the first header, then the name and the text of each dataset.
+        parts = _HEADER.split(self.said)
         texts = [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name == animal.dataset]
-        if not texts:  # it may have been refused before any run
+        if not texts:  # the dataset may have been refused before any run
             lines = [line for line in parts[0].splitlines() if animal.dataset in line or f"{animal.file}" in line]
             return "\n".join(lines) if lines and self.code > 0 else None
         was_last = parts[-2] == animal.dataset

@@ -25,7 +25,8 @@ FILES = {"train": 9, "val": 3, "test": 3}
 SELECTS = {
     "tag": ["gopher"],
     "drop": {"long": "characters > 480"},
-    # Use a column, because with `oldest` a build from scratch has different ages than a build after many appends.
+    # Use a column, because `oldest` sees different ages of the files in a build from scratch than in a build after many
+    # appends.
     "duplicates": {"priority": {"column": "bytes", "order": "lowest"}, "across_splits": "ignore"},
     "budget": {"per_source": 0.99},
 }
@@ -52,7 +53,7 @@ class File:
         data = "".join(lines).encode()
         if not path.endswith(".zst"):
             return data
-        # Vary the checksum too, because small files have equal bytes at every level.
+        # Vary the checksum as well as the level, because the bytes of a small file are equal at every level.
         level, checksum = 1 + self.compressed, bool(self.compressed % 2)
         return zstandard.ZstdCompressor(level=level, write_checksum=checksum).compress(data)
 
@@ -99,7 +100,9 @@ class Corpus:
         for split, files in FILES.items():
             for _ in range(files):
                 self.write(self.new_path(split), File([self.document() for _ in range(DOCUMENTS)]))
-        for number in range(2):  # equal in size, so that the ids of special tokens and the vocabulary's size stay
+        # Train two tokenizers of the same size, so that the vocabulary's size and the ids of special tokens stay the
+        # same when the tokenizer changes.
+        for number in range(2):
             texts = [sentence(self.rng, self._words, 40) for _ in range(200)]
             train_tokenizer(folder / f"tokenizer-{number}", texts)
         self.publish()

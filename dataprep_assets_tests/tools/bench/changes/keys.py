@@ -78,7 +78,7 @@ _NOTHING = {
     "automation.freshness": "168h",
     "source.follow_links": True,
     "tokenizer.max_loss": 0.02,
-    # These keys concern other file formats.
+    # These keys apply only to file formats that the corpus does not have.
     "text_separator": "\n",
     "csv_delimiter": ";",
     "csv_quotes": False,
@@ -140,8 +140,8 @@ def keys(corpus: Corpus) -> dict[str, Key]:
             told=("settings changed", "tokenizer was "),
         ),
         "tokenizer.engine": Key(
-            # Without the fast engine all classes are refused, and refused classes are part of the key, so all shards
-            # are encoded again.
+            # Without the fast engine, the certificate refuses all classes. The refused classes are part of the key of a
+            # shard, so all shards are encoded again.
             turned={"tokenizer.engine": "tokenizers"},
             touches=("engine_certificate", *_TOKENS),
             told=("", ""),
@@ -157,20 +157,22 @@ def keys(corpus: Corpus) -> dict[str, Key]:
         "olmo_sequence_length": Key(turned={"olmo_sequence_length": 128}, touches=("olmo_bins",)),
         "mds_sequence_length": Key(turned={"mds_sequence_length": 128}, touches=("mds_bins",)),
         **{name: Key(turned={name: value}, touches=("data_card",), told=("", "")) for name, value in _CARD.items()},
-        # Only the card is rebuilt, because it shows how much was checked; checks are repeated.
+        # Only the card is rebuilt, because it shows how much was checked. For the other artifacts, only the checks run
+        # again.
         "prove.level": Key(turned={"prove.level": "every_document"}, touches=("data_card",), told=("", "")),
         **{name: Key(turned={name: value}) for name, value in _NOTHING.items()},
         **{name: Key(turned={name: value}, back=True) for name, value in _OF_A_TABLE.items()},
         "document.keep_fields": Key(
             turned={"document.keep_fields": {"remark": "string"}}, touches=_TABLE, told=("", ""), back=True, prunes=True
         ),
-        # These changes are reverted at once, because together with a rule that has a budget under another key, one rule
-        # would have no budget.
+        # Revert these changes at once. Otherwise, a budget that one change sets could leave out a rule that a later
+        # change declares.
         **{
             name: Key(turned=turned, touches=(*_TABLE, *_TOKENS), told=("", ""), back=True, prunes=True)
             for name, turned in _RULED.items()
         },
-        # These changes are also reverted at once, because the texts of rounds may be similar in many ways.
+        # Also revert these changes at once, because the texts of later rounds may be similar in ways that the rounds do
+        # not predict.
         **{
             name: Key(turned=turned, touches=(*_TABLE, *_TOKENS, "signatures/", "duplicates"), told=("", ""), back=True)
             for name, turned in _ALIKE.items()
@@ -187,7 +189,8 @@ def keys(corpus: Corpus) -> dict[str, Key]:
     if corpus.hub is None:
         found["source.path"] = Key(turned={"source.path": partial(corpus.copy_of, corpus.data)}, back=True)
     if corpus.selects:
-        # Separate changes cover the values that the dataset itself declares, and sensitive datasets have no text field.
+        # Leave out keys that this corpus itself declares, because separate changes cover their values, and keys that
+        # keep a text field, which a sensitive corpus may not have.
         for name in (*_RULED, *_OF_A_TABLE, *_ALIKE, "document.keep_fields"):
             found.pop(name, None)
     return found

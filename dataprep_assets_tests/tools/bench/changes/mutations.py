@@ -44,7 +44,7 @@ def _files_changed(corpus: Corpus, what: str, counted: str, names: list[str]) ->
     told, moved = ("input changed", tuple(names)), ("input changed", (counted, "the revision moved"))
     because = {"manifest": moved, "engine_certificate": ("input changed", ("sampled files",))}
     for artifact in ("snapshot/", "token_bins/"):
-        because[artifact] = ("missing", ("missing",))  # for a new shard
+        because[artifact] = ("missing", ("missing",))  # the reason for a new shard
         for key, files in corpus.plan().items():
             if not set(files).isdisjoint(names):
                 because[f"{artifact}{key}"] = told
@@ -338,7 +338,7 @@ def _some_product(corpus: Corpus, artifact: str) -> Path:
         for folder in (views if artifact == "views" else [below / artifact])
         for path in sorted(folder.rglob("*"))
         if path.is_file()
-        and ".staging" not in path.parts  # locks of the builders
+        and ".staging" not in path.parts  # exclude lock files of builds
         and (artifact not in ("snapshot", "token_bins", *_SHARDED) or path.parent.name in plan)
     ]
     name = corpus.rng.choice(sorted({path.name for path in files}))

@@ -71,7 +71,7 @@ def rounds(folder: Path, count: int, seed: int, *, check_every: int = 10, only: 
             judged = Round(number, kind, corpus.name)
             for step in kinds(corpus)[kind](corpus):
                 judged.steps.append(step.what)
-                if not judged.stuck:  # otherwise the change is reverted anyway
+                if not judged.stuck:  # after a step that got stuck, the change is only reverted
                     _judge(project, corpus, step, judged)
             since[corpus] += 1
             last = number == count or kind.startswith("unseen: ")
@@ -150,14 +150,17 @@ def _untrue(
         kind, reason = one["kind"], one["reason"]
         if kind == "input changed" and any(other in reason for other in (*announced, *gone) if other != name):
             continue
-        if name == "data_card" and len(announced) > 1:  # the card's message covers all others
+        # Accept any reason for the card, because the card describes all other artifacts.
+        if name == "data_card" and len(announced) > 1:
             continue
         if (direct := _direct(step, name)) is None:
             yield f"{step.what}: nothing of {name} changed, told is {kind}: {reason}"
         elif direct[0] == "missing" and name in left:
-            continue  # a new shard has the name of an obsolete one that still exists with other files
+            continue  # a new shard has the name of an obsolete shard, which still exists with other files
         elif direct[1] and any(part in reason for part in direct[1]):
-            continue  # with an earlier reason that is also true: a key that was changed in an earlier round
+            # Accept a different kind of reason, because the reason may also name a key that was changed in an earlier
+            # round.
+            continue
         elif direct[1] or (direct[0] and kind != direct[0]):
             yield f"{step.what}: {name}: told is {kind}: {reason}; true is {direct[0]}: {' or '.join(direct[1])}"
 
@@ -169,7 +172,8 @@ def _needless(built: set[str], before: Mapping[str, Made], after: Mapping[str, M
             continue
         if name == "data_card" and len(built) > 1:
             continue
-        # A bad row that is also a duplicate gets a different reason, which all downstream ledgers repeat.
+        # A changed ledger justifies a rebuild. For example, a bad row that is also a duplicate gets a different reason,
+        # which the ledgers of all downstream artifacts repeat.
         was, now = (
             (made[name].receipt.get("recipe", {}).get("upstream"), made[name].receipt.get("ledger"))
             for made in (before, after)

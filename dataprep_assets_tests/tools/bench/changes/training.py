@@ -167,7 +167,8 @@ class Training:
     def _pending(self, found: Sources) -> set[str]:
         """Return the keys and sources that differ from the last revision."""
         keys = {key for key, value in self.settings.items() if key != "weights" and value != self.scheduled[key]}
-        # The other sources take over the share of a source that is no longer declared.
+        # If weights are declared, a changed set of sources also changes the shares, because the other sources take over
+        # the share of a source that is no longer declared.
         weighed_otherwise = bool(self.settings["weights"]) and self.revised.keys() != found.keys()
         if weighed_otherwise or self.settings["weights"] != self.scheduled["weights"]:
             keys.add("of the samples")
@@ -178,13 +179,13 @@ class Training:
     def _told(self, pending: set[str]) -> Iterator[str]:
         """Return changes that `status` does not report, and wrong reports."""
         status = self.project.command("status", self)
-        # A change in the sources of a schedule does not rebuild it, but makes its checks due.
+        # Changed sources make the checks of a schedule due, but do not cause a rebuild of the schedule.
         up_to_date = status.returncode == 0 and "everything is up to date" in status.stdout
         to_check = status.returncode == 1 and "nothing to build" in status.stdout
         if not (up_to_date or (pending and to_check)):
             yield f"schedule: status: rc {status.returncode}: {last_lines(status.stdout + status.stderr)}"
         told = [line for line in status.stdout.splitlines() if "not in the schedule yet" in line]
-        # Declared weights may give equal shares.
+        # Do not expect a report about the samples, because changed weights may give the same shares as before.
         missing = sorted(p for p in pending - {"of the samples"} if not any(p in line for line in told))
         if missing:
             yield f"schedule: changed, not told: {', '.join(missing)}"
