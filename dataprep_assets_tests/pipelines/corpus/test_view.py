@@ -100,10 +100,11 @@ def test_parquet_that_is_not_the_stream_is_found(
     store: LocalArtifacts, change: Callable[[list[list[int]]], list[list[int]]], complaint: str
 ) -> None:
     _rewrite(store.local(CORPUS.artifact("hf_parquet_bins")), change)
-    # Without a new signature of the receipt, the digest shows the change.
+    # Unless the receipt is signed again, the digest in the receipt shows the change.
     assert "matches_combined_bins" in failed(prove(store, "hf_parquet"))
     found = prove(store, "hf_parquet", sign=True)
-    assert failed(found) == {"matches_combined_bins", "layout_valid"}  # the card contains the digest of the files
+    # The layout is also invalid, because the card contains the digest of the files.
+    assert failed(found) == {"matches_combined_bins", "layout_valid"}
     assert complaint in told(found)
 
 
@@ -186,7 +187,8 @@ def test_an_unreadable_file_is_a_verdict_and_no_accident(store: LocalArtifacts) 
     for view, path in (("hf_parquet", VAL), ("mds", "val/index.json")):
         broken = store.local(CORPUS.artifact(artifact_name(view))) / path  # type: ignore[arg-type]
         broken.write_bytes(broken.read_bytes()[:20])
-        assert failed(prove(store, view, sign=True)) == {"matches_combined_bins", "layout_valid"}  # type: ignore[arg-type]
+        # Type: ignore[arg-type].
+        assert failed(prove(store, view, sign=True)) == {"matches_combined_bins", "layout_valid"}
 
 
 def test_the_receipt_of_a_view_names_the_stream_it_copies(store: LocalArtifacts) -> None:

@@ -85,7 +85,8 @@ def test_a_header_comes_out_of_the_yaml_as_it_was_meant(engine: str, written: st
     context = SimpleNamespace(
         path=find_dataset_folder("sample_notes"), resolution_context=dg.ResolutionContext.default()
     )
-    loaded = PackedCohorts.load(PackedCohorts.get_model_cls().model_validate(attributes), context)  # type: ignore[arg-type]
+    # Type: ignore[arg-type].
+    loaded = PackedCohorts.load(PackedCohorts.get_model_cls().model_validate(attributes), context)
     assert loaded.declaration.template.header == meant
 
 

@@ -65,7 +65,8 @@ def test_the_plan_registers_a_partition_per_shard_and_shows_its_contents(finishe
     event = finished.instance.get_latest_materialization_event(finished.key("release_plan"))
     assert event is not None
     assert event.asset_materialization is not None
-    rows = {r.data["split"]: r.data for r in event.asset_materialization.metadata["shards"].records}  # type: ignore[attr-defined]
+    # Type: ignore[attr-defined].
+    rows = {r.data["split"]: r.data for r in event.asset_materialization.metadata["shards"].records}
     assert {name: row["shards"] for name, row in rows.items()} == {"train": 4, "val": 1}
     on_disk = sum(
         path.stat().st_size for p in finished.layout.partitions for path in finished.npy(p).parent.glob("*_0*")
@@ -162,7 +163,7 @@ def test_shards_are_cut_by_workers_and_the_log_shows_their_progress(copied: Rele
     assert outcome.success
     assert {p: copied.npy(p).read_bytes() for p in copied.layout.partitions} == before
     said = [entry.user_message for entry in copied.instance.all_logs(outcome.run_id)]
-    *_, line = [text for text in said if text.startswith("shared/npy_shards: 100.0%")]  # may be printed twice
+    *_, line = [text for text in said if text.startswith("shared/npy_shards: 100.0%")]  # this line may be printed twice
     assert "of 3 workers" in line
 
 
