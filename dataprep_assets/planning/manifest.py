@@ -478,6 +478,7 @@ def _read_entries(path: str) -> list[ManifestEntry]:
 # A shard plan lists the consecutive files of the manifest that make up each shard. One partition materializes one
 # shard. Files stay whole and in manifest order, so the concatenation of the shards is the concatenation of the files,
 # regardless of the number of shards or workers.
+#
 # The plan is stored next to the manifest (`shard_plan.json`). Partitions contain the same files until the manifest is
 # materialized again, and even then a shard keeps its files (docs/how-to/add-files.md). New files form new shards after
 # the existing shards of their split. A removed file leaves its shard, and a shard without remaining files leaves the

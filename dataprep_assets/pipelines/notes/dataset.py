@@ -67,6 +67,7 @@ from dataprep_assets.table import format_share
 
 # The tokenizer of another dataset is read from that dataset's `defs.yaml`, because receipts do not contain the
 # tokenizer's path.
+#
 # The entry point is `find_tokenizer_of_dataset`.
 
 

@@ -33,6 +33,7 @@ from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 # The release plan (`<dataset>/release_plan`) divides the token stream into npy shards, and adds their partitions to
 # Dagster.
+#
 # The plan needs all token bins. It has no files, because its content can be computed from the receipts of the bins.
 
 RELEASE_PLAN = "release_plan"

@@ -93,8 +93,8 @@ def test_weight_zero_leaves_a_dataset_out(tmp_path: Path) -> None:
             '{"datasets": [' + "0," * 10_000 + "0]}",
             (10_001, 10_000),
         ),
-        # This mistake is reported without a line number, because finding the line in such a text could take a thousand
-        # times its size in memory.
+        # This mistake is reported without a line number, because finding the line could take a thousand times as much
+        # memory as the text.
         ('{"datasets": [0], "_note": "' + "a" * (1 << 20) + '"}', ("datasets.0", "keys")),
     ],
 )

@@ -130,8 +130,7 @@ def test_rows_that_the_other_dataset_drops_or_retracts_remove_no_duplicates(shel
     told = {f"{one.name}": one.reason for one in find_stale(corpus_specs(shelf.pages().corpus), shelf.pages().store)}
     assert told["pages/duplicates"].startswith("its source changed: kept rows of books/train-0000")
     pages = shelf.pages()
-    # One copy of the version is restored in each split, because the copies are similar, but dropping across splits is
-    # not declared.
+    # One copy of the version is restored in each split, because dropping duplicates across splits is not declared.
     assert [one for one in pages.build() if one != "duplicates"] == ["selection/train-00000", "selection/val-00000"]
     assert pages.warnings == ["pages/duplicates: restored, because the document kept instead was removed: 2 documents"]
     assert len(pages.dropped()) == 13

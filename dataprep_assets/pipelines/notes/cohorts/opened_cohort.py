@@ -342,7 +342,7 @@ class OpenedCohort:
         counts: Counter[str] = Counter()
         drops: Counter[str] = Counter()
         patients: set[bytes] = set()
-        # The keys are True for patients with retracted notes, and False for patients with kept notes.
+        # The key True is for retracted patients, and False is for patients with kept notes.
         digests: dict[bool, set[bytes]] = {False: set(), True: set()}
         single_notes: set[bytes] = set()
         samples: dict[bool, list[SampledNote]] = {False: [], True: []}

@@ -57,7 +57,7 @@ class DropCounter:
 
     def __init__(self, plan: NotesPlan, month: str) -> None:
         self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget
-        # Missing metadata depends only on `template.missing`, and not on the policy for bad records.
+        # Only `template.missing` decides how missing metadata is handled; the policy for bad records has no effect on it.
         self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
@@ -340,7 +340,7 @@ class _SpoolWriter:
         if rate <= 0:
             return
         first_number = len(self._columns["headers"])
-        # Seed by month and tokenizer, so that every run samples the same notes and a disagreement can be reproduced.
+        # Seed by month and tokenizer, so that every run samples the same notes and a disagreement of the engines can be reproduced.
         seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
         for index in sample_rows(np.arange(first_number, first_number + len(texts), dtype=np.uint64), seed, rate):
             location = f"{self._month}: note {first_number + int(index) + 1}, in reading order"
