@@ -92,8 +92,8 @@ def _pack_first_fit(lengths: Int64, capacity: int) -> Int64:
     for length in lengths.tolist():
         node = 1
         while node < leaves:
-            # Descend to the left child if it has room, because first fit needs the first such bin. Otherwise the right
-            # child has room, because the parent's value is the larger of its children's values.
+            # Descend to the left child if it has room, because first fit needs the first bin with room. Otherwise the
+            # right child has room, because the parent's value is the larger of its children's values.
             node += node
             if room[node] < length:
                 node += 1

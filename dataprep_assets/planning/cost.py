@@ -269,7 +269,8 @@ def compute_cost(
     if products.uploads:
         objects = shards * 4 + npy_shards * 3
         uploads = objects + products.uploads * _count_parts([stream // max(shards, 1)] * shards)
-        # The server joins the shards, and GCS accepts at most 32 objects per compose request.
+        # Add the requests for joining the shards on the server: one per shard, and one compose request per 32 shards,
+        # the maximum of GCS.
         uploads += sum(-(-split.shards // 32) + split.shards for split in splits) if products.joined else 0
     return Cost(
         splits=splits,

@@ -46,7 +46,8 @@ DEFECTS = (
 """Reasons that the policy for bad records handles."""
 
 DIGEST_BYTES = 16
-# This value marks a missing key, because None represents JSON's null, for which the reported reason is different.
+# This value marks a missing key. None cannot mark a missing key, because None is JSON's null, which is reported with a
+# different reason.
 _ABSENT: Any = object()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_AND_MONTH = re.compile(r"\d{4}-\d{2}")
@@ -126,8 +127,8 @@ def read_notes(
             continue
         try:
             patient = parts.read_patient(record)
-            # Reject a second record of a patient, unless each record is one note, because a patient may then have
-            # several records.
+            # Reject a second record of a patient, except if each record is one note: a patient with several notes then
+            # has several records.
             if fields.notes is not None and patient in patients:
                 raise _NoteRefusedError("duplicate_patient")
         except _NoteRefusedError as error:
@@ -183,8 +184,8 @@ class _RecordParts:
             return _parse_date(value, self._date_format).strftime("%Y-%m")
         except ValueError:
             failed = True
-        # Raise the error outside the handler, so that the handled error, which quotes the date, does not become its
-        # context.
+        # Raise the error outside the handler, so that the handled error, which quotes the date, does not become the
+        # context of the new error.
         assert failed
         raise _NoteRefusedError("bad_birth_date")
 

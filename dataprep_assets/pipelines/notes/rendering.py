@@ -59,7 +59,7 @@ class HeaderTemplate:
         except Exception:  # a template may raise any exception, which may quote the template's input
             failed = True
         # Raise the error outside the handler, so that the template's error, which may quote its input, does not become
-        # its context.
+        # the context of the new error.
         assert failed
         raise RenderError
 

@@ -158,8 +158,8 @@ def find_matching_retractions(listed_keys: Set[bytes], cohort_patients: CohortPa
     A note's entry applies to every cohort with the note's patient, because its cohort is unknown before packing.
     """
     patients = cohort_patients.held | cohort_patients.left_out
-    # Include the patients of these notes' digests, because a patient whose notes were all retracted individually is in
-    # no other file.
+    # Also match patients whose notes were all retracted individually (`emptied`), because these patients are neither
+    # in `held` nor in `left_out`.
     listed_digests = cohort_patients.notes | cohort_patients.emptied
     return tuple(
         sorted(entry.hex() for entry in listed_keys if entry[:DIGEST_BYTES] in patients or entry in listed_digests)

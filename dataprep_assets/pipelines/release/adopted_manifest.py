@@ -127,8 +127,7 @@ def write_adopted_manifest(release: Release, place: ReleaseLocation, folder: Pat
                 "different folder (--to), or delete the existing one if it is unused"
             )
         return location
-    # Write conditionally, because a manifest that another process has written since the comparison must not be
-    # replaced.
+    # Write only if no manifest exists, because another process may have written a manifest since the comparison.
     target.store.put(target.key(MANIFEST), manifest.to_bytes(), if_absent=True)
     return location
 
@@ -216,7 +215,7 @@ class _Digests:
 
     def __init__(self, adoption: Adoption, reads: Callable[[str, int], None]) -> None:
         self._place, self._path, self._reads = adoption.place, adoption.digest_file, reads
-        # Save the size, version and SHA-256 of each file by key, so that a later run does not read the file again.
+        # The saved size, version and SHA-256 of each file let a later run skip files that an earlier run has read.
         self._known_digests = read_state(self._path, dict[str, _KnownDigest]) or {}
 
     def find_digest(self, info: ObjectInfo) -> str:

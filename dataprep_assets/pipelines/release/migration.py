@@ -82,7 +82,7 @@ def migrate(
     """
     source = locate_files(source, read_release(source))
     if not plan.source.is_complete:
-        # Omit the first line, because it is about the files to copy. At least the next line names a file that is
+        # Omit the first line, because it is about the files to copy. The lines after it begin with the files that are
         # missing or different in the source.
         raise IntegrityError(
             f"{source}: the release is incomplete. {' '.join(plan.lines[1:4])} Publish the release again"

@@ -101,7 +101,7 @@ class NpyStreams:
                 f"trace: sample {sample} is out of range: {partition} has "
                 f"{count_of(shard_cut.tokens // length, 'sample')} (counted from 0)"
             )
-        # Open the shard for its check only: it raises an error unless the shard was cut from the current token bins.
+        # Open the shard only because this raises an error unless the shard was cut from the current token bins.
         self._open_handle(split, shard_cut)
         begin = shard_cut.start + sample * length
         # Stop before the padding, because it belongs to no document.
@@ -171,8 +171,8 @@ class NpyStreams:
         if partition not in self._handles:
             handle = ArtifactHandle.from_store(self._store, get_shard_artifact(self._release, partition))
             facts = NpyShardFacts.from_receipt(handle.receipt)
-            # Take the tokenizer from the shard's facts, which have the tokenizer of the token bins that the shard was
-            # cut from.
+            # Take the tokenizer from the shard's facts, because they record the tokenizer of the token bins from which
+            # the shard was cut.
             meta = facts.model_dump(include=_META)
             layout = ReleaseLayout(splits=self._splits, separator_id=facts.separator_id, meta=meta)
             if handle.receipt.key != build_shard_recipe(self._release, layout, partition).key:

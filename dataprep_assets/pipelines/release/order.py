@@ -171,8 +171,8 @@ class StreamOrder:
 
 def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int, high: int) -> Iterator[NDArray[Any]]:
     """Yield the tokens `[low, high)` of a group in the order of its documents."""
-    # The range begins in the document that contains token `low`, and ends in the document that contains token `high -
-    # 1`.
+    # The range begins in the document that contains token `low`, and ends in the document that contains the token
+    # before `high`.
     begin = int(np.searchsorted(documents.ends, low, side="right"))
     end = int(np.searchsorted(documents.ends, high, side="left")) + 1
     position = int(documents.ends[begin - 1]) if begin else 0

@@ -175,7 +175,7 @@ def _locate_tokens(folder: Path, inputs: IndexInputs, position: int, samples: In
     numbers = _read_entry(folder, f"{base}document_index.npy", pairs[:, :, 0])
     if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(ends):
         raise FormatError(f"{folder}/{base}document_index.npy: refers to a document that does not exist. {_REBUILD}")
-    # Set the start of the first document to 0, because `numbers - 1` is -1 for it, which selects the end of the last
+    # Set the start of document 0 to 0, because for this document `numbers - 1` is -1, which selects the end of the last
     # document.
     begins = np.where(numbers > 0, ends[numbers - 1].astype(np.int64), 0)
     return begins + pairs[:, :, 1]

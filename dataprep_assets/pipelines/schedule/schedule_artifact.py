@@ -175,7 +175,8 @@ def _drop_unread_revisions(
         return schedule
     stored_history = TrainingData(store, declaration.dataset).schedule
     made_count = kept_count = len(stored_history.revisions)
-    # Keep all revisions if the artifact has a different history, because it then does not show which of them are built.
+    # Keep all revisions if the artifact has a different history, because its history then does not show which of them
+    # are built.
     if schedule.take_first_revisions(made_count).digest != stored_history.digest:
         return schedule
     for number, revision in enumerate(schedule.revisions[made_count:], made_count + 1):

@@ -225,7 +225,7 @@ class OpenedCohort:
             if defects := find_row_defects(block, shape.row_length):
                 raise FormatError(f"{file.path}: {defects[0]}. {REBUILD}")
             # Count the separators at segment ends separately, because all other separators are within notes. Count BOS
-            # only at segment starts.
+            # only at segment starts, because any other BOS is within a note.
             starts, stops = block.bounds()
             is_separator = block.tokens == separator
             begins = starts[block.tokens[starts] == bos] if bos is not None else starts[:0]
@@ -334,7 +334,7 @@ class OpenedCohort:
         ledger = require_ledger(self.receipt)
         rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
         # Include the notes dropped as `header_too_long`, because packing drops them only when it lays out the rows, and
-        # this scan does not.
+        # this scan does not lay out rows.
         kept_count = ledger.documents + ledger.dropped.get("header_too_long", 0)
         sampled_numbers = set(draw_documents(self.receipt.key, kept_count, SAMPLED).tolist())
         retracted_numbers = _choose_numbers(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)

@@ -40,7 +40,8 @@ from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 from dataprep_assets.pipelines.notes.retractions import CohortPatients, find_matching_retractions, summarize_entries
 from dataprep_assets.stores.files import canonical_json, sha256_file
 
-# Version 5 stores a month's rows as Parquet and its origins as an array, with the same rows as version 1.
+# Version 5 stores a month's rows as Parquet, and the origins of the rows as an array. The rows are the same as in
+# version 1.
 VERSION = 5
 _SPOOL = "spool.tokens"
 
@@ -127,7 +128,8 @@ class _Writer:
         spool = fill_spool(self._plan, reader, spooled, self._drops, month=self._month, report=report_work)
         if reader.sha256 != sha256:
             raise CorruptSourceError(f"{self._month}: the file changed while it was being read. Run the dataset again")
-        # Lay out all splits before writing a row, because only then are all dropped notes known.
+        # Lay out all splits before writing any row, because the budget must be checked first, and the layout drops more
+        # notes.
         layouts = [
             lay_out_rows(self._notes, spool, index, self._drops, self._plan.retracted)
             for index in range(len(self._notes.splits))
@@ -230,8 +232,8 @@ class _Writer:
         headers = int(spool.headers[layout.documents].sum())
         bodies = int(spool.bodies[layout.documents].sum())
         repeated = overlap = 0
-        # In a stream, every segment is one range and no token is repeated. Chunks may have several headers and bodies
-        # per note, which the layout counts.
+        # Only chunks have two ranges per segment, the header and the body, whose tokens several chunks of a note may
+        # repeat. In a stream, every segment is one range, and no token is repeated.
         if layout.lengths.shape[1] == 2:
             of_headers, of_bodies = layout.lengths.sum(axis=0).tolist()
             repeated, overlap = of_headers - headers, of_bodies - (bodies - layout.truncated)

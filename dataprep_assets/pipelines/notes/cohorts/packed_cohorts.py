@@ -270,8 +270,8 @@ def build_packed_cohorts(
     Raises:
         WorkerDiedError: The workers of a cohort kept dying; finished cohorts are committed.
     """
-    # Load the tokenizer before workers are forked, so that they share its memory. It is needed only if a cohort has no
-    # receipt.
+    # Load the tokenizer before workers are forked, so that they share its memory. The tokenizer is needed only if a
+    # cohort has no receipt.
     missing_cohorts = find_missing_subjects(cohorts)
     return run_tasks(
         [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts],

@@ -470,8 +470,8 @@ def _check_losses(cohort: OpenedCohort) -> Finding:
     return losses_within_limit(cohort.receipt, cohort.cohort.plan.stream.max_loss)
 
 
-# All checks except the last two are blocking, because their failure means lost or wrong rows, training across documents,
-# or a patient in two splits.
+# All checks except the last two are blocking, because their failure means lost or wrong rows, training across
+# documents, or a patient in two splits.
 COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
     FILES_INTACT,
     Check(

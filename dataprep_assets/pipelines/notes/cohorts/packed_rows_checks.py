@@ -195,7 +195,7 @@ def _find_trained_positions(cohort: OpenedCohort, columns: Mapping[str, NDArray[
     """Return, for one row, a mask of the trained labels, and the number of labels that the loader masks by id."""
     if cohort.notes.layout == "prepacked":
         batch = six_columns(columns)
-        # Stored segments determine the trained labels, so the loader masks no label by its id.
+        # No label is masked by its id, because the stored segments determine the trained labels.
         return batch["targets_segmentation"][0] != 0, 0
     if columns.keys() != {TOKENS}:
         raise FormatError(

@@ -57,7 +57,8 @@ class DropCounter:
 
     def __init__(self, plan: NotesPlan, month: str) -> None:
         self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget
-        # Only `template.missing` decides how missing metadata is handled; the policy for bad records has no effect on it.
+        # Only `template.missing` decides how missing metadata is handled. The policy for bad records has no effect on
+        # it.
         self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
@@ -216,8 +217,8 @@ def fill_spool(
                 writer.open(item)
             else:
                 drops.drop(item)
-        # Reject the file under any policy, even for a month that may be empty, because its content is not in the format
-        # of its name.
+        # Reject the file under any policy, even for a month that may be empty, because the file's content is not in the
+        # format that its name indicates.
         if first_bad and not has_read:
             raise reader.build_unreadable_error(first_bad)
         # Report rejected notes now, because the cohort will not be packed, so encoding the last batch would be wasted
@@ -279,8 +280,7 @@ class _SpoolWriter:
             return
         encode = self._plan.notes.template.encode
         texts = [join_for_encoding(note.header, note.text, encode) for note in batch]
-        # Encode all headers first, then all texts, so that the text of note `i` of the batch has the index `len(batch)
-        # + i`.
+        # Encode all headers before all texts, so that the text of the batch's note `i` has the index `len(batch) + i`.
         ids, offsets = encode_or_locate(
             self._encoder.encode,
             [*(note.header for note in batch), *texts],
@@ -288,7 +288,7 @@ class _SpoolWriter:
             lambda position: self._locate(batch[position % len(batch)]),
         )
         bounds = offsets.astype(np.int64)
-        # Compare before the columns grow, because their length is then the number of the batch's first note.
+        # Compare before the columns grow, because until then their length is the number of the batch's first note.
         self._compare_with_reference(texts, ids, bounds[len(batch) :])
         bounds_list = bounds.tolist()
         pieces = []
@@ -326,7 +326,7 @@ class _SpoolWriter:
         for note in batch:
             ordinal = self._patients[note.patient]
             if note.patient in self._with_listed and (entry := digest_note(plan.key, note)) in plan.retracted:
-                # Add the entry before the columns grow, because their length is then the number of this note.
+                # Add the entry before the columns grow, because until then their length is the number of this note.
                 self._listed[len(columns["patients"])] = entry
             columns["dates"].append(note.date)
             columns["patients"].append(ordinal)
@@ -340,7 +340,8 @@ class _SpoolWriter:
         if rate <= 0:
             return
         first_number = len(self._columns["headers"])
-        # Seed by month and tokenizer, so that every run samples the same notes and a disagreement of the engines can be reproduced.
+        # Seed by month and tokenizer, so that every run samples the same notes, and a difference from the reference can
+        # be reproduced.
         seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
         for index in sample_rows(np.arange(first_number, first_number + len(texts), dtype=np.uint64), seed, rate):
             location = f"{self._month}: note {first_number + int(index) + 1}, in reading order"

@@ -140,7 +140,7 @@ def _count_rows_by_digest(replay: MixtureDeclaration, store: ArtifactStore, data
 # ==============  =====================================================================================================
 # mode            order of the shards
 # ==============  =====================================================================================================
-# concat          sources as declared, each in its own order, as the original `rename_records_combined` does
+# concat          sources as declared, each in its own order, as upstream's `rename_records_combined` does
 # interleave      each source's shards shuffled (seeded) and spread evenly by rows over all
 # weighted        shards repeated or left out to meet the declared shares of rows, then interleaved
 # ==============  =====================================================================================================
@@ -373,7 +373,8 @@ def _build_recipe(replay: MixtureDeclaration, store: ArtifactStore, sources: Seq
         key=digest_value(["notes_replay", VERSION, declared_settings, source_contents, locations]),
         version=VERSION,
         settings=declared_settings,
-        # Include the recipes and the locations, because sources with the same bytes may have different ones.
+        # Include the recipes and the locations, because sources with the same bytes may have different recipes and
+        # locations.
         sources={"recipes of the sources": digest_value([source.receipt.key for source in sources])}
         | ({"locations of the sources": digest_value(locations)} if locations else {}),
         upstream={f"{s.artifact.dataset}:{s.artifact.name}": s.receipt.content for s in sources},

@@ -176,7 +176,7 @@ def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
         if receipt.inputs[PACKED_COHORTS] != month.packed_receipt.content:
             raise IntegrityError(f"{month.shards}: was not built from the current rows of packed_cohorts. Rebuild it")
         stored_settings = facts.model_dump() | {"tokenizer": receipt.inputs["tokenizer"]}
-        # Compare settings that are declared with the declaration. Compare other settings, such as token ids, only
+        # Compare the declared settings with the declaration, but compare other settings, such as token ids, only
         # between the months.
         wrong_names = [name for name, value in declared_settings.items() if stored_settings[name] != value]
         # Ignore the tokenizer's name, because the tokenizers' digests are compared above.
