@@ -167,7 +167,8 @@ def test_a_new_tagger_and_new_files_are_the_only_ones_that_run(tmp_path: Path) -
     calls = coast.log.read_text()
     coast.declare(tag=[*DECLARED["tag"], "repetition"])
     coast("run", "pages")
-    # The rebuilt tags reuse the old values of this tagger. Only the check runs the tagger, on samples.
+    # The rebuilt tags reuse the values of the tagger that was declared before. Only its check runs that tagger again,
+    # on samples.
     assert sum(map(int, coast.log.read_text()[len(calls) :].split())) <= 4 * 32
     assert "top_2gram" in coast.table().column_names
 

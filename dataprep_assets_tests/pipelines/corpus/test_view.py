@@ -187,8 +187,7 @@ def test_an_unreadable_file_is_a_verdict_and_no_accident(store: LocalArtifacts) 
     for view, path in (("hf_parquet", VAL), ("mds", "val/index.json")):
         broken = store.local(CORPUS.artifact(artifact_name(view))) / path  # type: ignore[arg-type]
         broken.write_bytes(broken.read_bytes()[:20])
-        # Type: ignore[arg-type].
-        assert failed(prove(store, view, sign=True)) == {"matches_combined_bins", "layout_valid"}
+        assert failed(prove(store, view, sign=True)) == {"matches_combined_bins", "layout_valid"}  # type: ignore[arg-type]
 
 
 def test_the_receipt_of_a_view_names_the_stream_it_copies(store: LocalArtifacts) -> None:

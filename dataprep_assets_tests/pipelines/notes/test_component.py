@@ -85,8 +85,7 @@ def test_a_header_comes_out_of_the_yaml_as_it_was_meant(engine: str, written: st
     context = SimpleNamespace(
         path=find_dataset_folder("sample_notes"), resolution_context=dg.ResolutionContext.default()
     )
-    # Type: ignore[arg-type].
-    loaded = PackedCohorts.load(PackedCohorts.get_model_cls().model_validate(attributes), context)
+    loaded = PackedCohorts.load(PackedCohorts.get_model_cls().model_validate(attributes), context)  # type: ignore[arg-type]
     assert loaded.declaration.template.header == meant
 
 

@@ -218,7 +218,7 @@ def test_the_check_recognizes_notes_in_every_layout_of_rows(changes: dict[str, A
     ward.run()
     assert ward.failed(month) == {}
     ward.equals_a_build_from_scratch()
-    # Restore the removed tokens, which the lists of digests no longer cover.
+    # Restore the rows with the removed tokens, although the lists of digests no longer contain these patients.
     for rows in with_it.glob("*/*.parquet"):
         shutil.copyfile(
             rows, ward.store.directory(ward.notes.artifact("packed_cohorts", month)) / rows.parent.name / rows.name

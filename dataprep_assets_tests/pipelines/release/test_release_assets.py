@@ -65,8 +65,7 @@ def test_the_plan_registers_a_partition_per_shard_and_shows_its_contents(finishe
     event = finished.instance.get_latest_materialization_event(finished.key("release_plan"))
     assert event is not None
     assert event.asset_materialization is not None
-    # Type: ignore[attr-defined].
-    rows = {r.data["split"]: r.data for r in event.asset_materialization.metadata["shards"].records}
+    rows = {r.data["split"]: r.data for r in event.asset_materialization.metadata["shards"].records}  # type: ignore[attr-defined]
     assert {name: row["shards"] for name, row in rows.items()} == {"train": 4, "val": 1}
     on_disk = sum(
         path.stat().st_size for p in finished.layout.partitions for path in finished.npy(p).parent.glob("*_0*")

@@ -83,8 +83,7 @@ def test_the_reads_of_a_step_are_reported_by_file_and_row(project: TrainingProje
         seen = [json.loads(line) for line in project("seen", RUN, "--step", str(step), "--json").stdout.splitlines()]
         for position in batch.positions.tolist():
             told = [one for one in seen if one["position"] == position]
-            # Type: ignore[index].
-            assert sum(one["tokens"] for one in told) == int((batch.document_ids[position] >= 0).sum())
+            assert sum(one["tokens"] for one in told) == int((batch.document_ids[position] >= 0).sum())  # type: ignore[index]
             parts = {one["source"].partition("/")[2] for one in told}
             if parts == {""}:
                 continue
