@@ -253,7 +253,7 @@ class Notes(Dataset):
 
     @classmethod
     def list_own_templates(cls, attributes: Any) -> Collection[Keys]:
-        # Do not resolve `{{ … }}` in a Jinja header, because its names are fields of a note.
+        # Do not resolve `{{ … }}` in a Jinja header, because the names in a header are fields of a note.
         match attributes:
             case {"template": {"engine": "jinja"}}:
                 return {("template", "header")}

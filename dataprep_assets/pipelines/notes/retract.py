@@ -110,8 +110,8 @@ def _retract(
     emptied: set[bytes] = set()
     months, files = [], set()
     expected_months = notes.months.expected_keys
-    # Include months that are no longer declared, because they contain patients until they are removed by `dataprep
-    # prune`.
+    # Include stored months that are no longer declared, because they contain patients until `dataprep prune` removes
+    # the months.
     undeclared_months = [
         month for month in store.partitions(notes.dataset, PACKED_COHORTS) if month not in expected_months
     ]
@@ -186,7 +186,8 @@ def _find_entries(
         for item in read_notes(reader, notes.cohorts.fields, template, key=key, month=month):
             if isinstance(item, Note):
                 entries[NotePosition(month, item.record, item.number)] = digest_note(key, item)
-                # The position of a whole record stands for its patient or, if each record is one note, for its note.
+                # The position of a whole record stands for the record's patient or, if each record is one note, for
+                # this note.
                 entries[NotePosition(month, item.record, 0)] = (
                     digest_note(key, item) if names_single_notes else item.patient
                 )

@@ -101,7 +101,7 @@ class NpyStreams:
                 f"trace: sample {sample} is out of range: {partition} has "
                 f"{count_of(shard_cut.tokens // length, 'sample')} (counted from 0)"
             )
-        # Open the shard only because this raises an error unless the shard was cut from the current token bins.
+        # Open the shard, because opening raises an error unless the shard was cut from the current token bins.
         self._open_handle(split, shard_cut)
         begin = shard_cut.start + sample * length
         # Stop before the padding, because it belongs to no document.

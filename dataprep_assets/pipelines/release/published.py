@@ -145,7 +145,8 @@ def send_release(
             or the location does not have the uploaded bytes.
     """
     published = load_published_release(place)
-    # Refuse the release of a different dataset before any change, because trainers may be reading it.
+    # Refuse to replace the release of a different dataset before any change, because trainers may be reading that
+    # release.
     require_own(place, published, release.dataset)
     old_inventory = compare_with_release(place, release)
     missing_files = [

@@ -60,7 +60,7 @@ class Placement:
     def link_text(self) -> str:
         """Target of a link, as text: relative if both ends share a tree, which can then be moved, else absolute."""
         source, folder = self.source.resolve(), self.target.parent.resolve()
-        # Use an absolute link if only the root contains both ends, because they are then not moved together.
+        # Use an absolute link if only the root contains both ends, because both ends can then not be moved together.
         if os.path.commonpath([source, folder]) == os.path.sep:
             return str(source)
         return os.path.relpath(source, folder)

@@ -92,7 +92,8 @@ def test_conversations_are_counted_as_packed(tmp_path: Path) -> None:
         blend={"datasets": entries},
     )
     places: list[str] = []
-    # Each conversation is reported before it is encoded, so that one that needs too much memory can be identified.
+    # Each conversation is reported before it is encoded, so that a conversation that needs too much memory can be
+    # identified.
     with report_to(places.append):
         found = {source.name: source.tokens for source in preview_blend(blend, plan_blend(blend))}
     for name, some in rows.items():

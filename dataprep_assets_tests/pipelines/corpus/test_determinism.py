@@ -258,7 +258,7 @@ def test_only_a_damaged_shard_is_rebuilt_with_the_same_bytes(corpus: ChangedCorp
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
-    # A damaged receipt also affects downstream artifacts, because it has the content digest that they compare.
+    # A damaged receipt also makes downstream artifacts stale, because they compare the content digest in the receipt.
     # Rebuilding the shard restores this digest.
     downstream = ["combined_bins/train", *VIEWS] if damaged == "receipt.json" else []
     assert corpus.stale() == ["token_bins/train-00001", *downstream]

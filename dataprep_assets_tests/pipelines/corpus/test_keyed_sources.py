@@ -88,8 +88,8 @@ def changes(pipeline: str) -> dict[str, Any]:
     return {"sensitive": True, "source_key": {"env": "SOURCES_KEY"}}
 
 
-# `told_apart` is the number of digests. For a blend, None means all its files. For tasks, it counts three versions of
-# Copa with two inherited splits, and three splits each of RTE and ArcC_Cloze.
+# `told_apart` is the number of digests. For a blend, None means all its files. For tasks, the number counts three
+# versions of Copa with two inherited splits, and three splits each of RTE and ArcC_Cloze.
 @pytest.mark.parametrize(
     ("pipeline", "told_apart", "damaged", "check"),
     [

@@ -221,7 +221,7 @@ def killed_and_run_again(
     defects += [f"process {pid} outlived the run" for pid in killed.living()]
     again = Run(folder / "again", root, workers=workers).finish()
     begun = Counter(p.encoded for p in killed.points if p.encoded)
-    # The last point of each process was logged, but perhaps not executed.
+    # Ignore the last point of each process, because this point was logged, but perhaps not executed.
     last = {p.pid: p for p in killed.points}.values()
     done = {p.finished for p in killed.points if p not in last} - {None}
     redone = {p.encoded for p in again.points} & begun.keys()

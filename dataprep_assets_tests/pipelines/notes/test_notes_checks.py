@@ -97,7 +97,8 @@ def test_all_checks_pass_on_good_data_but_what_needs_tensorflow_without_it(finis
 def test_the_check_fails_on_its_fault(
     copied: NotesProject, monkeypatch: pytest.MonkeyPatch, asset: str, name: str
 ) -> None:
-    # Make TensorFlow unavailable in all other cases, because it takes seconds, and its check is a case of its own.
+    # Make TensorFlow unavailable in all other cases, because the check that uses TensorFlow takes seconds, and is a
+    # case of its own.
     if name != "readable_by_tfds":
         no_tfds(copied, monkeypatch)
     FAULTS[asset, name](copied, monkeypatch)

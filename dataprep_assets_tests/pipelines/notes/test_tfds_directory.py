@@ -145,7 +145,7 @@ def test_unpacked_rows_are_one_column_of_the_reader_length(tmp_path: Path) -> No
     by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))
     rows_read = [row["tokens"] for row in read_rows(by_name, settings["train_split"])]
     assert [row.tolist() for row in rows_read] == [row["tokens"] for row in packed(notes, tmp_path)]
-    # The stock pipeline derives `inputs` and `targets` from a row by removing one token at the end or at the beginning.
+    # The stock pipeline removes the last token of a row for `inputs`, and the first token for `targets`.
     assert 1 <= max(row[:-1].size for row in rows_read) <= int(settings["max_target_length"])
 
 

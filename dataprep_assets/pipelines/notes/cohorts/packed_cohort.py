@@ -232,8 +232,8 @@ class _Writer:
         headers = int(spool.headers[layout.documents].sum())
         bodies = int(spool.bodies[layout.documents].sum())
         repeated = overlap = 0
-        # Only chunks have two ranges per segment, the header and the body, whose tokens several chunks of a note may
-        # repeat. In a stream, every segment is one range, and no token is repeated.
+        # Chunks have two ranges per segment, for the header and for the body, and the chunks of a note may repeat
+        # tokens of both. In a stream, every segment is one range, and no token is repeated.
         if layout.lengths.shape[1] == 2:
             of_headers, of_bodies = layout.lengths.sum(axis=0).tolist()
             repeated, overlap = of_headers - headers, of_bodies - (bodies - layout.truncated)

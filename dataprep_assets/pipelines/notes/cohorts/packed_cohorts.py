@@ -126,8 +126,8 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
     digests = patients_by_month | {month: _read_patients(in_this_run[month]) for month in unread_months}
     if not (months := _find_months_sharing_patients(digests)):
         return
-    # Read months that this run repacks from the source before rejecting anything, because their packed patients may be
-    # out of date.
+    # Before rejecting anything, also read the sources of the months that this run repacks, because the stored patients
+    # of these months may be out of date.
     digests |= {
         month: _read_patients(in_this_run[month])
         for month in months
@@ -270,8 +270,8 @@ def build_packed_cohorts(
     Raises:
         WorkerDiedError: The workers of a cohort kept dying; finished cohorts are committed.
     """
-    # Load the tokenizer before workers are forked, so that they share its memory. The tokenizer is needed only if a
-    # cohort has no receipt.
+    # Load the tokenizer before workers are forked, so that the workers share the tokenizer's memory. The tokenizer is
+    # needed only if a cohort has no receipt.
     missing_cohorts = find_missing_subjects(cohorts)
     return run_tasks(
         [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts],

@@ -258,7 +258,7 @@ def build_tfds_directory(
 
 def _describe_directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Directory:
     splits = {split: [o for m in months for o in _list_origins(notes, m, split, format)] for split in notes.splits}
-    # Reject a split without shards here, because TFDS would reject it.
+    # Reject a split without shards here, because TFDS rejects such a split.
     if empty := [split for split, origins in splits.items() if not origins]:
         raise ConfigError(f"{notes.dataset}: no rows in splits {', '.join(empty)}. Raise their shares, or remove them")
     return Directory(
@@ -342,7 +342,7 @@ def check_cohort_shards(opened_notes: OpenedNotes) -> Finding:
         opened_notes.artifact,
         opened_notes.store,
         lambda store: build_tfds_directory(notes, store, format),
-        # Ignore the tokenizer's name, because rebuilt months have its current name.
+        # Ignore the tokenizer's name, because rebuilt months have the tokenizer's current name.
         names={"tokenizer"},
     )
     return build_verdict(
