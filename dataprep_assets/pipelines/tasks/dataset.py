@@ -77,7 +77,7 @@ class Tasks(Dataset):
             return f"{partition:<24}  not migrated yet"
         facts = TaskFolderFacts.from_receipt(receipt)
         files, rows, target = len(facts.rows), sum(facts.rows.values()), find_target(self.declaration, partition)
-        # Show the line only if the folder exists, because a training script cannot use a missing folder.
+        # Show the line for training scripts only if the folder exists, because a script cannot use a missing folder.
         line = format_task_line(target) if target.is_dir() else f"its folder is missing: {target}"
         return f"{partition:<24}{facts.version:>16}{files:>8}{rows:>10,}   {line}"
 

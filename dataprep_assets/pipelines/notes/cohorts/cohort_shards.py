@@ -149,7 +149,7 @@ def _decode_columns(
 
 
 def _pad_columns(values: NDArray[Any], width: int) -> NDArray[Any]:
-    # Pad to the longest row, as `RowBlock.columns` does, so that both arrays have the same shape.
+    # Pad to the length of the longest possible row, as `RowShape.values` does, so that both arrays have the same shape.
     missing = max(0, width - values.shape[1])
     return np.pad(values, ((0, 0), (0, missing)), constant_values=example.ABSENT) if missing else values
 

@@ -119,7 +119,7 @@ def check_json_lines(cohort: OpenedCohort) -> Finding:
                 continue
             block = file.block(line, line + 1)
             stored_values = cohort.shape.values(block)
-            # Remove the padding, because arrays are padded to the longest row, but lines are not padded.
+            # Remove the padding, because `values` pads rows to the row length, but lines are not padded.
             if cohort.notes.layout == "unpacked":
                 stored_values = {name: column[:, : block.tokens.size] for name, column in stored_values.items()}
             if stored_values.keys() != columns.keys():
