@@ -603,7 +603,8 @@ def _cut_groups(members: Sequence[ManifestEntry], count: int) -> list[list[Manif
     grouped_bytes = 0
     for position, entry in enumerate(members):
         remaining_files = len(members) - position
-        must_start = remaining_files == count - len(groups)  # each remaining file must start a shard
+        # Each remaining file must start a shard if there are only as many files as shards to start.
+        must_start = remaining_files == count - len(groups)
         # Start a shard at the first file whose middle is at or past the ideal boundary, because this cut is the closest
         # to that boundary.
         is_full = (

@@ -88,7 +88,8 @@ def _check_names(indices: OpenedIndices) -> Finding:
 def _check_samples(indices: OpenedIndices) -> Finding:
     declaration, options, store, receipt = indices.declaration, indices.options, indices.store, indices.receipt
     inputs, folder = indices.inputs, indices.directory
-    # Check only the last revision, because shards of earlier revisions may have been replaced by padding.
+    # Check only the last revision, because samples of earlier revisions contain only padding if their shard has since
+    # been replaced.
     rule = inputs.data.sampler.rules[-1]
     count = (rule.stop - rule.first) * rule.revision.batch
     draws = np.unique(np.random.default_rng(indices.seed).integers(0, count, min(count, _MAX_SAMPLES)))

@@ -125,7 +125,7 @@ def test_a_second_run_does_nothing(copied: Migration) -> None:
 def test_only_changes_in_the_old_project_are_migrated_again(copied: Migration) -> None:
     edit(copied.declaration.old_tasks / "RTE" / "rte_train.jsonl", put(1, premise="Another premise."))
     assert copied.stale() == {"tasks/task_folder/RTE": f"its source changed: {LAYOUT}/RTE/rte_train.jsonl"}
-    # Delete the migrated file, because a migration never overwrites a file with different content.
+    # Delete the migrated file, so that the run must write it again.
     (copied.new / "RTE" / "rte_train.jsonl").unlink()
     before = inodes(copied.home / "new")
     assert copied.run().success
