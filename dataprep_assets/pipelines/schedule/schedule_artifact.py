@@ -282,7 +282,7 @@ def _link_documents(
         (staged / folder).mkdir(parents=True)
         (staged / folder / SHARD).write_bytes(_encode_shard(dataset, receipt))
     else:
-        # Take the documents of a shard that was removed or rebuilt from the artifact that this build replaces.
+        # The shard was removed or rebuilt, so copy its documents from the artifact that this build replaces.
         handle = documents.require_stored_artifact(content)
         artifact = handle.artifact
         parts = {r.path.rpartition("/")[2]: r for r in handle.files if r.path.startswith(f"{folder}/")}

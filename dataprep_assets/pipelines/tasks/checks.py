@@ -316,7 +316,7 @@ def _find_row_faults(
     except ValidationError as error:
         for row_error in error.errors(include_url=False, include_input=False, include_context=False):
             is_extra = row_error["type"] == "extra_forbidden"
-            # Hide the key, because any text can be a key, even a person's name.
+            # Hide an unknown key of a sensitive dataset, because any text can be a key, even a person's name.
             key = "a key" if is_extra and route.declaration.sensitive else ".".join(map(str, row_error["loc"]))[:60]
             text = "is not in the contract" if is_extra else row_error["msg"]
             yield f"{key}: {text}", is_extra and route.contract.extra_keys == "warned"
