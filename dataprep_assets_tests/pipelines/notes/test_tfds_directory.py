@@ -136,7 +136,7 @@ def test_unpacked_rows_are_one_column_of_the_reader_length(tmp_path: Path) -> No
     settings = build_maxtext_settings(notes, LocalArtifacts(tmp_path))
     assert settings["train_data_columns"] == "['tokens']"
     assert settings["dataset_name"] == "sample_notes:1.0.0"
-    # The line of prepacked rows does not offer a stock pipeline, because a stock pipeline would train across notes.
+    # The line for prepacked rows requires the shipped loader, because a stock pipeline would train across notes.
     assert format_maxtext_line(notes, LocalArtifacts(tmp_path)).startswith("MaxText: dataset_type=tfds dataset_path=")
     prepacked = format_maxtext_line(declaration(), LocalArtifacts(tmp_path))
     assert prepacked.startswith("MaxText, after dataprep_assets.serving.sampler.maxtext.install()")

@@ -429,8 +429,8 @@ class CohortTracer(Tracer):
     def _decode_text(self, month: TracedMonth, segments: Sequence[TracedSegment]) -> str:
         assert self._bundle is not None
         ids = np.concatenate([segment.ids for segment in segments])
-        # Leave out a leading BOS and a trailing separator. Each comparison is True, which counts as 1, if the token
-        # exists.
+        # Leave out a leading BOS and a trailing separator. A comparison that is true counts as 1 in the bounds of the
+        # slice.
         text_ids = ids[int(ids[0]) == month.facts.bos_id : len(ids) - (int(ids[-1]) == month.facts.separator_id)]
         return self._bundle().decode(text_ids)
 

@@ -333,8 +333,8 @@ class OpenedCohort:
         """Read the whole source: count its notes, drops and patients, and sample notes."""
         ledger = require_ledger(self.receipt)
         rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
-        # Include the notes dropped as `header_too_long`, because packing drops them only when it lays out the rows, and
-        # this scan does not lay out rows.
+        # Include the notes dropped as `header_too_long`, because packing drops them only in the layout of the rows,
+        # which this scan does not compute.
         kept_count = ledger.documents + ledger.dropped.get("header_too_long", 0)
         sampled_numbers = set(draw_documents(self.receipt.key, kept_count, SAMPLED).tolist())
         retracted_numbers = _choose_numbers(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)

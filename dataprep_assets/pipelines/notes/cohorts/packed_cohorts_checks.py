@@ -151,7 +151,7 @@ def _find_retracted_notes(cohort: OpenedCohort, index: int, split: str) -> Itera
     chunks_by_note = {
         position: [chunks[i] for i in own]
         for position, own in indexes_by_note.items()
-        # Require all chunks, because a single chunk may also be part of another note. Ids have four bytes per token.
+        # Require all chunks, because a single chunk may also occur in a different note. Ids have four bytes per token.
         if own and all(presence[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * MIN_SEARCHED_TOKENS
     }
     for position in _find_unexplained_notes(cohort, index, search, notes, chunks_by_note) if chunks_by_note else ():
