@@ -149,7 +149,6 @@ class ManifestEntry(NamedTuple):
     Entries are tuples, because there may be a million of them.
     """
 
-    # The fields are in alphabetical order, like the keys in the file.
     chunk: str
     commit: str | None
     compression: str | None
