@@ -67,13 +67,13 @@ def _keep_order(lengths: Int64, _seed: int) -> Int64:
 
 def _sort_decreasing(lengths: Int64, _seed: int) -> Int64:
     falling = lengths.max(initial=0) - lengths
-    # Use the smallest dtype, because NumPy's stable sort of 16-bit integers is a radix sort.
+    # Use the smallest dtype, because NumPy's stable sort uses the fast radix sort only for integers of at most 16 bits.
     return np.argsort(falling.astype(np.min_scalar_type(falling.max(initial=0))), kind="stable")
 
 
 def _shuffle(lengths: Int64, seed: int) -> Int64:
-    # Sort raw numbers of PCG64, because NumPy guarantees this stream forever, but not the results of
-    # Generator.permutation.
+    # Sort raw numbers from PCG64 instead of calling `Generator.permutation`, because NumPy guarantees that the raw
+    # numbers of a seed never change, but does not guarantee this for permutations.
     return np.argsort(np.random.PCG64(seed).random_raw(lengths.size), kind="stable")
 
 
@@ -85,14 +85,15 @@ def _pack_first_fit(lengths: Int64, capacity: int) -> Int64:
     leaves = 1
     while leaves < min(max_bins, lengths.size):
         leaves *= 2
-    # Node i has children 2i and 2i + 1. Its value is the largest room of any bin below it.
+    # `room` is a binary tree in a list: node i has the children 2i and 2i + 1, and the leaves are the bins. The value
+    # of a node is the largest remaining capacity of all bins below the node.
     room = [capacity] * (2 * leaves)
     nodes = []
     for length in lengths.tolist():
         node = 1
         while node < leaves:
-            # Prefer the left child, whose bins come first. If it lacks room, the right child has enough, because the
-            # node's value is the larger of its children's values.
+            # Descend to the left child if it has room, because first fit needs the first bin with room. Otherwise the
+            # right child has room, because the parent's value is the larger of its children's values.
             node += node
             if room[node] < length:
                 node += 1
@@ -122,7 +123,7 @@ def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[lis
     A bin that is too full for one length may have room for a shorter one. Such a bin is kept under its remaining
     capacity, and returns to the heap of fitting bins when the lengths are short enough.
     """
-    room: list[int] = []  # tokens left in each bin
+    room: list[int] = []  # number of tokens that still fit into each bin
     fitting: list[int] = []  # a heap of the bins with room for the current length
     waiting: dict[int, list[int]] = {}  # the other bins that are not full, keyed by their remaining capacity
     rooms: list[int] = []  # a heap of the keys of `waiting`, negated so that the largest comes first
@@ -154,9 +155,10 @@ def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[lis
 
 def _pack_best_fit(lengths: Int64, capacity: int) -> Int64:
     """Return each item's bin, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
-    # Rooms of the non-empty buckets, ascending, so that the first one with enough room is the tightest fit.
+    # `rooms` lists the remaining capacities of the non-empty buckets in ascending order, so that a binary search finds
+    # the tightest fit.
     rooms: list[int] = []
-    buckets: dict[int, list[int]] = {}  # room → heap of the bins that have it
+    buckets: dict[int, list[int]] = {}  # remaining capacity → heap of the bins with this capacity
     bin_count = 0
     bins: list[int] = []
     takes: list[int] = []
@@ -172,8 +174,8 @@ def _pack_best_fit(lengths: Int64, capacity: int) -> Int64:
             else:
                 room, bin_ = capacity, bin_count
                 bin_count += 1
-            # Fill this bin with equal items at once, because each placement leaves it an even tighter fit than the
-            # other bins.
+            # Place as many of the equal items as possible into this bin, because after each placement it is still the
+            # tightest fit for the next item.
             take = room // length
             if take > count:
                 take = count

@@ -78,7 +78,7 @@ def group_by_bin(order: Int64, placed: Int64) -> Bins:
     # `initial=-1` makes the number of bins 0 if there are no items; the offsets are then only the leading 0.
     offsets = np.zeros(int(placed.max(initial=-1)) + 2, np.int64)
     np.cumsum(np.bincount(placed, minlength=offsets.size - 1), out=offsets[1:])
-    # Use the smallest dtype, because NumPy's stable sort of 16-bit integers is a radix sort.
+    # Use the smallest dtype, because NumPy's stable sort uses the fast radix sort only for integers of at most 16 bits.
     keys = placed.astype(np.min_scalar_type(offsets.size))
     return Bins(items=order[np.argsort(keys, kind="stable")], offsets=offsets)
 

@@ -18,7 +18,7 @@ def assign_next_fit(lengths: Int64, capacity: int) -> Int64:
     # If a bin starts with item i, `following[i]` is the first item of the next bin.
     following = np.searchsorted(ends, ends - lengths + capacity, side="right").tolist()
     opens = np.zeros(lengths.size, np.int64)
-    # The loop takes one step per bin, not per item.
+    # Step from bin to bin instead of from item to item, because a Python loop over all items would be slow.
     item = following[0] if following else 0
     while item < lengths.size:
         opens[item] = 1
@@ -38,7 +38,7 @@ def concat_then_split(lengths: NDArray[Any], capacity: int) -> Segments:
     total = int(ends[-1]) if ends.size else 0
     cuts = np.arange(capacity, total, capacity)
     ahead = np.searchsorted(ends, cuts)
-    # A cut at the end of an item is already among the ends; only the other cuts divide an item.
+    # Keep only the cuts inside an item, because a cut at the end of an item is already in `ends`.
     is_inside = ends[ahead] != cuts
     stops = np.insert(ends, ahead[is_inside], cuts[is_inside])
     starts = np.concatenate([np.zeros(1, np.int64), stops])[:-1]

@@ -113,7 +113,8 @@ def _is_sound(columns: Mapping[str, NDArray[Any]], pad_id: int, vocab_size: int 
     left_segments, right_segments = segments[:, :-1], segments[:, 1:]
     real = segments != 0
     labeled = (left_segments == right_segments) & real[:, 1:]
-    # A row begins with segment 1. Each position continues its segment, begins the next one, or is final padding.
+    # A row must begin with segment 1. Each later position must continue the segment of the previous position, begin the
+    # next segment, or be padding at the end of the row.
     continues = labeled | ((right_segments == left_segments + 1) & real[:, :-1])
     if (segments[:, 0] != 1).any() or not (continues | ~real[:, 1:]).all():
         return False
@@ -122,7 +123,7 @@ def _is_sound(columns: Mapping[str, NDArray[Any]], pad_id: int, vocab_size: int 
         return False
     if int(inputs.min()) < 0 or (vocab_size is not None and int(inputs.max()) >= vocab_size):
         return False
-    # A position is one more than the previous one in its segment, and 0 at a segment's start and on padding.
+    # Positions must count up from 0 within each segment, and must be 0 in padding.
     if positions[:, 0].any() or not np.array_equal(positions[:, 1:], (positions[:, :-1] + 1) * labeled):
         return False
     for name in ("segmentation", "position"):
@@ -153,7 +154,7 @@ def _check_segmentation(segments: NDArray[Any]) -> Iterator[Check]:
     yield name, segments < 0, "the segment number is negative"
     yield name, is_first & (segments != 1) & ~padding_only, "the first segment number is not 1"
     stays = (segments == left_neighbors) | (segments == left_neighbors + 1) | (segments == 0)
-    # Exclude positions after padding, because the check below reports them.
+    # Exclude positions after padding, because the next check reports them.
     yield (
         name,
         ~(stays | is_first | (left_neighbors == 0)),
@@ -197,7 +198,8 @@ def _check_targets(columns: Mapping[str, NDArray[Any]], pad_id: int) -> Iterator
         yield f"targets_{name}", labeled & (column != inputs_column), f"the value differs from inputs_{name} at a label"
         yield f"targets_{name}", ~labeled & (column != 0), "the value is not 0 at a position without a label"
     if TARGETS in columns:
-        # Rolling puts a row's first token last, but that position has no label.
+        # The roll moves the first token of a row to the last position. This is harmless, because the last position
+        # never has a label.
         targets, next_inputs = columns[TARGETS], np.roll(columns["inputs"], -1, axis=1)
         yield TARGETS, labeled & (targets != next_inputs), "the value is not the next token of the segment"
         yield TARGETS, ~labeled & (targets != pad_id), "the value is not the pad id at a position without a label"

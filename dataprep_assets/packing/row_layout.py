@@ -39,7 +39,8 @@ class RowLayout:
         for first_row in range(0, self.offsets.size - 1, rows):
             offsets = self.offsets[first_row : first_row + rows + 1]
             segments = slice(offsets[0], offsets[-1])
-            # Flattening is enough, because segments and their ranges are in the order of the rows.
+            # Flatten the arrays without sorting them, because segments and their ranges are already in the order of the
+            # rows.
             ranges = self.starts[segments].ravel(), self.lengths[segments].ravel()
             yield PackedRowBlock.from_segments(
                 tokens(*ranges),

@@ -92,7 +92,7 @@ def pack_rows(
     position *= real
     inputs = np.full(segmentation.shape, pad_id, np.int32)
     inputs[real] = _gather_tokens(tokens, offsets[segments.items] + segments.starts, lengths)
-    # The last token of a document or row has no next token to predict.
+    # The last token of a segment has no label, because the segment has no next token to predict.
     labeled = np.zeros_like(real)
     labeled[:, :-1] = real[:, 1:] & (segmentation[:, 1:] == segmentation[:, :-1])
     return PackedRows(
@@ -118,7 +118,7 @@ class _RowLayout:
                 "that length"
             )
         self._shape = (used_lengths.size, row_length)
-        # The last piece of each row is its padding, of length 0 if the row is full.
+        # Give each row a last piece for its padding; the length of this piece is 0 if the row is full.
         self._pieces = np.insert(lengths, offsets[1:], row_length - used_lengths)
         ordinals = np.arange(lengths.size) - np.repeat(offsets[:-1], np.diff(offsets))
         self._numbers = np.insert(ordinals + 1, offsets[1:], 0)
@@ -129,7 +129,8 @@ class _RowLayout:
 
     def position(self) -> Int32:
         """Return positions from the start of each piece, including padding."""
-        # Rows are consecutive without gaps, so the remainder is a piece's start in its row.
+        # All rows have the same length and follow each other without gaps, so the remainder is the start of a piece in
+        # its row.
         starts = (np.cumsum(self._pieces) - self._pieces) % self._shape[1]
         positions: Int32 = np.repeat(starts.astype(np.int32), self._pieces).reshape(self._shape)
         np.subtract(np.arange(self._shape[1], dtype=np.int32), positions, out=positions)
@@ -140,9 +141,8 @@ def _gather_tokens(tokens: NDArray[Any], starts: Int64, lengths: Int64) -> Int32
     """Return the tokens of all segments, concatenated."""
     output_starts = np.cumsum(lengths) - lengths
     index: slice | Int64
-    if (
-        lengths.size and (starts - starts[0] == output_starts).all()
-    ):  # the segments are consecutive, as in rows that are read back
+    if lengths.size and (starts - starts[0] == output_starts).all():
+        # Select consecutive segments with a slice, because a slice does not copy the tokens.
         index = slice(int(starts[0]), int(starts[0] + lengths.sum()))
     else:
         # Shift each output index by the distance from its segment's output position to its position in `tokens`.

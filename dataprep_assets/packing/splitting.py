@@ -89,9 +89,9 @@ def split_documents(header_lengths: NDArray[Any], body_lengths: NDArray[Any], ru
         later_chunks, dropped_tokens = -(-excess // _compute_stride(room, rule)), np.zeros_like(bodies)
     counts = np.where(bodies > 0, 1 + later_chunks, 0)
     documents = np.repeat(np.arange(bodies.size), counts)
-    # `ordinal` is each chunk's number in its document, from 0.
+    # `ordinal` is the number of each chunk in its document, counted from 0.
     ordinal = np.arange(documents.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    # `full` is the position at which each chunk ends at the maximum length; only a document's last chunk may end
+    # `full` is the end of each chunk if the chunk has the maximum length; only the last chunk of a document may end
     # earlier.
     full = room[documents] + ordinal * _compute_stride(room, rule)[documents]
     starts = np.where(ordinal == 0, 0, full - _compute_later_chunk_room(room, rule)[documents])
@@ -119,7 +119,8 @@ def find_without_room(header_lengths: NDArray[Any], body_lengths: NDArray[Any], 
 
 def _find_indexes_without_room(headers: Int64, bodies: Int64, rule: SplitRule) -> Int64:
     room = _compute_first_chunk_room(headers, rule)
-    # This also finds headers that fill their row, because their room of 0 never exceeds the overlap.
+    # The condition also finds headers that fill a whole row, because such a header leaves a room of 0, which never
+    # exceeds the overlap.
     return np.flatnonzero((bodies > room) & (room <= rule.overlap))
 
 

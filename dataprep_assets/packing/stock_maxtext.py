@@ -67,7 +67,8 @@ class StockRule:
         inputs, targets = np.full(shape, self.fill_id, np.int32), np.full(shape, self.fill_id, np.int32)
         is_label = np.zeros(shape, np.bool_)
         for index, row in enumerate(rows):
-            # tfds shifts rows of L + 1 values; the others shift within L and lose the last position's label.
+            # The tfds pipeline reads `row_length` + 1 values, so that every position has a label. The other pipelines
+            # read `row_length` values, so their last position has no label.
             ids = row[: self.row_length + (self.pipeline == "tfds")]
             trained_from = ids[:-1] if self.pipeline == "tfds" else ids
             inputs[index, : trained_from.size] = trained_from

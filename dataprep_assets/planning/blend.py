@@ -165,7 +165,7 @@ def compute_outlooks(
     budget = train_tokens if train_tokens is not None else sum(tokens[name] for name in shares)
     wanted_tokens = {name: share * budget for name, share in shares.items()}
     limits = {name: float("inf") if max_epochs is None else max_epochs * tokens[name] for name in shares}
-    # A dataset without tokens provides none, regardless of the limit.
+    # A dataset without tokens provides no tokens, even if `max_epochs` sets no limit.
     available_tokens = {
         name: min(requested, limits[name]) if tokens[name] else 0.0 for name, requested in wanted_tokens.items()
     }

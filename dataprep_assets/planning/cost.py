@@ -269,11 +269,13 @@ def compute_cost(
     if products.uploads:
         objects = shards * 4 + npy_shards * 3
         uploads = objects + products.uploads * _count_parts([stream // max(shards, 1)] * shards)
-        # The server joins the shards, and GCS accepts at most 32 objects per compose request.
+        # Add the requests for joining the shards on the server: one per shard, and one compose request per 32 shards,
+        # the maximum of GCS.
         uploads += sum(-(-split.shards // 32) + split.shards for split in splits) if products.joined else 0
     return Cost(
         splits=splits,
-        # Count each shard twice, because the snapshot and the token bins are two assets over the same shards.
+        # Count each shard twice, because the snapshot and the token bins are two assets with a partition for each
+        # shard.
         orchestration=(2 * shards + npy_shards) * rates.partition_seconds
         + _estimate_overhead(runs, len(splits), machine, rates),
         transfer=(mirror + stream * products.uploads) / machine.bandwidth,
@@ -312,9 +314,8 @@ def _compute_split_cost(sizes: SplitSizes, rates: Rates, tokens_per_shard: int |
 
 
 def _count_parts(sizes: Iterable[int]) -> int:
-    return sum(
-        max(1, -(-size // RANGE_BYTES)) for size in sizes
-    )  # at least 1, because an empty file also takes one request
+    # Count at least one part per file, because an empty file also takes one request.
+    return sum(max(1, -(-size // RANGE_BYTES)) for size in sizes)
 
 
 def format_cost(dataset: str, cost: Cost, machine: Machine) -> str:

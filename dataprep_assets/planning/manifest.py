@@ -57,7 +57,7 @@ def compile_glob(glob: str) -> re.Pattern[str]:
             kind = glob[i : end + 1]
             if "/" not in kind or kind[1] == "!":
                 pattern.append("(?!/)")
-            # Remove both forms, because the suffix that fnmatch adds depends on the version of Python.
+            # Remove both possible suffixes, because the suffix that `translate` adds depends on the version of Python.
             pattern.append(translate(kind).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z"))
             i = end + 1
         else:
@@ -68,7 +68,8 @@ def compile_glob(glob: str) -> re.Pattern[str]:
 
 def build_glob_matcher(globs: Sequence[str]) -> Callable[[str], re.Match[str] | None]:
     """Return a function that returns a match for paths that match any of these globs, else None."""
-    # Join the globs into one expression, because it is applied to a million files; `(?!)` matches nothing.
+    # Join the globs into one expression, because matching a million files against each glob would be slow. Without
+    # globs, use `(?!)`, which matches nothing.
     patterns = [compile_glob(glob).pattern for glob in globs]
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)", re.DOTALL).fullmatch
 
@@ -148,7 +149,6 @@ class ManifestEntry(NamedTuple):
     Entries are tuples, because there may be a million of them.
     """
 
-    # The fields are in alphabetical order, like the keys in the file.
     chunk: str
     commit: str | None
     compression: str | None
@@ -165,7 +165,7 @@ class ManifestEntry(NamedTuple):
     @property
     def line(self) -> bytes:
         """The entry's canonical JSON (`stores.files`)."""
-        # List the names explicitly, because `_asdict` takes twice the time.
+        # List the names explicitly, because `_asdict` takes twice as long.
         return orjson.dumps(
             {
                 "chunk": self.chunk,
@@ -195,11 +195,11 @@ def natural_key(text: str) -> str:
 
 
 def _number_sort_key(text: str) -> str:
-    parts = _DIGITS.split(text)  # text and digits alternate, beginning with text
+    parts = _DIGITS.split(text)  # text and numbers alternate, and the first part is text
     parts[::2] = [f"\x01{part}\x00" if part else "" for part in parts[::2]]
     for index in range(1, len(parts), 2):
         digits = parts[index].lstrip("0")
-        # Order only ASCII digits as numbers, because `\d` matches the digits of every script.
+        # Sort ASCII digits as numbers, but the digits of other scripts, which `\d` also matches, as text.
         parts[index] = f"\x02{chr(len(digits))}{digits}" if digits.isascii() else f"\x01{parts[index]}\x00"
     return "".join(parts)
 
@@ -212,7 +212,8 @@ def _build_path_key() -> Callable[[SourceFile], str]:
         path = file.relpath
         folder = path[: path.rfind("/") + 1]
         if (folder_key := folder_keys.get(folder)) is None:
-            # Cut the folder after its last digit, because the text after it continues in the file name.
+            # Cache only the key of the part up to the folder's last digit, because the text after that digit forms one
+            # part of the key with the beginning of the file's name.
             numbered = _TO_LAST_DIGIT.match(folder)
             length = numbered.end() if numbered else 0
             folder_key = folder_keys[folder] = length, _number_sort_key(folder[:length])
@@ -473,13 +474,15 @@ def _read_entries(path: str) -> list[ManifestEntry]:
     return entries
 
 
-# The shard plan: the consecutive files of the manifest that make up each shard. One partition materializes one shard.
-# Files stay whole and in manifest order, so the concatenation of the shards is the concatenation of the files,
-# regardless of the number of shards or workers. The plan is frozen next to the manifest (`shard_plan.json`): partitions
-# contain the same files until the manifest itself is materialized again, and even then a shard keeps its files
-# (docs/how-to/add-files.md). New files form new shards after the existing shards of their split. A removed file leaves
-# its shard, and a shard without remaining files leaves the plan. Shards are never renamed. If a split's last shards
-# were removed, a later plan reuses their names for shards of new files, which have different cache keys.
+# A shard plan lists the consecutive files of the manifest that make up each shard. One partition materializes one
+# shard. Files stay whole and in manifest order, so the concatenation of the shards is the concatenation of the files,
+# regardless of the number of shards or workers.
+#
+# The plan is stored next to the manifest (`shard_plan.json`). Partitions contain the same files until the manifest is
+# materialized again, and even then a shard keeps its files (docs/how-to/add-files.md). New files form new shards after
+# the existing shards of their split. A removed file leaves its shard, and a shard without remaining files leaves the
+# plan. Shards are never renamed. If a split's last shards were removed, a later plan reuses their names for shards of
+# new files, which have different cache keys.
 
 SHARD_PLAN = "shard_plan.json"
 DEFAULT_TARGET_BYTES = 1 << 30
@@ -586,7 +589,8 @@ def _count_new_shards(
         count = round(total / mean_bytes) if mean_bytes else 1
     else:
         count = sizing.count
-    # Plan at least one shard, because all new files form one shard if `MAX_SHARDS` is reached.
+    # Plan at least one shard, because `count` is 0 if the new files are much smaller than the existing shards, and is 0
+    # or less if the plan already has `MAX_SHARDS` shards.
     return max(1, min(count, len(added)))
 
 
@@ -598,9 +602,10 @@ def _cut_groups(members: Sequence[ManifestEntry], count: int) -> list[list[Manif
     grouped_bytes = 0
     for position, entry in enumerate(members):
         remaining_files = len(members) - position
-        must_start = remaining_files == count - len(groups)  # each remaining file must start a shard
-        # Start a shard at the first file whose middle is past the ideal boundary, which is the cut closest to that
-        # boundary.
+        # Each remaining file must start a shard if there are only as many files as shards to start.
+        must_start = remaining_files == count - len(groups)
+        # Start a shard at the first file whose middle is at or past the ideal boundary, because this cut is the closest
+        # to that boundary.
         is_full = (
             groups[-1] and len(groups) < count and (grouped_bytes + entry.size_bytes / 2) * count >= total * len(groups)
         )

@@ -71,7 +71,7 @@ def find_latest_version(names: Iterable[str]) -> str:
             f"version: latest: no version_<major>[-<minor>] found among {_format_versions(folders)}. Set one of "
             "the names, or base"
         )
-    # Two names can be the highest version, because a missing minor number equals 0.
+    # Two names can be the highest version, because a missing minor number counts as 0.
     best = [v.name for v in ordered if (v.major, v.minor) == (ordered[-1].major, ordered[-1].minor)]
     if len(best) > 1:
         raise ConfigError(f"version: latest: {' and '.join(best)} are the same version. Set one of them")

@@ -65,9 +65,10 @@ from dataprep_assets.stream.source import describe_card_source
 from dataprep_assets.stream.tokenizer import describe_boundary, describe_literals
 from dataprep_assets.table import format_share
 
-# The tokenizer of another dataset is read from that dataset's `defs.yaml`, because receipts do not contain its path.
+# The tokenizer of another dataset is read from that dataset's `defs.yaml`, because receipts do not contain the
+# tokenizer's path.
 #
-# Entry point: `find_tokenizer_of_dataset`.
+# The entry point is `find_tokenizer_of_dataset`.
 
 
 def find_tokenizer_of_dataset(folder: Path | None, dataset: str) -> str | None:
@@ -127,7 +128,7 @@ def _draw_sample(notes: NotesDeclaration, store: ArtifactStore) -> CertificateSa
     return CertificateSample(
         kind="notes_engine_certificate",
         parts=[[cohorts_read, template], digests],
-        # store only digests, because the pattern may contain names of source files; one digest covers all cohorts
+        # Store only digests, because the pattern may contain names of source files. One digest covers all cohorts.
         sources={
             "sampled cohorts": digest_value(digests),
             "cohorts.pattern": digest_value(cohorts_read["pattern"]),
@@ -146,7 +147,8 @@ def _fetch_sampled_cohorts(notes: NotesDeclaration) -> Mapping[str, tuple[Cohort
     """Choose and download the cohorts of the sample; return month → file and local path."""
     files = list(list_cohorts(notes).values())
     count = min(len(files), SAMPLED_COHORTS)
-    # space the sample evenly, including the first and last month; `max` avoids a division by zero for a single month
+    # Space the sample evenly, including the first and the last month. `max` avoids a division by zero for a single
+    # month.
     sampled_files = [files[(len(files) - 1) * i // max(1, count - 1)] for i in range(count)]
     return {file.month: (file, file.fetch()) for file in sampled_files}
 
@@ -251,7 +253,7 @@ class Notes(Dataset):
 
     @classmethod
     def list_own_templates(cls, attributes: Any) -> Collection[Keys]:
-        # do not render the header, because its Jinja names are fields of a note
+        # Do not resolve `{{ … }}` in a Jinja header, because the names in a header are fields of a note.
         match attributes:
             case {"template": {"engine": "jinja"}}:
                 return {("template", "header")}
@@ -336,7 +338,8 @@ class Replay(Dataset):
 
     def tokenizer(self) -> str | None:
         """Return the folder or the Hugging Face Hub name of the sources' tokenizer; None if it is not found."""
-        # use the first source, because sources with different tokenizers cannot be combined
+        # Use the first source, because all sources have the same tokenizer: sources with different tokenizers cannot be
+        # combined.
         return find_tokenizer_of_dataset(self.folder, self.declaration.sources[0].dataset)
 
     @cached_property
@@ -349,7 +352,8 @@ class Replay(Dataset):
 
     def find_source_remarks(self, source: Dataset) -> Iterable[Remark]:
         replay = self.declaration
-        # skip declared splits, which are deliberate; only the default could omit a source's splits unnoticed
+        # Skip splits that are declared, because the user chose them. Only the default could omit a source's splits
+        # unnoticed.
         if not isinstance(source, Notes | Replay) or "splits" in replay.model_fields_set:
             return
         if splits := [split for split in source.declaration.splits if split not in replay.splits]:

@@ -48,7 +48,7 @@ TOKENS = "tokens"
 _MONTH = r"^[0-9]{4}-(0[1-9]|1[0-2])$"
 _SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*")
 Month = Annotated[str, Field(pattern=_MONTH)]
-# TFDS requires x.y.z without leading zeros; `1.0` is also allowed, because the original scripts use it
+# TFDS requires x.y.z without leading zeros. `1.0` is also allowed, because the scripts of the upstream project use it.
 TfdsVersion = Annotated[str, Field(pattern=r"^((0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)|1\.0)$")]
 VERSION_HELP = (
     "Name of the version folder, as `x.y.z`. Unmodified MaxText (`tfds.builder`) ignores other names, "
@@ -262,7 +262,7 @@ class PadDeclaration(DeclarationModel):
 class NotesDeclaration(WorkersDeclaration):
     """Packed notes, from cohort files to directories that trainers read."""
 
-    # hide the input, because a secret written into the YAML by mistake must not appear in an error
+    # Hide the input, because a secret that was written into the YAML by mistake must not appear in an error.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     sensitive: bool = Field(
@@ -284,7 +284,7 @@ class NotesDeclaration(WorkersDeclaration):
     document: DocumentPolicy = Field(
         DocumentPolicy(), description="Tokens before and after each note, and special tokens in its text."
     )
-    # allow one token less than the limit, because rows for tfds are stored one token longer (`capacity`)
+    # Allow one token less than the limit, because rows for tfds are stored one token longer (`capacity`).
     row_length: int = Field(
         8192, ge=2, le=LARGEST_CAPACITY - 1, description="Tokens per row: `max_target_length` of MaxText."
     )
@@ -369,7 +369,7 @@ class NotesDeclaration(WorkersDeclaration):
             require_tfds_name("split", name)
             if not 0 < share <= 1:
                 raise ValueError(f"split {name!r}: the share must be greater than 0 and at most 1, not {share}")
-        # allow a small difference, because 0.7 + 0.2 + 0.1 is slightly less than 1 in floating point
+        # Allow a small difference, because 0.7 + 0.2 + 0.1 is slightly less than 1 in floating point.
         if not math.isclose(sum(splits.values()), 1, abs_tol=1e-9):
             raise ValueError(f"the shares must add up to 1, not {sum(splits.values())}")
         return splits
@@ -406,7 +406,8 @@ class NotesDeclaration(WorkersDeclaration):
             )
         if self.layout == "unpacked" and self.pipeline == "tfds" and "tfrecord" not in self.formats:
             raise ValueError("`pipeline: tfds` needs `tfrecord`: add it to `formats`, or set `pipeline: grain`")
-        # compile now, so that errors appear with the declaration and not when a month is packed
+        # Compile the header now, so that its errors appear when the declaration is loaded and not when a month is
+        # packed.
         self.compile_header()
         return self
 
@@ -454,12 +455,13 @@ class NotesDeclaration(WorkersDeclaration):
         return (*COLUMNS, TARGETS) if self.targets else COLUMNS
 
     def find_retracted_artifacts(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-        # import this here, because `retractions` imports this module
+        # Import the function here, because `retractions` imports this module.
         from dataprep_assets.pipelines.notes.retractions import find_affected_artifacts
 
         if self.retractions is None or not self.retractions.exists():
             return []
-        artifacts = list(unplanned)  # use a list, because the key is loaded only if there are artifacts
+        # Convert to a list, so that the key is loaded only if there are artifacts.
+        artifacts = list(unplanned)
         return find_affected_artifacts(self.retractions, self.patient_key.load(), store, artifacts) if artifacts else []
 
     def resolve_paths(self, folder: Path) -> Self:

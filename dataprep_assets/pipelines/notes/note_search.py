@@ -66,7 +66,7 @@ class NoteSearch:
         headers = [[*begin, *header.tolist()] for header, _ in encoded_notes]
         bodies = [[*body.tolist(), separator] for _, body in encoded_notes]
         if cohort.notes.is_concatenated:
-            # each note is one chunk, because rows of a stream may end anywhere in a note
+            # Each note is one chunk, because the rows of a stream may end anywhere in a note.
             whole_notes = [np.array(h + b, "<i4").tobytes() for h, b in zip(headers, bodies, strict=True)]
             return [NoteChunk(note=note, chunk=0, ids=ids) for note, ids in enumerate(whole_notes)]
         long_notes = cohort.notes.long_notes
@@ -111,7 +111,7 @@ def _find_in_segments(path: Path, patterns: Sequence[bytes]) -> list[bool]:
     lengths = np.unique(np.array([len(piece) // 4 for piece in patterns], np.int64))
     for block in open_packed_file(path, masked=False) if patterns else ():
         begins, ends = block.bounds()
-        # compare only segments with the length of a pattern, which avoids copying other segments
+        # Compare only segments with the length of a pattern, to avoid copying the other segments.
         for index in np.flatnonzero(np.isin(block.lengths, lengths)).tolist():
             piece = block.tokens[begins[index] : ends[index]].astype("<i4", copy=False)
             missing.discard(piece.tobytes())
@@ -121,7 +121,8 @@ def _find_in_segments(path: Path, patterns: Sequence[bytes]) -> list[bool]:
 def _find_in_stream(path: Path, patterns: Sequence[bytes]) -> list[bool]:
     """Return whether each byte string occurs in the tokens of all rows, read as one stream."""
     missing, tail = set(patterns), b""
-    # keep the end of each block (the longest pattern minus one token), because a pattern may continue in the next block
+    # Keep the end of each block (the longest pattern minus one token), because a pattern may continue in the next
+    # block.
     keep = max((len(piece) for piece in patterns), default=4) - 4
     for block in open_packed_file(path, masked=False) if patterns else ():
         stream = tail + block.tokens.astype("<i4", copy=False).tobytes()
@@ -132,7 +133,7 @@ def _find_in_stream(path: Path, patterns: Sequence[bytes]) -> list[bool]:
 
 def _contains_aligned(stream: bytes, piece: bytes) -> bool:
     offset = stream.find(piece)
-    # skip a match that starts within a token, because its bytes are not whole tokens
+    # Skip a match that starts within a token, because the bytes of such a match are not whole tokens.
     while offset >= 0 and offset % 4:
         offset = stream.find(piece, offset + 1)
     return offset >= 0

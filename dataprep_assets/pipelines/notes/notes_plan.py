@@ -31,7 +31,7 @@ class NotesPlan:
     shape: RowShape
     tokenizer: str
     vocab_size: int
-    # exclude the key and the digests from `repr`, because an error or a log may show a plan
+    # Exclude the key and the digests from `repr`, because an error or a log may show a plan.
     key: bytes = field(repr=False)
     retracted: frozenset[bytes] = field(default=frozenset(), repr=False)
 
@@ -39,15 +39,15 @@ class NotesPlan:
     def settings(self) -> dict[str, Any]:
         """Settings that determine the bytes of a cohort, by readable names."""
         notes, shape, stream = self.notes, self.shape, self.stream.key_parts()
-        # include only settings that determine the rows, because formats, names and sizes of shards belong to later
-        # artifacts
+        # Include only settings that determine the rows. The formats, names and sizes of shards affect only later
+        # artifacts.
         declared_settings = notes.model_dump(
             mode="json",
             include={"row_length", "long_notes", "order", "packing", "splits", "layout", "bad_records"},
         )
         return declared_settings | {
             "template": notes.template.key_parts(),
-            # use a list, because the splits' declared order decides each patient's split
+            # Use a list, because it keeps the declared order of the splits, which decides each patient's split.
             "splits": list(notes.splits.items()),
             "format": notes.cohorts.format,
             "fields": notes.cohorts.fields.model_dump(mode="json"),
@@ -57,14 +57,14 @@ class NotesPlan:
             "stream_version": stream["stream"],
             "stored_row": {"columns": shape.columns, "length": shape.row_length, "pad_id": shape.pad_id},
             "pad_may_occur": notes.pad_may_occur,
-            # include these settings only for unpacked rows, because they do not affect prepacked rows
+            # Include these settings only for unpacked rows, because they do not affect prepacked rows.
             **({"rows": notes.rows, "pipeline": notes.pipeline} if notes.layout == "unpacked" else {}),
         }
 
     @property
     def sources(self) -> dict[str, str]:
         """Digests of the inputs that determine the bytes, except the settings and the cohort's file."""
-        # include the key, because it determines the patients' digests and therefore their splits
+        # Include the key, because it determines the patients' digests and therefore their splits.
         return {"tokenizer": self.stream.tokenizer_digest, "patient_key": digest_key(self.key)}
 
 
@@ -84,7 +84,8 @@ def build_notes_plan(notes: NotesDeclaration, certificate: Certificate) -> Notes
         separator_id=separator,
         bos_id=bos.id if bos else None,
         dtype="uint32",
-        # leave this empty, because `reading` extracts the texts of notes, instead of the stream's own reader
+        # Leave this field empty, because `reading` extracts the texts of notes, and the stream's own reader is not
+        # used.
         text_field="",
         bad_records=notes.bad_records.policy,
         sample_rate=notes.sample_rate,

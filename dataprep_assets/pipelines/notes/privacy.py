@@ -24,11 +24,11 @@ def hide_quoted_data(location: str) -> Iterator[None]:
         yield
         return
     except DataprepError as error:
-        # remove cause and context, because they may quote data; the error's own message quotes none
+        # Remove the cause and the context, because they may quote data. The error's own message quotes none.
         error.__cause__ = error.__context__ = None
         raise
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
-        # pass these exceptions, because they only end the process or a generator, and quote no data
+        # Let these exceptions pass, because they only end the process or a generator, and quote no data.
         raise
     except BaseException as error:  # a panic of a Rust library is not an Exception
         code = f"{type(error).__name__} {_describe_error(error)}at {_find_line(error.__traceback__)}"
@@ -63,7 +63,7 @@ def hide_source_names(location: str, position: Callable[[str], str | None] = lam
 
 def _describe_error(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None:
-        # use strerror, because the system's text for the error number does not contain the file's name
+        # Use `os.strerror`, because the system's text for an error number does not contain the file's name.
         return f"({os.strerror(error.errno)}) "
     return ""
 

@@ -46,7 +46,8 @@ DEFECTS = (
 """Reasons that the policy for bad records handles."""
 
 DIGEST_BYTES = 16
-# this value marks a missing key, because None is JSON's null, which has separate reasons
+# This value marks a missing key. None cannot mark a missing key, because None is JSON's null, which is reported with a
+# different reason.
 _ABSENT: Any = object()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_AND_MONTH = re.compile(r"\d{4}-\d{2}")
@@ -85,13 +86,13 @@ class RecordStart:
 
 def digest_patient(key: bytes, patient_id: str) -> bytes:
     """Return a patient's digest: the first 16 bytes of HMAC-SHA256 of the id in UTF-8."""
-    # the prefix prevents collisions with digests of notes and of the key
+    # The prefix prevents collisions with the digests of notes and of the key.
     return hmac.digest(key, b"patient\0" + patient_id.encode(), "sha256")[:DIGEST_BYTES]
 
 
 def digest_note(key: bytes, note: Note) -> bytes:
     """Return a note's digest: the patient's digest and 16 bytes of an HMAC-SHA256; equal notes have equal digests."""
-    # include the patient, so that a text that several patients share has a different digest for each patient
+    # Include the patient, so that a text that several patients share has a different digest for each patient.
     return note.patient + hmac.digest(key, b"note\0" + note.patient + note.text.encode(), "sha256")[:DIGEST_BYTES]
 
 
@@ -119,21 +120,22 @@ def read_notes(
             yield DroppedNote(record.row, 0, record.byte, record.reason)
             continue
         try:
-            # read the notes before the patient, so that all notes of a record with an invalid patient are counted
+            # Read the notes before the patient, so that all notes of a record with an invalid patient are counted.
             notes = parts.read_notes(record)
         except _NoteRefusedError as error:
             yield DroppedNote(record.row, 0, record.byte, error.reason)
             continue
         try:
             patient = parts.read_patient(record)
-            # if each record is one note, a patient may have several records
+            # Reject a second record of a patient, except if each record is one note: a patient with several notes then
+            # has several records.
             if fields.notes is not None and patient in patients:
                 raise _NoteRefusedError("duplicate_patient")
         except _NoteRefusedError as error:
-            # count at least one note, because a dropped record without notes must also appear in the ledger
+            # Count at least one note, because the ledger must also show a dropped record without notes.
             yield DroppedNote(record.row, 0, record.byte, error.reason, max(1, len(notes)))
             continue
-        # add the patient last, so that an invalid record does not make the patient's next record a duplicate
+        # Add the patient last, so that an invalid record does not make the patient's next record a duplicate.
         patients.add(patient)
         yield RecordStart(patient, len(notes))
         for number, note in enumerate(notes, 1):
@@ -154,7 +156,7 @@ class _RecordParts:
         self._date = None if fields.date is None else fields.date
         self._date_format = fields.date_format
         self._birth = None if fields.birth_date is None else fields.birth_date
-        # read only the fields in the template, because other fields may be missing or of any type
+        # Read only the fields that the template uses, because other fields may be missing or of any type.
         self._patient_fields = {n: p for n, p in fields.patient.items() if n in template.used}
         self._note_fields = {n: p for n, p in fields.note.items() if n in template.used}
 
@@ -169,21 +171,21 @@ class _RecordParts:
             and self._parse_birth_month(value_at(record.value, self._birth, _ABSENT)) != self._month
         ):
             raise _NoteRefusedError("wrong_birth_month")
-        # convert with str(), so that 7 and "7" are the same patient, in records and in lists of ids
+        # Convert with `str`, so that 7 and "7" are the same patient, both in records and in lists of ids.
         return digest_patient(self._key, str(value))
 
     def _parse_birth_month(self, value: Any) -> str:
         if not isinstance(value, str):
             raise _NoteRefusedError("bad_birth_date")
-        # `YYYY-MM` is also allowed, but fromisoformat rejects it
+        # Parse `YYYY-MM` here, because this form is also allowed, but `fromisoformat` rejects it.
         if self._date_format is None and _YEAR_AND_MONTH.match(value):
             return value[:7]
         try:
             return _parse_date(value, self._date_format).strftime("%Y-%m")
         except ValueError:
             failed = True
-        # raise the error outside the handler, so that the handled error, which quotes the date, does not become its
-        # context
+        # Raise the error outside the handler, so that the handled error, which quotes the date, does not become the
+        # context of the new error.
         assert failed
         raise _NoteRefusedError("bad_birth_date")
 
@@ -195,7 +197,7 @@ class _RecordParts:
             raise _NoteRefusedError("missing_notes")
         if notes is not None and not isinstance(notes, list):
             raise _NoteRefusedError("notes_not_a_list")
-        # treat null like an empty list, because both mean a patient without notes
+        # Treat null like an empty list, because both mean a patient without notes.
         return notes or []
 
     def read_note(self, record: PatientRecord, number: int, note: Any, patient: bytes) -> Note:
@@ -226,11 +228,11 @@ class _RecordParts:
         try:
             if isinstance(value, str):
                 moment = _parse_date(value, self._date_format)
-                # treat a date without an offset as UTC, because the machine's time zone must not affect the order of
-                # notes; compute with integers, because a float of seconds would be rounded
+                # Treat a date without an offset as UTC, because the machine's time zone must not affect the order of
+                # notes. Compute with integers, because a float of seconds would be rounded.
                 aware_time = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
                 return (aware_time.days * 86_400 + aware_time.seconds) * 1_000_000 + aware_time.microseconds
-            # numbers are seconds; within this bound, their microseconds fit in the spool's int64
+            # Numbers are seconds. Below this bound, the number of microseconds fits into the spool's int64.
             if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12:
                 return int(value * 1_000_000)
         except (ValueError, OverflowError):

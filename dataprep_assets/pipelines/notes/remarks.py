@@ -62,7 +62,7 @@ def _check_tokens(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator[
     except TokenizerError as error:
         yield Remark(keys=("document", "bos"), sentence=str(error))
         return
-    # skip the check of the pad after an error, because the check needs the separator
+    # Skip the check of the pad after an error, because this check needs the separator.
     if any(not remark.hint for remark in remarks):
         return
     try:

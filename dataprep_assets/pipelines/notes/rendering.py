@@ -56,10 +56,10 @@ class HeaderTemplate:
             used_values[name] = value
         try:
             return self._render(used_values)
-        except Exception:  # a template may raise anything, and may quote its input
+        except Exception:  # a template may raise any exception, which may quote the template's input
             failed = True
-        # raise the error outside the handler, so that the template's error, which may quote its input, does not become
-        # its context
+        # Raise the error outside the handler, so that the template's error, which may quote its input, does not become
+        # the context of the new error.
         assert failed
         raise RenderError
 
@@ -73,7 +73,8 @@ def _build_formatter(text: str) -> tuple[set[str], Callable[[Mapping[str, str]],
     for _, name, specification, conversion in parts:
         if name is None:
             continue
-        # `{a.b}` and `{a[0]}` would read attributes and items, and `{a:1000000000}` would create a gigabyte of spaces
+        # Reject everything except names: `{a.b}` and `{a[0]}` would read attributes and items, and `{a:1000000000}`
+        # would create a gigabyte of spaces.
         if not name.isidentifier() or specification or conversion:
             raise ConfigError(
                 f"template.header: {{{name}}}: must be the name of a field. For expressions use `engine: jinja`"
@@ -86,12 +87,12 @@ def _compile_jinja(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], s
     from jinja2 import StrictUndefined, TemplateError, meta
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    # keep a trailing newline, which Jinja would drop; do not escape, because a header is not HTML
+    # Keep a trailing newline, which Jinja would drop. Do not escape values, because a header is not HTML.
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False, auto_reload=False
     )
     try:
-        # Jinja's globals, such as `range`, are not fields
+        # Subtract Jinja's globals, such as `range`, because they are not fields.
         names = meta.find_undeclared_variables(environment.parse(text)) - environment.globals.keys()
         template = environment.from_string(text)
     except TemplateError as error:
@@ -106,7 +107,7 @@ def convert_to_text(value: Any) -> str | None:
     """
     if value is None or isinstance(value, str):
         return value
-    # test for a bool before numbers, because a bool is an int in Python, and JSON writes `true`, not `True`
+    # Test for a bool first, because in Python a bool is also an int, and JSON writes `true` instead of `True`.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float) and math.isfinite(value):

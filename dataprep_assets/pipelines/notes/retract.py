@@ -93,7 +93,7 @@ def _retract(
     entries_by_position = _find_entries(
         notes, store, [entry for _, entry in lines if isinstance(entry, NotePosition)], key
     )
-    # use None for a position without a note, which is reported as not found
+    # Use None for a position without a note, because such a position is reported as not found.
     entries = [
         (number, entries_by_position.get(entry) if isinstance(entry, NotePosition) else entry)
         for number, entry in lines
@@ -101,7 +101,8 @@ def _retract(
     listed_before = set(read_entries(listing, key))
     new_digests = {digest for _, digest in entries if digest is not None} - listed_before
     dropped_digests = set(listed_before)
-    # add a count of single notes only if the list has any, because the count would otherwise always be 0
+    # Count single notes separately only if a new entry is for a single note, because this count would otherwise always
+    # be 0.
     kinds = (
         [DIGEST_BYTES, 2 * DIGEST_BYTES] if any(len(entry) > DIGEST_BYTES for entry in new_digests) else [DIGEST_BYTES]
     )
@@ -109,7 +110,8 @@ def _retract(
     emptied: set[bytes] = set()
     months, files = [], set()
     expected_months = notes.months.expected_keys
-    # include months that are no longer declared, because they contain patients until they are pruned
+    # Include stored months that are no longer declared, because they contain patients until `dataprep prune` removes
+    # the months.
     undeclared_months = [
         month for month in store.partitions(notes.dataset, PACKED_COHORTS) if month not in expected_months
     ]
@@ -127,7 +129,7 @@ def _retract(
             counts = tuple(sum(len(entry) == kind for entry in month_digests) for kind in kinds)
             months.append(RetractedAmount(partition=month, counts=counts, planned=month in expected_months))
 
-    # a patient also counts as retracted if all of the patient's notes were retracted individually
+    # Treat a patient as retracted if all notes of the patient were retracted individually.
     known_digests = dropped_digests | emptied
 
     def is_known(digest: bytes | None) -> bool:
@@ -137,7 +139,7 @@ def _retract(
             and (digest in known_digests or digest[:DIGEST_BYTES] in dropped_digests)
         )
 
-    # these entries are in the source, but in months that are not packed yet
+    # These entries are in the source, but only in months that are not packed yet.
     unpacked_entries = {
         entry for entry in entries_by_position.values() if entry in new_digests - held_digests and not is_known(entry)
     }
@@ -152,7 +154,8 @@ def _retract(
         already=sum(is_known(digest) for _, digest in entries),
         found=len(found_digests),
         left_out={NOT_BUILT: len(unpacked_entries)} if unpacked_entries else {},
-        # also add patients without notes, because their notes may appear later
+        # With `strict`, add nothing if a line was not found. Otherwise, also add patients that were not found, because
+        # these patients may appear later.
         added=add_retractions(
             listing, key, () if strict and not_found else filter(None, (entry for _, entry in entries))
         ),
@@ -163,7 +166,7 @@ def _retract(
         partitions="month",
         kept="They stay on the list: if these patients appear later, their notes are left out",
         files=frozenset(files),
-        # show only the location, because file names may contain patients' names
+        # Show only the location, because file names may contain patients' names.
         copies=(source.storage,) if source.mirrored and months else (),
     )
 
@@ -184,11 +187,12 @@ def _find_entries(
         for item in read_notes(reader, notes.cohorts.fields, template, key=key, month=month):
             if isinstance(item, Note):
                 entries[NotePosition(month, item.record, item.number)] = digest_note(key, item)
-                # the position of a whole record means its patient or, if each record is one note, that note
+                # The position of a whole record identifies the record's patient or, if each record is one note, this
+                # note.
                 entries[NotePosition(month, item.record, 0)] = (
                     digest_note(key, item) if names_single_notes else item.patient
                 )
-        # compare last, because the reader's digest covers the file only after a complete read
+        # Compare last, because the reader's digest covers the file only after a complete read.
         receipt = store.receipt(notes.artifact(PACKED_COHORTS, month))
         if receipt is not None and receipt.inputs["cohort"] != notes.source_digests(key).digest_of(reader.sha256):
             raise ConfigError(

@@ -138,7 +138,7 @@ def read_cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receip
         receipt: The cohort's receipt.
     """
     widths = {PATIENTS: DIGEST_BYTES, RETRACTED_PATIENTS: DIGEST_BYTES, RETRACTED_NOTES: 2 * DIGEST_BYTES}
-    # compare only the file name, because with several splits each split has a folder with a `patients.bin`
+    # Compare only the file name, because several splits have separate folders with a `patients.bin` in each.
     names = [file.path for file in receipt.files if PurePosixPath(file.path).name in widths]
     directory = store.local(cohort, names)
     digests_by_file: dict[str, set[bytes]] = {name: set() for name in widths}
@@ -158,7 +158,8 @@ def find_matching_retractions(listed_keys: Set[bytes], cohort_patients: CohortPa
     A note's entry applies to every cohort with the note's patient, because its cohort is unknown before packing.
     """
     patients = cohort_patients.held | cohort_patients.left_out
-    # a patient whose notes were all retracted individually appears only in the digests of these notes
+    # Also match patients whose notes were all retracted individually (`emptied`), because these patients are neither
+    # in `held` nor in `left_out`.
     listed_digests = cohort_patients.notes | cohort_patients.emptied
     return tuple(
         sorted(entry.hex() for entry in listed_keys if entry[:DIGEST_BYTES] in patients or entry in listed_digests)
@@ -167,7 +168,7 @@ def find_matching_retractions(listed_keys: Set[bytes], cohort_patients: CohortPa
 
 def summarize_entries(entries: Sequence[str]) -> str:
     """Summarize hex entries for a recipe as counts and one digest, because receipts have no patients' digests."""
-    # hex has two digits per byte, and a note's entry is twice as long as a patient's
+    # Hex has two digits per byte, and a note's entry is twice as long as a patient's.
     patients = sum(len(entry) == 2 * DIGEST_BYTES for entry in entries)
     notes = f" and {count_of(len(entries) - patients, 'note')}" if patients < len(entries) else ""
     return f"{count_of(patients, 'patient')}{notes} ({digest_value(list(entries))[:16]})"
@@ -215,7 +216,8 @@ def find_affected_artifacts(
         packed_cohort = replace(artifact, name=PACKED_COHORTS)
         try:
             receipt = store.receipt(packed_cohort)
-            # shards of an earlier build of the cohort may contain patients that the current cohort leaves out
+            # Treat shards of an earlier build of the cohort as affected, because they may contain patients that the
+            # current cohort leaves out.
             if receipt is None or not (artifact == packed_cohort or is_built_from(artifact, receipt)):
                 return True
             return any(map(read_cohort_patients(store, packed_cohort, receipt).has_patient, entries))

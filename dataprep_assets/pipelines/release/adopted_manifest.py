@@ -66,7 +66,7 @@ def adopt_shards(adoption: Adoption, reads: Callable[[str, int], None]) -> Relea
         )
     headers = {tokens.key: _read_header(location, tokens) for shards in objects.values() for tokens, _ in shards}
     first_files = next(iter(objects.values()))[0]
-    # derive the length from the first shard; `_build_shard` refuses shards with a different length
+    # Derive the length from the first shard; `_build_shard` refuses shards with a different length.
     length = _derive_length(location, headers[first_files[0].key], first_files)
     digests = _Digests(adoption, reads)
     release = Release(
@@ -88,7 +88,7 @@ def adopt_shards(adoption: Adoption, reads: Callable[[str, int], None]) -> Relea
             for prefix, shards in objects.items()
         },
     )
-    # run cheap checks first, because the digests may require reading terabytes
+    # Run cheap checks first, because the digests may require reading terabytes.
     all_shards = [shard for shards in release.shards.values() for shard in shards]
     if defects := [line for shard in all_shards for line in find_read_defects(location, release, shard)]:
         raise IntegrityError(
@@ -127,7 +127,7 @@ def write_adopted_manifest(release: Release, place: ReleaseLocation, folder: Pat
                 "different folder (--to), or delete the existing one if it is unused"
             )
         return location
-    # write conditionally, because a manifest that was written after the comparison must not be replaced
+    # Write only if no manifest exists, because another process may have written a manifest since the comparison.
     target.store.put(target.key(MANIFEST), manifest.to_bytes(), if_absent=True)
     return location
 
@@ -145,7 +145,7 @@ def _list_objects(place: ReleaseLocation) -> dict[str, dict[int, dict[str, Objec
 
 def _order_shards(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[str, ObjectInfo]]) -> Sequence[Files]:
     """Return the shards of a prefix in order. Raises MissingArtifactError, which names the first missing file."""
-    # iterate to the highest number, so that missing shards in between are found
+    # Without a given number of shards, iterate to the highest number, so that missing shards in between are found.
     count = max(files) + 1 if adoption.shards is None else adoption.shards
     shards = []
     for index in range(count):
@@ -160,7 +160,7 @@ def _order_shards(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[s
 
 def _read_header(place: ReleaseLocation, tokens: ObjectInfo) -> npy_shards.NpyHeader:
     location = f"{place}/{tokens.key}"
-    # limit the range, because a store rejects ranges beyond the end of an object
+    # Limit the range, because a store rejects ranges beyond the end of an object.
     data = b"".join(place.store.read(place.key(tokens.key), 0, min(npy_shards.HEADER_BYTES, tokens.bytes)))
     header = npy_shards.parse_header(data, location)
     if tokens.bytes != (expected_bytes := npy_shards.compute_shard_bytes(header.tokens, header.dtype)):
@@ -215,23 +215,23 @@ class _Digests:
 
     def __init__(self, adoption: Adoption, reads: Callable[[str, int], None]) -> None:
         self._place, self._path, self._reads = adoption.place, adoption.digest_file, reads
-        # store the size, version and SHA-256 of each file by key, so that a later run does not read the file again
+        # The saved size, version and SHA-256 of each file let a later run skip files that an earlier run has read.
         self._known_digests = read_state(self._path, dict[str, _KnownDigest]) or {}
 
     def find_digest(self, info: ObjectInfo) -> str:
         """Return the digest of a listed object."""
-        # request the object's metadata, because listings do not include it
+        # Request the object's metadata if the listing has no digest, because the metadata may have one.
         head = info if info.sha256 else self._place.store.head(self._place.key(info.key))
         if head is not None and head.sha256 is not None:
             return head.sha256
         memory = self._known_digests.get(info.key)
-        # a different size or version shows that the object was replaced
+        # Compute the digest if none is saved, or if a different size or version shows that the object was replaced.
         if memory is None or (memory["bytes"], memory["version"]) != (info.bytes, info.version):
             self._known_digests[info.key] = memory = _KnownDigest(
                 bytes=info.bytes, version=info.version, sha256=self._compute_digest(info)
             )
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # save after each file with an atomic rename, so that a killed adoption loses at most one file's digest
+            # Save after each file with an atomic rename, so that a killed adoption loses at most one file's digest.
             draft = self._path.with_suffix(".new")
             draft.write_text(json.dumps(self._known_digests))
             draft.replace(self._path)
@@ -241,7 +241,7 @@ class _Digests:
         self._reads(info.key, info.bytes)
         digest = sha256()
         try:
-            # read only the listed version, so that the digest never covers parts of two versions
+            # Read only the listed version, so that the digest never covers parts of two versions.
             for block in self._place.store.read(self._place.key(info.key), version=info.version):
                 digest.update(block)
         except ConflictError as error:

@@ -31,9 +31,10 @@ from dataprep_assets.stores.connect import explain_missing_library
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
-# The release plan (`<dataset>/release_plan`) divides the token stream into npy shards, and adds their partitions.
+# The release plan (`<dataset>/release_plan`) divides the token stream into npy shards, and adds their partitions to
+# Dagster.
 #
-# The plan needs all token bins. The plan has no files, because its content can be computed from the bins' receipts.
+# The plan needs all token bins. It has no files, because its content can be computed from the receipts of the bins.
 
 RELEASE_PLAN = "release_plan"
 
@@ -79,7 +80,8 @@ def _build_plan(release: ReleaseDeclaration, request: BuildRequest) -> list[Outc
                 "dropped_tokens": sum(cut.dropped for cut in split.cuts),
             }
         )
-    # the plan has no files, so use a digest of the shards' keys as its content, which changes only if a key changes
+    # Use a digest of the shards' keys as the plan's content, because the plan has no files. The digest changes only if
+    # a key changes.
     keys = [build_shard_recipe(release, layout, partition).key for partition in layout.partitions]
     metadata = {"shards": Table(rows), "bytes": sum(row["bytes"] for row in rows)}
     return [Outcome(partition="", content=digest_value(keys), metadata=metadata)]

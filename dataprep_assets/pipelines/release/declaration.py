@@ -55,7 +55,8 @@ class ReleaseOptions(DeclarationModel):
     @field_validator("publish")
     @classmethod
     def _require_place(cls, publish: str | None) -> str | None:
-        # skip a URL with credentials, because an error here would repeat them; `resolve_paths` reports the URL
+        # Skip a location with `@`, because it may be a URL with credentials, which an error raised here would show.
+        # `resolve_paths` reports such a URL.
         if publish is not None and "@" not in publish:
             try:
                 parse_place(publish, {})

@@ -54,7 +54,7 @@ def cut_stream(
     end = tokens - dropped_tokens
     starts = range(0, end, tokens_per_shard)
     cuts = [ShardCut(index=i, start=start, stop=min(start + tokens_per_shard, end)) for i, start in enumerate(starts)]
-    # only the last shard has padding or dropped tokens, because both are at the end of the stream
+    # Only the last shard can have padding or dropped tokens, because both are at the end of the stream.
     if cuts:
         last_cut = cuts[-1]
         cuts[-1] = ShardCut(
@@ -87,7 +87,7 @@ class ReleaseLayout:
 
     def find_shard(self, partition: str) -> tuple[SplitLayout, ShardCut]:
         """Return the split and the cut of a partition key. Raises ConfigError for an unknown key."""
-        # divide the key at the last underscore, because the split's name may also contain underscores
+        # Divide the key at the last underscore, because the split's name may also contain underscores.
         name, _, number = partition.rpartition("_")
         split = self.splits.get(name)
         if split is None or not number.isdecimal() or int(number) >= len(split.cuts):

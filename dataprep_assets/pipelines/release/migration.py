@@ -82,7 +82,8 @@ def migrate(
     """
     source = locate_files(source, read_release(source))
     if not plan.source.is_complete:
-        # show only the lines about missing files, because the first line is the number of files to copy
+        # Omit the first line, because it is about the files to copy. The lines after it begin with the files that are
+        # missing or different in the source.
         raise IntegrityError(
             f"{source}: the release is incomplete. {' '.join(plan.lines[1:4])} Publish the release again"
         )
@@ -90,7 +91,7 @@ def migrate(
     paths: list[Path] = []
 
     def find_path(file: ReleaseFile) -> Path:
-        # keep only one file in the folder, because the previous file has been uploaded
+        # Delete the previous file, because its upload has finished when `send_release` requests the next file.
         for path in paths:
             path.unlink()
         paths.clear()
@@ -104,6 +105,6 @@ def migrate(
 
     is_sent, _ = send_release(target, plan.release, find_path, progress)
     for file in plan.release.files:
-        # remove all downloads, because a killed copy may have left a file that it had already uploaded
+        # Remove all downloads, because a killed copy may have left a file that it had already uploaded.
         (scratch / file.sha256).unlink(missing_ok=True)
     return is_sent

@@ -76,7 +76,7 @@ class ShardRecipe(Recipe):
     def find_change(self, receipt: Receipt) -> Change | None:
         recipe = receipt.recipe
         if recipe["settings"].get("release") != self.settings["release"]:
-            # use the receipt's inputs, so that the option is the first difference that is found
+            # Use the inputs of the receipt, so that the first difference found is the option.
             return Recipe.find_change(replace(self, upstream=recipe["upstream"]), receipt)
         return super().find_change(receipt)
 
@@ -106,9 +106,10 @@ def build_shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, parti
     split, shard_cut = layout.find_shard(partition)
     groups = split.order.find_groups_between(shard_cut.start, shard_cut.stop)
     stretch = [[[[shard.partition, shard.content] for shard in group], low, high] for group, low, high in groups]
-    # add the separator's id only if there is padding, because the stream already contains its separators
+    # Add the separator's id only if there is padding, because the contents in `stretch` already cover the separators of
+    # the stream.
     padding = [shard_cut.padding, layout.separator_id if shard_cut.padding else None, shard_cut.dropped]
-    # Omit `mix`, `tokens_per_shard` and `tail`, because `position`, `stretch` and `padding` contain their effects. A
+    # Omit `mix`, `tokens_per_shard` and `tail`, because `position`, `stretch` and `padding` reflect their effects. A
     # shard that these options do not affect therefore stays up to date.
     options = [release.release.sequence_length, split.order.seed, layout.meta["dtype"]]
     position = [split.split, shard_cut.index, shard_cut.start]
@@ -254,7 +255,8 @@ class _ShardWriter:
         reported_ms = _measure_cpu_ms()
         header = npy_shards.build_header(self.tokens, self.dtype)
         with create_file(self.token_path) as file:
-            # the header needs the number of tokens, so write the planned number and compare it after the loop
+            # The header contains the number of tokens, which is known only after the loop. So write the planned number,
+            # and compare it with the actual number after the loop.
             file.write(header)
             digest.update(header)
             for block in self._cut_whole_sequences(blocks):
@@ -287,7 +289,7 @@ class _ShardWriter:
             stop = len(tokens) // self.sequence_length * self.sequence_length
             if stop:
                 yield tokens[:stop]
-            # keep the beginning of a sample for the next block, because the sample's id needs all of its tokens
+            # Keep the beginning of a sample for the next block, because the sample's id needs all of its tokens.
             remainder = tokens[stop:] if stop < len(tokens) else None
 
 

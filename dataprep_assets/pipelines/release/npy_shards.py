@@ -139,12 +139,12 @@ def prepare_npy_shards(
         partitions: The partition keys of the shards.
         workers: Number of processes that share the cores.
     """
-    # count only the cores that this process may use, because the machine may have more
+    # Count only the cores that this process may use, because the machine may have more.
     threads = max(1, len(os.sched_getaffinity(0)) // max(1, min(workers, len(partitions))))
     shards = []
     for partition in partitions:
         split, _ = layout.find_shard(partition)
-        # omit the other splits, because the layout is pickled for every shard
+        # Omit the other splits, because the layout is pickled for every shard.
         split_layout = replace(layout, splits={split.split: split})
         shards.append(NpyShard(release=release, store=store, layout=split_layout, partition=partition, threads=threads))
     return shards
@@ -411,7 +411,7 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
         for receipt in split.receipts:
             if changed_keys := [key for key, content in receipt.inputs.items() if current_contents.get(key) != content]:
                 yield f"{describe_artifact(receipt)}: was cut from an older version of {changed_keys[0]}"
-        # skip this loop if no document is retracted, because opening the ids of documents may download them
+        # Skip this loop if no document is removed, because opening the ids of documents may download them.
         for artifact, receipt in split.bins if len(removed_ids) else ():
             ids = open_ids(split.store.local(artifact, [IDS]) / IDS, require_ledger(receipt).documents)
             if removed_documents := int(np.isin(ids, removed_ids).sum()):
@@ -436,13 +436,14 @@ def samples_unique(split: OpenedSplit) -> Finding:
     parts = 1 << max(0, (total // IDS_AT_ONCE).bit_length())
     repeat_count, rows = 0, []
     for number in range(parts):
-        # divide the ids by their leading bits, which gives parts of about the same size, because ids are hashes
+        # Count the ids in parts, because all ids at once may not fit into memory. The leading bits give parts of about
+        # the same size, because ids are hashes.
         bits = parts.bit_length() - 1
         part_ids = [part[part >> np.uint64(64 - bits) == number] if bits else np.asarray(part) for part in ids]
         values, counts = np.unique(np.concatenate(part_ids), return_counts=True)
         repeat_count += int((counts - 1).sum())
         rows += [(int(n), int(value)) for value, n in zip(values[counts > 1], counts[counts > 1], strict=True)]
-        # keep only the most frequent ids so far, because each id is in only one part
+        # Keep only the most frequent ids so far, because their counts are final: each id occurs in only one part.
         rows = sorted(rows, reverse=True)[:SHOWN]
     share = repeat_count / total if total else 0.0
     table: list[Row] = [{"sample_id": f"{value:016x}", "samples": n} for n, value in rows]

@@ -52,7 +52,8 @@ class NpyStreams:
                 if split_name(key) == split
             ]
             self._splits[split] = compute_split_layout(release, split, sources)
-        # cache handles and ids by partition and orders by group, because a trace looks up many positions in a shard
+        # Cache handles and sample ids per partition, and document orders per group, because a trace looks up many
+        # positions of a shard.
         self._handles: dict[str, ArtifactHandle] = {}
         self._ids: dict[str, Numbers] = {}
         self._ordered: dict[tuple[ReleaseSourceShard, ...], GroupDocuments] = {}
@@ -63,7 +64,7 @@ class NpyStreams:
         start = self._find_position(span)
         stop = start + span.tokens
         cuts = self._splits[span.split].cuts
-        # find the document's shards by division, because all shards except the last have the same length
+        # Find the document's shards by division, because all shards except the last have the same number of tokens.
         for shard_cut in cuts[start // size : (stop - 1) // size + 1]:
             low, high = max(start, shard_cut.start) - shard_cut.start, min(stop, shard_cut.stop) - shard_cut.start
             if low >= high:
@@ -100,10 +101,10 @@ class NpyStreams:
                 f"trace: sample {sample} is out of range: {partition} has "
                 f"{count_of(shard_cut.tokens // length, 'sample')} (counted from 0)"
             )
-        # open the shard only to raise an error unless the shard was cut from the traced token bins
+        # Open the shard, because opening raises an error unless the shard was cut from the current token bins.
         self._open_handle(split, shard_cut)
         begin = shard_cut.start + sample * length
-        # stop before the padding, which belongs to no document
+        # Stop before the padding, because it belongs to no document.
         for group, low, high in self._splits[split].order.find_groups_between(
             begin, min(begin + length, shard_cut.stop)
         ):
@@ -120,7 +121,7 @@ class NpyStreams:
         last_document = int(np.searchsorted(documents.ends, high - 1, side="right"))
         for document in range(first_document, last_document + 1):
             begin = int(documents.first[document])
-            # yield only the document's first token, because one token is enough to find the document
+            # Yield only the document's first token, because one token is enough to find the document.
             yield group[int(documents.source[document])].partition, begin, begin + 1
 
     def _find_position(self, span: DocumentSpan) -> int:
@@ -135,7 +136,7 @@ class NpyStreams:
         if documents is None:
             return tokens_before + span.shard_start
         candidates = (documents.first == span.shard_start) & (documents.source == names.index(span.shard))
-        # also compare lengths, because an empty document begins at the same token as the next document
+        # Compare the lengths too, because an empty document begins at the same token as the next document.
         document = next(
             int(i) for i in np.flatnonzero(candidates) if _measure_document(documents, int(i)) == span.tokens
         )
@@ -148,7 +149,7 @@ class NpyStreams:
             return None
         if group not in self._ordered:
             if len(self._ordered) >= _GROUPS:
-                # remove the oldest entry, which is first because a dict keeps the order of insertion
+                # Remove the oldest entry, which is the first entry, because a dict keeps the order of insertion.
                 del self._ordered[next(iter(self._ordered))]
             folders = tuple(self._store.local(shard.artifact, [ENDS]) for shard in group)
             self._ordered[group] = shuffle_documents(seed, group, folders)
@@ -170,8 +171,8 @@ class NpyStreams:
         if partition not in self._handles:
             handle = ArtifactHandle.from_store(self._store, get_shard_artifact(self._release, partition))
             facts = NpyShardFacts.from_receipt(handle.receipt)
-            # take the tokenizer from the shard's facts, because it is the tokenizer of the token bins, which the key
-            # covers
+            # Take the tokenizer from the shard's facts, because they record the tokenizer of the token bins from which
+            # the shard was cut.
             meta = facts.model_dump(include=_META)
             layout = ReleaseLayout(splits=self._splits, separator_id=facts.separator_id, meta=meta)
             if handle.receipt.key != build_shard_recipe(self._release, layout, partition).key:

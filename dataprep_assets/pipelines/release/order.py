@@ -83,12 +83,13 @@ def _open_verified_array(artifact: Artifact, folder: Path, record: FileRecord, d
         status = path.stat()
     except FileNotFoundError as error:
         raise IntegrityError(f"{artifact}/{record.path}: missing. Rebuild {artifact}") from error
-    # pass a stamp that changes if the file is replaced or written to, so that the cache verifies the file again
+    # Pass a stamp that changes if the file is replaced or modified, so that the cached function verifies the file
+    # again.
     return _map_file(artifact, path, record, dtype, (status.st_ino, status.st_size, status.st_ctime_ns))
 
 
-# The size allows two files for each of the `mix` source shards in a group. The cache must hold a group's token files,
-# because otherwise every npy shard would digest them again.
+# The size allows two files for each source shard of a group of at most 32 shards (`mix` is 8 by default). The cache
+# must hold the token files of a group, because otherwise every npy shard would read and verify them again.
 @lru_cache(maxsize=64)
 def _map_file(
     artifact: Artifact, path: Path, record: FileRecord, dtype: str, stamp: tuple[int, int, int]
@@ -97,7 +98,7 @@ def _map_file(
 
     The result is cached, because consecutive shards are cut from the same files.
     """
-    # use an array for an empty file, which cannot be mapped
+    # Use an array for an empty file, because an empty file cannot be memory-mapped.
     content = np.memmap(path, np.uint8, mode="r") if stamp[1] else np.empty(0, np.uint8)
     digest = hashlib.sha256(content.data).hexdigest()
     if digest != record.sha256:
@@ -137,7 +138,8 @@ class StreamOrder:
         """
         if seed is None:
             return cls(tuple((shard,) for shard in shards), None)
-        # sort by hashes of names, so that shards that are added later do not change the order of the other shards
+        # Sort by hashes of names, so that shards that are added later do not change the relative order of the other
+        # shards.
         ordered = sorted(shards, key=lambda shard: (_hash_names(seed, "shard", shard.partition), shard.partition))
         return cls(tuple(tuple(ordered[i : i + mix]) for i in range(0, len(ordered), mix)), seed)
 
@@ -169,14 +171,15 @@ class StreamOrder:
 
 def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int, high: int) -> Iterator[NDArray[Any]]:
     """Yield the tokens `[low, high)` of a group in the order of its documents."""
-    # the range begins in the document with token `low`, and ends in the document with token `high - 1`
+    # The range begins in the document that contains token `low`, and ends in the document that contains the token
+    # before `high`.
     begin = int(np.searchsorted(documents.ends, low, side="right"))
     end = int(np.searchsorted(documents.ends, high, side="left")) + 1
     position = int(documents.ends[begin - 1]) if begin else 0
     pieces: list[NDArray[Any]] = []
     size = 0
-    # convert only a part of the arrays to lists at a time, because lists of the whole group would need many times the
-    # memory of the arrays
+    # Convert only a part of the arrays to lists at a time, because lists of the whole group would need many times the
+    # memory of the arrays.
     for step in range(begin, end, 1 << 16):
         part = slice(step, min(step + (1 << 16), end))
         rows = zip(
@@ -184,7 +187,7 @@ def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int,
         )
         for source, first_token, stop in rows:
             skip, until = max(low - position, 0), min(stop, high) - position
-            # copy a long document in pieces of at most one block, so that its length does not determine the memory
+            # Copy a long document in pieces of at most one block, so that its length does not determine the memory.
             for offset in range(skip, until, BLOCK):
                 piece = tokens[source][first_token + offset : first_token + min(offset + BLOCK, until)]
                 pieces.append(piece)
@@ -213,7 +216,7 @@ def shuffle_documents(seed: int, group: tuple[ReleaseSourceShard, ...], folders:
         sources.append(np.full(len(ends), number, np.int32))
     length, first_tokens, source = np.concatenate(lengths), np.concatenate(firsts), np.concatenate(sources)
     base = _hash_names(seed, "documents", [shard.partition for shard in group])
-    # splitmix64 never returns a number twice, so the order does not depend on NumPy's sorting algorithm
+    # The order does not depend on NumPy's sorting algorithm, because splitmix64 never returns a number twice.
     order = np.argsort(_generate_splitmix(base, len(length)), kind="stable")
     if not len(length) and any(shard.tokens for shard in group):
         raise FormatError(f"{group[0].artifact}: has tokens that belong to no document. Rebuild token_bins")
@@ -227,7 +230,7 @@ def _hash_names(seed: int, label: str, names: object) -> int:
 
 def _generate_splitmix(base: int, count: int) -> NDArray[np.uint64]:
     """Return `count` numbers of the splitmix64 sequence from `base` (Steele, Lea and Flood, 2014), vectorized."""
-    # the uint64 overflow is intended, because the sequence is defined modulo 2**64
+    # The uint64 overflow is intended, because the sequence is defined modulo 2**64.
     z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(base)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

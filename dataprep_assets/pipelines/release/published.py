@@ -76,7 +76,7 @@ def _find_difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo
     if info.bytes != file.bytes:
         return f"{place}/{file.key}: has {count_of(info.bytes, 'byte')}, but the release lists {file.bytes}"
     key = place.key(file.key)
-    # request the object's metadata, because listings do not include it
+    # Request the object's metadata if the listing has no digest, because the metadata may have one.
     digest = info.sha256
     if digest is None and (head := place.store.head(key)) is not None:
         digest = head.sha256
@@ -145,7 +145,8 @@ def send_release(
             or the location does not have the uploaded bytes.
     """
     published = load_published_release(place)
-    # refuse the release of a different dataset before any change, because trainers may be reading it
+    # Refuse to replace the release of a different dataset before any change, because trainers may be reading that
+    # release.
     require_own(place, published, release.dataset)
     old_inventory = compare_with_release(place, release)
     missing_files = [
@@ -154,13 +155,13 @@ def send_release(
     if expect is not None:
         expect(sum(file.bytes for file in missing_files))
     if missing_files and published is not None:
-        # delete the manifest, so that readers find no release instead of files of two releases; if this run is killed,
-        # the next run resumes
+        # Delete the manifest first, so that readers find no release instead of the files of two releases. If this run
+        # is killed, the next run resumes the upload.
         place.store.delete(place.key(MANIFEST))
     for file in missing_files:
         place.store.upload(find(file), place.key(file.key), sha256=file.sha256, progress=progress)
     if missing_files:
-        # compare again before writing the manifest, because a store may lose or alter uploaded files
+        # Compare again before writing the manifest, because a store may lose or alter uploaded files.
         new_inventory = compare_with_release(place, release)
         if not new_inventory.is_complete:
             defects = [

@@ -238,7 +238,7 @@ def _build_recipe(
     receipts = store.receipts([get_shard_artifact(release, partition) for partition in partitions])
     return Recipe(
         artifact=release.artifact(PUBLISHED_SHARDS),
-        # the key covers the orphans, because the receipt lists them
+        # The key covers the orphans, because the receipt lists them.
         key=digest_value([PUBLISHED_SHARDS, VERSION, manifest.digest, str(place), list(orphans)]),
         version=VERSION,
         settings={"release": collect_release_settings(release)},
@@ -267,7 +267,7 @@ def _build_recipes(
         location,
         PublishedShardsFacts.from_receipt(receipt).orphans if receipt is not None else (),
     )
-    # compare the location only if the publication is otherwise up to date, because the comparison sends many requests
+    # Compare the location only if the publication is otherwise up to date, because the comparison sends many requests.
     if receipt is not None and recipe.find_change(receipt) is None:
         _require_published_shards(location, manifest)
     yield recipe
@@ -292,7 +292,7 @@ def _require_published_shards(place: ReleaseLocation, manifest: Release) -> None
 
 
 def _build_publication(release: ReleaseDeclaration, target: str, request: BuildRequest) -> list[Outcome]:
-    # use a lock, because uploads report from several threads
+    # Use a lock, because several threads of the upload report progress.
     progress, lock = request.progress, threading.Lock()
 
     def count_sent(count: int) -> None:
@@ -460,7 +460,7 @@ def find_read_defects(place: ReleaseLocation, release: Release, shard: ReleaseSh
         )
         return
     dtype, length = token_dtype(release.dtype), release.sequence_length
-    # use a set, because the first sample of a shard may also be its last
+    # Use a set, because the first sample of a shard may also be its last.
     for k in sorted({0, shard.tokens // length - 1}):
         start = npy_shards.HEADER_BYTES + k * length * dtype.itemsize
         data = _read_range(place, shard.token_file.key, start, start + length * dtype.itemsize)

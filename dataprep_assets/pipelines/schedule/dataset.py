@@ -56,7 +56,7 @@ class ScheduleDataset(Dataset):
             splits=[
                 SplitCounts(
                     split=source.name,
-                    # derive the count from the file's size, because the file has one uint64 (8 bytes) per document
+                    # Derive the count from the file's size, because the file has one uint64 (8 bytes) per document.
                     documents=sum(sizes[f"{get_documents_folder(shard.content)}/{ENDS}"] for shard in source.shards)
                     // 8,
                     tokens=sum(shard.tokens for shard in source.shards),

@@ -57,7 +57,7 @@ class MegatronIndices(DeclarationModel):
     random_seed: int = Field(
         1234, ge=0, description="Value of Megatron-LM's `--seed`, which is part of the file names."
     )
-    # use a mapping, which keeps the order of its keys, because the order determines the files' names
+    # Use a mapping, which keeps the order of its keys, because the order determines the names of the files.
     tokenizer: Mapping[str, str | tuple[str, ...]] = Field(
         description=(
             "`unique_identifiers` of the trainer's tokenizer, which are part of the file names. Copy them from "
@@ -76,7 +76,7 @@ class ScheduleDeclaration(DatasetDeclaration):
     sequence_length: int = Field(ge=1, description="Tokens per sample.")
     batch: int = Field(ge=1, description="Samples per step, across all ranks.")
     steps: int | None = Field(None, ge=1, description="Number of steps of the whole run. Required without `tokens`.")
-    # allow a float, because YAML parses 5.0e+10 as a float
+    # Allow a float, because YAML parses 5.0e+10 as a float.
     tokens: float | None = Field(
         None, ge=1, allow_inf_nan=False, description="Number of tokens of the whole run. Required without `steps`."
     )
@@ -112,7 +112,7 @@ class ScheduleDeclaration(DatasetDeclaration):
     @field_validator("sources")
     @classmethod
     def _require_equal_weighting(cls, sources: tuple[ScheduleSource, ...]) -> tuple[ScheduleSource, ...]:
-        # test for an empty list here, because `min_length` would also report a list whose only source is invalid
+        # Test for an empty list here, because `min_length` would also report a list whose only source is invalid.
         if not sources:
             raise ValueError("must not be empty. Name at least one source")
         if len({source.weight is None for source in sources}) > 1:

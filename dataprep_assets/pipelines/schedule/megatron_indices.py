@@ -92,7 +92,8 @@ def _check_names(indices: OpenedIndices) -> Finding:
 def _check_samples(indices: OpenedIndices) -> Finding:
     declaration, options, store, receipt = indices.declaration, indices.options, indices.store, indices.receipt
     inputs, folder = indices.inputs, indices.directory
-    # check only the last revision, because shards of earlier revisions may have been replaced by padding
+    # Check only the last revision, because samples of earlier revisions contain only padding if their shard has since
+    # been replaced.
     rule = inputs.data.sampler.rules[-1]
     count = (rule.stop - rule.first) * rule.revision.batch
     draws = np.unique(np.random.default_rng(indices.seed).integers(0, count, min(count, _MAX_SAMPLES)))
@@ -107,14 +108,14 @@ def _check_samples(indices: OpenedIndices) -> Finding:
         tokens = np.array([shard.tokens for shard in samples.source.shards], np.int64)
         begins = np.cumsum(tokens) - tokens
         is_own_source = spans.source == index
-        # start with -1, which means that the sample belongs to a different source
+        # Start with -1, which means that the sample belongs to a different source.
         expected_tokens = np.full((len(draws), 2), -1, np.int64)
-        # reverse the order to keep the beginning of a sample's first span, because NumPy keeps the last of several
-        # values assigned to a row; the normal order below keeps the end of its last span
+        # Reverse the order here to keep the beginning of a sample's first span, because NumPy keeps the last of several
+        # values assigned to the same row. The normal order below keeps the end of the sample's last span.
         rows, shards = spans.row[is_own_source][::-1], spans.shard[is_own_source][::-1]
         expected_tokens[rows, 0] = begins[shards] + spans.start[is_own_source][::-1]
         rows, shards = spans.row[is_own_source], spans.shard[is_own_source]
-        # the last label is the token after the sample, or the shard's last token if the shard ends there
+        # The last label is the token after the sample, or the shard's last token if the shard ends there.
         expected_tokens[rows, 1] = begins[shards] + np.minimum(spans.stop[is_own_source], tokens[shards] - 1)
         is_own = number == index
         if not np.array_equal(is_own, expected_tokens[:, 0] >= 0):
@@ -144,7 +145,7 @@ def _check_samples(indices: OpenedIndices) -> Finding:
 def _open_array(folder: Path, name: str) -> NDArray[np.integer]:
     try:
         array: NDArray[np.integer] = np.load(folder / name, mmap_mode="r")
-    # also catch SyntaxError and TokenError, because NumPy parses the header as Python source
+    # Also catch SyntaxError and TokenError, because NumPy parses the header as Python source.
     except (ValueError, SyntaxError, EOFError, TokenError) as error:
         raise FormatError(f"{folder / name}: not a Megatron index: {error}. {_REBUILD}") from error
     return array
@@ -179,7 +180,8 @@ def _locate_tokens(folder: Path, inputs: IndexInputs, position: int, samples: In
     numbers = _read_entry(folder, f"{base}document_index.npy", pairs[:, :, 0])
     if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(ends):
         raise FormatError(f"{folder}/{base}document_index.npy: refers to a document that does not exist. {_REBUILD}")
-    # set the start of the first document to 0, because index -1 reads the last document's end
+    # Set the start of document 0 to 0, because for this document `numbers - 1` is -1, which selects the end of the last
+    # document.
     begins = np.where(numbers > 0, ends[numbers - 1].astype(np.int64), 0)
     return begins + pairs[:, :, 1]
 
@@ -251,7 +253,7 @@ def _build_recipe(declaration: ScheduleDeclaration, indices: MegatronIndices, st
         view, shards = find_view(declaration.dataset, source.schedule_name, source.dataset, source.split, store)
         upstream[f"{source.dataset}:{VIEW}"] = view.content
         shards_by_source[source.schedule_name] = shards
-    # quote the prefixes as in Megatron-LM's options, which are words of a shell command
+    # Quote the prefixes, because the receipt has Megatron-LM's options, which contain the quoted prefixes.
     prefixes_digest = digest_value([shlex.quote(prefix) for prefix in list_prefixes(declaration, indices, store)])
     settings = {
         "random_seed": indices.random_seed,
@@ -260,7 +262,8 @@ def _build_recipe(declaration: ScheduleDeclaration, indices: MegatronIndices, st
     }
     return Recipe(
         artifact=declaration.artifact(MEGATRON_INDICES),
-        # encode the tokenizer as JSON, which keeps the order of keys, because the order changes the files' names
+        # Encode the tokenizer as JSON text, because a digest of the mapping would ignore the order of its keys, which
+        # determines the names of the files.
         key=digest_value(
             [
                 MEGATRON_INDICES,
@@ -309,30 +312,32 @@ def _write(
 def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamples) -> None:
     base, other_blocks = blend.build_name_prefix(number), list[NDArray[np.int64]]()
     (staged / f"{base}description.txt").write_text(blend.build_description(number))
-    # list documents in stored order, because only the shuffle index defines the order of samples
+    # List the documents in stored order, because only the shuffle index determines the order of the samples.
     write_array(staged / f"{base}document_index.npy", [np.arange(len(samples.ends))], "int32")
     read_count = samples.sampler.samples if blend.is_one else samples.size
-    # add one to the samples that the run reads, because a blend pads with the sample after the last one
+    # Add one to the samples that the run reads, because a blend pads with the sample after the last one.
     min_samples = max(read_count + 1, blend.count_requested_samples(number), samples.window_rows)
 
     def list_order() -> Iterator[NDArray[np.int64]]:
         yield from (samples.iterate_run_blocks if blend.is_one else samples.iterate_order_blocks)(other_blocks)
-        # pad the index, because it must be as long as the sample index and as Megatron requests
+        # Pad the shuffle index to the number of samples in the sample index, which is at least the number that Megatron
+        # requests.
         size = max(min_samples, samples.window_rows + sum(map(len, other_blocks)) - 1)
         yield np.full(size - read_count, samples.padding)
 
     def list_rows() -> Iterator[NDArray[np.int64]]:
         yield from samples.iterate_window_blocks()
         yield from other_blocks
-        # write one row more than there are samples, because a sample ends where the next row begins
+        # Write one row more than there are samples, because a sample ends where the next row begins.
         yield np.tile(
             other_blocks[-1][-1:], (max(min_samples + 1 - samples.window_rows - sum(map(len, other_blocks)), 0), 1)
         )
 
     longest = int(np.diff(samples.ends, prepend=np.uint64(0)).max(initial=0))
-    # the dtype must hold every row number; each sample that the run reads adds at most two rows
+    # The dtype must hold every row number; each sample that the run reads adds at most two rows.
     dtype = choose_shuffle_dtype(2 * min_samples + samples.window_rows)
-    # write the order first, because `list_order` collects the samples that are not windows, which `list_rows` yields
+    # Write the shuffle index first, because `list_order` collects in `other_blocks` the rows that `list_rows` then
+    # yields.
     write_array(staged / f"{base}shuffle_index.npy", list_order(), dtype)
     sample_dtype = choose_sample_dtype(len(samples.ends), longest)
     write_array(staged / f"{base}sample_index.npy", list_rows(), sample_dtype, columns=2)
@@ -342,7 +347,7 @@ def _write_blended(staged: Path, inputs: IndexInputs) -> None:
     base, size = inputs.blend.build_name_prefix(), inputs.blend.size
     (staged / f"{base}description.txt").write_text(inputs.blend.build_description())
     for column, (name, dtype) in enumerate((("dataset_index", "int16"), ("dataset_sample_index", "int64"))):
-        # compute the blocks once per file, so that only one block is in memory
+        # Compute the blocks again for each file instead of keeping them, so that only one block is in memory.
         blocks = (block[column] for block in iterate_blend_blocks(inputs.data.sampler, inputs.samples, size))
         write_array(staged / f"{base}{name}.npy", blocks, dtype)
 

@@ -37,7 +37,8 @@ def list_prefixes(declaration: ScheduleDeclaration, indices: MegatronIndices, st
     """Return the path prefix of each source's `.bin` and `.idx` files, as passed to the trainer."""
     views = [Artifact(dataset=source.dataset, name=VIEW) for source in declaration.sources]
     locations = [
-        # use the trainer's spelling, because a prefix with an extra slash changes the files' names
+        # Use the trainer's spelling of the location, but remove a slash at its end, because an extra slash in the
+        # prefix changes the names of the files.
         store.location(view) if indices.artifacts is None else f"{indices.artifacts.rstrip('/')}/{view.dataset}/{VIEW}"
         for view in views
     ]
@@ -56,7 +57,7 @@ def open_inputs(declaration: ScheduleDeclaration, indices: MegatronIndices, stor
         source.schedule_name: prefix
         for source, prefix in zip(declaration.sources, list_prefixes(declaration, indices, store), strict=True)
     }
-    # also compare the order, because prefixes and weights are paired by position below
+    # Also compare the order, because prefixes and weights are paired by position below.
     if [source.name for source in revision.sources] != list(locations):
         raise ConfigError(
             f"{declaration.dataset}: the schedule reads {', '.join(source.name for source in revision.sources)}, but "

@@ -32,7 +32,7 @@ def find_pending_changes(
     last_revision = schedule.revisions[-1]
     for key in _SETTINGS:
         setting, read_setting = getattr(declaration, key), getattr(last_revision, key)
-        # ignore `steps` if `tokens` is set, because the number of steps then depends on the tokens already read
+        # Ignore `steps` if `tokens` is set, because the number of steps then depends on the tokens already read.
         if setting != read_setting and not (key == "steps" and declaration.tokens is not None):
             yield _build_remark(
                 (key,),

@@ -175,7 +175,8 @@ def _drop_unread_revisions(
         return schedule
     stored_history = TrainingData(store, declaration.dataset).schedule
     made_count = kept_count = len(stored_history.revisions)
-    # if the artifact has a different history, it does not show which of these revisions are built
+    # Keep all revisions if the artifact has a different history, because its history then does not show which of them
+    # are built.
     if schedule.take_first_revisions(made_count).digest != stored_history.digest:
         return schedule
     for number, revision in enumerate(schedule.revisions[made_count:], made_count + 1):
@@ -215,8 +216,8 @@ def _build_recipe(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -
             "schedule": schedule.digest,
             "sensitive": declaration.sensitive,
         },
-        # list no input artifacts, because a schedule stays valid when its shards change or are removed; the check
-        # `sources_current` reports such changes
+        # List no input artifacts, because a schedule stays valid when its shards change or are removed; the check
+        # `sources_current` reports such changes.
         sources={
             f"{source.dataset}:{source.artifact}/{shard.name}": shard.content
             for source in last_revision.sources
@@ -281,7 +282,7 @@ def _link_documents(
         (staged / folder).mkdir(parents=True)
         (staged / folder / SHARD).write_bytes(_encode_shard(dataset, receipt))
     else:
-        # the shard was removed or rebuilt, so take its documents from the artifact that this build replaces
+        # The shard was removed or rebuilt, so copy its documents from the artifact that this build replaces.
         handle = documents.require_stored_artifact(content)
         artifact = handle.artifact
         parts = {r.path.rpartition("/")[2]: r for r in handle.files if r.path.startswith(f"{folder}/")}
@@ -303,7 +304,7 @@ def _describe_shard(dataset: str, receipt: Receipt) -> dict[str, Any]:
         "shard": receipt.partition,
         **{name: receipt.facts.get(name) for name in _IDENTIFYING_FACTS},
         "sources": list(receipt.sources),
-        # keep this list's form, because its digest is the shard's content
+        # Do not change the form of this list, because its digest is the shard's content.
         "files": [[record.path, record.bytes, record.sha256] for record in receipt.files],
     }
 
@@ -346,7 +347,7 @@ def _map_contents_to_datasets(data: TrainingData) -> dict[str, str]:
 def _find_schedule_differences(declaration: ScheduleDeclaration, data: TrainingData) -> Iterator[str]:
     """Yield a sentence if the stored schedule does not match its receipt."""
     receipt, facts = data.handle.receipt, ScheduleFacts.from_receipt(data.handle.receipt)
-    # use the stored schedule, because the file next to the YAML may have newer revisions
+    # Use the stored schedule, because the file next to the YAML may have newer revisions.
     if (change := _build_recipe(declaration, data.schedule).find_change(receipt)) is not None:
         yield f"{SCHEDULE} does not match its receipt: {change.reason}"
     if data.handle.read(SCHEDULE) != data.schedule.to_bytes():
@@ -361,12 +362,12 @@ def _find_copy_differences(declaration: ScheduleDeclaration, store: ArtifactStor
     records = {record.path: record for record in data.handle.files}
     try:
         found_shards = find_sources(declaration, store)[1].found
-    except DataprepError:  # a source was removed, but its copies can still be compared with their content
+    except DataprepError:  # the copies can be compared with their content digests even without the sources
         found_shards = {}
     for content, dataset in _map_contents_to_datasets(data).items():
         folder = get_documents_folder(content)
         description = _parse_description(data.handle.read(f"{folder}/{SHARD}"))
-        # allow other differences, because a later build may have the same content from different source files
+        # Allow other differences, because a later build may have the same content from different source files.
         if content in found_shards and _is_contradictory(
             description, _describe_shard(dataset, found_shards[content][1])
         ):
@@ -443,7 +444,7 @@ def _build_metadata(
     declaration: ScheduleDeclaration, store: ArtifactStore, receipt: Receipt
 ) -> Mapping[str, ShownValue]:
     data = TrainingData(store, declaration.dataset)
-    # compare the contents, because another run may have published a schedule since the build ended
+    # Compare the contents, because another run may have replaced the schedule since the build ended.
     if data.handle.receipt.content != receipt.content:
         raise IntegrityError(f"{declaration.dataset}: the schedule was replaced during the run. Run the dataset again")
     rows: Sequence[Mapping[str, str | int | float]] = [

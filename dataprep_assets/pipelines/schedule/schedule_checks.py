@@ -73,7 +73,7 @@ def check_documents(schedule: ScheduleHistory, documents_of: DocumentsOf, packs:
                 documents = documents_of(shard.content)
                 tokens = int(documents.ends[-1]) if len(documents.ends) else 0
                 location = f"revision {number}: {source.name}/{shard.name}"
-                # compare the ends, because a negative difference of uint64 would wrap to a large number
+                # Compare the ends, because a negative difference of uint64 would wrap to a large number.
                 if tokens != shard.tokens or np.any(documents.ends[1:] < documents.ends[:-1]):
                     defects.append(
                         f"{location}: its documents have {count_of(tokens, 'token')}, but the schedule has "
@@ -112,8 +112,8 @@ def check_revisions(schedule: ScheduleHistory, documents_of: DocumentsOf, packs:
     defects = []
     for number, revision in enumerate(schedule.revisions):
         try:
-            # construct a sampler, because the constructor rejects a revision that begins after the end of the earlier
-            # revisions
+            # Construct a sampler only for its checks, because its constructor rejects a revision that begins after the
+            # end of the earlier revisions.
             Sampler(schedule.take_first_revisions(number + 1), packs)
         except DataprepError as error:
             defects.append(f"revision {number}: {error}")
@@ -164,8 +164,8 @@ def check_samples(sampler: Sampler, seed: int) -> Finding:
             content = source.shards[shard].content
             readings = list(sampler.find_readings(content, start, stop, within=(source.name, epoch)))
             location = f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {step}"
-            # compare the sum of the lengths, because a span may be read in pieces, which add up to the span if each
-            # token is read once
+            # Compare the total length of the readings with the length of the span, because a span may be read in
+            # several pieces. The lengths are equal if each token is read once.
             if sum(reading.stop - reading.start for reading in readings) != stop - start:
                 defects.append(f"{location}, are read {count_of(len(readings), 'time')} in epoch {epoch}")
             elif (step, position) not in {(reading.step, reading.position) for reading in readings}:

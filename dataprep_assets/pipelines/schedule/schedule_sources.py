@@ -26,7 +26,7 @@ from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, get
 from dataprep_assets.serving.sampler.training_schedule import SourceShard
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
-# repeat the names of a blend's artifacts, because this package must not import the blend package
+# Repeat the names of a blend's artifacts, because this package must not import the blend package.
 _BLEND_PLAN, _INDEXED_BINS, _RUNS = "blend_plan", "indexed_bins", "runs"
 
 
@@ -74,7 +74,7 @@ def _select_blend_sources(store: ArtifactStore, name: str, source: ScheduleSourc
             f"{name}: source {source.dataset} is a blend with `stage: {stage}`, whose rows the trainer shuffles "
             "itself. Use a corpus, a release, or a blend with `stage: pretrain`"
         )
-    # the plan's hash selects the run, because runs of earlier plans may be next to it
+    # Select the run by the plan's hash, because runs of earlier plans may also be stored.
     run = Artifact(dataset=source.dataset, name=_RUNS, partition=plan_receipt.facts["run_hash"])
     if (run_receipt := store.receipt(run)) is None:
         raise _build_not_built_error(name, source.dataset, str(run))
@@ -124,7 +124,7 @@ class ShardDocuments:
     store: ArtifactStore
     name: str
     found: dict[str, tuple[Artifact, Receipt]] = field(default_factory=dict)
-    # cache the packs by content and sample length, because revisions with the same sample length use the same packs
+    # Cache the packs by content and sample length, because revisions with the same sample length use the same packs.
     _packs: dict[tuple[str, int], PackTable] = field(default_factory=dict)
 
     @property
@@ -187,14 +187,15 @@ def find_sources(
         documents.found.update({receipt.content: (artifact, receipt) for artifact, receipt in all_shards})
         tokens = {artifact: require_ledger(receipt).tokens for artifact, receipt in all_shards}
         first_receipt = all_shards[0][1]
-        # compare only the shards of one source, because a new revision compares the sources with each other
+        # Compare only shards of the same source here, because the code that creates a revision compares the sources
+        # with each other.
         for _, receipt in all_shards:
             if receipt.inputs["tokenizer"] != first_receipt.inputs["tokenizer"]:
                 raise IntegrityError(
                     f"{declaration.dataset}: source {source.schedule_name}: {first_receipt.partition} and "
                     f"{receipt.partition} were built with different tokenizers. Run: dataprep run {source.dataset}"
                 )
-        # use a weight of at least 1, because weights must be positive, and a source may have 0 tokens
+        # Use a weight of at least 1, because weights must be positive, and a source may have 0 tokens.
         weight = source.weight or max(sum(tokens.values()), 1)
         sources += [
             CurrentSource(

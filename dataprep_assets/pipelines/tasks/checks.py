@@ -107,7 +107,7 @@ def _is_migrated(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
 def _build_finding(tasks: Mapping[str, Sequence[TaskFault]], waiting: Sequence[str], remedy: str) -> Finding:
     """Build one finding for all tasks, a warning if all faults only warn; `waiting` tasks were never migrated."""
     faults = [(p, fault) for p, task_faults in tasks.items() for fault in task_faults]
-    faults.sort(key=lambda one: one[1].warns)  # the sort is stable, so files and lines stay in order
+    faults.sort(key=lambda one: one[1].warns)  # the sort is stable, so the order of files and lines is kept
     verdicts = {
         p: "passes" if not task_faults else "warns" if all(f.warns for f in task_faults) else "fails"
         for p, task_faults in tasks.items()
@@ -242,7 +242,7 @@ class _TaskFolder:
         path = self.route.target / name
         permissions, is_link = stat.S_IMODE(path.stat().st_mode), path.is_symlink()
         text = f"{name}: its permissions are {permissions:04o}"
-        # check the mode even for a superuser, who may read everything, because the trainer may run as a different user
+        # Check the mode even for a superuser, who may read every file, because the trainer may run as a different user.
         if not permissions & 0o444 or not os.access(path, os.R_OK):
             yield TaskFault(f"{text}: not readable by this user")
         elif self.route.declaration.sensitive:
@@ -300,7 +300,7 @@ def _find_line_faults(route: TaskRoute, split: Split, rows: TaskRows) -> Iterato
     first_lines: dict[object, int] = {}
     validator = contract.build_row_validator(split)
     for name, row in zip(row_ids(rows.rows, contract), rows.rows, strict=True):
-        # omit the id, because it may identify a person; a missing id is a separate fault
+        # Do not show the id, because it may identify a person. A missing id is a separate fault.
         if contract.id in row.value and first_lines.setdefault(name, row.line) != row.line:
             yield row.line, f"has the same {contract.id} as line {first_lines[name]}", True
         for text, warns in _find_row_faults(route, validator, row.value):
@@ -316,7 +316,7 @@ def _find_row_faults(
     except ValidationError as error:
         for row_error in error.errors(include_url=False, include_input=False, include_context=False):
             is_extra = row_error["type"] == "extra_forbidden"
-            # hide the key, because any text can be a key, even a person's name
+            # Hide an unknown key of a sensitive dataset, because any text can be a key, even a person's name.
             key = "a key" if is_extra and route.declaration.sensitive else ".".join(map(str, row_error["loc"]))[:60]
             text = "is not in the contract" if is_extra else row_error["msg"]
             yield f"{key}: {text}", is_extra and route.contract.extra_keys == "warned"

@@ -146,7 +146,7 @@ def _build_key_schema(spec: KeySpec, contract: TaskContract, path: str) -> CoreS
     }
     if not spec.one_of:
         return types[spec.type]
-    # check the type first, because a literal accepts true for 1
+    # Check the type first, because a literal schema accepts `true` for 1.
     return core_schema.chain_schema([types[spec.type], core_schema.literal_schema(list(spec.one_of))])
 
 

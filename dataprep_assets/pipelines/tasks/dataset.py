@@ -77,7 +77,7 @@ class Tasks(Dataset):
             return f"{partition:<24}  not migrated yet"
         facts = TaskFolderFacts.from_receipt(receipt)
         files, rows, target = len(facts.rows), sum(facts.rows.values()), find_target(self.declaration, partition)
-        # show the line only if the folder exists, because otherwise a script cannot use it
+        # Show the line for training scripts only if the folder exists, because a script cannot use a missing folder.
         line = format_task_line(target) if target.is_dir() else f"its folder is missing: {target}"
         return f"{partition:<24}{facts.version:>16}{files:>8}{rows:>10,}   {line}"
 
@@ -186,8 +186,8 @@ def _build_folders(declaration: TaskMigrationDeclaration, request: BuildRequest)
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
-            # do not report a folder as reused if files were placed in it, because its files changed even if its record
-            # did not
+            # Do not report a folder as reused if files were placed in it, because its files changed even if its record
+            # did not.
             yield Outcome.from_receipt(migration.receipt, migration.reused and not migration.placed)
 
 
@@ -216,7 +216,7 @@ def _find_losses(
         if (record := read_record(store.local(declaration.artifact(TASK_FOLDER, partition)))) is None:
             continue
         for folder in record.unordered_versions:
-            # use a total of 0, because only the chosen folders are known to be versions
+            # Set the total to 0, because the number of folders that should be versions is unknown.
             skipped[record.task, folder.name] = _build_loss(
                 "not_a_version", {folder.name: 1}, 0, record.task, unit="folder", kind=folder.reason
             )
@@ -287,7 +287,7 @@ def _compute_identity(declaration: TaskMigrationDeclaration, _: ArtifactStore) -
         for name, path in _find_source_files(route):
             listing.append([partition, route.version, name, path.stat().st_size])
             stamps.append([name, read_modification_time(path, name)])
-            # include the original file, because the record lists the differences from this file
+            # Include the original file, because the record lists the differences from this file.
             original = route.reference[1] / path.name if route.reference else None
             if original is not None and original.is_file():
                 stamps.append([f"reference of {name}", read_modification_time(original, name)])

@@ -60,7 +60,7 @@ class Placement:
     def link_text(self) -> str:
         """Target of a link, as text: relative if both ends share a tree, which can then be moved, else absolute."""
         source, folder = self.source.resolve(), self.target.parent.resolve()
-        # use an absolute link if both ends share only the root, because the ends are then not moved together
+        # Use an absolute link if only the root contains both ends, because both ends can then not be moved together.
         if os.path.commonpath([source, folder]) == os.path.sep:
             return str(source)
         return os.path.relpath(source, folder)
@@ -69,7 +69,7 @@ class Placement:
         """Return the state of the target; raise ConfigError for a folder or a device, which are never replaced."""
         target = self.target
         try:
-            # do not follow a link, because the link itself is replaced
+            # Do not follow a link, because it is the link itself that is replaced.
             kind = target.lstat().st_mode
         except FileNotFoundError:
             return "absent"
@@ -105,19 +105,19 @@ class Placement:
             os.symlink(self.link_text, self.staged_path)
         else:
             self._copy()
-        # the rename replaces the old content atomically; sync the folder, so that no receipt describes a rename lost in
-        # a crash
+        # Replace the old content atomically. Then sync the folder, because otherwise a crash could undo the rename
+        # after the receipt was written.
         os.replace(self.staged_path, self.target)
         fsync_directory(self.target.parent)
 
     def _copy(self) -> None:
         with open(self.source, "rb") as source, open(self.staged_path, "xb") as copy:
             shutil.copyfileobj(source, copy)
-            # set the permissions before the rename, so that the target never has incorrect permissions
+            # Set the permissions before the rename, so that the target never has the wrong permissions.
             os.fchmod(copy.fileno(), self.permissions)
             copy.flush()
             os.fsync(copy.fileno())
-        # digest the copy instead of the source, because the trainer will read the copy
+        # Digest the copy instead of the source, because the trainer will read the copy.
         if (actual := sha256_file(self.staged_path)) != self.sha256:
             self.staged_path.unlink()
             raise SourceError(
@@ -129,7 +129,7 @@ class Placement:
 def _read_digest(path: Path) -> str | None:
     """Return the SHA-256 of a regular file, following links; None if the path is not a regular file."""
     try:
-        # digest only regular files, because a FIFO would block, and a folder or a device has no digest
+        # Digest only regular files, because a FIFO would block, and a folder or a device has no digest.
         return sha256_file(path) if path.is_file() else None
     except PermissionError as error:
         raise ConfigError(f"{path}: cannot be read. Make it readable, then migrate the task again") from error

@@ -88,7 +88,7 @@ class SourceFolder:
             task=route.task,
             version=route.version,
             mode=route.task_declaration.mode,
-            # store a relative path, so that the record does not depend on the projects' locations
+            # Store a relative path, so that the record does not depend on the projects' locations.
             place=route.target.relative_to(route.declaration.new_root.absolute()).as_posix(),
             files=tuple(f.file for f in self.files),
             absent=self.absent,
@@ -118,7 +118,7 @@ def read_source(route: TaskRoute) -> SourceFolder:
     absent_files: list[AbsentFile] = []
     for split in route.contract.splits:
         source = _read_file(route, split, route.source, inherited=False)
-        # inherit only missing files, because the base's file must not replace a version's unusable file
+        # Inherit only missing files, because a file of the base must not replace an unusable file of a version.
         is_missing = isinstance(source, AbsentFile) and source.cause == "missing"
         if is_missing and route.source != route.base and split in route.task_declaration.inherit:
             source = _read_file(route, split, route.base, inherited=True)
@@ -158,7 +158,7 @@ def _read_file(route: TaskRoute, split: Split, folder: Path, *, inherited: bool)
 def _explain_unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCause, str] | None:
     """Return the cause and a sentence if a file of the old project is unusable; None if it is usable."""
     try:
-        # list the folder, because exact names matter even on a file system that ignores case
+        # List the folder, because exact names matter even on a file system that ignores case.
         names = os.listdir(path.parent)
     except (FileNotFoundError, NotADirectoryError):
         return "missing", f"the folder {path.parent.relative_to(route.declaration.old_root).as_posix()} does not exist"
@@ -193,7 +193,7 @@ def _list_ignored_files(route: TaskRoute) -> tuple[str, ...]:
             return tuple(
                 sorted(e.name for e in entries if e.name not in known_names and e.is_file(follow_symlinks=False))
             )
-    except OSError:  # the task's `AbsentFile` contains the reason
+    except OSError:  # the task's `AbsentFile` entries contain the reason
         return ()
 
 
@@ -260,7 +260,7 @@ def build_task_recipe(artifact: Artifact, record: MigrationRecord) -> Recipe:
         **{f"{file.name} (absent)": file for file in record.absent},
         **{f"{split} rows against the {record.compared_with}": d for split, d in record.differences.items()},
     }
-    # omit empty lists, so that the recipe shows only lists with files or folders
+    # Omit empty lists, so that the recipe shows only lists with files or folders.
     lists = {name: value[name] for name in ("ignored_files", "unordered_versions") if value[name]}
     return Recipe(
         artifact=artifact,
@@ -286,15 +286,15 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
     _require_outside_old_project(route)
     artifact = declaration.artifact(TASK_FOLDER, partition)
     with _lock_partition(store.directory(artifact)):
-        # read all files and reject all conflicts before the first change; the lock prevents other migrations from
-        # changing the files in between
+        # Read all files and reject all conflicts before the first change. The lock prevents other migrations from
+        # changing the files in between.
         source = read_source(route)
         states = [(placement, placement.find_state()) for placement in source.placements]
         if conflicts := list(find_conflicts(declaration, store, source)):
             raise ConfigError(f"{conflicts[0]} ({count_of(len(conflicts), 'file')} in conflict). Nothing was changed")
         placed_names = []
         for placement, state in states:
-            # remove the file of a killed run, which would block a new link or copy
+            # Remove the staged file of a killed run, because it would block a new link or copy.
             placement.staged_path.unlink(missing_ok=True)
             if state == "done":
                 continue
@@ -336,7 +336,7 @@ def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, 
 def _is_own(route: TaskRoute, placement: Placement, record: MigrationRecord | None) -> bool:
     """Return whether a migration placed the target and it is unchanged."""
     target = placement.target
-    # a broken link, or a link into the old project, has no content of its own that could be lost
+    # A broken link, or a link into the old project, has no content of its own that could be lost.
     if target.is_symlink():
         return not target.exists() or target.resolve().is_relative_to(route.declaration.old_root.resolve())
     file = record.find_file(target.name) if record else None
@@ -375,7 +375,7 @@ def _require_outside_old_project(route: TaskRoute) -> None:
 @contextmanager
 def _lock_partition(directory: Path) -> Iterator[None]:
     """Allow only one migration of a partition at a time; the kernel releases the lock when the process dies."""
-    # keep the lock outside the artifact's folder, because the folder is replaced as a whole
+    # Keep the lock outside the artifact's folder, because the folder is replaced as a whole.
     area = directory.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
     refuse_link(area)

@@ -141,7 +141,7 @@ def row_ids(rows: Sequence[TaskRow], contract: TaskContract) -> list[Hashable]:
 def compare_rows(original: Sequence[TaskRow], rows: Sequence[TaskRow], contract: TaskContract) -> RowDifference:
     """Count the differences of `rows` from `original`; the contract has the keys of ids and labels."""
     ids, original_ids = row_ids(rows, contract), row_ids(original, contract)
-    # reverse the rows, so that the dictionary keeps the first of several original rows with the same id
+    # Reverse the rows, so that the dictionary keeps the first of several original rows with the same id.
     first_rows = dict(zip(reversed(original_ids), reversed(original), strict=True))
     pairs = [(row, first_rows[name]) for name, row in zip(ids, rows, strict=True) if name in first_rows]
     unchanged = sum(

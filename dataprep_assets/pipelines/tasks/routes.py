@@ -150,7 +150,7 @@ def find_target(declaration: TaskMigrationDeclaration, partition: str) -> Path:
     """Return the folder of a partition in the new project, even if its version is missing in the old project."""
     task, _, version = partition.partition(".")
     parent = declaration.new_tasks / "versions" / version if version else declaration.new_tasks
-    # do not follow links, because the last component must remain the task's name
+    # Do not resolve links, because the last component must remain the task's name.
     return (parent / task).absolute()
 
 

@@ -88,7 +88,8 @@ def declare_pretraining(folder: Path, **changes: Any) -> BlendDeclaration:
         "dataset": "small_blend",
         "stage": "pretrain",
         "blend": write_blend_json(folder),
-        # The reference engine needs no certificate, which would take most of the time of a small run.
+        # Use the reference engine, because it needs no certificate, and building one would take most of the time of a
+        # small run.
         "tokenizer": {"path": SAMPLE / "tokenizer", "name": "sample-bpe-4096", "engine": "tokenizers"},
         "pretrain": {"separator": SEPARATOR, "sequence_length": 32},
         "num_shards": 3,

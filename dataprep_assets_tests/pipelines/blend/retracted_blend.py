@@ -116,7 +116,7 @@ class RetractedBlend:
 
     def partition(self, dataset: str, part: int) -> str:
         """Return the shard of a dataset's file."""
-        # Files are assigned to shards by size, the largest first.
+        # The first shard has the largest file: the file of part 1, whose rows have longer ids.
         return f"{dataset}{'__train' * (self.stage == 'rl')}-{1 - part:05d}"
 
     def shard(self, partition: str) -> Artifact:

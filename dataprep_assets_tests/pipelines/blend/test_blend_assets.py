@@ -202,7 +202,8 @@ def test_packed_sft_shows_its_mask_unless_it_is_sensitive(tmp_path: Path, monkey
             everything = str([(e.description, e.metadata) for e in found.values()])
             assert ("FICTION" in everything) != sensitive
             assert made.metadata("packed_sft", "first-00000")["stop_token"] == "<|im_end|>"
-            # The notes have counts, and `dataprep show --private` prints them.
+            # The metadata of a sensitive dataset omits these lines, because they contain counts. `dataprep show
+            # --private` prints them.
             lines = made.metadata("blend").get("how_to_train", "")
             assert (f"packed_train_data_path={made.run_directory}/splits/train/" in lines) != sensitive
 

@@ -138,7 +138,8 @@ def test_hashes_change_with_content(sources: Path, tmp_path: Path, what: str) ->
     new_run, new_plans = _hashes(_changed(sources, tmp_path, what))
     assert new_run != run
     assert new_plans[1] != plans[1]
-    assert (new_plans[0] == plans[0]) == (what == "data")  # only the changed dataset has another plan
+    # A change of the data affects only the plan of the changed dataset.
+    assert (new_plans[0] == plans[0]) == (what == "data")
 
 
 def test_the_text_of_a_template_is_hashed_and_not_its_name(tmp_path: Path) -> None:
@@ -180,7 +181,7 @@ def test_a_sample_keeps_some_shards_of_each_dataset(sources: Path) -> None:
     assert plan.partitions == plan_blend(declare_pretraining(sources, num_shards=10, sample={"percent": 20})).partitions
     counted = plan_blend(declare_pretraining(sources, num_shards=10, sample={"count": 3}))
     assert [len(unit.chosen) for unit in counted.units] == [3, 3]
-    # The shards equal those of the whole blend, so a full run continues from a sample.
+    # A sample has the same shards as the whole blend, so that a full run can reuse the shards of a sample.
     assert [u.plan_hash for u in plan.units] == [u.plan_hash for u in counted.units]
 
 

@@ -92,7 +92,9 @@ def test_conversations_are_counted_as_packed(tmp_path: Path) -> None:
         blend={"datasets": entries},
     )
     places: list[str] = []
-    with report_to(places.append):  # reports name conversations whose encoding needs too much memory
+    # Each conversation is reported before it is encoded, so that a conversation that needs too much memory can be
+    # identified.
+    with report_to(places.append):
         found = {source.name: source.tokens for source in preview_blend(blend, plan_blend(blend))}
     for name, some in rows.items():
         last = [place for place in places if place.startswith(f"{name}.jsonl")][-len(some) :]
@@ -168,7 +170,8 @@ def test_large_sources_are_estimated_from_their_first_rows(
     from dataprep_assets.sources.readers import blocks
 
     monkeypatch.setattr(blocks, "_BLOCK", 1 << 20)
-    digests = [sha256(str(row).encode()).hexdigest() for row in range(60_000)]  # hard to compress, unlike text
+    # Digests are hard to compress, unlike text.
+    digests = [sha256(str(row).encode()).hexdigest() for row in range(60_000)]
     path = write_in_format(tmp_path / name, [{"text": digest} for digest in digests])
     blend = declare_pretraining(tmp_path, blend={"datasets": [{"name": "a", "path": str(path)}]})
     (found,) = preview_blend(blend, plan_blend(blend))

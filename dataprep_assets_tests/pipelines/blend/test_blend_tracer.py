@@ -59,7 +59,7 @@ def test_every_document_of_a_blend_with_split_files_is_traced(tmp_path: Path) ->
             (found,) = trace_documents(tracer, document=number, split=name)
             key = (found.file.rpartition("/")[2], found.row)
             assert found.text is not None
-            assert rows[key].startswith(found.text)  # long documents are truncated
+            assert rows[key].startswith(found.text)  # a trace truncates the text of long documents
             seen.add(key)
             (place,) = found.places
             partition = place.artifact.rpartition("/")[2]

@@ -53,7 +53,7 @@ def read_records(path: Path) -> Iterator[Any]:
         _, length, kind = struct.unpack("<IHB", data[at : at + 7])
         kept += data[at + 7 : at + 7 + length]
         at += 7 + length
-        if kind in (1, 4):  # the record is whole, or this is its last part
+        if kind in (1, 4):  # 1 is a whole record, and 4 is the last part of a record
             record = Record()
             record.ParseFromString(kept)
             yield record

@@ -28,7 +28,8 @@ def test_the_defaults_equal_the_upstream_ones(tmp_path: Path) -> None:
     dataset = unit.dataset
     assert (unit.name, unit.split, dataset.weight, dataset.split, dataset.subset) == ("a", None, 1.0, None, None)
     assert dataset.text_field == "text"
-    assert dataset.path == str(tmp_path / "a.jsonl")  # relative to the JSON, regardless of the working folder
+    # The path is relative to the JSON file, and not to the working folder.
+    assert dataset.path == str(tmp_path / "a.jsonl")
 
 
 def test_fields_of_chat_data_belong_to_an_entry(tmp_path: Path) -> None:
@@ -92,8 +93,8 @@ def test_weight_zero_leaves_a_dataset_out(tmp_path: Path) -> None:
             '{"datasets": [' + "0," * 10_000 + "0]}",
             (10_001, 10_000),
         ),
-        # This mistake is reported without a line, because parsing such a text could take a thousand times its size in
-        # memory.
+        # This mistake is reported without a line number, because finding the line could take a thousand times as much
+        # memory as the text.
         ('{"datasets": [0], "_note": "' + "a" * (1 << 20) + '"}', ("datasets.0", "keys")),
     ],
 )

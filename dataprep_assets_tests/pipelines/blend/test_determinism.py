@@ -82,7 +82,8 @@ def test_a_hub_blend_has_the_bytes_of_the_local_one_at_the_pinned_commit(tmp_pat
         commit = hub.commit
         hub.move_branch({"part-2.jsonl": b'{"text": "moved"}\n'})
         assert list(find_stale(build_blend_specs(remote), LocalArtifacts(tmp_path / "remote"))) == []
-        again, _ = run_blend(remote, tmp_path / "remote")  # lists the hub again, and finds the moved branch
+        # This run lists the Hub again, and finds that the branch has moved.
+        again, _ = run_blend(remote, tmp_path / "remote")
     assert (plan.units[0].commit, again.built[0]) == (commit, "blend_plan")
 
 

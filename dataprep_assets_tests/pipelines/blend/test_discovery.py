@@ -85,10 +85,10 @@ def test_a_split_or_subset_must_match_a_whole_part_of_a_path(tree: Path) -> None
 @pytest.mark.parametrize(
     ("paths", "name", "meant"),
     [
-        # There is a folder with exactly that name, and one with a longer name.
+        # There is a folder with exactly this name, and a folder with a longer name.
         (["X/a.parquet", "X-Synthetic/a.parquet"], "X", ["X/a.parquet"]),
         (["v1/X/en/a.parquet", "X-Synthetic/a.parquet"], "X", ["v1/X/en/a.parquet"]),
-        # There are files with that name, followed by shard numbers in the style of Hugging Face and others.
+        # There are files with this name, followed by shard numbers in the style of Hugging Face and in other styles.
         (
             ["train-00000-of-00010.parquet", "train-00009-of-00010.parquet", "train-hard-00000-of-00001.parquet"],
             "train",
@@ -100,14 +100,14 @@ def test_a_split_or_subset_must_match_a_whole_part_of_a_path(tree: Path) -> None
             ["data/X.jsonl.zst", "data/X.00001.json"],
         ),
         (["train/a.parquet", "train-00000.parquet", "train-extra/a.parquet"], "train", None),
-        # No file has exactly that name, so parts that start with it match.
+        # Nothing has exactly this name, so files and folders whose names continue after a separator match.
         (
             ["X-Synthetic/a.parquet", "X.part_00.jsonl", "XY/a.parquet"],
             "X",
             ["X-Synthetic/a.parquet", "X.part_00.jsonl"],
         ),
         (["pretrain-1.jsonl", "train_2.jsonl", "data/trainer.json"], "train", []),
-        # The split name itself may contain the separators.
+        # The given name itself may contain a separator.
         (["X-Synthetic/a.parquet", "X/a.parquet"], "X-Synthetic", ["X-Synthetic/a.parquet"]),
         (["cpp.part_00.jsonl", "cpp.part_01.jsonl"], "cpp.part_00", ["cpp.part_00.jsonl"]),
     ],
@@ -268,7 +268,7 @@ def test_a_google_bucket_is_listed_and_fetched(
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "project")
         for path in (p for p in tree.rglob("*") if p.is_file()):
             server.store(f"d/{path.relative_to(tree).as_posix()}", path.read_bytes())
-        # The settings for S3 sources of the same blend do not apply to Google buckets.
+        # The S3 settings of the same blend do not apply to Google Cloud Storage.
         sources = SourceAccessDeclaration(
             object_cache=tmp_path_factory.mktemp("cache"), s3_endpoint="http://127.0.0.1:9", s3_region="us-east-1"
         )

@@ -78,7 +78,7 @@ def test_every_document_is_stored_once_with_its_separator(tmp_path: Path, shards
         stored = [d for w in works if w.partition.startswith(name) for d in _read_documents(w)]
         assert sorted(stored) == sorted(wanted)
         if shards == 1:
-            assert stored == wanted  # the documents are in the order of the files
+            assert stored == wanted  # in a single shard, the documents are in the order of the files
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.jsonl.gz", "a.json", "a.json.gz", "a.parquet"])
@@ -147,7 +147,7 @@ def test_empty_documents_become_separators_or_are_dropped(tmp_path: Path) -> Non
     (work,), _ = _build_one(tmp_path / "eos", rows)
     assert [len(d) for d in _read_documents(work)] == [1, 2, 1, 2, 1]
     (work,), _ = _build_one(tmp_path / "none", rows, pretrain={"separator": SEPARATOR, "add_eos": False})
-    assert [len(d) for d in _read_documents(work)] == [1, 1]  # no sequence is empty
+    assert [len(d) for d in _read_documents(work)] == [1, 1]  # empty documents are dropped, because they have no tokens
     assert _ledger([work]).dropped == {"no_tokens": 3}
 
 

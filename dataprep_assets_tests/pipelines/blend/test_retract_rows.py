@@ -55,7 +55,7 @@ def test_only_the_shard_of_a_removed_row_is_rebuilt_and_no_trace_of_the_row_rema
     assert GONE not in made.texts(partition)
     assert make_word("first", 4) in made.texts(partition)
     assert made.files_with(GONE) == set()
-    # The count by reason, the check and the trace name the removal.
+    # The counts by reason, the check and the trace report the removal.
     (loss,) = [loss for loss in find_losses(made.dataset.specs, made.store) if loss.reason == RETRACTED and loss.count]
     assert (loss.count, loss.kind, dict(loss.files)) == (1, "", {"f0.jsonl": 1})
     finding = made.no_retracted(partition)
@@ -133,7 +133,7 @@ def test_rows_are_named_by_the_declared_field(tmp_path: Path) -> None:
     assert [line["of"] for line in made.listed()] == ["row field id"] * 3
     made.run()
     assert made.files_with(GONE) == made.files_with(make_word("first", 4)) == set()
-    # An id that appears later is removed.
+    # A row that later gets a listed id is also removed.
     made.write("second", 0, [{**make_row("rl", "second", 1), "id": "first-900"}, make_row("rl", "second", 2)])
     made.run()
     assert made.files_with(make_word("second", 1)) == set()
@@ -230,7 +230,7 @@ def test_obsolete_shards_with_removed_rows_are_removed_at_the_end_of_a_run(recor
     left = find_retracted_leftovers(specs, records.store)
     assert old[0] in left
     assert old[1] not in left
-    # The run of the old plan is also left, because it was built from the old shard.
+    # The run of the old plan is a leftover too, because it was built from the old shard.
     assert {artifact.name for artifact in left} == {"runs", "rl_jsonl"}
     records.run()
     assert records.files_with(GONE) == set()

@@ -63,7 +63,7 @@ def test_the_path_stays_when_the_run_changes(tmp_path: Path) -> None:
     assert describe_run(second.receipt) == ["NeMo-RL:", line]
     after = resolve(_home(second), "train")
     assert before != after
-    assert len(Path(before).read_bytes().splitlines()) == 11  # a trainer with the old run can continue
+    assert len(Path(before).read_bytes().splitlines()) == 11  # a trainer can continue with the old run
     assert len(Path(after).read_bytes().splitlines()) == 12
     assert list(find_stale(build_blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
 

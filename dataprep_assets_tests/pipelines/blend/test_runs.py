@@ -271,4 +271,4 @@ def test_a_blend_is_built_from_google_buckets(tmp_path: Path, monkeypatch: pytes
         for place in (directory, of_folders)
     )
     assert made == wanted
-    assert len(made) == 5  # four shards, and the file of the split
+    assert len(made) == 5  # four shards, and one file for the whole split

@@ -82,7 +82,7 @@ def test_the_first_stale_artifact_has_the_reason_and_downstream_ones_refer_to_it
     found, *others = find_stale(build_blend_specs(change(tmp_path) or blend), store)
     assert (found.name, found.kind) == (f"small_blend/{first}", kind)
     assert found.reason.startswith(reason)
-    # Damaged artifacts are rebuilt with the same content, so nothing downstream changes.
+    # A damaged artifact is rebuilt with the same content, so no artifact downstream changes.
     assert {one.kind for one in others} == (set() if kind == "damaged" else {"input changed"})
 
 

@@ -27,7 +27,7 @@ def test_the_run_of_an_earlier_plan_is_not_damaged(tmp_path: Path) -> None:
     lock = build_lock(read_receipts_below(root), "root")
     assert [one.name for one in find_copy_drift(lock, verify_path(root, strays=True)) if not one.is_obsolete] == []
     assert not any(one.defects or one.changed_inputs for one in verify_path(root))
-    # The shards of both runs are rebuilt for a third run.
+    # Change both sources, so that a third run replaces the shards of both earlier runs.
     write_rows(sources / "code" / "part-2.jsonl.zst", make_texts("code", 41))
     write_rows(sources / "web" / "train-00000.parquet", make_texts("web", 61))
     now = finish_blend(declare_pretraining(sources, num_shards=2, blend=weighed), root)[1].partition

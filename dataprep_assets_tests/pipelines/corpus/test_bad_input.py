@@ -137,7 +137,7 @@ def test_a_failed_shard_is_reported_with_the_good_ones_and_leaves_no_files(tmp_p
     assert built.receipt is not None
 
 
-# Documents
+# --- documents
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_document_of_millions_of_characters_takes_linear_time_with_the_right_i
     assert shard.ids[-len(last) - 1 :].tolist() == [*last, END]
     long = shard.ids[len(first) + 1 : -len(last) - 2]
     (prefix,) = reference_ids([text[:100_000]])
-    # Merges at the end of the prefix may differ, but not earlier ones.
+    # Omit the end of the prefix, because the text that follows may change the merges there.
     assert long[: len(prefix) - 100].tolist() == prefix[:-100]
     assert shard.ledger.text_characters == len(text) + 11
     end = bundle().decode(long[-1000:])
@@ -203,7 +203,7 @@ def test_a_document_of_millions_of_characters_takes_linear_time_with_the_right_i
     assert len(end) >= 1000
 
 
-# Files without a readable row.
+# --- files without a readable row
 
 UNREADABLE = {
     "other fields": (b'{"content": "a"}\n{"content": "b"}\n', "missing_text"),
@@ -246,7 +246,7 @@ def test_a_blank_or_empty_file_is_no_error(tmp_path: Path) -> None:
     assert (shard.ledger.rows_in, shard.ledger.documents) == (0, 0)
 
 
-# Parquet
+# --- Parquet
 
 
 def test_parquet_nulls_follow_the_policy(tmp_path: Path) -> None:

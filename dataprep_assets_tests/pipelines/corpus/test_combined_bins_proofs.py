@@ -180,7 +180,7 @@ def test_a_pickle_with_other_bytes_fails_without_being_loaded(copy: Combined, sa
         def __reduce__(self) -> tuple[Any, ...]:
             return Path.touch, (marker,)
 
-    takes_gigabytes = b"]r\xff\xff\xff\x0f."  # a pickle memo with 268 million entries
+    takes_gigabytes = b"]r\xff\xff\xff\x0f."  # this pickle allocates a memo of 268 million entries
     other = pickle.dumps({**values, "dtype": "uint32"})
     for content in (other, pickle.dumps(Bomb()), takes_gigabytes, b"no pickle", b"", bytes(2 << 20)):
         (copy.directory / "meta.pkl").write_bytes(content)

@@ -99,7 +99,7 @@ def test_a_helper_process_of_a_command_does_not_block_the_run_and_its_files_are_
     assert "tags_train" in coast("status", "pages", code=1)
     coast("run", "pages")
     assert set(coast.table()["score"].to_pylist()) == {2.0, None}
-    # The next run removes leftovers of a killed one, even if it has no other work.
+    # The next run removes the leftovers of a killed run, even if it has no other work.
     left = coast.root.parent / "artifacts/pages/.staging/scratch/0123456789abcdef"
     (left / "pages").mkdir(parents=True)
     assert "everything is up to date" in coast("run", "pages")

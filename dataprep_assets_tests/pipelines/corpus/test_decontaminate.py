@@ -57,7 +57,8 @@ class Leaky(Selected):
         self.pages = [make_words(draw, 80) for _ in range(20)]
         self.pages[3] += " " + self.items[4]["question"].upper()
         self.pages[5] = self.items[7]["answer"].replace(" ", ",\n")
-        self.pages[6] += " " + " ".join(self.items[2]["question"].split()[:9])  # only one phrase of an item
+        # This page contains only one phrase of an item.
+        self.pages[6] += " " + " ".join(self.items[2]["question"].split()[:9])
         self.write({"train/a.jsonl": self.pages})
 
     def build(self) -> list[str]:
@@ -87,7 +88,7 @@ def test_documents_with_items_are_dropped_under_that_reason(tmp_path: Path) -> N
         f"false_matches_{kind}_%": 0.0 for kind in ("shuffled", "one_text", "scattered")
     }
     assert (facts["items_quiz"], facts["not_searched_quiz"]) == (20, 0)
-    # A changed share runs no tagger.
+    # A change of `containment` rebuilds the selection, but runs no tagger.
     stricter = Leaky(tmp_path, containment=0.02)
     assert stricter.build() == ["selection/train-00000"]
     assert [one["row"] for one in stricter.dropped()] == [4, 6, 7]
@@ -121,8 +122,8 @@ def test_a_set_is_read_once_for_all_batches_and_again_after_a_change(tmp_path: P
 
     def asked(text: str) -> DocumentBatch:
         path.write_text(json.dumps({"question": text}) + "\n")
-        # Backdate the file, because a file that was just written is read each time: it may change within the time
-        # stamp's resolution.
+        # Backdate the file, because a file that was just written is read every time: it may change again within the
+        # resolution of its time stamp.
         os.utime(path, (1, 1))
         return DocumentBatch(rows={"row": [1]}, good=[0], texts=[text], label="a.jsonl")
 
@@ -131,7 +132,7 @@ def test_a_set_is_read_once_for_all_batches_and_again_after_a_change(tmp_path: P
         with count_opens(tmp_path) as opened:
             for _ in range(10):
                 assert tagger.tag_batch(batch)[OVERLAP] == [1.0]
-        assert opened == {path.name: 3}  # one read each for its digest, its format and its items
+        assert opened == {path.name: 3}  # the file is read once each for its digest, its format and its items
 
 
 def test_an_item_that_cannot_be_found_fails_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,11 +227,11 @@ def test_skipped_items_are_reported_and_too_many_of_them_block(
     why = "15 too short, 1 empty"
     assert why in found.summary
     assert {"benchmark": "quiz", "items": 20, "searched": 5, "too_short": 15, "common": 0, "empty": 1} in found.table
-    # The commands also report it, without reading the set again.
+    # The commands also report the unsearched items, without reading the set again.
     (tmp_path / "quiz.jsonl").unlink()
     assert all(why in line for line in CorpusDocuments(leaky.corpus, leaky.store).unprotected())
     assert read_coverage(leaky.corpus, leaky.store) == {"quiz": Coverage(items=20, short=15, empty=1)}
-    # The check reports it before a build.
+    # `dataprep check` reports the unsearched items before a build.
     partly_short(leaky)
     (remark,) = check_sets(leaky)
     assert (remark.keys, remark.hint) == (("decontaminate", "sets", "quiz"), passed)
@@ -293,7 +294,7 @@ def test_a_passage_with_several_questions_is_searched_once_and_an_instruction_ne
         ["set:9:context", None, "set:10:question"],
         [1, 0, 1],
     )
-    # Items of a set that is listed twice are found under its first name.
+    # If the same set is listed twice, its items are found under the first of the two names.
     again = Benchmarks([BenchmarkSet(name=name, path=path) for name in ("set", "again", "more")], 8, 13)
     assert again.find_best_matches([passages[2]]) == (["set:9:context"], [1])
     # An instruction of one set stays an instruction, although a larger set contains it only a few times.
@@ -347,7 +348,8 @@ def test_a_benchmark_may_be_on_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyP
     data = (tmp_path / "quiz.jsonl").read_bytes()
     with HubServer({"test/quiz.jsonl": data, "README.md": b"# quiz\n"}, repo_id="org/quiz") as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
-        # A process reads this variable once, when the first test imports the library.
+        # Patch the constant, because the library reads the variable only once, when the first test of a process imports
+        # the library.
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.endpoint)
         monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
         quiz = {"path": f"hf://datasets/org/quiz@{hub.commit}/test/quiz.jsonl", "cache_dir": "cache"}

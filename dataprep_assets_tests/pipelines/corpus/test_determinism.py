@@ -57,7 +57,8 @@ def copy_in_another_order(target: Path) -> Path:
     for number, path in enumerate(files):
         place = target / path.relative_to(SMALL)
         place.parent.mkdir(parents=True, exist_ok=True)
-        for filler in range(number % 3):  # temporary entries in the directory
+        # Create temporary files, so that the directory lists its entries in a different order.
+        for filler in range(number % 3):
             (place.parent / f"filler{filler}").touch()
         shutil.copy(path, place)
         for filler in range(number % 3):
@@ -105,7 +106,7 @@ def prepared_works(corpus: CorpusDeclaration, built: Path, root: Path) -> list[T
     return [replace(work, store=LocalArtifacts(root)) for work in works]
 
 
-# Keys
+# --- keys
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_a_key_does_not_depend_on_paths_sampling_or_the_certificate(work: TokenS
     assert {other.key for other in same} == {work.key}
 
 
-# Changes
+# --- changes
 
 
 @pytest.fixture
@@ -213,7 +214,7 @@ def test_a_flipped_bit_without_a_change_of_size_is_found_and_affects_one_shard(c
 def test_a_changed_tokenizer_rebuilds_every_shard(corpus: ChangedCorpus) -> None:
     path = corpus.tokenizer / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {"note": "other bytes"}))
-    load_declared_tokenizer.cache_clear()  # a new process would read it again
+    load_declared_tokenizer.cache_clear()  # a new process would read the tokenizer again
     assert sorted(corpus.stale()) == sorted(["engine_certificate", *SHARDS, *COMBINED, *VIEWS])
     outcome = corpus.run()
     assert shards_built(outcome) == SHARDS
@@ -248,7 +249,7 @@ def test_an_added_file_keeps_the_shards_of_other_splits(corpus: ChangedCorpus) -
     new = ["manifest", "engine_certificate", "snapshot/val-00001", "token_bins/val-00001"]
     assert corpus.stale() == [*new, "combined_bins/val", *VIEWS]
     outcome = corpus.run()
-    assert shards_built(outcome) == ["token_bins/val-00001"]  # the split's first shard contains the same files
+    assert shards_built(outcome) == ["token_bins/val-00001"]  # the first shard of the split keeps its files
 
 
 @pytest.mark.parametrize("damaged", ["tokens.bin", "receipt.json"])
@@ -257,7 +258,8 @@ def test_only_a_damaged_shard_is_rebuilt_with_the_same_bytes(corpus: ChangedCorp
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
-    # The receipt has the digest of the content, which the rebuild restores, so nothing downstream changes.
+    # A damaged receipt also makes downstream artifacts stale, because they compare the content digest in the receipt.
+    # Rebuilding the shard restores this digest.
     downstream = ["combined_bins/train", *VIEWS] if damaged == "receipt.json" else []
     assert corpus.stale() == ["token_bins/train-00001", *downstream]
     assert shards_built(corpus.run()) == ["token_bins/train-00001"]

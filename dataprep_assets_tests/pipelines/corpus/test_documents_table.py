@@ -36,7 +36,7 @@ def test_the_table_has_every_row_of_the_source_and_its_sums_equal_the_ledgers(co
         dropped.update(ledger.dropped)
         documents, tokens = documents + ledger.documents, tokens + ledger.tokens
     assert (reasons["ours"], reasons["short"]) == (8, 10)
-    # The stream records which rows are dropped, and the selection records the reason.
+    # The receipt of the stream counts the dropped rows, but only the selection has the reason for each row.
     assert dropped == {"selection": 18, "bad_json": reasons["bad_json"], "missing_text": reasons["missing_text"]}
     kept = [row for row in rows if row["kept"]]
     assert (len(kept), sum(row["tokens"] for row in kept)) == (documents, tokens)
@@ -118,7 +118,7 @@ def test_the_table_answers_the_questions_of_the_page(coast: Coast, monkeypatch: 
     assert other == [(sum(50 <= row["words"] < 100 for row in rows if row["words"] is not None),)]
     assert twice == []
     (expression,) = re.findall(r"`(pl\..*?)`", page)
-    found = eval(expression, {"pl": polars})  # the expressions are on our own page
+    found = eval(expression, {"pl": polars})  # the expression is from this project's own documentation
     assert dict(zip(found["reason"], found["len"], strict=True)) == counted
 
 
@@ -148,7 +148,7 @@ def test_a_changed_threshold_runs_no_tagger_and_affects_only_shards_with_another
     assert coast.made("tags") == tags
     changed = {name for name, when in coast.made("token_bins").items() if bins[name] != when}
     assert changed == {"train-00001"}
-    # An equivalent rule in other words and a rule that drops nothing rebuild no stream.
+    # A rule with the same meaning in other words and a rule that drops nothing rebuild no stream.
     bins = coast.made("token_bins")
     coast.declare(drop={"short": "not (words >= 50)", "none": "words > 100000"})
     coast("run", "pages")
@@ -167,7 +167,8 @@ def test_a_new_tagger_and_new_files_are_the_only_ones_that_run(tmp_path: Path) -
     calls = coast.log.read_text()
     coast.declare(tag=[*DECLARED["tag"], "repetition"])
     coast("run", "pages")
-    # The tags of all shards are rebuilt with this tagger's old values; only the check runs it, on samples.
+    # The rebuilt tags reuse the values of the tagger that was declared before. Only its check runs that tagger again,
+    # on samples.
     assert sum(map(int, coast.log.read_text()[len(calls) :].split())) <= 4 * 32
     assert "top_2gram" in coast.table().column_names
 
@@ -201,7 +202,7 @@ def test_drops_above_the_budget_block_before_tokenization(tmp_path: Path) -> Non
     assert "not run yet" not in coast("run", "pages"), "what only warned of snapshots before says so still"
 
 
-# The trial refuses other invalid results of a tagger (`test_trial.py`).
+# Other invalid results of a tagger are tested in `test_trial.py`, because the trial rejects them.
 @pytest.mark.parametrize(
     ("source", "said"),
     [

@@ -234,8 +234,8 @@ def test_duplicates_of_a_retracted_document_are_named_while_new_files_are_pendin
 
 
 def test_the_announced_changes_equal_those_of_the_next_build(tmp_path: Path) -> None:
-    # Each page resembles only the page before it. So every second page of the chain is dropped, and without the first
-    # page, the other pages are dropped instead.
+    # Each page resembles only its neighbors in the chain. So every second page is dropped, and without the first page,
+    # the other pages are dropped instead.
     draw, pages = random.Random(11), Pages(tmp_path, **BY_SCORE)
     chain = [draw_page(draw)]
     for _ in range(5):

@@ -81,8 +81,8 @@ def passes(selected: Selected) -> bool:
 def test_duplicates_of_another_dataset_are_dropped_from_every_split_and_named_with_it(made: Shelf) -> None:
     dropped = made.pages().dropped()
     by_books = [one for one in dropped if one["representative"].startswith("books:train/")]
-    # In train, 8 versions and 3 copies are dropped, and in val one of each. Two of the dataset's own documents are in
-    # both files of train.
+    # In train, 8 versions and 3 copies are dropped, and in val one of each. Two more rows are dropped, because two of
+    # the dataset's own documents are in both files of train.
     assert len(by_books) == 13
     assert len(dropped) == 15
     texts = {f"books:train/{at % 3}.jsonl:{at // 3 + 1}": " ".join(one) for at, one in enumerate(made.texts)}
@@ -115,7 +115,7 @@ def test_the_other_dataset_decides_for_any_splits_and_shards(shelf: Shelf, acros
         dropped = pages.dropped(planned=True)
         gone.append(sorted(f"{one['file']}:{one['row']} {one['representative']}" for one in dropped))
         assert sum(one["representative"].startswith("books:") for one in dropped) == (13 if kind == "near" else 4)
-        # A text that both splits contain, but no other dataset does, stays in both.
+        # A text that both splits contain, but the other dataset does not, stays in both splits.
         wrong = [name for name, one in pages.findings().items() if not one.passed]
         assert wrong == (["splits_disjoint"] if (kind, across) == ("exact", "block") else [])
     assert gone[0] == gone[1]
@@ -130,7 +130,7 @@ def test_rows_that_the_other_dataset_drops_or_retracts_remove_no_duplicates(shel
     told = {f"{one.name}": one.reason for one in find_stale(corpus_specs(shelf.pages().corpus), shelf.pages().store)}
     assert told["pages/duplicates"].startswith("its source changed: kept rows of books/train-0000")
     pages = shelf.pages()
-    # One copy of the version stays in each split: they are similar, but dropping across splits is not declared.
+    # One copy of the version is restored in each split, because dropping duplicates across splits is not declared.
     assert [one for one in pages.build() if one != "duplicates"] == ["selection/train-00000", "selection/val-00000"]
     assert pages.warnings == ["pages/duplicates: 2 documents were restored, because their kept duplicates were removed"]
     assert len(pages.dropped()) == 13
@@ -171,10 +171,10 @@ def test_of_two_other_datasets_the_first_counts_and_their_common_duplicates_stay
     pages = shelf.pages(against=["more", "books"])
     pages.build()
     facts = pages.store.require(pages.corpus.artifact("duplicates")).facts
-    # `more` contains the versions verbatim; texts that it lacks are compared with `books`.
+    # `more` contains the versions verbatim, and texts that `more` lacks are compared with `books`.
     assert facts["against"] == {"more": 10, "books": 4}
     assert passes(pages)
-    # The dataset has no copies of its own that a rule or budget would count, so each row is dropped once.
+    # Each row is dropped only once, even if both other datasets contain its text.
     assert len(pages.dropped()) == len({(one["file"], one["row"]) for one in pages.dropped()}) == 16
 
 
@@ -213,7 +213,7 @@ def test_requirements_for_the_other_dataset_are_reported(shelf: Shelf, monkeypat
         shelf.pages(against=["pages"]).build()
     with raises(ValidationError, "books", "twice"):
         shelf.pages(against=["books", "books"]).build()
-    # The signatures are rebuilt, but the other dataset's duplicates are not.
+    # Rebuild the signatures of `books`, but restore its old duplicates.
     books = shelf.books()
     directory = books.store.directory(books.corpus.artifact("duplicates"))
     shutil.copytree(directory, shelf.folder / "before")

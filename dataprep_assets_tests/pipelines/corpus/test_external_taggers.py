@@ -126,7 +126,7 @@ def test_filters_of_datatrove_and_tasks_of_ray_give_columns_that_rules_read(coas
         keep={"clean": "c4_keeps"},
         drop={"short": "letters < 60"},
         document={"separator": "<|endoftext|>"},
-        shards={"count": 1},  # so that all use one cluster
+        shards={"count": 1},  # use one shard, so that all tools run in the same cluster
     )
     coast("run", "pages")
     rows = coast.table().to_pylist()
@@ -152,8 +152,8 @@ def test_the_files_of_an_asset_are_columns_and_only_other_values_tag_again(coast
     table = coast.table()
     assert table["score"].to_pylist() == table["meta_score"].to_pylist()
     assert table.filter(~table["kept"].to_numpy())["row"].to_pylist() == [*range(1, 10)]
-    # Rebuilding the asset in another folder tags nothing; changed values of one file rebuild its shard's tags and
-    # stream.
+    # Rebuilding the asset in another folder tags nothing. Changing the values of one file rebuilds the tags and the
+    # stream of the file's shard.
     tags, bins = coast.made("tags"), coast.made("token_bins")
     materialize(coast)
     assert "everything is up to date" in coast("run", "pages")

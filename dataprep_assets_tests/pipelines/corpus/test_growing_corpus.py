@@ -95,7 +95,7 @@ def test_receipts_after_changes_are_those_of_a_build_from_scratch(corpus: Change
     (recompressed, *_) = shards(corpus)["val-00000"]
     text = zstandard.decompress((corpus.data / recompressed).read_bytes(), 1 << 20)
     (corpus.data / recompressed).write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(text))
-    # The ordinals of the other splits' files increase.
+    # Add a file to `train`, so that the ordinals of the files of the other splits increase.
     write(corpus.data / "train/chunk2/example_train_9.jsonl.zst", "One more document.")
     assert made(corpus.run(), "combined_bins", "token_bins") == [
         "combined_bins/train",
@@ -260,7 +260,7 @@ def test_parts_of_a_killed_shard_are_not_taken_for_each_others(tmp_path: Path) -
     plan = build_stream_plan(corpus, load_certificate(corpus, store))
     (shard,) = plan_token_shards(corpus, store, manifest, plan, ["b-00000"])
     shutil.rmtree(shard.directory)
-    # Leave the parts of a run that was killed before its last file.
+    # Create the parts that a run leaves if it is killed before its last file.
     with open_staging(shard.directory, shard.key) as staged:
         for piece in range(2):
             encode_piece(plan, shard.files[piece], staged, piece)

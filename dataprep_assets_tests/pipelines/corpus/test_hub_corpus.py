@@ -144,7 +144,7 @@ def test_a_branch_that_moved_is_told_and_touches_what_its_files_touch(hub: HubSe
 
 
 def test_proofs_that_read_texts_fetch_those_of_a_branch_that_moved(hub: HubServer, tmp_path: Path) -> None:
-    # Unchanged files keep their artifacts, but the new commit has another cache folder, which is still empty.
+    # Unchanged files keep their artifacts, but the new commit has a different cache folder, which is still empty.
     similar = {"duplicates": {"across_splits": "ignore"}, "drop": {"huge": "characters > 10000000"}, "tag": ["gopher"]}
     plain = validate_declaration(CorpusDeclaration, attributes(hub, tmp_path), tmp_path / "defs.yaml")
     corpus = validate_declaration(CorpusDeclaration, attributes(hub, tmp_path, **similar), tmp_path / "defs.yaml")

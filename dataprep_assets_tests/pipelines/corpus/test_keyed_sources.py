@@ -88,8 +88,8 @@ def changes(pipeline: str) -> dict[str, Any]:
     return {"sensitive": True, "source_key": {"env": "SOURCES_KEY"}}
 
 
-# The numbers count all files of a blend and, for tasks, three versions of Copa with two inherited splits, and three
-# splits of RTE and of ArcC_Cloze.
+# `told_apart` is the number of digests. For a blend, None means all its files. For tasks, the number counts three
+# versions of Copa with two inherited splits, and three splits each of RTE and ArcC_Cloze.
 @pytest.mark.parametrize(
     ("pipeline", "told_apart", "damaged", "check"),
     [
@@ -115,7 +115,7 @@ def test_of_a_sensitive_dataset_no_digest_of_a_source_or_document_is_told(
     path.write_bytes(path.read_bytes() + b"\n")
     failed = one.failed()
     assert check in {name for name, _ in failed}
-    # Messages show the first twelve digits.
+    # Search for the first twelve digits, because messages shorten digests to twelve digits.
     assert not [words for _, words in failed for p in {*one.plain, sha256_file(path)} if p[:12] in words]
 
 

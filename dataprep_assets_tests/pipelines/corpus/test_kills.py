@@ -221,7 +221,8 @@ def killed_and_run_again(
     defects += [f"process {pid} outlived the run" for pid in killed.living()]
     again = Run(folder / "again", root, workers=workers).finish()
     begun = Counter(p.encoded for p in killed.points if p.encoded)
-    last = {p.pid: p for p in killed.points}.values()  # a process's last point was logged, but perhaps not executed
+    # Ignore the last point of each process, because this point was logged, but perhaps not executed.
+    last = {p.pid: p for p in killed.points}.values()
     done = {p.finished for p in killed.points if p not in last} - {None}
     redone = {p.encoded for p in again.points} & begun.keys()
     if len(redone) > (0 if point.role == "worker" else workers) or redone & done:
@@ -321,8 +322,8 @@ def test_workers_that_keep_dying_end_the_run_which_names_their_shard(undisturbed
 def test_eight_interruptions_leave_no_debris_and_the_same_bytes(undisturbed: Undisturbed, tmp_path: Path) -> None:
     root = Path(shutil.copytree(undisturbed.prepared, tmp_path / "root"))
     for number in range(8):
-        # Interrupt the first four runs at the first write, before any file is finished, and the others at later and
-        # later points of the remaining work.
+        # Interrupt the first four runs at the first write, before any file is finished. Interrupt the others at
+        # increasingly late points of the remaining work.
         at = max(1, 7 * (number - 3))
         run = Run(tmp_path / f"{number:02d}", root, workers=2, at=at, by=signal.SIGINT)
         assert run.wait() != 0, f"run {number} was not interrupted"

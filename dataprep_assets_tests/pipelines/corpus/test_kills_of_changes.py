@@ -105,7 +105,7 @@ def _append(corpus: Corpus) -> None:
     for _ in range(2):
         corpus.write(corpus.new_path("train"), File([corpus.document() for _ in range(3)]))
     gone = next(path for path in sorted(corpus.state.files) if path.startswith("val/"))
-    corpus.delete(gone)  # this also removes the file's shard, which had no other file
+    corpus.delete(gone)  # this also removes the shard of the file, because the shard has no other file
 
 
 def _retract(corpus: Corpus) -> None:

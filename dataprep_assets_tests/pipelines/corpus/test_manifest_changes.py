@@ -77,7 +77,8 @@ def test_files_and_shards_are_told_by_what_happened_to_them() -> None:
 def test_an_order_that_moves_ordinals_alone_changes_no_shard() -> None:
     new = {entry.relpath[:2]: entry for entry in entries({"a0": 9, "a1": 1, "a2": 2, "b1": 3})}
     plan = {"train-00000": [0], "train-00001": [1], "train-00002": [2], "val-00000": [3]}
-    order = [new[name] for name in ("a1", "a2", "a0", "b1")]  # an appended file comes after the shards before it
+    # `a0` was appended, so it follows the files of the earlier shards.
+    order = [new[name] for name in ("a1", "a2", "a0", "b1")]
     assert between(OLD, order, (OLD_PLAN, plan)).edited_shards == ()
 
 

@@ -18,9 +18,10 @@ pytestmark = pytest.mark.slow
 CEILING = 1500 << 20
 """Bytes that a worker may hold at its peak."""
 
-# Read VmHWM and not ru_maxrss, because a child inherits the latter from its parent. The plan comes from the parent, as
-# for a real worker: certifying an engine leaves 170 to 290 MB of heap in its process, with a layout that depends on the
-# threads of both engines, so later encoding in that process peaks up to 170 MB higher in one run than in the next.
+# Read VmHWM instead of ru_maxrss, because a child process inherits ru_maxrss from its parent. The plan comes from the
+# parent, as for a real worker. Certifying an engine leaves 170 to 290 MB of heap in its process, with a layout that
+# depends on the threads of both engines. Later encoding in that process therefore peaks up to 170 MB higher in one run
+# than in the next.
 _ENCODE = r"""
 import json, pickle, re, sys
 from pathlib import Path

@@ -43,5 +43,5 @@ def test_a_corpus_of_three_formats_is_built_by_fields_inside_an_object(tmp_path:
     for id_, file in (("page-3", "a.jsonl"), ("page-104", "b.parquet"), ("page-208", "c.arrow")):
         (found,) = [json.loads(line) for line in coast("trace", "pages", "--id", id_, "--json").splitlines()]
         assert found["file"].endswith(file)
-    # The bytes of the row are shown only if its nested id equals the id in the index.
+    # The bytes of the row are shown only if the nested id in the row equals the id in the index.
     assert "bytes" in coast("trace", "pages", "--id", "page-3")

@@ -67,7 +67,7 @@ class Machine:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("DATAPREP_", "DAGSTER_"))}
         path = os.pathsep.join([str(site or self.site), str(self.root)])
         variables = {"PYTHONPATH": path, "DAGSTER_DISABLE_TELEMETRY": "yes", "COLUMNS": "200"}
-        # dg uses the Python of the active environment.
+        # Set VIRTUAL_ENV, because `dg` uses the Python of the active environment.
         variables["VIRTUAL_ENV"] = str(Path(sys.executable).parent.parent)
         command = [*(["-c", program] if program else ["-m", "dataprep_assets.cli"]), *arguments]
         if often or (site is None and not fresh):

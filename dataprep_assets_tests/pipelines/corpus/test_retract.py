@@ -245,7 +245,7 @@ def test_a_retracted_document_that_is_there_is_named(corpus: Retracting, tmp_pat
     assert "no_retracted_document" in corpus.failed_proofs("train-00000")
     corpus.run()
     shard = corpus.root / "sample_corpus/token_bins/train-00000"
-    # The tokens of the document are present, although the index does not list it.
+    # Restore the tokens of the document, which the index no longer lists.
     shutil.copyfile(with_it / "tokens.bin", shard / "tokens.bin")
     assert "no_retracted_document" in corpus.failed_proofs("train-00000")
 
@@ -314,7 +314,7 @@ def test_of_a_sensitive_dataset_the_list_keeps_keyed_hashes_alone(
     assert b"example.org" not in corpus.list.read_bytes()
     assert len(corpus.run().built) == 4
     assert traces(corpus.root, [text(3)]) == []
-    # Remove the id key, which a dataset in a bucket may lack, because its files need no key.
+    # Remove the id key. A dataset in a bucket may lack this key, because files in a bucket need no key.
     bare = corpus.declared.model_copy(update={"document": corpus.declared.document.model_copy(update={"id_key": None})})
     with raises(ConfigError, "`document.id_key`"):
         require_document_ids(bare)

@@ -137,7 +137,7 @@ def test_what_a_rule_drops_stays_out_when_the_rule_is_relaxed(tmp_path: Path, li
     assert ([one.hash for one in found.found], found.left_out) == ([hashed("a2")], {"short": 1})
     assert (found.unknown, found.shards) == ((), ())
     harbour.build()
-    # The same rows are dropped, so nothing is tokenized again, but the reason changes to the removal.
+    # Nothing is tokenized again, because the same rows are dropped. Only the reason changes to the removal.
     assert harbour.made(TOKEN_BINS) == streams
     assert harbour.reasons()["train/a.jsonl:3"] == "retracted"
     specs, lock = harbour.dataset.specs, lock_dataset(harbour.dataset.specs, harbour.store)
@@ -229,7 +229,7 @@ def test_an_id_that_no_row_has_is_kept_for_later_and_asked_twice_is_told_as_such
     assert [one.text for one in harbour.retract("nobody").unknown] == ["nobody"]
     assert [one.text for one in harbour.retract("nobody").already] == ["nobody"]
     first, second = harbour.retract("b1"), harbour.retract("b1")
-    # No run took place between the two requests, so the document is still present.
+    # The document is still present at the second request, because no run took place after the first one.
     assert (len(first.found), len(second.found), len(second.already)) == (1, 0, 1)
     assert first.shards == second.shards != ()
 

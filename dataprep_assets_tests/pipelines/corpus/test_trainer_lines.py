@@ -43,7 +43,8 @@ def test_readers_that_take_the_width_from_their_caller_are_told_it(dtype: str, w
         f"datatrove: DatatroveFileDataset('/made/train/train.ds', seq_len=…, token_size={width})"
     )
     assert f"dtype=NumpyDatasetDType.{dtype}" in line("olmo", "train", dtype=dtype)
-    # Unmodified nanoGPT reads 16-bit ids, and would train on wrong ids without an error.
+    # The line mentions np.uint32 for 32-bit ids, because unmodified nanoGPT reads 16-bit ids, and would train on wrong
+    # ids without an error.
     assert ("np.uint32" in line("nanogpt", "train", dtype=dtype)) == (dtype == "uint32")
 
 

@@ -57,7 +57,7 @@ def test_after_a_build_an_append_a_removal_and_a_lost_file(pages: Selected) -> N
     add_retractions(list_, DocumentIds(), [Retraction(hash=f"{hash_id(' '.join(PAGES[4])):016x}")])
     assert "duplicates" in pages.build()
     assert told(pages) == {}
-    # The shard of the removed file is obsolete, and stays until it is pruned.
+    # Remove a file, so that its shard is obsolete but stays until it is pruned.
     (pages.folder / "data" / "train" / "c.jsonl").unlink()
     assert pages.build()
     assert told(pages) == {}
@@ -70,7 +70,7 @@ def test_what_another_dataset_keeps_is_no_artifact_of_that_name(books: Selected,
     assert books.build() == ["duplicates", "selection/train-00000"]
     assert told(pages) == {}
     assert "duplicates" in pages.build()
-    # The signatures of `books` are an input whose content has changed.
+    # Change the signatures of `books`, because they are an input of `pages`.
     books.write({"train/a.jsonl": texts(BOOKS[1:5])})
     books.build()
     assert {name: (one.defects, one.changed_inputs) for name, one in told(pages).items()} == {

@@ -100,10 +100,11 @@ def test_parquet_that_is_not_the_stream_is_found(
     store: LocalArtifacts, change: Callable[[list[list[int]]], list[list[int]]], complaint: str
 ) -> None:
     _rewrite(store.local(CORPUS.artifact("hf_parquet_bins")), change)
-    # Without a new signature of the receipt, the digest shows the change.
+    # Unless the receipt is signed again, the digest in the receipt shows the change.
     assert "matches_combined_bins" in failed(prove(store, "hf_parquet"))
     found = prove(store, "hf_parquet", sign=True)
-    assert failed(found) == {"matches_combined_bins", "layout_valid"}  # the card contains the digest of the files
+    # The layout is also invalid, because the card contains the digest of the files.
+    assert failed(found) == {"matches_combined_bins", "layout_valid"}
     assert complaint in told(found)
 
 

@@ -22,7 +22,7 @@ FORMATS: tuple[FileFormat, ...] = ("tfrecord", "array_record")
 
 def sharded(root: Path, format: FileFormat, layout: str = "prepacked") -> ShardedCohort:
     """The shards of a month, made below a root."""
-    # The tfds pipeline reads only TFRecord.
+    # Use grain for ArrayRecord, because the tfds pipeline reads only TFRecord.
     pipeline = "grain" if format == "array_record" else "tfds"
     notes = declaration(layout=layout, formats=[format], pipeline=pipeline)
     assert not run_notes(notes, root).failed

@@ -37,7 +37,7 @@ def test_killed_anywhere_and_run_again_the_bytes_are_the_same(tmp_path: Path) ->
     code, errors, points = run(tmp_path / "undisturbed", tmp_path / "root")
     assert code == 0, errors
     files, made = data_files(tmp_path / "root"), receipts(tmp_path / "root")
-    # Choose every ninth point of both processes, because all kinds of points would take minutes.
+    # Test every ninth kind of point of both processes, because testing all kinds would take minutes.
     roles: tuple[Role, Role] = ("parent", "worker")
     chosen = [(role, at) for role in roles for at in one_of_each_kind(points, role)[::9]]
     assert len(chosen) >= 6

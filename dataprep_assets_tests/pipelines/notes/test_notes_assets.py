@@ -203,7 +203,7 @@ def test_a_patient_in_two_cohorts_is_refused_before_a_month_is_packed_unless_dec
             outcome = made.run(COHORT, months)
             assert outcome.success == (policy == "allow")
             if policy == "fail":
-                # The patient is refused before any month is packed.
+                # The run fails because of the shared patient before any month is packed.
                 assert_names(failures(outcome), 1, "2010-01", "2010-02")
                 assert made.store.partitions("notes", "packed_cohorts") == []
             else:

@@ -97,7 +97,9 @@ def test_all_checks_pass_on_good_data_but_what_needs_tensorflow_without_it(finis
 def test_the_check_fails_on_its_fault(
     copied: NotesProject, monkeypatch: pytest.MonkeyPatch, asset: str, name: str
 ) -> None:
-    if name != "readable_by_tfds":  # TensorFlow takes seconds, and has its own test case
+    # Make TensorFlow unavailable in all other cases, because the check that uses TensorFlow takes seconds, and is a
+    # case of its own.
+    if name != "readable_by_tfds":
         no_tfds(copied, monkeypatch)
     FAULTS[asset, name](copied, monkeypatch)
     evaluation = copied.check(dg.AssetKey(asset.split("/")))[name]
@@ -132,7 +134,7 @@ def test_a_run_of_one_month_that_is_as_it_was_examines_nothing_again_and_speaks_
 ) -> None:
     os.environ.pop("DATAPREP_WORKERS", None)
     edit_receipt(packed(copied), unbalanced)
-    copied.check(copied.key("packed_cohorts"))  # checks every month, because the verdicts are stored
+    copied.check(copied.key("packed_cohorts"))  # this stores the verdicts of every month
     outcome = copied.run(["packed_cohorts"], ["2010-11", "2010-11"])
     (found,) = [e for e in outcome.get_asset_check_evaluations() if e.check_name == "ledger_balances"]
     assert not found.passed

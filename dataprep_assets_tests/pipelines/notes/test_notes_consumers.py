@@ -108,7 +108,7 @@ def test_stock_maxtext_treats_a_prepacked_row_as_one_document(made: tuple[Any, P
     assert stored > 1
     rule = StockRule(pipeline="tfds", row_length=LENGTH, pad_id=None, unk_id=None, bos_id=None)
     trained = rule.labels([row["inputs"]]).trained[0]
-    # Count the trained labels at a change of segment: from one note into another, or into padding.
+    # Count the trained labels where the segment changes: from one note to the next, or to padding.
     crossing = (row["inputs_segmentation"][:-1] != row["inputs_segmentation"][1:]) & trained[: LENGTH - 1]
     assert int(crossing.sum()) >= stored - 1
 
@@ -122,7 +122,7 @@ def test_the_shipped_loader_keeps_segments_and_never_trains_across_notes(made: t
     stored = packed(notes, root)
     by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))
     batches = maxtext_batches(by_name, sorted(where.glob("*array_record-*")), 4, LENGTH)
-    # tfds drops a last batch that is not full, and grain fills it with rows without labels.
+    # tfds drops the last batch if it is incomplete, but grain completes it with rows without labels.
     assert [len(batches["tfds"]), len(batches["grain"])] == [len(stored) // 4, -(-len(stored) // 4)]
     for name, found in batches.items():
         rows = {column: np.concatenate([batch[column] for batch in found]) for column in found[0]}

@@ -94,7 +94,7 @@ def failing() -> dict[str, Any]:
     case(lambda m: [without(person(m), "colour")])  # missing metadata
     case(lambda m: [person(m, colour=[CANARY])])  # metadata of the wrong type
     case(lambda m: [person(m, birth="1999-12-31")])  # wrong month
-    case(lambda m: [person(m, birth=f"{CANARY} day")])  # no date
+    case(lambda m: [person(m, birth=f"{CANARY} day")])  # invalid date
     case(lambda m: [person(m), person(m)])  # duplicate patient
     case(lambda m: [person(m, notes=[note(f"{CANARY} x", f"{CANARY} day", author=CANARY)])])
     case(lambda m: [person(m, notes=[note([CANARY], author=CANARY)])])  # text of the wrong type
@@ -314,7 +314,7 @@ def test_no_canary_is_in_the_name_or_content_of_any_file(left: Left) -> None:
     assert any(path.suffix == ".err" for path in files), "compute logs"
     assert any(".findings" in path.parts for path in files)
     for path in files:
-        if path.name.endswith(("-wal", "-shm")):  # files of the databases themselves, which are read with them
+        if path.name.endswith(("-wal", "-shm")):  # SQLite's own files, which the test of the databases covers
             continue
         assert CANARY not in str(path.relative_to(left[0]))
         assert PRIVATE not in path.parts or stat.S_IMODE(path.stat().st_mode) == 0o600

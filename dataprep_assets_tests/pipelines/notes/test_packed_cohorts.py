@@ -143,7 +143,8 @@ def test_unpacked_rows_are_the_stream_split_at_the_reader_length(pipeline: str, 
     built(notes, tmp_path / "out")
     found = rows(notes, tmp_path / "out", "2010-01")
     assert all(list(row) == ["tokens"] and len(row["tokens"]) == length for row in found[:-1])
-    # The last row ends where the notes end; the trainer pads it, because only the trainer knows what it masks.
+    # The last row is shorter than the others, because only the trainer knows which id it masks, so only the trainer can
+    # pad.
     assert [token for row in found for token in row["tokens"]] == [token for text in SENTENCES for token in ids(text)]
 
 

@@ -182,7 +182,7 @@ def test_a_virtual_mixture_for_hf_reads_the_json_lines_of_its_sources(tmp_path: 
         ("tfds", "tfrecord", {"dataset_type": "tfds", "train_split": "train", "packing": "True"}),
         ("grain", "tfrecord", {"dataset_type": "grain", "grain_file_type": "tfrecord", "packing": "False"}),
         ("grain", "array_record", {"dataset_type": "grain", "grain_file_type": "arrayrecord", "packing": "False"}),
-        # The pipeline `hf` reads no directory of shards, so the settings name `tfds`.
+        # The settings name `tfds`, because the pipeline `hf` does not read a directory of shards.
         ("hf", "tfrecord", {"dataset_type": "tfds", "train_split": "train", "packing": "True"}),
     ],
 )

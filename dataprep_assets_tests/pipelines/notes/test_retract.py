@@ -218,7 +218,8 @@ def test_the_check_recognizes_notes_in_every_layout_of_rows(changes: dict[str, A
     ward.run()
     assert ward.failed(month) == {}
     ward.equals_a_build_from_scratch()
-    for rows in with_it.glob("*/*.parquet"):  # the removed tokens are present, although the digests do not list them
+    # Restore the rows with the removed tokens, although the lists of digests no longer contain these patients.
+    for rows in with_it.glob("*/*.parquet"):
         shutil.copyfile(
             rows, ward.store.directory(ward.notes.artifact("packed_cohorts", month)) / rows.parent.name / rows.name
         )
@@ -283,7 +284,8 @@ def test_notes_that_fit_no_row_are_dropped_for_that_reason_for_any_patient(tmp_p
     long = "kettle and teapot " * 40
     month = "2010-01"
     ward.people[month] += [
-        patient("P-header", note(text(5001), colour=long)),  # this note was never packed into a row
+        # This note was never in a row, because its header is too long.
+        patient("P-header", note(text(5001), colour=long)),
         patient("P-both", note(text(5002), colour=long), note(text(5003)), note(" "), note(None)),
         patient("P-none"),
     ]
@@ -492,7 +494,7 @@ def test_no_output_or_file_of_a_sensitive_dataset_names_a_patient(tmp_path: Path
         assert not re.search(r"\b[1-9] (patients|documents|notes)|documents\": [1-9]\d*[,}]", told), told
     folders = [str(tmp_path / "before"), str(work / "artifacts")]
     declaration = (folder / "defs.yaml").read_text()
-    for text_of_yaml in ("type: [", None):  # the dataset cannot be loaded, or is declared elsewhere
+    for text_of_yaml in ("type: [", None):  # the declaration is first invalid, and then missing
         (folder / "defs.yaml").unlink() if text_of_yaml is None else (folder / "defs.yaml").write_text(text_of_yaml)
         told = said("diff", *folders, "--dataset", "ward", code=1)
         assert "< 11" in told
@@ -558,7 +560,7 @@ def test_a_note_is_removed_by_its_trace_name_and_its_patient_stays(ward: Ward) -
     assert [one.line for one in found.not_found] == [2, 3, 4, 5]
     assert "P-" not in ward.list.read_text()
     assert gone not in ward.list.read_text()
-    # The announced builds are the actual ones: this month and its downstream artifacts.
+    # Exactly the announced artifacts are rebuilt: this month and its downstream artifacts.
     assert f"packed_cohorts/{month}" in ward.reasons()
     assert not [name for name in ward.reasons() if name.endswith((MONTHS[0], MONTHS[2]))]
     ward.run()
@@ -592,7 +594,7 @@ def test_removing_the_only_notes_of_a_patient_leaves_an_up_to_date_artifact(ward
     assert ward.failed(month) == {}
     assert traces(ward.root, Ward.texts(month, 4)) == []
     ward.equals_a_build_from_scratch()
-    # An edit of another record changes nothing, because the note is identified by its text, not its position.
+    # An edit of another record changes nothing, because a note is identified by its text and not by its position.
     ward.people[month].insert(0, patient("P-new", note(text(9999))))
     ward.run()
     assert ward.failed(month) == {}

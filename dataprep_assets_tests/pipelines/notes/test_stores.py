@@ -84,7 +84,7 @@ def large(source: Path) -> NotesDeclaration:
 def test_peak_memory_does_not_depend_on_the_size_of_a_cohort(tmp_path: Path) -> None:
     text = "The same sentence of ordinary words, again and again. " * 40
     peaks = []
-    for patients in (3_000, 12_000):  # 33 and 130 MB: many blocks of text and several of rows in both
+    for patients in (3_000, 12_000):  # 33 and 130 MB: both sizes give many blocks of text and several blocks of rows
         people = [patient(f"p{i}", *(note(f"{i} {text}") for _ in range(5))) for i in range(patients)]
         source = written(tmp_path / f"in{patients}", {"2010-01": people})
         # Start the reference engine first, because its threads take memory that does not belong to the cohort.

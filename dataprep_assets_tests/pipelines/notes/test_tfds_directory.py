@@ -136,7 +136,7 @@ def test_unpacked_rows_are_one_column_of_the_reader_length(tmp_path: Path) -> No
     settings = build_maxtext_settings(notes, LocalArtifacts(tmp_path))
     assert settings["train_data_columns"] == "['tokens']"
     assert settings["dataset_name"] == "sample_notes:1.0.0"
-    # Rows that a stock pipeline would train across notes are not listed as usable for it.
+    # The line for prepacked rows requires the shipped loader, because a stock pipeline would train across notes.
     assert format_maxtext_line(notes, LocalArtifacts(tmp_path)).startswith("MaxText: dataset_type=tfds dataset_path=")
     prepacked = format_maxtext_line(declaration(), LocalArtifacts(tmp_path))
     assert prepacked.startswith("MaxText, after dataprep_assets.serving.sampler.maxtext.install()")
@@ -145,7 +145,7 @@ def test_unpacked_rows_are_one_column_of_the_reader_length(tmp_path: Path) -> No
     by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))
     rows_read = [row["tokens"] for row in read_rows(by_name, settings["train_split"])]
     assert [row.tolist() for row in rows_read] == [row["tokens"] for row in packed(notes, tmp_path)]
-    # The stock pipeline makes `inputs` and `targets` of a row by removing one token at either end.
+    # The stock pipeline removes the last token of a row for `inputs`, and the first token for `targets`.
     assert 1 <= max(row[:-1].size for row in rows_read) <= int(settings["max_target_length"])
 
 
@@ -239,7 +239,7 @@ def test_the_settings_name_the_second_split_for_evaluation(
     assert count == len(packed(notes, tmp_path, "val")) > 0
     columns = {"eval_data_columns": "['tokens']", "tokenize_eval_data": "False"}
     assert (columns.items() <= settings.items()) is (notes.layout == "unpacked")
-    # The end of a run prints a line per declared format, and how to enable evaluation.
+    # The end of a run prints a line per declared format, and a hint on how to enable evaluation.
     told = PackedCohorts(notes).describe_trainers(store)
     for one in notes.formats:
         before, _, settings_text = format_maxtext_line(notes, store, one).partition(": ")

@@ -21,7 +21,7 @@ def test_tfds_reads_every_row_and_ignores_a_wrong_length_with_a_right_sum(notes_
 
     edit(directory(notes_root) / "dataset_info.json", shift)
     sealed(directory(notes_root).parents[1])
-    # With a right sum, TFDS reads all rows without an error.
+    # TFDS reads all rows without an error, because the sum of the shard lengths is still correct.
     found = prove(notes_root)
     assert found["files_intact"].passed
     assert found["readable_by_tfds"].passed

@@ -37,7 +37,7 @@ def release_attributes(publish: str | None = None, /, **options: Any) -> dict[st
     }
     attributes = sample_attributes(
         dataset="shared",
-        source={"kind": "local", "path": str(SAMPLE / "data")},  # enough data for several shards
+        source={"kind": "local", "path": str(SAMPLE / "data")},  # this folder has enough data for several shards
         splits={"train": ["train/**"], "val": ["validation/**"]},
         dtype="uint32",
         release=release,

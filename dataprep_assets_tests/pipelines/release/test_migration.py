@@ -64,6 +64,6 @@ def test_sync_copies_a_release_by_its_manifest(tmp_path: Path, capsys: pytest.Ca
     assert main(["sync", *ends, "--dry-run"]) == 0
     assert main(["sync", *ends]) == 0
     assert "ShardWindow" in capsys.readouterr().out
-    # The copy needs no other manifest, because a release is its own manifest.
+    # The copy needs no separate manifest (`MANIFEST`), because the release file is its manifest.
     assert not (tmp_path / "own" / MANIFEST).exists()
     assert read_release(ReleaseLocation(LocalStore(tmp_path / "own"))).digest == read_release(source).digest

@@ -162,7 +162,7 @@ def test_shards_are_cut_by_workers_and_the_log_shows_their_progress(copied: Rele
     assert outcome.success
     assert {p: copied.npy(p).read_bytes() for p in copied.layout.partitions} == before
     said = [entry.user_message for entry in copied.instance.all_logs(outcome.run_id)]
-    *_, line = [text for text in said if text.startswith("shared/npy_shards: 100.0%")]  # may be printed twice
+    *_, line = [text for text in said if text.startswith("shared/npy_shards: 100.0%")]  # this line may be printed twice
     assert "of 3 workers" in line
 
 

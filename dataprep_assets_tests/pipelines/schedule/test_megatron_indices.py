@@ -107,7 +107,7 @@ def test_after_changes_the_later_steps_are_those_of_the_schedule(made: TrainingP
     data = project.data()
     first = data.sampler.find_first_sample(30)
     assert_same(project, folder(project), [*range(first, first + 400), data.sampler.samples - 1])
-    # Retracted samples are padding in the steps that read them, so nothing of them is trained on.
+    # Retracted samples are padding in the steps that read them, so that they are not trained on.
     earlier = read(project, list(range(first)), folder(project))
     empty = np.flatnonzero((earlier["loss_mask"] == 0).all(axis=1))
     old = TrainingData(made.artifacts, RUN)

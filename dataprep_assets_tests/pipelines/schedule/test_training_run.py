@@ -84,7 +84,7 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
     project = copy(made, tmp_path / "run")
     state, wrote = train(project, None, 30, ranks=2)
 
-    # Use a different batch size and mixture, on three ranks.
+    # Change the batch size and the mixture, and train on three ranks.
     sources = [{"dataset": CORPUS, "split": "train", "name": "long", "weight": 1}]
     sources += [{"dataset": CORPUS, "split": "val", "name": "short", "weight": 1}]
     project.declare(batch=9, sources=sources)
@@ -93,7 +93,7 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
     state, more = train(project, state, 10, ranks=3)
     wrote |= more
 
-    # Append documents, and retract one that has been read.
+    # Append documents, and retract a document that the run has read.
     project.write_texts("train_2.jsonl", range(300, 340))
     gone = next(document for told in wrote.values() for document in told if document < 200)
     file, row = ("train_0.jsonl", gone + 1) if gone < 120 else ("train_1.jsonl", gone - 119)
@@ -133,7 +133,7 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
         for one in seen:
             if (one.source, one.epoch) == ("short", 0):
                 first_epoch[f"{one.file}:{one.row}"] += one.tokens
-    # Across all revisions, an epoch read every document exactly once.
+    # Across all revisions, an epoch reads every document exactly once.
     val_shard = next(shard for _, shard in ledger.shards.values() if shard.name == "val-00000")
     ends = ledger.data.open_document_ends(val_shard)
     assert sorted(first_epoch.values()) == sorted(np.diff(ends, prepend=np.uint64(0)).tolist())
@@ -157,7 +157,7 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
 
 def test_an_unfinished_revision_is_replaced_when_its_shards_are_missing(made: TrainingProject, tmp_path: Path) -> None:
     project = copy(made, tmp_path / "replaced")
-    for row in (3, 4):  # the shard of the first revision no longer exists when the second one is built
+    for row in (3, 4):  # the shard of the first revision no longer exists when the second revision is built
         (project.folder / "ids").write_text(f"train_0.jsonl:{row}\n")
         project("retract", CORPUS, "--ids", str(project.folder / "ids"))
         project("run", CORPUS)
@@ -171,7 +171,7 @@ def test_an_unfinished_revision_is_replaced_when_its_shards_are_missing(made: Tr
 def test_a_run_is_queried_by_fields_of_documents(made: TrainingProject, tmp_path: Path) -> None:
     ledger = SeenLedger(made.data())
     by_host, steps = Counter[str](), set[int]()
-    for step in range(250):  # more than an epoch of the short source
+    for step in range(250):  # 250 steps are more than an epoch of the short source
         for one in documents_of_step(ledger, step):
             host = HOSTS[row_number(made, one.file, one.row) % 3]
             by_host[host] += one.tokens

@@ -38,7 +38,7 @@ def choices(**values: Any) -> Change:
 
 
 SCHEMA_FAULTS: dict[str, tuple[str, str, Change, str]] = {
-    # Each fault has the task, the file, the change to the file in the old project, and the expected message.
+    # Each fault has the task, the file, the change to this file in the old project, and the expected message.
     "empty": ("Copa", COPA, raw(lambda b: b""), "has no row"),
     "pointer": ("Copa", COPA, raw(lambda b: POINTER), "has no rows: the file is a Git LFS pointer"),
     "gzip": ("Copa", COPA, raw(gzip.compress), "has no rows: the file is gzip data"),
@@ -153,7 +153,7 @@ def test_a_file_that_contradicts_its_receipt_fails(tree: Project, name: str) -> 
     assert fault.text.startswith(f"{COPA}: ")
     assert text in fault.text
     assert fault.warns == warns
-    # A migration also refuses to replace an edited file.
+    # A migration also refuses to replace the target if it is an edited file or a folder.
     assert bool(tree.faults(declaration, "Copa").get(CONFLICT)) == (name in ("edited", "folder"))
 
 

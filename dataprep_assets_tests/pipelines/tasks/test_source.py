@@ -115,7 +115,8 @@ def test_a_version_that_the_user_cannot_list_stops_no_other_task(
 
     def refusing(call: Callable[..., Any]) -> Callable[..., Any]:
         def refused(path: Any = ".") -> Any:
-            if path == closed:  # root may list every folder
+            # Raise the error here, because permissions do not prevent root from listing a folder.
+            if path == closed:
                 raise PermissionError(13, "Permission denied", str(path))
             return call(path)
 

@@ -125,7 +125,7 @@ def test_a_second_run_does_nothing(copied: Migration) -> None:
 def test_only_changes_in_the_old_project_are_migrated_again(copied: Migration) -> None:
     edit(copied.declaration.old_tasks / "RTE" / "rte_train.jsonl", put(1, premise="Another premise."))
     assert copied.stale() == {"tasks/task_folder/RTE": f"its source changed: {LAYOUT}/RTE/rte_train.jsonl"}
-    # Delete the file, because a migration never overwrites a file with different content.
+    # Delete the migrated file, so that the run must write it again.
     (copied.new / "RTE" / "rte_train.jsonl").unlink()
     before = inodes(copied.home / "new")
     assert copied.run().success
@@ -193,7 +193,8 @@ def test_only_a_broken_task_fails_and_is_named_and_the_others_are_materialized(t
         assert (
             "tasks.Copa.version: version_77: unknown version. Available: version_1, version_9-2, version_10-1" in told
         )
-        assert "kept. CB: cb_train.jsonl in" in told  # the partition appears once, because the reporter names it
+        # The partition's name appears only once, because the reporter adds it.
+        assert "kept. CB: cb_train.jsonl in" in told
         assert made.materialized() == {"RTE"}
         assert theirs.read_text() == "somebody's own file\n"
         assert list(made.stale()) == ["tasks/task_folder/Copa", "tasks/task_folder/CB"]
@@ -252,7 +253,7 @@ def test_the_real_tree_migrates_twice_and_fails_exactly_the_expected_checks(
             outcome = made.run()
             assert outcome.success, failure_of(outcome)
             found = evaluations(outcome)
-            # The data has 700 rows with 300 duplicate ids, which cause only a warning.
+            # The data has 700 rows, of which 300 repeat an id. Repeated ids cause only a warning.
             expected = {ROWS} if name == "all" else set()
             assert failed(found) == expected
             verdicts = {r["task"]: r["verdict"] for r in rows(found[ROWS].metadata["table"].value)}

@@ -94,8 +94,8 @@ class CohortShards:
         columns = [FeatureColumn(name=name, length=self.notes.stored_length) for name in shape.columns]
         step = max(1, _POSITIONS_PER_BATCH // shape.row_length)
         for number, name in enumerate(self.list_names(split)):
-            # derive the first row from the shard's number, so that a record missing in an earlier shard does not shift
-            # it
+            # Derive the first row from the shard's number, so that a record missing in an earlier shard does not shift
+            # this shard's rows.
             first_row = number * self.facts.rows_per_shard
             records = size = 0
             try:
@@ -112,7 +112,7 @@ class CohortShards:
                 counts.broken.append(text if name in text else f"{name}: {text}")
             counts.records.append(records)
             counts.payload_bytes.append(size)
-        # compare the totals, because rows after the last record are not compared above
+        # Compare the totals, because rows after the last record are not compared above.
         if sum(counts.records) != len(rows):
             counts.different.append(
                 f"split {split} has {count_of(sum(counts.records), 'record')}, but {PACKED_COHORTS} has "
@@ -149,7 +149,7 @@ def _decode_columns(
 
 
 def _pad_columns(values: NDArray[Any], width: int) -> NDArray[Any]:
-    # pad to the longest row, as `RowBlock.columns` does, so that both arrays have the same shape
+    # Pad to the length of the longest possible row, as `RowShape.values` does, so that both arrays have the same shape.
     missing = max(0, width - values.shape[1])
     return np.pad(values, ((0, 0), (0, missing)), constant_values=example.ABSENT) if missing else values
 
@@ -221,7 +221,7 @@ def _find_wrong_counts(shards: CohortShards) -> Iterator[str]:
         for number, (name, (rows, length, size, expected_size)) in enumerate(
             zip(shards.list_names(split), entries, strict=True), 1
         ):
-            # compare each shard separately, because errors of several shards could cancel out in a sum
+            # Compare each shard separately, because errors of several shards could cancel out in a sum.
             if (rows, size) != (length, expected_size):
                 yield (
                     f"{name}: has {count_of(rows, 'record')} with {count_of(size, 'byte')} in total, but the receipt "
@@ -238,7 +238,7 @@ def check_packed_rows(shards: CohortShards) -> Finding:
     """Check that every stored value equals the packed rows, in order, and that these rows are the receipt's input."""
     counts = shards.counts.values()
     defects = [defect for count in counts for defect in count.different]
-    # unreadable shards are a defect, because a check must not pass on only part of the records
+    # Unreadable shards are a defect, because a check must not pass on only part of the records.
     if broken := sum(len(count.broken) for count in counts):
         defects.append(f"{count_of(broken, 'shard')} cannot be read completely")
     if shards.receipt.inputs.get(PACKED_COHORTS) != shards.packed_receipt.content:
@@ -309,7 +309,7 @@ def build_cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, spe
 
 
 def _choose_column_type(notes: NotesDeclaration) -> str:
-    # use int64, which an Example stores and which TFDS casts to the int32 in features.json
+    # Use int64, because an Example stores int64 values. TFDS casts them to int32, the type in `features.json`.
     return "list<int64>" if notes.stored_length is None else f"list<int64>[{notes.stored_length}]"
 
 

@@ -32,7 +32,8 @@ class CohortFile:
         """Download the file if it is remote and return its local path; SourceErrors do not contain its name."""
         access = open_source(self.notes.source)
         file = self.listed
-        # Sources fetch entries of a manifest. Notes have no manifest, so the fields of the shard plan stay empty.
+        # Build a manifest entry, because sources fetch only such entries. Notes have no manifest, so the fields of the
+        # shard plan stay empty.
         entry = ManifestEntry(
             ordinal=0,
             split="",
@@ -68,8 +69,8 @@ def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
     Raises SourceError if the source cannot be listed, if two files have the same month, or if a month of
     `months.allow_missing` has a file.
     """
-    # hide file names, which a source's errors may contain; errors of `find_cohorts` contain only months, which may be
-    # shown
+    # Hide file names, because a source's errors may contain them. Errors of `find_cohorts` contain only months, which
+    # may be shown.
     with hide_source_names(notes.dataset, lambda relpath: parse_month(relpath, notes.cohorts.pattern)):
         source_files = open_source(notes.source).list().files
         files = [file for file in source_files if is_hidden(notes.cohorts.pattern) or not is_hidden(file.relpath)]

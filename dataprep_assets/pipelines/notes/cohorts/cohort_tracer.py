@@ -78,7 +78,7 @@ class TracedMonth:
         self._store, self.dataset, self.month = store, dataset, month
         self.handle = ArtifactHandle.from_store(store, Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month))
         self.facts = PackedCohortFacts.from_receipt(self.handle.receipt)
-        # cache the rows by split, because a query may match many notes of a month
+        # Cache the rows by split, because a query may match many notes of a month.
         self._rows: dict[str, TracedRows] = {}
 
     def get_path(self, split: str, name: str) -> str:
@@ -122,7 +122,7 @@ class TracedMonth:
             for split, split_facts in facts.splits.items():
                 stops = list(accumulate(split_facts.shard_lengths, initial=0))
                 prefix = build_split_path(list(facts.splits), split, "")
-                # sort by name, because the numbers in the names have the same width, so both orders are the same
+                # Sort by name, which also sorts by number, because the numbers in the names have the same width.
                 records = sorted((r for r in receipt.files if r.path.startswith(prefix)), key=lambda r: r.path)
                 for record, start, stop in zip(records, stops[:-1], stops[1:], strict=True):
                     shard = TracedShardFile(
@@ -157,8 +157,8 @@ class TracedDirectory:
                 _DirectoryShard(name=name, origin=origin, before=rows)
                 for (name, origin), rows in zip(entries, starts, strict=True)
             ]
-        # index shards by the month's file from which they were linked; a file has several shards if a mixture repeats
-        # it
+        # Index the shards by the month's file from which they were linked. A file has several shards if a mixture
+        # repeats the file.
         self._by_file: dict[_File, list[tuple[str, _DirectoryShard]]] = {}
         for split, linked in self._splits.items():
             for linked_shard in linked:
@@ -182,7 +182,7 @@ class TracedDirectory:
                 f"trace: row {row} is out of range: {self.handle.artifact}, {split}, has {count_of(count, 'row')} "
                 "(counted from 0)"
             )
-        # `side="right"` finds the last shard that begins at or before the row, so it skips empty shards
+        # `side="right"` finds the last shard that begins at or before the row, so it skips empty shards.
         index = int(np.searchsorted([linked_shard.before for linked_shard in linked], row, side="right")) - 1
         return linked[index].origin, row - linked[index].before
 
@@ -234,14 +234,14 @@ class CohortTracer(Tracer):
         self._declaration, self._store, self._splits, self._months = declaration, store, splits, months
         self._bundle, self._key = bundle, key
         self._directories: list[TracedDirectory] = []
-        # cache months by dataset and month, so that each month is opened only once for all queries
+        # Cache months by dataset and month, so that each month is opened only once for all queries.
         self._opened: dict[tuple[str, str], TracedMonth] = {}
         notes = []
         for artifact in directories:
             try:
                 self._directories.append(TracedDirectory(store, artifact))
             except DataprepError as error:
-                # continue, because the directories of other formats can still be traced
+                # Continue, because the directories of other formats can still be traced.
                 notes.append(f"{artifact} cannot be traced: {error}")
         self.notes = tuple(notes)
 
@@ -249,8 +249,8 @@ class CohortTracer(Tracer):
         question.refuse_messages()
         is_shown = decode and not self._declaration.sensitive and self._bundle is not None
         with hide_quoted_data(self._declaration.dataset):
-            # trace each note once, even if a row has several of its chunks; months can be compared by identity, because
-            # each month is opened only once
+            # Trace each note once, even if a row has several of its chunks. Months can be compared by identity, because
+            # each month is opened only once.
             return [
                 self._trace_note(*note, is_shown=is_shown) for note in dict.fromkeys(self._find_locations(question))
             ]
@@ -301,7 +301,7 @@ class CohortTracer(Tracer):
             self._locate_split_row(query, row) if query.shard is None else self._locate_file_row(query, row)
         )
         month = self._open_month(origin.dataset, origin.partition)
-        # also compare the digest, because a repacked month has different rows under the same name
+        # Also compare the digest, because a repacked month has different rows under the same name.
         for shard in month.find_shards(split):
             if (shard.file, shard.sha256) == (origin.source_shard, origin.sha256):
                 return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=shard.first + row_in_shard)
@@ -311,7 +311,7 @@ class CohortTracer(Tracer):
         )
 
     def _locate_split_row(self, query: TraceQuery, row: int) -> tuple[str, ShardOrigin, int]:
-        # use any directory, because all formats have the same rows in the same order
+        # Use the first directory, because all formats have the same rows in the same order.
         split, directory = self._require_split(query), self._directories[0]
         if directory.facts.directory is None:
             raise ConfigError(
@@ -429,7 +429,8 @@ class CohortTracer(Tracer):
     def _decode_text(self, month: TracedMonth, segments: Sequence[TracedSegment]) -> str:
         assert self._bundle is not None
         ids = np.concatenate([segment.ids for segment in segments])
-        # leave out a leading BOS and a trailing separator; the comparisons count as 0 or 1
+        # Leave out a leading BOS and a trailing separator. A comparison that is true counts as 1 in the bounds of the
+        # slice.
         text_ids = ids[int(ids[0]) == month.facts.bos_id : len(ids) - (int(ids[-1]) == month.facts.separator_id)]
         return self._bundle().decode(text_ids)
 

@@ -91,8 +91,8 @@ def sample_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) -> 
                 try:
                     columns_by_line[count] = columns or _parse(line)
                 except (ValueError, TypeError, AttributeError, OverflowError):
-                    # reject a line that is not JSON, is not an object, or has lists of other types or integers beyond
-                    # int64
+                    # These errors mean that the line is not JSON, is not an object, or has a list of other types or of
+                    # integers beyond int64.
                     raise FormatError(f"{path}: line {count + 1} is not a row of integers. {remedy}") from None
             count += 1
     return SampledLines(count=count, columns=columns_by_line, verbatim=frozenset(verbatim))
@@ -217,14 +217,15 @@ class OpenedCohort:
     def _scan(self, file: PackedFile) -> CohortRowScan:
         separator, bos, shape = self.facts.separator_id, self.facts.bos_id, self.shape
         counts: Counter[str] = Counter()
-        # start with an empty array, because `np.concatenate` needs at least one
+        # Start with an empty array, because `np.concatenate` needs at least one array.
         used_rows: list[Int64] = [np.zeros(0, np.int64)]
         lows, highs = [], []
         for block in file:
             used_rows.append(np.diff(block.rows))
             if defects := find_row_defects(block, shape.row_length):
                 raise FormatError(f"{file.path}: {defects[0]}. {REBUILD}")
-            # count separators at segment ends and BOS at segment starts separately, because all others are within notes
+            # Count the separators at segment ends separately, because all other separators are within notes. Count BOS
+            # only at segment starts, because any other BOS is within a note.
             starts, stops = block.bounds()
             is_separator = block.tokens == separator
             begins = starts[block.tokens[starts] == bos] if bos is not None else starts[:0]
@@ -235,7 +236,8 @@ class OpenedCohort:
             counts["separators"] += int(np.count_nonzero(is_separator))
             counts["ends"] += int(np.count_nonzero(is_separator[stops - 1]))
             counts["bos"] += begins.size
-            # test the token after each BOS; append -1, which is not an id, because a BOS may be the block's last token
+            # Test the token after each BOS that begins a segment. Append -1, which is not the id of a token, because
+            # such a BOS may be the last token of the block.
             counts["doubled"] += int(np.count_nonzero(np.append(block.tokens, -1)[begins + 1] == bos))
             lows.append(int(block.tokens.min()))
             highs.append(int(block.tokens.max()))
@@ -331,7 +333,8 @@ class OpenedCohort:
         """Read the whole source: count its notes, drops and patients, and sample notes."""
         ledger = require_ledger(self.receipt)
         rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
-        # include notes dropped as `header_too_long`, because they are dropped only when the rows are laid out
+        # Include the notes dropped as `header_too_long`, because packing drops them only in the layout of the rows,
+        # which this scan does not compute.
         kept_count = ledger.documents + ledger.dropped.get("header_too_long", 0)
         sampled_numbers = set(draw_documents(self.receipt.key, kept_count, SAMPLED).tolist())
         retracted_numbers = _choose_numbers(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)
@@ -339,7 +342,7 @@ class OpenedCohort:
         counts: Counter[str] = Counter()
         drops: Counter[str] = Counter()
         patients: set[bytes] = set()
-        # the keys are True for patients with retracted notes, and False for patients with kept notes
+        # The key True is for retracted patients, and False is for patients with kept notes.
         digests: dict[bool, set[bytes]] = {False: set(), True: set()}
         single_notes: set[bytes] = set()
         samples: dict[bool, list[SampledNote]] = {False: [], True: []}
@@ -351,8 +354,8 @@ class OpenedCohort:
                     samples[is_retracted].append(self._sample_note(item))
                 counts[kind] += 1
                 counts["headers"] += bool(item.header)
-                # a note of a retracted patient is not counted as a single retracted note, even if the note is also
-                # listed
+                # Do not count a note of a retracted patient as a single retracted note, even if the note is also on the
+                # list.
                 if is_retracted and item.patient not in self.retracted:
                     single_notes.add(digest_note(self.key, item))
                 else:

@@ -40,7 +40,8 @@ from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 from dataprep_assets.pipelines.notes.retractions import CohortPatients, find_matching_retractions, summarize_entries
 from dataprep_assets.stores.files import canonical_json, sha256_file
 
-# Version 5 stores a month's rows as Parquet and its origins as an array, with the same rows as version 1.
+# Version 5 stores a month's rows as Parquet, and the origins of the rows as an array. The rows are the same as in
+# version 1.
 VERSION = 5
 _SPOOL = "spool.tokens"
 
@@ -68,9 +69,10 @@ class PackedCohort:
 
     def recipe(self, sha256: str) -> Recipe:
         """Return the recipe: the values that determine the cohort's bytes, for a file with this SHA-256."""
-        # Build the recipe even without a file, because `status` compares it to report that the source changed.
+        # Build the recipe even without a file, because `status` compares this recipe to report that the source changed.
         digest = self.digest_cohort(sha256) if sha256 else ""
-        # Add the entries only if there are any, because the list must not change the keys of other months.
+        # Add the entries only if there are any, because the retraction list must not change the keys of months to which
+        # no entry applies.
         retracted_entry = {"retracted": summarize_entries(self.retracted)} if self.retracted else {}
         return Recipe.from_ingredients(
             self.artifact,
@@ -100,8 +102,8 @@ def ensure_packed_cohort(cohort: PackedCohort) -> tuple[Receipt, bool]:
     file = cohort.file
     with hide_quoted_data(cohort.month):
         path = file.fetch()
-        # digest the file first, because the key needs the digest; `write` compares this digest with the bytes that it
-        # reads
+        # Digest the file first, because the key needs the digest. `write` compares this digest with the digest of the
+        # bytes that it reads.
         sha256 = sha256_file(path)
 
         def write(staged: Path) -> WrittenFiles:
@@ -117,7 +119,7 @@ class _Writer:
         self._cohort, self._plan, self._notes = cohort, cohort.plan, cohort.plan.notes
         self._month, self._staged = cohort.month, staged
         self._drops = DropCounter(cohort.plan, cohort.month)
-        # start with an empty range of ids, which `_require_valid` extends for the ledger
+        # Start with an empty range of ids, which `_require_valid` extends to the range in the ledger.
         self._low, self._high = 1 << 32, -1
 
     def write(self, file: CohortFile, path: Path, sha256: str) -> WrittenFiles:
@@ -126,28 +128,29 @@ class _Writer:
         spool = fill_spool(self._plan, reader, spooled, self._drops, month=self._month, report=report_work)
         if reader.sha256 != sha256:
             raise CorruptSourceError(f"{self._month}: the file changed while it was being read. Run the dataset again")
-        # Lay out all splits before writing a row, because only then are all dropped notes known.
+        # Lay out all splits before writing any row, because the budget must be checked first, and the layout drops more
+        # notes.
         layouts = [
             lay_out_rows(self._notes, spool, index, self._drops, self._plan.retracted)
             for index in range(len(self._notes.splits))
         ]
         drop_counts = self._drops.dropped
-        # the spool also contains the notes dropped for these two reasons, so count them only once
+        # Do not count the notes dropped for these two reasons twice, because the spool also contains them.
         rows_in = len(spool) + sum(drop_counts.values()) - drop_counts["header_too_long"] - drop_counts[RETRACTED]
         self._drops.check_budget(rows_in)
         splits = {
             name: self._write_split(spool, layout, name)
             for name, layout in zip(self._notes.splits, layouts, strict=True)
         }
-        # remove the spool, because every file in staging becomes a file of the artifact
+        # Remove the spool, because every file in staging becomes a file of the artifact.
         spooled.unlink()
         if self._drops.quarantine:
             lines = b"".join(canonical_json(position) + b"\n" for position in self._drops.quarantine)
             (self._staged / QUARANTINE).write_bytes(lines)
         patients = self._list_left_out(spool, layouts)
         for name, digests in ((RETRACTED_PATIENTS, patients.left_out), (RETRACTED_NOTES, patients.notes)):
-            # write the file only if it has content, because an empty file's name would change the content of every
-            # month
+            # Write the file only if it has content, because even an empty file would change the content digest of the
+            # month.
             if digests:
                 (self._staged / name).write_bytes(b"".join(sorted(digests)))
         ledger = self._build_ledger(spool, layouts, splits, rows_in, reader.bytes_read)
@@ -160,8 +163,8 @@ class _Writer:
             },
             facts=self._build_facts(spool, splits, len(patients.left_out)),
             ledger=ledger,
-            # update the recipe, because only packing determines which entries of the retraction list apply to this
-            # month
+            # Update the recipe, because only packing determines which entries of the retraction list apply to this
+            # month.
             recipe=replace(self._cohort, retracted=find_matching_retractions(self._plan.retracted, patients)).recipe(
                 sha256
             ),
@@ -171,8 +174,8 @@ class _Writer:
         """Return the patients in the rows, and the patients and notes that were left out."""
         retracted_positions = np.concatenate([layout.retracted for layout in layouts])
         patients = self._plan.retracted.intersection(_list_patients(spool, [retracted_positions]))
-        # list a note only if its patient is not retracted, because a retracted patient covers all of the patient's
-        # notes
+        # List a note only if its patient is not retracted, because a retracted patient's entry covers all notes of the
+        # patient.
         left_out_notes = (
             index for index in retracted_positions.tolist() if spool.digests[spool.patients[index]] not in patients
         )
@@ -213,7 +216,7 @@ class _Writer:
 
     def _require_valid(self, block: PackedRowBlock) -> None:
         """Raise FormatError if a token is the reserved pad id; otherwise extend the range of ids."""
-        # test the ids that the tokenizer produced for the notes, because `find_pad_id` tests only the vocabulary
+        # Test the ids that the tokenizer produced for the notes, because `find_pad_id` tests only the vocabulary.
         if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
             raise FormatError(
                 f"{self._month}: a note contains the pad id {self._plan.shape.pad_id}. Choose a different token for "
@@ -229,8 +232,8 @@ class _Writer:
         headers = int(spool.headers[layout.documents].sum())
         bodies = int(spool.bodies[layout.documents].sum())
         repeated = overlap = 0
-        # In a stream, every segment is one range and no token is repeated. Chunks may have several headers and bodies
-        # per note, which the layout counts.
+        # Chunks have two ranges per segment, for the header and for the body, and the chunks of a note may repeat
+        # tokens of both. In a stream, every segment is one range, and no token is repeated.
         if layout.lengths.shape[1] == 2:
             of_headers, of_bodies = layout.lengths.sum(axis=0).tolist()
             repeated, overlap = of_headers - headers, of_bodies - (bodies - layout.truncated)
@@ -264,7 +267,7 @@ class _Writer:
             documents=int(documents.size),
             dropped=dict(sorted((reason, count) for reason, count in self._drops.dropped.items() if count)),
             tokens=sum(split.tokens.in_rows for split in splits.values()),
-            # a truncated note has no separator at its end
+            # Subtract the truncated notes, because they have no separator at their end.
             separators=int(documents.size) - truncated,
             source_bytes=source_bytes,
             text_characters=int(spool.characters[documents].sum()),
@@ -273,8 +276,8 @@ class _Writer:
         )
 
     def _require_notes(self, spool: Spool, ledger: Ledger) -> None:
-        # reject a month without notes, because a wrong path in `cohorts.fields` finds no notes; only a month whose
-        # notes were all retracted, or a month in `allow_empty`, may have none
+        # Reject a month without notes, because a wrong path in `cohorts.fields` finds no notes. Only a month whose
+        # notes were all retracted, or a month in `allow_empty`, may have none.
         if ledger.documents or ledger.dropped.get(RETRACTED) or self._month in self._notes.months.allow_empty:
             return
         if not spool.patients_seen and not ledger.dropped:

@@ -93,8 +93,8 @@ def _describe_changes(notes: NotesDeclaration, store: ArtifactStore) -> str:
             (len(files.keys() - packed_receipts.keys()), "cohort", "new"),
             (
                 sum(
-                    # compare only sizes, because the identity already contains stamps, which reveal edits of the same
-                    # size
+                    # Compare only sizes, because the identity already contains stamps, which reveal edits that do not
+                    # change the size.
                     (ledger := packed_receipts[month].ledger) is not None and ledger.source_bytes != file.bytes
                     for month, file in files.items()
                     if month in packed_receipts
@@ -118,7 +118,7 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
     if notes.duplicate_patients != "fail":
         return
     patients_by_month = _read_packed_patients(notes, store)
-    # skip months without a file, which packing reports
+    # Skip months without a file, because packing reports them.
     in_this_run = {cohort.month: cohort for cohort in cohorts if cohort.file is not None}
     unread_months = [month for month in in_this_run if month not in patients_by_month]
     if not unread_months:
@@ -126,7 +126,8 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
     digests = patients_by_month | {month: _read_patients(in_this_run[month]) for month in unread_months}
     if not (months := _find_months_sharing_patients(digests)):
         return
-    # months repacked in this run may get other patients, so read them from the source before rejecting anything
+    # Before rejecting anything, also read the sources of the months that this run repacks, because the stored patients
+    # of these months may be out of date.
     digests |= {
         month: _read_patients(in_this_run[month])
         for month in months
@@ -178,7 +179,7 @@ def _sort_digests(digests: frozenset[bytes] | set[bytes]) -> Digests:
 
 def _find_months_sharing_patients(digests: Mapping[str, Digests]) -> list[str]:
     """Return the months, in order, that share a patient with another month."""
-    # add an empty array, because `np.concatenate` needs at least one
+    # Add an empty array, because `np.concatenate` needs at least one array.
     all_digests = np.concatenate([*digests.values(), np.zeros(0, np.dtype((np.void, DIGEST_BYTES)))])
     distinct, counts = np.unique(all_digests, return_counts=True)
     repeated = distinct[counts > 1]
@@ -269,7 +270,8 @@ def build_packed_cohorts(
     Raises:
         WorkerDiedError: The workers of a cohort kept dying; finished cohorts are committed.
     """
-    # load the tokenizer before workers are forked, so that they share it; it is needed only if a cohort has no receipt
+    # Load the tokenizer before workers are forked, so that the workers share the tokenizer's memory. The tokenizer is
+    # needed only if a cohort has no receipt.
     missing_cohorts = find_missing_subjects(cohorts)
     return run_tasks(
         [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts],
@@ -337,7 +339,7 @@ def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownVal
     metadata: dict[str, ShownValue] = {
         "patients": facts.patients,
         "patients_without_notes": facts.patients_without_notes,
-        # store the length as text, because Dagster plots numbers over time, and the length cannot change
+        # Store the length as text, because Dagster plots numbers over time, and the length cannot change.
         "row_length": str(facts.row_length),
         "layout": facts.layout,
         "rows": rows,

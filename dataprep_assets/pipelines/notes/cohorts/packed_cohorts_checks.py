@@ -109,7 +109,8 @@ def _find_digest_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]
         split_patients = {digest.tobytes() for digest in read_patients(cohort.directory / path.patients)}
         if count := len(split_patients & cohort.retracted):
             yield f"{path.patients}: {count_of(count, 'retracted patient is', 'retracted patients are')} in the rows"
-    # report notes that are left out although they are no longer on the list, because these notes must be restored
+    # Report notes that are left out although their entries are no longer on the list, because these notes must be
+    # restored.
     if stray_count := len(cohort.left_out - cohort.retracted):
         yield f"{RETRACTED_PATIENTS} lists {count_of(stray_count, 'patient')} no longer on the retraction list"
     if stray_count := len(cohort.retracted_notes - cohort.retracted):
@@ -156,7 +157,7 @@ def _find_retracted_notes(cohort: OpenedCohort, index: int, split: str) -> Itera
     chunks_by_note = {
         position: [chunks[i] for i in own]
         for position, own in indexes_by_note.items()
-        # require all chunks, because a single chunk may belong to another note; ids have four bytes per token
+        # Require all chunks, because a single chunk may also occur in a different note. Ids have four bytes per token.
         if own and all(presence[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * MIN_SEARCHED_TOKENS
     }
     for position in _find_unexplained_notes(cohort, index, search, notes, chunks_by_note) if chunks_by_note else ():
@@ -178,8 +179,8 @@ def _find_unexplained_notes(
         if kept_note.split != index:
             continue
         text, own_text = kept_note.header + kept_note.text, None
-        # encode a note at most once, and only if it may explain a chunk, because encoding all notes takes as long as
-        # packing
+        # Encode a note at most once, and only if it may explain a chunk, because encoding all notes takes as long as
+        # packing.
         for note_index in [
             note_index for note_index in unexplained_chunks if _is_similar_text(notes[note_index].text, text)
         ]:
@@ -221,7 +222,8 @@ def find_origin_defects(
         encoded_pieces[chunk.note].append(chunk.ids)
     for index, note in enumerate(notes):
         note_pieces, expected_pieces = stored_pieces[note.record, note.number], encoded_pieces[index]
-        # a stream's pieces are in order, but chunks may be packed in any order
+        # Sort the chunks of a note before comparing them, because chunks may be packed in any order. The pieces of a
+        # stream are in order.
         is_same = (
             b"".join(note_pieces) == b"".join(expected_pieces)
             if cohort.notes.is_concatenated
@@ -277,8 +279,8 @@ def check_note_counts(cohort: OpenedCohort) -> Finding:
     kept_count = source.notes - source.retracted
     counts = {
         "digest": (source.digest, receipt.inputs["cohort"]),
-        # a retracted note whose header is too long counts as retracted in the source, but as `header_too_long` in the
-        # ledger
+        # Subtract retracted notes whose headers are too long, because they count as retracted in the source, but as
+        # `header_too_long` in the ledger.
         "kept notes": (kept_count, ledger.documents + dropped_without_room - (source.retracted - retracted_count)),
         "notes": (source.notes + sum(source.dropped.values()), ledger.rows_in),
         "patients": (source.patients, cohort.facts.patients + len(cohort.left_out)),
@@ -295,7 +297,8 @@ def check_note_counts(cohort: OpenedCohort) -> Finding:
         )
     digests = _read_digests(cohort)
     strangers = len(digests - source.digests)
-    # a patient whose notes were all dropped as `header_too_long` is in the source, but in no row
+    # Do not compare the numbers if notes were dropped as `header_too_long`, because a patient with only such notes is
+    # in the source, but in no row.
     if strangers or (not dropped_without_room and len(digests) != len(source.digests)):
         defects.append(
             f"{location}: the rows have {count_of(len(digests), 'patient')}, but the source has "
@@ -347,7 +350,8 @@ def check_round_trip(cohort: OpenedCohort) -> Finding:
                     f"not in the rows of {name}"
                 )
         defects += find_origin_defects(cohort, name, searched_notes, chunks)
-        # use the fast engine for the whole sample, because the much slower reference has checked only a few notes
+        # Compare the whole sample with the fast engine, because the reference, which is much slower, has checked only a
+        # few notes.
         if not defects:
             defects += find_origin_defects(cohort, name, notes, search.with_certified_engine().encode_chunks(notes))
     if level == EVERY_DOCUMENT and not defects:
@@ -371,7 +375,7 @@ def find_packing_differences(opened_cohort: OpenedCohort) -> Iterator[str]:
         ensure_packed_cohort(replace(cohort, store=store))
 
     with rebuild_artifact(cohort.artifact, cohort.store, pack) as folder:
-        # compare rows by value, because files are equal byte for byte only if the same libraries wrote them
+        # Compare rows by value, because files are equal byte for byte only if the same libraries wrote them.
         row_files = {paths.rows for paths in list_packed_paths(opened_cohort.notes, opened_cohort.month).values()}
         for name in sorted(row_files):
             blocks = (open_packed_file(where / name, masked=False) for where in (opened_cohort.directory, folder))
@@ -419,7 +423,7 @@ def check_ledger(cohort: OpenedCohort) -> Finding:
 def check_engine(cohort: OpenedCohort) -> Finding:
     """Run the check `engine_certified` of token bins on a cohort; a note's header and text count as two documents."""
     ledger, special_tokens = require_ledger(cohort.receipt), cohort.notes.document.special_tokens
-    # include notes that are in no row, because they were also encoded
+    # Include notes that are in no row, because they were also encoded.
     encoded = 2 * (ledger.documents + ledger.dropped.get("header_too_long", 0) + ledger.dropped.get(RETRACTED, 0))
     facts = TokenBinsFacts(
         dtype="uint32",
@@ -480,7 +484,7 @@ def _check_losses(cohort: OpenedCohort) -> Finding:
     return losses_within_limit(cohort.receipt, cohort.cohort.plan.stream.max_loss)
 
 
-# The last check does not block. The other checks block, because a failure means lost or wrong rows, training across
+# All checks except the last two are blocking, because their failure means lost or wrong rows, training across
 # documents, or a patient in two splits.
 COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
     FILES_INTACT,
@@ -551,7 +555,7 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
         check_retractions,
     ),
     build_losses_check(_check_losses),
-    # this check does not block, because half-empty rows only cost time
+    # This check does not block, because half-empty rows only cost time.
     Check(
         "packing_efficient",
         "No two rows fit into one row, so the padding is unavoidable.",

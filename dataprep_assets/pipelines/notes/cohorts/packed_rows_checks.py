@@ -37,7 +37,8 @@ def find_token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, voc
         )
         return
     tokens = columns[TOKENS]
-    # lengths count the values that are not ABSENT, so an ABSENT among tokens, or a value after it, is an error
+    # The lengths count the values that are not ABSENT, so an ABSENT among the tokens, or a value after the tokens, is
+    # an error.
     lengths = (tokens != ABSENT).sum(axis=1)
     is_token = np.arange(tokens.shape[1]) < lengths[:, None]
     is_wrong = ((tokens < 0) | (tokens >= vocab_size)) & is_token | ~is_token & (tokens != ABSENT)
@@ -55,7 +56,7 @@ def check_rows(cohort: OpenedCohort) -> Finding:
     """
     defects, row_count, pad = [], 0, cohort.notes.pad
     pad_id: int | None = ABSENT
-    # use the declared pad id, because a file and its receipt may agree on a wrong id
+    # Use the declared pad id, because a file and its receipt may agree on a wrong id.
     if pad is not None:
         pad_id = pad.id if pad.token is None else cohort.bundle.find_token(pad.token, key="pad.token").id
     for name, scan in cohort.scans.items():
@@ -116,12 +117,12 @@ def check_json_lines(cohort: OpenedCohort) -> Finding:
             )
         for line, columns in samples.columns.items():
             compared_lines += 1
-            # skip verbatim lines, which equal their rows byte for byte
+            # Skip verbatim lines, because they equal their rows byte for byte.
             if line in samples.verbatim:
                 continue
             block = file.block(line, line + 1)
             stored_values = cohort.shape.values(block)
-            # remove the padding, because arrays are padded to the longest row and lines are not
+            # Remove the padding, because `values` pads rows to the row length, but lines are not padded.
             if cohort.notes.layout == "unpacked":
                 stored_values = {name: column[:, : block.tokens.size] for name, column in stored_values.items()}
             if stored_values.keys() != columns.keys():
@@ -152,8 +153,8 @@ def check_labels(cohort: OpenedCohort) -> Finding:
         file = cohort.open_rows(name)
         for line, columns in cohort.lines[name].columns.items():
             trained_mask, hidden = _find_trained_positions(cohort, columns)
-            # store the number of the note at each position, and 0 after the last token; the array is one longer than
-            # the labels, because label i is token i + 1
+            # Store the number of the note at each position, and 0 after the last token. This array is one longer than
+            # the labels, because label i is token i + 1.
             notes = np.zeros(trained_mask.size + 1, np.int64)
             segments = file.block(line, line + 1).lengths
             numbers = np.repeat(np.arange(1, segments.size + 1), segments)[: notes.size]
@@ -199,7 +200,7 @@ def _find_trained_positions(cohort: OpenedCohort, columns: Mapping[str, NDArray[
     """Return, for one row, a mask of the trained labels, and the number of labels that the loader masks by id."""
     if cohort.notes.layout == "prepacked":
         batch = six_columns(columns)
-        # stored segments determine the trained labels, so the loader masks no label by its id
+        # No label is masked by its id, because the stored segments determine the trained labels.
         return batch["targets_segmentation"][0] != 0, 0
     if columns.keys() != {TOKENS}:
         raise FormatError(
@@ -290,8 +291,8 @@ def check_separators(cohort: OpenedCohort) -> Finding:
     separators, inner = sum(s.separators for s in scans), sum(s.inner_separators for s in scans)
     defects = []
     location = describe_artifact(receipt)
-    # skip this comparison if texts contain separators (`special_tokens: match`), because overlaps and headers may
-    # repeat them
+    # Skip this comparison if texts contain separators (`special_tokens: match`), because overlaps and headers may
+    # repeat these separators.
     if not ledger.literal_separators:
         if separators != ledger.separators:
             defects.append(
@@ -307,7 +308,8 @@ def check_separators(cohort: OpenedCohort) -> Finding:
     begins = sum(s.bos_starts for s in scans)
     if bos is not None and bos != cohort.facts.separator_id:
         segments = sum(s.segments for s in scans)
-        # BOS is part of the header, so it is in every chunk if headers are repeated, else once per note
+        # BOS is part of the header, so every chunk begins with BOS if headers are repeated; otherwise, only the first
+        # chunk of each note does.
         repeats = not cohort.notes.is_concatenated and cohort.notes.long_notes.rule == "repeat_header"
         expected_count = segments if repeats else ledger.documents
         if begins != expected_count:
@@ -347,7 +349,7 @@ def check_packing(cohort: OpenedCohort) -> Finding:
             wasted = int(np.count_nonzero(used_positions[:-1] + used_positions[1:] <= length))
             reason = f"{count_of(wasted, 'pair')} of neighboring rows would fit into one"
         else:
-            # test only the two emptiest rows, because if they do not fit into one row, no other pair does
+            # Test only the two emptiest rows, because if they do not fit into one row, no other two rows do.
             emptiest = np.partition(used_positions, 1)[:2] if used_positions.size > 1 else np.array([length])
             wasted = int(emptiest.sum() <= length and used_positions.size > 1)
             reason = "two rows would fit into one"

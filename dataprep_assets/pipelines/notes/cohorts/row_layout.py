@@ -48,7 +48,8 @@ class NoteLayout(RowLayout):
         """Return the columns of `origins.npy`, with one value per segment."""
         patients = spool.patients[self.items]
         present_patients = np.unique(patients)
-        # map each patient's index in the spool to the index in the split's `patients.bin`, which is sorted by digest
+        # Map each patient's index in the spool to the patient's index in the split's `patients.bin`, which is sorted by
+        # digest.
         rank = np.zeros(len(spool.digests), np.int64)
         rank[sorted(present_patients.tolist(), key=spool.digests.__getitem__)] = np.arange(present_patients.size)
         return [spool.records[self.items], spool.numbers[self.items], self._number_chunks(), rank[patients]]
@@ -59,7 +60,8 @@ class NoteLayout(RowLayout):
         order = np.lexsort((self.starts[:, -1], self.items))
         notes = self.items[order]
         chunk_numbers = np.empty_like(order)
-        # a chunk's number in its note is its position minus the position of the note's first segment
+        # The number of a chunk in its note is the chunk's sorted position minus the sorted position of the note's first
+        # chunk.
         chunk_numbers[order] = np.arange(order.size) - np.searchsorted(notes, notes)
         return chunk_numbers
 
@@ -82,12 +84,12 @@ def lay_out_rows(
     """
     split_notes = np.flatnonzero(spool.splits == index)
     dates = spool.dates[split_notes] if notes.order == "date" else np.zeros_like(split_notes)
-    # lexsort sorts by its last key first: by patient in source order, then by date, then by position
+    # `lexsort` sorts by its last key first: by patient in source order, then by date, then by position.
     documents = split_notes[np.lexsort((split_notes, dates, spool.patients[split_notes]))]
-    # header lengths matter only for chunks, because a stream is cut at the end of each row
+    # Header lengths matter only for chunks, because a stream is cut at the end of each row.
     if not notes.is_concatenated:
         documents = _drop_notes_without_room(notes, spool, documents, drops)
-    # look up each patient once, instead of once per note, and expand the result to the notes
+    # Look up each patient once, instead of once per note, and expand the result to the notes.
     is_listed = np.array([digest in retracted_digests for digest in spool.digests], bool)[spool.patients[documents]]
     is_listed |= np.isin(documents, list(spool.listed))
     drops.retract(int(np.count_nonzero(is_listed)))
@@ -102,7 +104,7 @@ def _build_split_rule(notes: NotesDeclaration) -> SplitRule:
 def _drop_notes_without_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> Int64:
     indexes = find_without_room(spool.headers[documents], spool.bodies[documents], _build_split_rule(notes))
     for note in documents[indexes].tolist():
-        # use the byte offset -1, which messages omit, because the spool has no byte offsets
+        # Use the byte offset -1, because the spool has no byte offsets. Messages omit an offset of -1.
         position = (int(spool.records[note]), int(spool.numbers[note]), -1)
         drops.drop(DroppedNote(*position, "header_too_long"))
     return np.delete(documents, indexes)

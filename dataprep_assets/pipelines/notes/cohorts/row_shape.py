@@ -18,8 +18,8 @@ from dataprep_assets.formats.packed_rows import PackedRowBlock
 from dataprep_assets.packing.bins import Bins
 from dataprep_assets.packing.rows import pack_rows
 
-# Limit the positions per row group, because `pack_rows` unpacks a whole group, with about 30 bytes per position (60
-# MB).
+# Limit the positions per row group, because `pack_rows` unpacks a whole group, which needs about 30 bytes per position
+# (60 MB per group).
 _POSITIONS_PER_GROUP = 2 << 20
 
 
@@ -62,6 +62,6 @@ class RowShape:
         values = self.values(block)
         for row, length in enumerate(self.count_stored_values(block).tolist()):
             line = {name: values[name][row, :length] for name in self.columns}
-            # Keep these options, because checks (`sample_lines`) accept a line with exactly these bytes without parsing
-            # it.
+            # Do not change these options, because `sample_lines` accepts a line with exactly these bytes without
+            # parsing it.
             yield orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)

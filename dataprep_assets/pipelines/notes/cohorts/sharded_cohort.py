@@ -67,8 +67,8 @@ class ShardedCohort:
 
     def recipe(self, receipt: Receipt) -> Recipe:
         """Return the recipe of shards built from the packed cohort with this receipt."""
-        # include these facts and the tokenizer in the key, because the receipt repeats them, but the digest of the
-        # packed cohort covers only its files
+        # Include these facts and the tokenizer in the key, because the receipt of the shards repeats them, and the
+        # digest of the packed cohort covers only the cohort's files.
         return Recipe.from_ingredients(
             self.artifact,
             VERSION,
@@ -151,10 +151,11 @@ def _write_split(cohort: ShardedCohort, path: Path, shape: RowShape, split: str,
 
 
 def _encode_payloads(file: PackedFile, shape: RowShape, start: int, stop: int) -> Iterator[bytes]:
-    # encode one batch at a time, so that memory does not grow with a shard's rows
+    # Encode one batch at a time, so that memory does not grow with a shard's rows.
     step = shape.group_rows
     for row in range(start, stop, step):
         block = file.block(row, min(row + step, stop))
-        # do not pad rows of one column, because a trainer that masks its own pad id would train on this pad id
+        # Do not pad rows with only the column of tokens, because a trainer that masks a different pad id would train on
+        # this pad id.
         lengths = np.diff(block.rows) if shape.columns == (TOKENS,) else None
         yield from example.encode_rows(shape.values(block), lengths)

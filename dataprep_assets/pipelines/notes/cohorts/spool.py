@@ -42,7 +42,7 @@ from dataprep_assets.stream.token_stream import load_encoder
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.losses import Losses, encode_or_locate
 
-# these limits bound the memory for the texts and ids of a batch; the first limit that is reached ends the batch
+# These limits bound the memory for the texts and ids of a batch. The first limit that is reached ends the batch.
 _MAX_BATCH_CHARACTERS = 2_000_000
 _MAX_BATCH_NOTES = 4096
 _MAX_SHOWN = 20
@@ -57,11 +57,13 @@ class DropCounter:
 
     def __init__(self, plan: NotesPlan, month: str) -> None:
         self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget
-        # missing metadata depends only on `template.missing`, not on the policy for bad records
+        # Only `template.missing` decides how missing metadata is handled. The policy for bad records has no effect on
+        # it.
         self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
-        # collect the first rejected notes, their number and the remedies, so that one error can report all of them
+        # Collect the first rejected notes, the number of rejected notes and the remedies, so that one error can report
+        # all of them.
         self._refused: list[str] = []
         self._first_refused = RowPosition()
         self._refusals = 0
@@ -114,8 +116,8 @@ class DropCounter:
 
     def check_budget(self, rows_in: int) -> None:
         """Raise BadRecordError for rejected records, or if defects dropped more notes than the budget allows."""
-        # check again, because notes whose headers are too long are found only when rows are laid out, after
-        # `fill_spool`
+        # Check for rejected notes again, because notes whose headers are too long are found only when the rows are laid
+        # out, after `fill_spool`.
         self.require_none()
         bad_counts = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
         if sum(bad_counts.values()) > self._budget * rows_in:
@@ -176,7 +178,7 @@ def choose_split(digest: bytes, shares: Iterable[float]) -> int:
         total += share
         if position < round(total * 2**64):
             return index
-    # shares may add up to slightly less than 1, so remaining digests are in the last split
+    # Assign the remaining digests to the last split, because the shares may add up to slightly less than 1.
     return index
 
 
@@ -207,18 +209,20 @@ def fill_spool(
             else:
                 has_read = True
             if isinstance(item, Note):
-                # after a rejected note, read the rest only to find further defects
+                # After a rejected note, read the rest only to find further defects, because the cohort will not be
+                # packed.
                 if not drops.has_failed:
                     writer.add(item)
             elif isinstance(item, RecordStart):
                 writer.open(item)
             else:
                 drops.drop(item)
-        # reject the file under any policy, even for a month that may be empty, because its format does not match its
-        # name
+        # Reject the file under any policy, even for a month that may be empty, because the file's content is not in the
+        # format that its name indicates.
         if first_bad and not has_read:
             raise reader.build_unreadable_error(first_bad)
-        # report rejected notes now, because encoding the last batch would be wasted work
+        # Report rejected notes now, because the cohort will not be packed, so encoding the last batch would be wasted
+        # work.
         drops.require_none()
         writer.flush()
     return writer.build_spool(path)
@@ -232,20 +236,20 @@ class _SpoolWriter:
     ) -> None:
         self._plan, self._month, self._file, self._reader, self._report = plan, month, file, reader, report
         self._encoder = load_encoder(plan.stream)
-        # store the current counts, to subtract them later, because all cohorts of a process share one encoder
+        # Save the current counts in order to subtract them later, because all cohorts of a process share one encoder.
         self._before = (self._encoder.reference_documents, self._encoder.sampled_documents)
         self._literals = self._encoder.bundle.special_literals
         self._losses = Losses(self._encoder.bundle, plan.stream.special_tokens)
         self._shares = list(plan.notes.splits.values())
-        # map each digest to the patient's index, in the order of the records
+        # This dictionary maps each patient's digest to the patient's index, in the order of the records.
         self._patients: dict[bytes, int] = {}
-        # compute note digests only for patients with individually retracted notes, because most patients have none
+        # Compute note digests only for patients with individually retracted notes, because most patients have none.
         self._with_listed = {entry[:DIGEST_BYTES] for entry in plan.retracted if len(entry) > DIGEST_BYTES}
         self._listed: dict[int, bytes] = {}
         self._batch: list[Note] = []
         self._size = 0
-        # use arrays, because they take eight bytes per value, much less than lists of integers; except within `flush`,
-        # all columns have the same length, the number of encoded notes
+        # Use arrays, because they take eight bytes per value, much less than lists of integers. Except within `flush`,
+        # all columns have the same length: the number of encoded notes.
         self._columns = {name: array("q") for name in ("headers", "bodies", "dates", "patients", "splits")}
         self._columns |= {name: array("q") for name in ("records", "numbers", "characters")}
         self._seen = self._without = self._special_literals = self._literal_separators = 0
@@ -254,7 +258,7 @@ class _SpoolWriter:
         self._read, self._cpu = 0, time.process_time()
 
     def open(self, record: RecordStart) -> None:
-        # a patient may have several records, e.g., one per note
+        # A patient may have several records, for example one per note.
         if record.patient not in self._patients:
             self._patients[record.patient] = len(self._patients)
             self._seen += 1
@@ -276,7 +280,7 @@ class _SpoolWriter:
             return
         encode = self._plan.notes.template.encode
         texts = [join_for_encoding(note.header, note.text, encode) for note in batch]
-        # encode the headers first, then the notes, so that note `i` of the batch has the index `len(batch) + i`
+        # Encode all headers before all texts, so that the text of the batch's note `i` has the index `len(batch) + i`.
         ids, offsets = encode_or_locate(
             self._encoder.encode,
             [*(note.header for note in batch), *texts],
@@ -284,7 +288,7 @@ class _SpoolWriter:
             lambda position: self._locate(batch[position % len(batch)]),
         )
         bounds = offsets.astype(np.int64)
-        # compare before the columns grow, because the length of the columns is the number of the first note
+        # Compare before the columns grow, because until then their length is the number of the batch's first note.
         self._compare_with_reference(texts, ids, bounds[len(batch) :])
         bounds_list = bounds.tolist()
         pieces = []
@@ -294,8 +298,8 @@ class _SpoolWriter:
                 ids[bounds_list[len(batch) + position] : bounds_list[len(batch) + position + 1]],
                 encode,
             )
-            # count BOS as part of the header, which chunks repeat, and the separator as part of the body, whose end
-            # truncation removes
+            # Count BOS as part of the header, because chunks that repeat the header also repeat BOS. Count the
+            # separator as part of the body, because truncating the body also removes the separator.
             self._columns["headers"].append(self._bos.size + header.size)
             self._columns["bodies"].append(body.size + self._separator.size)
             pieces += [self._bos, header, body, self._separator]
@@ -304,7 +308,7 @@ class _SpoolWriter:
         self._count(batch)
         self._special_literals += self._literals.count(texts)
         self._losses.count(texts, ids[bounds[len(batch)] :])
-        # skip the ids of the headers if header and text are encoded together, because these ids are in no row
+        # Skip the ids of the headers if header and text are encoded together, because these ids are in no row.
         row_ids = ids if encode == "apart" else ids[bounds[len(batch)] :]
         self._literal_separators += int(np.count_nonzero(row_ids == self._plan.stream.separator_id))
         if self._report is not None:
@@ -322,7 +326,7 @@ class _SpoolWriter:
         for note in batch:
             ordinal = self._patients[note.patient]
             if note.patient in self._with_listed and (entry := digest_note(plan.key, note)) in plan.retracted:
-                # add the entry before the columns grow, because the length of the columns is the number of this note
+                # Add the entry before the columns grow, because until then their length is the number of this note.
                 self._listed[len(columns["patients"])] = entry
             columns["dates"].append(note.date)
             columns["patients"].append(ordinal)
@@ -336,7 +340,8 @@ class _SpoolWriter:
         if rate <= 0:
             return
         first_number = len(self._columns["headers"])
-        # seed by month and tokenizer, so that every run samples the same notes and a disagreement can be reproduced
+        # Seed by month and tokenizer, so that every run samples the same notes, and a difference from the reference can
+        # be reproduced.
         seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
         for index in sample_rows(np.arange(first_number, first_number + len(texts), dtype=np.uint64), seed, rate):
             location = f"{self._month}: note {first_number + int(index) + 1}, in reading order"

@@ -116,7 +116,8 @@ def _find_weighed_out(
     """Yield the rows of shards that `weighted` left out to meet the weights."""
     provenance = read_provenance(store.local(replay.artifact(receipt.artifact), [PROVENANCE]) / PROVENANCE)
     for split, shards in provenance.items():
-        # identify shards by digest, because a source may be a mixture, whose shards are named after its own sources
+        # Identify shards by digest, because a source may be a mixture, and a mixture's shards are named after its own
+        # sources.
         own_rows = {
             source.dataset: _count_rows_by_digest(replay, store, source.dataset, split) for source in replay.sources
         }
@@ -139,7 +140,7 @@ def _count_rows_by_digest(replay: MixtureDeclaration, store: ArtifactStore, data
 # ==============  =====================================================================================================
 # mode            order of the shards
 # ==============  =====================================================================================================
-# concat          sources as declared, each in its own order, as the original `rename_records_combined` does
+# concat          sources as declared, each in its own order, as upstream's `rename_records_combined` does
 # interleave      each source's shards shuffled (seeded) and spread evenly by rows over all
 # weighted        shards repeated or left out to meet the declared shares of rows, then interleaved
 # ==============  =====================================================================================================
@@ -167,8 +168,8 @@ def order_shards(replay: MixtureDeclaration, split: str, shards: list[Shards]) -
     if replay.mode == "weighted":
         weights = [source.weight or 0.0 for source in replay.sources]
         target_shares = [weight / sum(weights) for weight in weights]
-    # shuffle before `weighted` leaves out the last shards, which would otherwise always be the last months; the seed
-    # includes the source's name, so that an additional source does not change the order of other sources
+    # Shuffle before `weighted` leaves out the last shards, because otherwise it would always leave out the last months.
+    # The seed includes the source's name, so that an additional source does not change the order of other sources.
     if replay.mode != "concat":
         shards = [_shuffle(s, [replay.seed, name, split]) for s, name in zip(shards, names, strict=True)]
     if replay.mode == "weighted":
@@ -179,7 +180,7 @@ def order_shards(replay: MixtureDeclaration, split: str, shards: list[Shards]) -
         for name, s, want in zip(names, shards, target_shares, strict=True)
     }
     for name, s, want in zip(names, shards, target_shares, strict=True):
-        # this fails only in mode `weighted`, because the other modes use all shards
+        # This test fails only in the mode `weighted`, because the other modes use all shards.
         if not s or abs(count_rows(s) / total - want) > replay.tolerance:
             raise ConfigError(
                 f"{replay.dataset}: split {split}: with whole shards, {name} has a share of "
@@ -197,7 +198,8 @@ def count_rows(shards: Shards) -> int:
 
 
 def _shuffle(shards: Shards, seed: Sequence[Any]) -> Shards:
-    # sort by raw draws, because NumPy guarantees the raw stream of PCG64 but not the results of Generator.permutation
+    # Sort by raw draws from PCG64 instead of calling `Generator.permutation`, because NumPy guarantees that the raw
+    # draws of a seed never change, but does not guarantee this for permutations.
     draws = np.random.PCG64(int(digest_value(list(seed))[:16], 16)).random_raw(len(shards))
     return [shards[index] for index in np.argsort(draws, kind="stable").tolist()]
 
@@ -212,7 +214,7 @@ def repeat_to_weights(shards: Sequence[Shards], weights: Sequence[float]) -> lis
 
 
 def _repeat_to_row_count(shards: Shards, rows: float) -> Shards:
-    # repeat all shards as often as they fit, then add single shards that bring the sum closer to the number of rows
+    # Repeat all shards as often as they fit, then add single shards that bring the sum closer to the number of rows.
     times = int(rows // count_rows(shards))
     origins = list(shards) * times
     remaining = rows - times * count_rows(shards)
@@ -232,10 +234,10 @@ def interleave_shards(shards: Sequence[Shards]) -> Shards:
     for source, origins in enumerate(shards):
         total, rows_before = count_rows(origins), 0
         for index, origin in enumerate(origins):
-            # sort by the shard's middle as a fraction of its source, so that all sources advance evenly
+            # Sort by the shard's middle as a fraction of its source, so that all sources advance evenly.
             entries.append(((2 * rows_before + origin.rows) / (2 * total), source, index, origin))
             rows_before += origin.rows
-    # break ties by source and index, because origins cannot be compared
+    # Break ties by source and index, because origins cannot be compared.
     return [origin for *_, origin in sorted(entries, key=lambda entry: entry[:3])]
 
 
@@ -249,7 +251,7 @@ def _number_repeats(shards: Shards) -> Iterator[ShardOrigin]:
 
 
 VERSION = 2
-# these facts must be equal, because one loader reads all rows with the same options; tokenizers are compared by digest
+# These facts must be equal, because one loader reads all rows with the same options. Tokenizers are compared by digest.
 _COMMON_FACTS = ("columns", "row_length", "pad_id", "layout", "pipeline", "rows", "format")
 
 
@@ -353,16 +355,17 @@ def _format_common_value(source: _SourceDirectory, name: str) -> str:
 
 
 def _build_recipe(replay: MixtureDeclaration, store: ArtifactStore, sources: Sequence[_SourceDirectory]) -> Recipe:
-    # exclude keys that do not affect the bytes; all other keys, including future keys, are part of the artifact's key
+    # Exclude keys that do not affect the bytes. All other keys, including keys that are added later, are part of the
+    # artifact's key.
     names = ("owners", "storage", "verify", "workers", "sensitive", "small_cell", "card", "automation", "prove")
     excluded_keys = dict.fromkeys(names, True)
     declared_settings = replay.model_dump(
         mode="json", exclude={**excluded_keys, "sources": {"__all__": set(ATTRIBUTION)}}
     )
-    # include locations in a virtual mixture, because its files contain them
+    # Include the locations for a virtual mixture, because its files contain them.
     locations = [store.location(source.artifact) for source in sources] if replay.mode == "virtual" else []
     if is_for_hf(replay, sources[0].facts.pipeline):
-        # include the locations of packed cohorts, because the card lists their JSON Lines files
+        # Include the locations of packed cohorts, because the card lists their JSON Lines files.
         locations += [store.location(Artifact(dataset=s.declared.dataset, name=PACKED_COHORTS)) for s in sources]
     source_contents = [[source.receipt.key, source.receipt.content] for source in sources]
     return Recipe(
@@ -370,7 +373,8 @@ def _build_recipe(replay: MixtureDeclaration, store: ArtifactStore, sources: Seq
         key=digest_value(["notes_replay", VERSION, declared_settings, source_contents, locations]),
         version=VERSION,
         settings=declared_settings,
-        # include recipes and locations, in which sources with the same bytes may differ
+        # Include the recipes and the locations, because sources with the same bytes may have different recipes and
+        # locations.
         sources={"recipes of the sources": digest_value([source.receipt.key for source in sources])}
         | ({"locations of the sources": digest_value(locations)} if locations else {}),
         upstream={f"{s.artifact.dataset}:{s.artifact.name}": s.receipt.content for s in sources},
@@ -414,7 +418,7 @@ def build_replay(replay: MixtureDeclaration, store: ArtifactStore) -> tuple[Rece
 
 def _list_shards(store: ArtifactStore, source: _SourceDirectory, split: str) -> Shards:
     """Return the shards of a source's split, in the source's order, as parts of its artifact."""
-    # replace only `part`, so that each origin keeps its dataset, because a source may be a mixture of other datasets
+    # Replace only `part`, so that each origin keeps its dataset: a source may be a mixture of other datasets.
     provenance = read_provenance(store.local(source.artifact, [PROVENANCE]) / PROVENANCE)
     return [
         replace(origin, part=FileRef(source.artifact, source.receipt.file(f"{source.facts.directory}/{name}")))
@@ -423,7 +427,8 @@ def _list_shards(store: ArtifactStore, source: _SourceDirectory, split: str) -> 
 
 
 def _require_distinct(replay: MixtureDeclaration, splits: dict[str, list[Shards]]) -> None:
-    # compare digests across all splits, because one source's training shard must not be another's validation shard
+    # Compare digests across all splits, because a training shard of one source must not be a validation shard of
+    # another source.
     source_by_digest: dict[str, int] = {}
     for shards in splits.values():
         for source, origins in enumerate(shards):
@@ -498,13 +503,13 @@ def _write_virtual(
     staged: Path,
 ) -> WrittenFiles:
     locations = {s.declared.dataset: f"{store.location(s.artifact)}/{s.facts.directory}" for s in sources}
-    # use only the first split, because grain's mixture has one pattern and one weight per dataset
+    # Use only the first split, because grain's mixture has one pattern and one weight per dataset.
     first_split = splits[replay.splits[0]]
     rows_in_first = {s.declared.dataset: count_rows(shards) for s, shards in zip(sources, first_split, strict=True)}
     write_mixture(staged, replay, locations, rows_in_first)
     if is_for_hf(replay, sources[0].facts.pipeline):
         write_hf_card(staged, {split: list(_list_json_lines(store, split, shards)) for split, shards in splits.items()})
-    # list names in the sources' directories, because a virtual mixture has no shards of its own
+    # List the names in the directories of the sources, because a virtual mixture has no shards of its own.
     names = {
         split: [
             origin.to_json(Path(origin.part.record.path).name)

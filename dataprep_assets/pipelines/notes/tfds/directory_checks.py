@@ -30,19 +30,21 @@ from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOri
 
 # The check reads a directory with TensorFlow Datasets and compares the result with the stored rows.
 #
-# TensorFlow is imported in a separate process, which ends after the check, because it uses half a gigabyte, threads and
-# all available accelerators. File order needs ``interleave_cycle_length=1``, because TFDS mixes 16 files by default.
+# TensorFlow is imported in a separate process that ends after the check, because TensorFlow occupies half a gigabyte of
+# memory, threads and all visible accelerators until its process ends. File order needs ``interleave_cycle_length=1``,
+# because TFDS mixes 16 files by default.
 #
 # The check reads all rows of a directory with up to `MAX_ROWS` rows. In a larger directory, it reads slices of whole
-# shards, spread over each split, so that a wrong shard length results in rows of a different shard.
+# shards, spread over each split, because a wrong shard length then results in rows of a different shard.
 
 MAX_ROWS = 100_000
 """Maximum number of rows for a complete read, which takes TFDS a few minutes at a row length of 8,192."""
-# read this many shards of a larger directory, and list at most this many differences
+# This constant limits the number of shards that are read per split of a larger directory, and the number of differences
+# that are listed.
 _MAX_SLICES = 32
-# decode and compare this many rows at a time, which limits the memory
+# Decode and compare only this many rows at a time, to limit the memory.
 _BATCH_ROWS = 32
-# hide GPUs (CUDA_VISIBLE_DEVICES is -1), because a training run may be using them
+# Hide all GPUs (`CUDA_VISIBLE_DEVICES` is -1), because a training run may be using them.
 _WORKER_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TFDS_LOGGING_LEVEL": "error"}
 _REQUIRED_MODULES = ("tensorflow", "tensorflow_datasets")
 
@@ -73,7 +75,7 @@ def read_with_tfds(directory: Path, dataset: str, version: str, format: FileForm
 
 def _compare_directory(directory: Path, dataset: str, version: str, format: FileFormat) -> Finding:
     """Compare a directory in the worker; show only the type of TFDS errors, because they name files and offsets."""
-    # redirect stderr, because TensorFlow's C++ code writes to it directly, regardless of environment variables
+    # Redirect stderr, because TensorFlow's C++ code writes to it directly, regardless of the environment variables.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
         return _compare_rows(directory, dataset, version, format)
@@ -92,7 +94,8 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
     info = tfds.read_metadata(directory)
     builder: Any = library.builder_from_directory(str(directory))
     defects: list[str] = []
-    # do not look up version `1.0` by name, because TFDS cannot find a directory `1.0` with the metadata version 1.0.0
+    # Look up the version by name only if TFDS can find it: a directory `1.0` has metadata with the version 1.0.0, and
+    # TFDS cannot find it by name.
     if version == info.version:
         by_name = library.builder(f"{dataset}:{version}", data_dir=str(directory.parents[1]))
         if Path(str(by_name.data_dir)) != directory:
@@ -109,7 +112,7 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
             read_count = 0
             tfds_rows = _read_by_tfds(library, builder, f"{split.name}[{low}:{high}]", format)
             stored_batches = _read_stored_rows([directory / name for name in names[start:stop]], info, format)
-            # do not use `strict=True`, because the row count below detects missing rows
+            # Do not use `strict=True`, because the comparison of the row counts below detects missing rows.
             for batch, expected_columns in zip(_batch_rows(tfds_rows), stored_batches, strict=False):
                 for name, values in expected_columns.items():
                     is_same = (
@@ -144,8 +147,8 @@ def _choose_slices(shards: int, rows: int) -> list[tuple[int, int]]:
 
 
 def _read_by_tfds(library: Any, builder: Any, split: str, format: FileFormat) -> Iterator[dict[str, NDArray[Any]]]:
-    # each format needs a different reader, because TFDS has no `as_dataset` for ArrayRecord and no data source for
-    # TFRecord
+    # Each format needs a different reader, because TFDS has no `as_dataset` for ArrayRecord and no data source for
+    # TFRecord.
     if format == "array_record":
         yield from builder.as_data_source(split=split)
         return
@@ -231,13 +234,14 @@ def _check_tfds(directory: OpenedDirectory) -> Finding:
     return read_with_tfds(directory.path, declaration.dataset, declaration.tfds_version, format)
 
 
-# this check compares digests unless `verify: size` is declared
+# This check compares digests, unless `verify: size` is declared.
 FILES_INTACT: Check[OpenedDirectory] = Check(
     "files_intact",
     "Every file has the size and digest that the receipt records, and there are no other files.",
     _check_files,
 )
-# this check only warns if TensorFlow is missing, because machines that build a dataset do not need TensorFlow
+# This check does not block, and only warns if TensorFlow is missing, because machines that build a dataset do not need
+# TensorFlow.
 TFDS_READS: Check[OpenedDirectory] = Check(
     "readable_by_tfds",
     "tensorflow-datasets opens the directory, and reads the stored rows in their order in the files.",

@@ -130,8 +130,8 @@ def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tup
         origins, names = directory.splits[split.name], info.list_shard_names(split)
         for origin, name in zip(origins, names, strict=True):
             assert origin.part is not None
-            # do not verify the part, because its receipt already has the digest, and verifying would read the whole
-            # part
+            # Do not verify the part, because its receipt already has the digest, and verification would read the whole
+            # part.
             joined_files.append(store.join(staged, f"{directory.path}/{name}", [origin.part], verify=False))
         provenance[split.name] = [origin.to_json(name) for origin, name in zip(origins, names, strict=True)]
     tfds.write_metadata(target, info)

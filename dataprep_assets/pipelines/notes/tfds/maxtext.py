@@ -17,9 +17,9 @@ _LOADER = (
     "MaxText, after dataprep_assets.serving.sampler.maxtext.install(); without it, MaxText treats a row as one "
     "document and trains across notes:"
 )
-# set `packing`, because some attention kernels (`layers/attention_op.py`) ignore segments without it
+# Set `packing`, because without it some attention kernels (`layers/attention_op.py`) ignore segments.
 _PREPACKED = {"packing": "True"}
-# MaxText's `grain_file_type` uses these names for the formats
+# This dictionary maps the formats to the names in MaxText's `grain_file_type`.
 _GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "arrayrecord"}
 
 
@@ -56,9 +56,9 @@ def build_maxtext_settings(
     length = {"max_target_length": str(notes.row_length)}
     if notes.layout == "unpacked" and notes.pipeline == "hf":
         location = store.location(Artifact(dataset=notes.dataset, name=PACKED_COHORTS))
-        # the hyphen excludes `quarantine.jsonl`, a month's only other file with this suffix
+        # The hyphen excludes `quarantine.jsonl`, the only other file of a month with this suffix.
         files = [f"{location}/*/{build_split_path(splits, split, '*-*.jsonl')}" for split in splits]
-        # use `train` for both, because `datasets` gives this name to the split of explicitly listed files
+        # Use `train` for both splits, because `datasets` gives this name to the split of explicitly listed files.
         settings = {
             "dataset_type": "hf",
             "hf_path": "json",
@@ -72,7 +72,8 @@ def build_maxtext_settings(
         settings = _build_file_options(location, notes.dataset, notes.tfds_version, splits, format, stock)
     if notes.layout == "prepacked":
         return settings | length | _PREPACKED
-    # follow the type of the dataset, because ArrayRecord files need grain even if the declared pipeline is tfds
+    # Derive the pipeline from the type of the dataset, because ArrayRecord files need grain even if the declared
+    # pipeline is tfds.
     pipeline: Pipeline = "grain" if settings["dataset_type"] == "grain" else notes.pipeline
     tokenizer = str(notes.tokenizer.path or notes.tokenizer.repo)
     return settings | length | _build_unpacked_options(tokenizer, pipeline, notes.rows, evaluates=len(splits) > 1)
@@ -132,7 +133,7 @@ def format_maxtext_lines(notes: NotesDeclaration, store: ArtifactStore) -> list[
 
     For prepacked rows, the first line names the required loader, because no other line is safe without it.
     """
-    # remove duplicates, because the line for `hf`, which does not read shards, is the same for every format
+    # Remove duplicates, because the line for `hf` is the same for every format: `hf` does not read shards.
     lines = list(dict.fromkeys(format_maxtext_line(notes, store, format) for format in notes.formats))
     if notes.layout != "prepacked":
         return lines
@@ -199,10 +200,11 @@ def format_combined_line(
     if facts.layout == "prepacked":
         options = _format_settings(settings | {"max_target_length": str(facts.row_length)} | _PREPACKED)
         return f"{_LOADER} {options}"
-    # rows for tfds are stored one token longer, because tfds shifts the labels by one
+    # Subtract the extra token for tfds: rows for tfds are stored one token longer, because tfds shifts the labels by
+    # one.
     length = {"max_target_length": str(facts.row_length - (facts.pipeline == "tfds"))}
     tokenizer = tokenizer or f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
-    # grain's options also apply to hf, because neither packs
+    # Use grain's options for hf too, because neither pipeline packs.
     pipeline: Pipeline = "tfds" if settings["dataset_type"] == "tfds" else "grain"
     options = _format_settings(
         settings | length | _build_unpacked_options(tokenizer, pipeline, facts.rows, evaluates=evaluated)

@@ -59,7 +59,7 @@ def read_provenance(path: Path) -> dict[str, list[tuple[str, ShardOrigin]]]:
 
 def _parse_entry(*, shard: str, **origin: str | int) -> tuple[str, ShardOrigin]:
     """Return the name and origin of a shard; raise TypeError for unknown names and for values of the wrong type."""
-    # compare exact types, because isinstance accepts a bool as an int
+    # Compare exact types, because `isinstance` accepts a bool as an int.
     kinds = {name: type(value) for name, value in origin.items()}
     if type(shard) is not str or any(kind is not (int if name in _NUMBERS else str) for name, kind in kinds.items()):
         raise TypeError(shard)

@@ -176,9 +176,10 @@ def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
         if receipt.inputs[PACKED_COHORTS] != month.packed_receipt.content:
             raise IntegrityError(f"{month.shards}: was not built from the current rows of packed_cohorts. Rebuild it")
         stored_settings = facts.model_dump() | {"tokenizer": receipt.inputs["tokenizer"]}
-        # compare declared settings with the declaration, and other settings, such as token ids, only between the months
+        # Compare the declared settings with the declaration, but compare other settings, such as token ids, only
+        # between the months.
         wrong_names = [name for name, value in declared_settings.items() if stored_settings[name] != value]
-        # ignore the tokenizer's name, because the digests are compared above
+        # Ignore the tokenizer's name, because the tokenizers' digests are compared above.
         shared_keys = RowFacts.model_fields.keys() - {"tokenizer"}
         wrong_names += sorted(name for name in shared_keys if getattr(facts, name) != getattr(first_facts, name))
         if wrong_names or facts.splits.keys() != notes.splits.keys():
@@ -203,7 +204,7 @@ def _build_recipe(notes: NotesDeclaration, months: Sequence[_Month], format: Fil
             "duplicate_patients": notes.duplicate_patients,
             "format": format,
         },
-        # include the recipes, because shards with the same bytes may have different recipes
+        # Include the recipes, because shards with the same bytes may have different recipes.
         sources={"recipes of the shards": digest_value([m.receipt.key for m in months])},
         upstream={f"{m.shards.name}/{m.month}": m.receipt.content for m in months}
         | {f"{m.packed.name}/{m.month}": m.packed_receipt.content for m in months},
@@ -224,7 +225,7 @@ def build_tfds_directory(
     months = _load_months(notes, store, format)
 
     def write(staged: Path) -> WrittenFiles:
-        # check patients before linking, so that an invalid directory is not written
+        # Check the patients before linking, so that an invalid directory is not written.
         patients, several = _count_patients(notes, store, months)
         directory = _describe_directory(notes, months, format)
         joined_files = link_shards(staged, store, directory)
@@ -257,7 +258,7 @@ def build_tfds_directory(
 
 def _describe_directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Directory:
     splits = {split: [o for m in months for o in _list_origins(notes, m, split, format)] for split in notes.splits}
-    # reject a split without shards here, because TFDS would reject it
+    # Reject a split without shards here, because TFDS rejects such a split.
     if empty := [split for split, origins in splits.items() if not origins]:
         raise ConfigError(f"{notes.dataset}: no rows in splits {', '.join(empty)}. Raise their shares, or remove them")
     return Directory(
@@ -341,7 +342,8 @@ def check_cohort_shards(opened_notes: OpenedNotes) -> Finding:
         opened_notes.artifact,
         opened_notes.store,
         lambda store: build_tfds_directory(notes, store, format),
-        names={"tokenizer"},  # ignore the tokenizer's name, because rebuilt months have the current name
+        # Ignore the tokenizer's name, because rebuilt months have the tokenizer's current name.
+        names={"tokenizer"},
     )
     return build_verdict(
         (f"{opened_notes.name}: {d}" for d in different),
@@ -365,7 +367,7 @@ def check_patients(opened_notes: OpenedNotes) -> Finding:
     in_splits = []
     for split, month_digests in digests_by_split.items():
         distinct_digests, counts = np.unique(np.concatenate(month_digests), return_counts=True)
-        # remove duplicates within a split, so that a digest that occurs twice across all splits is in two splits
+        # Store each digest once per split, so that a digest that occurs twice across all splits is in two splits.
         in_splits.append(distinct_digests)
         distinct += distinct_digests.size
         repeat_count = int(np.count_nonzero(counts > 1))

@@ -47,13 +47,13 @@ def write_hf_card(staged: Path, files: Mapping[str, Sequence[str]]) -> None:
     """Write the `HF_CARD` of the staging directory: `files` is split → paths or URLs of its JSON Lines files."""
     data_files = [{"split": split, "path": list(paths)} for split, paths in files.items()]
     card = {"configs": [{"config_name": "default", "data_files": data_files}]}
-    # write the card as JSON, which is valid YAML, so that `read_hf_card` needs no YAML parser
+    # Write the card as JSON, which is valid YAML, so that `read_hf_card` needs no YAML parser.
     (staged / HF_CARD).write_text(f"---\n{json.dumps(card, indent=1)}\n---\n")
 
 
 def read_hf_card(path: Path) -> dict[str, list[str]]:
     """Read the files that `write_hf_card` wrote; raise ValueError, KeyError or TypeError for an invalid card."""
-    # strip the two lines of hyphens, because the text between them is JSON
+    # Strip the two lines of hyphens, because only the text between them is JSON.
     (config,) = json.loads(path.read_text().strip().strip("-"))["configs"]
     return {str(entry["split"]): [str(file) for file in entry["path"]] for entry in config["data_files"]}
 

@@ -99,7 +99,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blend]:
     with open_blend(declaration, home / "artifacts") as made:
         outcomes = made.run_all()
         assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
-        # The rejected texts are always the longer ones.
+        # `blend.lengths_balanced` fails, because every rejected text is longer than the chosen text.
         assert find_failed(read_evaluations(outcomes)) == {*REFERENCE, "blend.lengths_balanced"}
         yield made
 
@@ -119,7 +119,7 @@ def test_every_row_has_the_rendered_prompt_and_answers(finished: Blend) -> None:
             bundle.decode(row.rejected_answer.ids[row.rejected_answer.mask == 1])
             == source["rejected"][-1]["content"] + "<|im_end|>"
         )
-        # The model does not write the results of tools.
+        # Results of tools are part of the answer, but are not trained, because the model does not write them.
         assert ("height" in bundle.decode(row.chosen_answer.ids)) == (n % 5 == 0)
         assert "height" not in bundle.decode(row.chosen_answer.ids[row.chosen_answer.mask == 1])
         assert (row.tools is not None) == (n % 5 == 0)

@@ -92,9 +92,10 @@ def test_ids_of_prompt_chosen_and_rejected_equal_trls_own(
 ) -> None:
     stored = dict(zip(order, trl.stored_pairs(find_folder(pairs)), strict=True))
     assert [number for number in range(len(ROWS)) if stored[number] != own[number]] == [EQUAL, EQUAL + 1]
-    assert len(stored[EQUAL]["prompt_ids"]) > len(own[EQUAL]["prompt_ids"])  # a literal token is split into several ids
+    # In the first of these pairs, the text of a special token is several ids in the view, but one id in TRL.
+    assert len(stored[EQUAL]["prompt_ids"]) > len(own[EQUAL]["prompt_ids"])
     assert stored[EQUAL]["chosen_ids"] == own[EQUAL]["chosen_ids"]
-    # The generation prompt ends with the ids after which a model answers, and TRL drops its last token.
+    # In the second of these pairs, TRL drops the last token of the prompt.
     assert stored[EQUAL + 1]["prompt_ids"][:-1] == own[EQUAL + 1]["prompt_ids"]
 
 

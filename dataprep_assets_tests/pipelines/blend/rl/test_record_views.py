@@ -152,7 +152,7 @@ def test_prompts_are_messages_and_other_fields_are_kept(finished: Blend) -> None
         assert kept["id"] == record["id"]
         assert kept["level"] == record["level"]
         assert all(message["role"] for message in row["prompt"])
-        # A text or items are not messages, so they are also kept unchanged.
+        # A prompt that is a text must be the content of the first message.
         prompt = record.get("messages", record.get("prompt", record.get("responses_create_params", {}).get("input")))
         if not (isinstance(prompt, list) and all("content" in m and isinstance(m["content"], str) for m in prompt)):
             texts = [m["content"] for m in row["prompt"]]
@@ -254,7 +254,7 @@ def set_value(*path: str, value: Any, row: int = 0) -> Any:
 FAULTS: list[tuple[str, str, Any]] = [
     ("verl", "matches_records", set_value("reward_model", "ground_truth", value="wrong")),
     ("verl", "matches_records", set_value("reward_model", "style", value="model")),
-    # The number 144 and the text "144" have the same stored text.
+    # Only the format distinguishes the number 144 from the text "144", because their stored text is equal.
     ("verl", "matches_records", set_value("extra_info", "ground_truth_format", value="text", row=1)),
     ("verl", "matches_records", set_value("extra_info", "record", value="{}")),
     ("verl", "matches_records", set_value("extra_info", "tools", value="[]")),

@@ -74,7 +74,7 @@ def load_tokenizer(made: Blend) -> Path:
 def test_verl_reads_every_prompt_and_answer(made: Blend) -> None:
     files = sorted(made.directory("verl").glob("train-*.parquet"))
     rows = rl_trainers.verl_rows(files, load_tokenizer(made), TEMPLATE)
-    assert len(rows) == ROWS  # verl's filter of long prompts counts a prompt that fails to render as too long
+    assert len(rows) == ROWS  # verl's filter of long prompts would also drop a prompt that fails to render
     for number, row in enumerate(rows):
         value, extra = read_source(number), row["extra_info"]
         assert row["index"] == number

@@ -81,14 +81,15 @@ def test_split_directories_contain_rows_in_proportion_to_the_weights(tmp_path: P
     for position, path in enumerate(files):
         name = path.name.split("__")[1]
         assert path.name.startswith(f"{position:06d}__{name}__shard_")
-        # A link that points outside breaks when the folder moves (docs/formats/blend-json.md#sft-splits).
+        # A link to a file outside the folder would break when the folder is moved
+        # (docs/formats/blend-json.md#sft-splits).
         assert not path.is_symlink()
         rows[name] += pq.read_metadata(path).num_rows
     table = {row["name"]: row for row in receipt.facts["realised"]}
     assert {name: table[name]["rows"] for name in rows} == rows
     assert table["small"]["realised"] == pytest.approx(0.5, abs=0.05)
     assert table["small"]["shards"] == 8
-    assert table["big"]["shards"] < 8  # whole shards are left out, and the check reports it
+    assert table["big"]["shards"] < 8  # whole shards are left out to meet the weights
 
 
 def test_its_blend_json_lists_the_shards_in_the_split_directories(tmp_path: Path) -> None:
@@ -119,8 +120,8 @@ def test_its_run_passes_the_checks_and_nothing_is_stale(tmp_path: Path) -> None:
         finding = check.run(OpenedRun.open(blend, store))
         assert finding.passed, finding.summary
     assert list(find_stale(build_blend_specs(blend), store)) == []
-    # Create leftovers of killed builds: of a shard that no longer exists, and of an existing shard, which another run
-    # builds.
+    # Create the leftovers of two killed builds: one of a shard that no longer exists, and one of an existing shard,
+    # which another run may be building.
     spools, gone = LocalArtifacts(shards[0].scratch), get_spool_artifact(blend.artifact("packed_sft", "gone-00000"), 0)
     for spool in (gone, get_spool_artifact(shards[0].artifact, 0)):
         spools.directory(spool).mkdir(parents=True)

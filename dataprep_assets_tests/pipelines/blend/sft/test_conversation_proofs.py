@@ -149,7 +149,7 @@ def test_training_that_continues_from_one_answer_into_the_next_is_found(shard: S
 def test_answers_that_a_template_may_split_are_counted_and_not_compared(built: Shard) -> None:
     found = answers_in_loss(open_shard(built))
     assert found.passed
-    assert found.facts["not_compared"] > 0  # calls without text are not compared
+    assert found.facts["not_compared"] > 0  # tool calls without text are not compared
     runs = sum(len(decode_trained([row])) for row in built.rows)
     assert found.facts["compared"] + found.facts["not_compared"] == runs
 

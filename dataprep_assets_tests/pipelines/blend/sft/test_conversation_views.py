@@ -192,7 +192,7 @@ def _count_tokens(finished: Blend, name: str, split: str) -> list[int]:
     if name == "olmo_sft":
         texts = [gzip.decompress(path.read_bytes()).decode() for path in sorted(folder.glob("*.csv.gz"))]
         bounds = [line for text in texts for line in text.splitlines()]
-        # Each document ends with a token that is not part of the sequence.
+        # Subtract 1, because each document ends with a token that is not part of the sequence.
         return [int(stop) - int(start) - 1 for start, stop in (line.split(",") for line in bounds)]
     return [len(ids) for path in sorted(folder.glob("*.arrow")) for ids in _row_ids(path)]
 
@@ -248,7 +248,7 @@ def test_rows_that_differ_from_the_packed_rows_fail(
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
         writer.write_table(table.set_column(index, column, values).cast(table.schema))
     found = find_in_view(finished, store, name)
-    # The fingerprint in the sidecars also follows the files.
+    # The check of the layout also fails, because the sidecar files contain a fingerprint of the changed files.
     assert {check for check, finding in found.items() if not finding.passed} == wrong | {"layout_valid"}
 
 
@@ -312,7 +312,8 @@ def _drop_line(directory: Path) -> None:
     path.write_bytes(path.read_bytes().partition(b"\n")[2])
 
 
-# The card of messages has digests of their Parquet files, so the check of the layout also fails.
+# A fault in a Parquet file of `messages` also fails the check of the layout, because the card has the digests of these
+# files.
 MATCH, LAYOUT, CONVERSATIONS = {"matches_packed_rows"}, {"layout_valid"}, {"matches_conversations"}
 FAULTS: dict[str, tuple[str, Callable[[Path], None], set[str]]] = {
     "an id": ("olmo_sft", _edit_array("token_ids*.npy", "<u2", lambda ids: np.where(ids == ids[1], 3, ids)), MATCH),
@@ -413,7 +414,8 @@ def test_added_and_removed_conversations_reach_the_views(tmp_path: Path) -> None
         assert {f"small_sft/{name}" for name in NAMES} <= set(made.stale())
         assert set(NAMES) <= set(build(made))
         for name in NAMES:
-            assert len(set(_files(made, name)) & set(other[name])) >= 3, name  # a shard of the second source
+            # The files of the second source's shard do not change.
+            assert len(set(_files(made, name)) & set(other[name])) >= 3, name
         assert find_failed(made.check()) == REFERENCE
         assert _lines_with(made, removed) == 0
         assert _count_texts(made, removed) == 0

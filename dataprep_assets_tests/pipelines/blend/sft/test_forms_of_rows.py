@@ -199,7 +199,7 @@ def test_a_row_with_another_form_than_its_file_is_bad(tmp_path: Path) -> None:
     shard = build_rows(tmp_path / "dropped", rows, bad_rows="drop", budget=1.0)
     assert shard.receipt.ledger is not None
     assert dict(shard.receipt.ledger.dropped) == {"other_form": 1}
-    # A range of rows has the form of the file, whatever the form of its own first row.
+    # A range of rows has the form of the whole file, even if the first row of the range has a different form.
     path = write_rows(tmp_path / "rows.jsonl", rows)
     last = describe_source(path, rows=RowRange(7, None))
     with raises(BadRecordError, "row 7", "other_form"):

@@ -80,7 +80,7 @@ def test_a_run_killed_anywhere_and_restarted_leaves_the_same_bytes(share: int, g
     assert chosen
     for (role, what, path), number in chosen[::3]:
         root = tmp_path / f"{role}-{number}"
-        # If only a worker were killed, it would be replaced, and its run would end normally.
+        # Kill the whole run, because a killed worker would be replaced, and the run would end normally.
         whole: Role = "run" if role == "worker" else "parent"
         code, _ = run(ground.sources, ground.tokenizer, root, tmp_path / f"home-{role}-{number}", whole, number)
         assert code == -signal.SIGKILL
@@ -102,7 +102,7 @@ def test_finished_spools_are_not_rebuilt(ground: Ground, tmp_path: Path) -> None
     store = LocalArtifacts(shard.scratch)
     assert all(store.receipt(spool) is not None for spool in spools)
     tokens = store.directory(spools[1]) / TOKENS
-    tokens.write_bytes(tokens.read_bytes()[:-4])  # damage one spool, which then is not reused
+    tokens.write_bytes(tokens.read_bytes()[:-4])  # damage one spool, so that it is not reused
     code, log = run(ground.sources, ground.tokenizer, root, tmp_path / "second")
     assert code == 0
     made = {

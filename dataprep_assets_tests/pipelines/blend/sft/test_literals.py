@@ -100,7 +100,7 @@ def test_a_tag_is_a_token_where_a_model_writes_or_reads_it_and_text_elsewhere(
     tmp_path: Path, bundle: TokenizerBundle, messages: list[dict[str, Any]], tag: str, written: int
 ) -> None:
     tokens = pack(tmp_path, bundle, TAGGED, messages)
-    # TRAP writes an empty thought before an answer without one.
+    # The template writes an empty thought before an answer without a thought.
     own = sum(message["role"] == "assistant" and "<think>" not in message["content"] for message in messages)
     assert tokens.count(tag) == written + (own if "think" in tag else 0)
 

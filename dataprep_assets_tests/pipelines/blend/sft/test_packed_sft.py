@@ -61,7 +61,7 @@ def test_the_trainer_never_predicts_across_sequences(tmp_path: Path) -> None:
     first = rows[0]["input_ids"][0]
     assert len(rows) > 3
     for tokens, labels, mask in read_consumed(rows):
-        assert tokens[0] == first  # each sequence begins like every rendering
+        assert tokens[0] == first  # the template begins every conversation with the same token
         assert len(tokens) == len(labels) == len(mask)
         assert sum(mask) > 0
     for row in rows:
@@ -312,7 +312,8 @@ def test_long_sequences_are_truncated_and_counted(tmp_path: Path) -> None:
     facts = shard.receipt.facts
     assert max(len(r["input_ids"]) for r in shard.rows) == 64
     assert shard.receipt.ledger is not None
-    assert dict(shard.receipt.ledger.dropped) == {"empty_after_masking": 1}  # the answer was in the truncated part
+    # One conversation is dropped, because its answer was in the part that was removed by truncation.
+    assert dict(shard.receipt.ledger.dropped) == {"empty_after_masking": 1}
     assert (facts["truncated"], facts["truncated_to_pack_size"]) == (1, 1)
     assert sorted(t.endswith(END) for t in decode_trained(shard.rows)) == [False, True, True]
 

@@ -111,5 +111,5 @@ def test_a_template_that_ends_conversations_with_eos_needs_no_other_token(tmp_pa
         found = [document for documents in olmo_core.documents(line, tmp_path / "work") for document in documents]
         whole = [document for document in found if document[0][-1] == settings["eos_token_id"]]
         assert sorted(whole) == sorted(read_sequences(made))
-        # The answer's stop token is EOS, so it is in the loss.
+        # The stop token of an answer is EOS, so EOS is in the loss.
         assert all(labels[-1] == settings["eos_token_id"] for _, labels in whole)

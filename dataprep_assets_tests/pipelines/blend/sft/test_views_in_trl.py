@@ -91,7 +91,7 @@ def read_sequences(chats: Blend) -> list[int]:
 
 def read_packed(chats: Blend) -> list[list[int]]:
     """Return the numbers of the source rows of each packed row, in the order of its sequences."""
-    # The packed rows and the sequences of a split are in the same order.
+    # The sequences of consecutive packed rows are in the same order as the sequences of the split.
     lengths = [len(row["seq_lengths"]) for row in trl.view_rows(chats.directory("sft_rows_packed"), "train")]
     ends = [sum(lengths[:number]) for number in range(len(lengths) + 1)]
     order = read_sequences(chats)
@@ -107,7 +107,7 @@ def test_ids_and_labels_equal_trls_own(chats: Blend, own: list[dict[str, list[in
         for source, row in zip(order, rows, strict=True)
         if (row["input_ids"], row["labels"]) != (own[source]["input_ids"], own[source]["labels"])
     ]
-    assert sorted(unequal) == list(range(EQUAL, len(ROWS)))  # DIFFERENT has the cause of each difference
+    assert sorted(unequal) == list(range(EQUAL, len(ROWS)))  # `DIFFERENT` lists the cause of each difference
     train, special, after = (
         (row, own[source]) for _, row, source in sorted((s, r, s) for s, r in zip(order, rows, strict=True))[EQUAL:]
     )
