@@ -88,7 +88,7 @@ def _print_drops(dataset: str, table: "DocumentTable", privacy: Privacy, *, as_j
 
 def _start_csv(columns: Sequence[str]) -> Callable[[Mapping[str, Any]], object]:
     """Print the CSV header; return the function that prints a row."""
-    # A table built before the declaration's last edit may have additional columns.
+    # Ignore additional columns, which a table built before the declaration's last edit may have.
     writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore")
     writer.writeheader()
     return writer.writerow
@@ -105,7 +105,7 @@ def _print_row(row: Mapping[str, Any]) -> None:
     print("    " + ", ".join(f"{name} {_format_value(value)}" for name, value in details.items()))
 
 
-# Columns that are on the first line of a printed row, so the second line omits them.
+# Columns that the second line of a printed row omits, because the first line shows them.
 _SHOWN_COLUMNS = {"file", "row", "kept", "reason", "tokens"}
 
 

@@ -156,7 +156,7 @@ def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]])
 
 def _build_line(retraction: Retraction, ids: DocumentIds) -> dict[str, Any]:
     line: dict[str, Any] = {"hash": retraction.hash, **_build_id_settings(ids)}
-    # Do not store the id if there is a key, because a key is used to hide ids.
+    # Do not store the id if there is a key, because the purpose of a key is to hide ids.
     return line if retraction.given is None or ids.key is not None else line | {"id": retraction.given}
 
 

@@ -37,8 +37,8 @@ def weigh_word(word: str) -> int:
     """Return the weight of a word."""
     if not is_unspaced(word[0]):
         return WORD
-    # In scripts from kana (U+3040) on, a letter is a syllable or a word. In Thai, Lao, Burmese and Khmer, it is a
-    # sound.
+    # In scripts from kana (U+3040) on, a letter is a syllable or a word. In Thai, Lao, Burmese and Khmer, a letter is a
+    # single sound, so it weighs less.
     return _LETTER if word[0] >= "\u3040" else _ALPHABETIC_LETTER
 
 

@@ -54,7 +54,7 @@ class _LetterTable(dict[int, str]):
     def __missing__(self, code: int) -> str:
         character = chr(code)
         category = unicodedata.category(character)
-        # Remove direction marks, joiners, soft hyphens and variation selectors, because readers cannot see them.
+        # Remove invisible characters: direction marks, joiners, soft hyphens and variation selectors.
         if category == "Cf" or 0xFE00 <= code <= 0xFE0F:
             replacement = ""
         elif category[0] in "PS" and self._signs:
@@ -174,7 +174,8 @@ class ShingleHashes:
         words = chain.from_iterable(texts)
         flat = np.fromiter(map(self._known.__getitem__, words), np.uint64, int(counts.sum()))
         size = self._words
-        # Treat a text shorter than a shingle as one shingle, so that short texts can be compared.
+        # Give a text with fewer words than a shingle a single shingle of all its words, so that short texts can be
+        # compared.
         windows = np.where(counts == 0, 0, np.maximum(counts - size + 1, 1))
         first_word = np.cumsum(counts) - counts
         ends = np.cumsum(windows)
@@ -182,7 +183,8 @@ class ShingleHashes:
         positions = first_word[text_of] + np.arange(len(text_of)) - (ends - windows)[text_of]
         stop = (first_word + counts)[text_of]
         hashes = np.zeros(len(positions), np.uint64)
-        # Combine each window's words into a polynomial hash, for all windows at once.
+        # Combine the words of each window into a polynomial hash. Each step adds one word to every window, so that
+        # NumPy does the work.
         for _ in range(size):
             is_inside = positions < stop
             if is_inside.all():

@@ -24,7 +24,7 @@ def count_sentences(line: str) -> int:
 
 def measure_text(text: str) -> tuple[int, int, bool, bool]:
     """Return the values of the columns for one text, in column order."""
-    # The order of the checks matters, because each check sees only the lines that earlier checks kept.
+    # Keep the order of the checks, because each check sees only the lines that earlier checks kept.
     line_count = sentence_count = 0
     lorem = curly = False
     for full_line in text.splitlines():

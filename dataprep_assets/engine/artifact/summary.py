@@ -116,7 +116,8 @@ def describe_end(dataset: Dataset, store: ArtifactStore, previous_counts: Datase
     losses = build_loss_table(dataset, store)
     return Section(
         lines=_describe_losses(dataset, losses, width),
-        # Put these lines in `end`, which is never shortened, because `dataprep show` does not print them.
+        # Put these lines in `end`, which is never shortened, because the user cannot see them later: `dataprep show`
+        # does not print them.
         end=[*_describe_removal(dataset, store, losses), *_describe_changes(dataset, store, previous_counts)],
     )
 
