@@ -118,7 +118,7 @@ for _module in _COMMANDS:
     # Use the docstring's whole first line, because click's default summary is truncated after a few words.
     _summary = str(_module.command.__doc__).splitlines()[0]
     _name = _module.__name__.rpartition(".")[2].rstrip("_")
-    # A line with only `\b` stops click from rewrapping the paragraph after it.
+    # Begin with a line of only `\b`, because click otherwise joins the lines of the following paragraph.
     _epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in EXAMPLES[_name])])
     _app.command(_name, short_help=_summary, epilog=_epilog)(_wrap_command(_module.command))
 
@@ -161,7 +161,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Escape unencodable characters, because printing a file name that is not valid Unicode would otherwise fail.
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
-    # Read the start time before the fork, because the child process starts later.
+    # Read the start time of this process before the fork, because the child process has a later start time.
     Options.began = read_process_start() if arguments is None else time.monotonic()
     Options.verbose, Options.quiet = "--verbose" in words, "--quiet" in words
     try:

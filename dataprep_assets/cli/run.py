@@ -114,7 +114,7 @@ def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
         if failed:
             was = "was" if len(failed) == 1 else "were"
             print_error(f"{dataset.name}: not built, because {' and '.join(failed)} {was} not built")
-        # A skipped dataset gets the exit code of its first failed input.
+        # A skipped dataset gets the exit code of its first failed input, because this input is the cause.
         codes[dataset.name] = (
             codes[failed[0]] if failed else _run_dataset(dataset, lock_, start_time, is_only=len(sound) == 1)
         )
@@ -261,7 +261,7 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
                 width=width or LAYOUT_COLUMNS,
             ),
             width,
-            # Leave room for the line with the command that opens the browser.
+            # Leave room for the command that opens the browser, which is printed after all datasets are built.
             max_rows=MAX_LINES - count_rows(project.describe_browser_command(), width),
         )
     if locked is not None:
@@ -303,7 +303,7 @@ def _print_warnings(result: "RunResult") -> None:
 
 def _print_failures(dataset: "OpenDataset", result: "RunResult") -> None:
     """Print each failure once: failed steps with their reasons, and failed blocking checks."""
-    # Print failed blocking checks together with failed steps, because either ends the run with an error.
+    # Print failed blocking checks together with failed steps, because both end the run with an error.
     for line in dict.fromkeys([*dataset.list_complaints(result), *result.failed_checks]):
         print_error(f"  {line}")
 

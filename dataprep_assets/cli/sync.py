@@ -62,8 +62,8 @@ def command(
     )
     with private_files(private or _is_closed(source_place)):
         output = _Output(as_json=json_)
-        # Name the work folder after the source, the destination and the prefix, so that the same command finds it again
-        # and resumes a killed copy.
+        # Name the work folder after the source, the destination and the prefix, so that the next command for the same
+        # copy finds the folder and resumes a killed copy.
         identity = hashlib.sha256(f"{source_place} {destination_place} {prefix}".encode()).hexdigest()[:16]
         work = project.find_work_folder() / "sync" / identity
         with nullcontext() if dry_run else _lock_alone(work, destination_place):

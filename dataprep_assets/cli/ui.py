@@ -130,7 +130,7 @@ def _start_services(environment: Mapping[str, str], folder: Path, log: Path) -> 
             pass
         finally:
             services.end()
-    # Start a new line, because the terminal prints `^C` on the current one.
+    # Start a new line, because the terminal prints `^C` on the current line.
     print("\n" * sys.stdout.isatty() + "Stopped the UI", flush=True)
 
 

@@ -132,7 +132,7 @@ def _read_digests(
         for path in paths:
             for batch in pq.ParquetFile(path).iter_batches(columns=schema.names):
                 table = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
-                # Group the rows by file. The sort is stable, because the digest of a file depends on the order of its
+                # Group the rows by file with a stable sort, because the digest of a file depends on the order of its
                 # rows.
                 table = table.take(pc.sort_indices(table["file"].cast("string")))
                 for file, rows in split_by_file(table):

@@ -102,7 +102,7 @@ def _parse_line(path: Path, number: int, line: bytes) -> IdLine:
                 return IdLine(line=number, text=text, id=str(found))
             case {"file": str(file), "row": int(row)} if row > 0 and not isinstance(row, bool):
                 return IdLine(line=number, text=text, file=file, row=row)
-    # A line that is not UTF-8 or not JSON gets the same error as a line with wrong keys.
+    # Report a line that is not UTF-8 or not JSON like a line with wrong keys, because the remedy is the same.
     except ValueError:
         pass
     raise ConfigError(

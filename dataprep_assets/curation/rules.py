@@ -179,7 +179,7 @@ class _Parser:
         translated = _TranslatedRule(self._text)
         try:
             tree = ast.parse(translated.to_python(), mode="eval")
-        # Python's parser also raises RecursionError or MemoryError for deeply nested text.
+        # Also catch RecursionError and MemoryError, because Python's parser raises them for deeply nested text.
         except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
             raise ConfigError(
                 f"{self._where}: {self._text!r} is not a valid expression{translated.locate_error(error)}. Example: "

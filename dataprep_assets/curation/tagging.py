@@ -262,7 +262,7 @@ def _list_columns(tagger: BatchTagger, batch: DocumentBatch) -> Any:
 
 
 def _convert_to_list(values: Any) -> list[Any]:
-    # Arrow columns have `to_pylist`, but NumPy arrays and pandas series have `tolist`.
+    # Try both names, because Arrow columns have `to_pylist`, but NumPy arrays and pandas series have `tolist`.
     plain = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)
     return list(values if plain is None else plain())
 

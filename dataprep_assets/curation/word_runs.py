@@ -64,7 +64,7 @@ class WordRuns:
         counts = np.fromiter(map(len, texts), np.int64, len(texts))
         ends, size = np.cumsum(counts), int(counts.sum())
         hashes = np.fromiter(map(self._hashes.__getitem__, chain.from_iterable(texts)), np.uint64, size)
-        # Check each text as a whole first, because most texts have no letter of a script without spaces.
+        # To save time, check each text as a whole first, because most texts have no letter of a script without spaces.
         unspaced = [index for index, words in enumerate(texts) if has_unspaced(" ".join(words))]
         if not unspaced:
             return HashedWords(ends, hashes, None)

@@ -115,7 +115,7 @@ class Privacy:
             return
         timestamp = datetime.now(UTC).isoformat(timespec="seconds")
         lines = "".join(f"{timestamp}  {text}\n" for text in texts)
-        # Ignore errors of the disk, because they must not hide the error that is being reported.
+        # Ignore errors in writing the file, because they must not hide the error that is being reported.
         with suppress(OSError):
             self.file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.file.parent.mkdir(mode=0o700, exist_ok=True)

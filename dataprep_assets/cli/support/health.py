@@ -12,7 +12,7 @@ _QUERY = """{
   instance { daemonHealth { allDaemonStatuses { daemonType healthy lastHeartbeatErrors { message } } } } }"""
 _ASSETS = "{ assetNodes { assetKey { path } groupName } }"
 # Query a server that listens on all addresses (`0.0.0.0` or `::`) at the loopback address, because a client cannot
-# reliably connect to these wildcards.
+# reliably connect to a wildcard address.
 _LOOPBACK_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 

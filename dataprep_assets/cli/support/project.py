@@ -86,8 +86,8 @@ def find_work_folder() -> Path:
     try:
         return choose_cache(current_project().root)[0]
     except ConfigError:
-        # Raise the error only if a project was named explicitly, because commands such as `sync` otherwise need no
-        # project.
+        # Raise the error only if the user named a project explicitly, because some commands, such as `sync`, also work
+        # without a project.
         if os.environ.get(VARIABLE) or _chosen:
             raise
         user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "dataprep-assets"

@@ -88,7 +88,7 @@ def find_listed_documents(
     documents: dict[int, list[KeptDocument]] = {}
     for document in find_documents(ledger, rows=rows, dataset=dataset) if rows else ():
         if (line := line_of.get((document.file, document.row))) is not None:
-            # A row selects all documents with the same id, so look up its id below.
+            # A row of the list selects all documents with the same id, so look up the id of the row's document below.
             if document.hash is None:
                 documents.setdefault(line, []).append(document)
             else:

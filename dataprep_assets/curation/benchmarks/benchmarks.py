@@ -285,8 +285,8 @@ def _has_content_words(
             position += 1
     begin, stop = np.searchsorted(positions, starts), np.searchsorted(positions, stops)
     changed = np.concatenate([[0], np.cumsum(changes)]).astype(np.int64)
-    # `changed` counts changes between neighboring content words, so a difference above 0 means two different content
-    # words.
+    # Keep a run only if it has two different content words. It has if `changed`, which counts changes between
+    # neighboring content words, increases within the run.
     is_meaningful: NDArray[np.bool_] = (stop > begin) & (
         changed[stop] - changed[np.minimum(begin + 1, len(positions))] > 0
     )

@@ -232,8 +232,8 @@ def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: Candida
         order: Rules for which pairs are compared, and which document comes first.
     """
     bands = max((one.bands for one in documents.shards), default=0)
-    # If splits are not compared with each other, divide the runs by split before they are measured. Otherwise,
-    # documents of a different split could push a run over `MAX_ALL_PAIRS`.
+    # If splits are not compared with each other, divide the runs by split first. Otherwise, a run could exceed
+    # `MAX_ALL_PAIRS` only because of documents of a different split.
     is_disjoint = not order.across and not order.theirs.any() and len(np.unique(order.split)) > 1
     all_pairs: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
     # For each band with large runs: the documents of these runs, and the number of each document's run.

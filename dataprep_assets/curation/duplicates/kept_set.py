@@ -252,7 +252,7 @@ def _find_copies(
         leader_nodes = np.repeat(nodes[starts], ends - starts)
         is_copy = leader_nodes != nodes
         leaders[nodes[is_copy]] = False
-        # Documents of other datasets are never removed, even if they are copies.
+        # Do not remove copies that belong to other datasets, because these datasets decide about their own documents.
         is_copy &= ~order.find_from_others(documents, nodes)
         copies.append(nodes[is_copy])
         copy_leaders.append(leader_nodes[is_copy])

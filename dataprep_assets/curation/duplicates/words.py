@@ -54,7 +54,8 @@ class _LetterTable(dict[int, str]):
     def __missing__(self, code: int) -> str:
         character = chr(code)
         category = unicodedata.category(character)
-        # Remove invisible characters: direction marks, joiners, soft hyphens and variation selectors.
+        # Remove invisible characters (direction marks, joiners, soft hyphens and variation selectors), because texts
+        # that differ only in these look the same.
         if category == "Cf" or 0xFE00 <= code <= 0xFE0F:
             replacement = ""
         elif category[0] in "PS" and self._signs:

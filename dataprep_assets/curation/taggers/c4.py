@@ -29,7 +29,7 @@ def measure_text(text: str) -> tuple[int, int, bool, bool]:
     lorem = curly = False
     for full_line in text.splitlines():
         words = full_line.split()
-        # Measure the words only if the line is long enough to contain a word that is too long.
+        # To save time, measure the words only if the line is long enough to contain a word that is too long.
         if len(words) < _MIN_WORDS or (
             len(full_line) > _MAX_WORD_CHARACTERS and any(len(word) > _MAX_WORD_CHARACTERS for word in words)
         ):

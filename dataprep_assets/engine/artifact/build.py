@@ -28,7 +28,7 @@ from dataprep_assets.integrity.receipt import (
     record_files,
 )
 
-# Typed facts: the values in an artifact's receipt other than its files and counts.
+# Typed facts are values that an artifact records in its receipt, in addition to what every receipt contains.
 #
 # An artifact's module declares one subclass. The build creates an instance, and readers of the receipt use the class::
 #
@@ -66,7 +66,7 @@ class Facts(BaseModel):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-# The order in which a dataset is built: one artifact after the other, inputs first.
+# A dataset is built one artifact after the other, inputs first.
 #
 # Artifacts whose partitions are split into ranges (`Partitions.ranges`) are built together, range by range. An artifact
 # that streams its source then needs the local files of only one range at a time.

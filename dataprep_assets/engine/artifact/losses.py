@@ -185,7 +185,7 @@ def find_losses(
     """Return the losses of all existing artifacts, or only of the given `partitions`, in build order."""
     losses: list[Loss] = []
     for spec in specs:
-        with suppress(DataprepError):  # the next run or `dataprep verify` reports an unplanned or damaged artifact
+        with suppress(DataprepError):  # the next run plans or repairs the artifact
             artifacts = spec.artifacts(store)
             if partitions is not None:
                 artifacts = [spec.locate_artifact(store, slot) for slot in partitions.get(spec, ())]
@@ -322,7 +322,7 @@ class LossTable:
     def _describe_place(self, loss: Loss, room: int | None) -> str:
         """Return the part and as many of its files as fit, with the number of the remaining ones."""
         file_texts = [
-            # If the lost items are files, show no count per file.
+            # If the lost items are files, show no count per file, because each file counts once.
             name if loss.unit in _ITEM_NOUNS else f"{name} {count:,}" if isinstance(count, int) else f"{name} {count}"
             for name, count in self._find_public_file_counts(loss).items()
         ]

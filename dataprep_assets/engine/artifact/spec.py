@@ -128,7 +128,7 @@ def join_counts(counts: Iterable[tuple[int, str, str]]) -> str:
     return ", ".join(f"{count_of(count, noun)} {verb}" for count, noun, verb in counts if count)
 
 
-# The check that every artifact of a sensitive dataset has: only the owner can read its files on this machine.
+# Every artifact of a sensitive dataset has the check that only the owner can read its files on this machine.
 #
 # `ArtifactSpec` adds this check automatically. The verdicts of this check are never cached, because file modes may
 # change at any time.
@@ -226,7 +226,7 @@ PERMISSIONS_PRIVATE: Check[_PrivateFolders] = Check(
 )
 
 
-# The path of an artifact's asset: `<dataset>/<artifact>`, or `<dataset>/<artifact>_<split>` for one split.
+# An artifact's asset has the path `<dataset>/<artifact>`, or `<dataset>/<artifact>_<split>` if it belongs to one split.
 #
 # The split is in the last part, because Dagster's graph shows only the last part. A code location that reads another
 # location's asset knows only the asset's path, so the artifact must be derivable from the path.
@@ -469,7 +469,7 @@ class ArtifactSpec:
 
     @cached_property
     def _groups(self) -> tuple[CheckGroup, ...]:
-        # Add the permission check here, so that every artifact with files of a sensitive dataset has it.
+        # Add the permission check here, so that it is never forgotten. Only artifacts with files need it.
         is_closed = self.declaration.sensitive and self.kept
         return (
             *([build_permission_checks(self.declaration.dataset, self.locate_artifact)] if is_closed else []),

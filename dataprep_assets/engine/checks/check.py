@@ -257,10 +257,10 @@ FILES_INTACT: Check[_Files] = Check(
 """The check that most artifacts share."""
 
 
-# The share of an artifact that its checks rebuild from the source: a sample of its documents, or every document.
+# The checks of an artifact rebuild a part of it from the source: a sample of its documents, or every document.
 #
-# The level is declared (`prove: {level: …}`) and does not affect bytes, so changing it rebuilds no artifact. However, a
-# verdict from a sample is ignored if every document is required.
+# This level is declared (`prove: {level: …}`) and does not affect bytes, so changing the level rebuilds no artifact.
+# However, a verdict from a sample is ignored if every document is required.
 #
 # Entry points: `draw_documents`, `choose_sample_count`, `set_level`; `RebuildCount`, `count_rebuilt` for the reported
 # share.

@@ -91,7 +91,7 @@ def _find_difference(rebuilt_path: Path, stored_path: Path) -> str | None:
     if rebuilt_path.suffix == ".parquet":
         difference = compare_rows(rebuilt_path, stored_path)
         # Also compare the bytes, because the comparison of values ignores the statistics that readers use to skip rows.
-        # Do not compare the bytes of files with different writers, because they may differ for equal values.
+        # Skip this if the files have different writers, because these may write equal values as different bytes.
         return (
             _describe_first_byte(rebuilt_path, stored_path)
             if difference is None and _have_same_writer(rebuilt_path, stored_path)

@@ -411,7 +411,7 @@ def forget_absent(dataset: str, store: ArtifactStore) -> None:
                 path.unlink(missing_ok=True)
 
 
-# Groups of checks that share a subject: a partition, or an artifact as a whole.
+# This part groups checks that share a subject: a partition, or an artifact as a whole.
 #
 # Entry points: `PartitionChecks`, `WholeArtifactChecks`, `CheckWorkers`; `find_all` for one partition.
 

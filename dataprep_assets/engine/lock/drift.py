@@ -110,7 +110,8 @@ def _compare_slots(
         return
     try:
         recipes = list(spec.recipes(store, slots))
-    # The recipe may be unknown until the source is downloaded. The build reports other errors.
+    # Ignore the error, because the recipe may be unknown until the source is downloaded. The build reports any other
+    # error.
     except DataprepError:
         return
     receipts = _read_receipts(store, [recipe.artifact for recipe in recipes])
@@ -273,8 +274,8 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
             yield Drift(name=verdict.location, reason="; ".join(verdict.defects))
         else:
             stray_artifacts.append(verdict)
-    # Take the most frequent parent folder as the dataset's folder, because the location may be this folder or contain
-    # it at any depth.
+    # Take the most frequent parent folder as the dataset's folder, because the location may be this folder, contain it
+    # at any depth, or be inside it.
     folder_counts = Counter(
         parent_folder for parent_folder, _, _, receipt in entries if receipt.dataset == lock.dataset
     )
@@ -298,11 +299,11 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
             yield Drift(
                 name=name, reason="extra: not in the lock" + _describe_other_dataset(name, receipt, lock.dataset)
             )
-    # A path that begins with `..` shows that the location is inside the dataset's folder.
+    # If the path begins with `..`, the location is inside the dataset's folder, so names have no prefix to remove.
     copy_folder = home if home is not None and home[:1] != ("..",) else ()
     for verdict in stray_artifacts:
         name = "/".join(verdict.folder[len(copy_folder) :])
-        # A stray folder named in the lock is reported below as a missing artifact.
+        # Skip a stray folder that is named in the lock, because it is reported below as a missing artifact.
         if (
             home is not None
             and verdict.folder[: len(copy_folder)] == copy_folder

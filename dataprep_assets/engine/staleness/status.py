@@ -313,7 +313,7 @@ def _build_recipes(
                 known_recipes[remaining_slots.popleft()] = recipe
         except DataprepError as error:
             refusals[remaining_slots.popleft()] = str(error)
-            # Two failures in a row with the same error show that the error concerns all slots.
+            # If two failures in a row have the same error, assume that this error concerns all remaining slots.
             if str(error) == last:
                 refusals |= dict.fromkeys(remaining_slots, last)
                 break
@@ -329,7 +329,7 @@ def is_never_built(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> bool:
 def _has_receipt(spec: ArtifactSpec, store: ArtifactStore) -> bool:
     try:
         return any(store.receipt(spec.locate_artifact(store, slot)) is not None for slot in spec.slots(store))
-    except MissingArtifactError:  # not planned yet
+    except MissingArtifactError:  # the partitions are not planned yet
         return False
     except IntegrityError:  # a damaged receipt still shows that the partition was built
         return True

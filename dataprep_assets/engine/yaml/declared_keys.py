@@ -53,7 +53,7 @@ def suggest_for_unknown_key(model: "type[BaseModel]", keys: Sequence[str | int])
     paths = list(dict.fromkeys(_list_paths(model)))
     alternatives = f"available: {', '.join(_list_known_siblings(model, keys))}"
     for position, kind in enumerate(keys[:-1]):
-        # Find a kind in the path. pydantic includes the kind of a block in the path of an error, although the kind is
+        # Look for the kind of a block in the path, because pydantic includes it in the path of an error, although it is
         # not a key.
         if (*keys[:position], *keys[position + 1 :]) in paths and tuple(keys[: position + 1]) not in paths:
             return f"not a key of `kind: {kind}`; {alternatives}"

@@ -505,7 +505,7 @@ def _describe_field(field: "FieldInfo | None") -> str:
     return f": {field.description.rstrip('.')}" if field is not None and field.description else ""
 
 
-# Templates in the values of a `defs.yaml`: `{{ env.X }}`, and the names that Dagster gives a component.
+# The values of a `defs.yaml` may contain templates: `{{ env.X }}`, and the names that Dagster gives a component.
 #
 # Dagster's own resolution renders every string. It drops a final newline and parses the output as a Python literal, so
 # `"1.0"` becomes a number and `"\n"` becomes empty. Here, a string without a template is unchanged. The value of a
@@ -654,7 +654,8 @@ def _find_unset_variables(tree: "nodes.Template") -> Sequence[str]:
 
     outputs = [node for output in tree.find_all(nodes.Output) for node in output.nodes]
     names = []
-    if len(outputs) > 1:  # ignore a single expression, because validation reports a None at its key
+    # Skip a template of a single expression, because an unset variable makes its value None, which validation reports.
+    if len(outputs) > 1:
         names += [
             n
             for output_node in outputs
