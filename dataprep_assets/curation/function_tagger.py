@@ -80,7 +80,8 @@ class FunctionTagger(BatchTagger):
             names = set() if file is None else set(_find_defined_names(file.read_text(encoding="utf-8")))
         except (ConfigError, OSError, SyntaxError, ValueError):  # `version` or the import reports the error
             return None
-        # Names from a star import or a module's `__getattr__` are only known after an import.
+        # Report nothing if the module has a star import or `__getattr__`, because it may then have names that are known
+        # only after an import.
         if names & {attribute, "*", "__getattr__"}:
             return None
         from dataprep_assets.engine.yaml.declared_keys import find_nearest

@@ -162,8 +162,8 @@ def _find_spec(name: str) -> ModuleSpec | None:
             spec = next(
                 (candidate for finder in finders if (candidate := finder.find_spec(full, path)) is not None), None
             )
-        # For a package without `__init__`, `PathFinder` looks up the parent package in `sys.modules`, which lacks it
-        # because it was not imported.
+        # `PathFinder` raises KeyError for a package without `__init__` in another package, because it looks up the
+        # outer package in `sys.modules`, but that package was not imported.
         except KeyError:
             spec = ModuleSpec(full, None, is_package=True)
         if spec is None:

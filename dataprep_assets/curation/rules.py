@@ -94,7 +94,7 @@ class _TranslatedRule:
     def __init__(self, text: str) -> None:
         self._text = text
         self._lines = text.splitlines(keepends=True) or [""]
-        # For each token: its position in the translation and its position in the text, both counted from 0.
+        # For each token: its position in the translation, and its position in the text, both from 0.
         self._starts: list[tuple[int, int]] = []
 
     def to_python(self) -> str:

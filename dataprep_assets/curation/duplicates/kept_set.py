@@ -348,7 +348,8 @@ class _KeptQuery:
 
     @property
     def _kept_pairs(self) -> list[tuple[int, int, float]]:
-        # Exclude pairs with a document that was removed after the pair was recorded.
+        # Exclude pairs with a document that was removed after the pair was recorded, because only pairs of kept
+        # documents are reported.
         kept_pairs = {(min(a, b), max(a, b)): s for a, b, s in self._across if not {a, b} & self._removed.keys()}
         return [(*pair, value) for pair, value in sorted(kept_pairs.items())]
 

@@ -77,7 +77,8 @@ def find_emails(text: str) -> Iterator[str]:
     """Yield e-mail addresses."""
     position = text.find("@")
     while position >= 0:
-        # Search only 64 characters, because a local part is not longer. This also limits the work per `@`.
+        # Search only 64 characters, because the local part of an address is not longer. This also limits the work per
+        # `@`.
         local, domain = _LOCAL.search(text[max(0, position - 64) : position]), _DOMAIN.match(text, position + 1)
         if local is not None and domain is not None and ".." not in local[0]:
             # Remove periods and hyphens at the end, because they belong to the sentence, not to the address.

@@ -158,7 +158,8 @@ def _count_dropped_rows(receipts: Iterable[Receipt]) -> dict[str, int]:
         # there.
         source_lines = receipt.sources or (receipt.facts.get("sources", ()) if receipt.ledger is not None else ())
         lines = [(str(line["sha256"]), line.get("dropped", {})) for line in source_lines if "sha256" in line]
-        notes_digest = receipt.recipe.get("sources", {}).get("cohort")  # a dataset of notes reads one file, the cohort
+        # A dataset of notes lists no source files, because it reads only one, the cohort.
+        notes_digest = receipt.recipe.get("sources", {}).get("cohort")
         if not lines and receipt.ledger is not None and notes_digest:
             lines = [(str(notes_digest), receipt.ledger.dropped)]
         for file, drop_count in lines:
