@@ -91,8 +91,8 @@ def poll_source(watch: SourceWatch, store: ArtifactStore, last_identity: str | N
     if now == last_identity:
         return PollResult(identity=now)
     change = watch.changes(store)
-    # If only the digest of the modification times changed, report an edit in place. The comparison with the plan cannot
-    # find it, because a plan has no modification times.
+    # If only the digest of the modification times changed, report an edit in place. The comparison with the plan does
+    # not find such an edit, because a plan has no modification times.
     if not change and last_identity is not None and last_identity.partition(".")[0] == now.partition(".")[0]:
         change = EDITED
     return PollResult(identity=now, change=change)

@@ -299,7 +299,8 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
             yield Drift(
                 name=name, reason="extra: not in the lock" + _describe_other_dataset(name, receipt, lock.dataset)
             )
-    # If the path begins with `..`, the location is inside the dataset's folder, so names have no prefix to remove.
+    # If the path of the dataset's folder begins with `..`, the location is inside this folder, so names have no prefix
+    # to remove.
     copy_folder = home if home is not None and home[:1] != ("..",) else ()
     for verdict in stray_artifacts:
         name = "/".join(verdict.folder[len(copy_folder) :])

@@ -399,7 +399,8 @@ def remove_leftovers(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Non
     spools = LocalArtifacts(store.root / dataset / SPOOLS)
     for name in spools.names(dataset):
         for partition in spools.partitions(dataset, name):
-            if partition.rpartition(".")[0] not in partitions:  # a rebuild removes the files of planned partitions
+            # Skip planned partitions, because a rebuild removes their files.
+            if partition.rpartition(".")[0] not in partitions:
                 spools.remove(Artifact(dataset=dataset, name=name, partition=partition))
 
 
