@@ -168,7 +168,8 @@ def find_phones(text: str) -> Iterator[str]:
     for match in _NATIONAL.finditer(text):
         phone = match[0].strip(" ./-")
         digits, groups = _keep_digits(phone), [group for group in _SEPARATED.split(phone) if group]
-        # Reject dates and ISBNs, because they may also begin with 0 and consist of groups of digits.
+        # Reject numbers of an unusual length or form, and dates and ISBNs, which may also begin with 0 and consist of
+        # groups of digits.
         if not 9 <= len(digits) <= 12 or not 2 <= len(groups) <= 6 or _DATE.search(phone):
             continue
         if len(digits) == 10 and "-" in phone and _is_isbn(digits):

@@ -169,7 +169,8 @@ def _read_table(path: Path) -> "pa.Table":
 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            # Read the table first, because accessing a damaged footer's metadata makes pyarrow abort the process.
+            # Read the table before its metadata, because reading raises an error for a damaged footer, but access to
+            # the metadata makes pyarrow abort the process.
             table = file.read()
             # Check for gaps, because the comparison of values cannot detect that two columns use the same byte range.
             require_no_gaps(path, file.metadata)
