@@ -316,8 +316,7 @@ class DatasetInput:
     dataset: str
     name: str
     split: str | None = None
-    # Exclude the keys from comparison, because an input is the same artifact under whichever key the declaration names
-    # its dataset.
+    # Exclude the keys from comparison, because they do not affect which artifact the input is.
     keys: tuple[str, ...] = field(default=("sources",), compare=False)
     advice: str = field(default="", compare=False)
 
