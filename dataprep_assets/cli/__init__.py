@@ -54,7 +54,7 @@ from dataprep_assets.execution.watch import read_process_start, run_bounded
 from dataprep_assets.project import find_project
 from dataprep_assets.screen import print_error, stop_waiting, wrap_output
 
-# As in a shell, the last two codes are 128 plus the number of the signal (SIGPIPE, SIGINT).
+# As in a shell, the last two codes are 128 plus the number of a signal (SIGPIPE and SIGINT).
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
 _WITHOUT_ENVIRONMENT = {"init", "--help", "-h", "--version"}
 _COMMANDS = (
@@ -118,7 +118,7 @@ for _module in _COMMANDS:
     # Use the docstring's whole first line, because click's default summary is truncated after a few words.
     _summary = str(_module.command.__doc__).splitlines()[0]
     _name = _module.__name__.rpartition(".")[2].rstrip("_")
-    # A line with only `\b` stops click from rewrapping the paragraph after it.
+    # Begin with a line of only `\b`, because click otherwise joins the lines of the following paragraph.
     _epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in EXAMPLES[_name])])
     _app.command(_name, short_help=_summary, epilog=_epilog)(_wrap_command(_module.command))
 
@@ -149,8 +149,8 @@ def _set_global_options(
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run one command, and return its exit code. Errors are printed without a traceback."""
-    # Imports create about a million permanent objects. By default, garbage collection of these objects would take a
-    # tenth of a short command's time, plus a seventh at exit.
+    # Collect garbage rarely, and not at exit, because imports create about a million permanent objects. By default,
+    # their collection would take a tenth of a short command's time, plus a seventh at exit.
     gc.set_threshold(400_000, 20, 20)
     atexit.register(gc.freeze)
     # Limit NumPy's BLAS and the fast engine to one thread, because their idle threads use CPU time. Large work runs in
@@ -161,14 +161,15 @@ def main(arguments: list[str] | None = None) -> int:
     # Escape unencodable characters, because printing a file name that is not valid Unicode would otherwise fail.
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
-    # Read the start time before the fork, because the child process starts later.
+    # Read the start time of this process before the fork, because the child process has a later start time.
     Options.began = read_process_start() if arguments is None else time.monotonic()
     Options.verbose, Options.quiet = "--verbose" in words, "--quiet" in words
     try:
         _load_environment(words)
     except ConfigError as error:
         return _report_error(error, str(error), WRONG_USAGE)
-    # Do not bound a call from Python, whose process belongs to the caller, or `ui`, which only starts other processes.
+    # Enforce no bounds on a call from Python, because the process belongs to the caller, or on `ui`, because it only
+    # starts other processes.
     if arguments is not None or ui.__name__.rpartition(".")[2] in words:
         return _run_one(words)
     try:
@@ -213,8 +214,8 @@ def _execute(words: list[str]) -> int:
         stop_waiting()
         return int(code or 0)
     except _ReaderGoneError:
-        # Redirect standard output to /dev/null, because Python flushes the stream again at exit and would fail a second
-        # time.
+        # Redirect standard output to /dev/null, because Python flushes the stream again at exit, which would otherwise
+        # fail a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (KeyboardInterrupt, _InterruptedError, typer.Abort):
@@ -231,8 +232,8 @@ def _execute(words: list[str]) -> int:
             error, get_privacy().public_text(problem, f"{type(error).__name__}: {error.strerror}"), FAILED
         )
     except Exception as error:
-        # Recognize click's usage errors by their `format_message` method, because the class has a different name and
-        # module in some versions of typer.
+        # Recognize click's usage errors by their `format_message` method, because the name and module of their class
+        # depend on the version of typer.
         if (format_message := getattr(error, "format_message", None)) is None:
             if not get_privacy().closed:
                 raise

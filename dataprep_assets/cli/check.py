@@ -19,7 +19,7 @@ def _format_boundary_lines(files: Collection[Path]) -> Iterator[str]:
     """Yield a line per dataset about the tokens around its documents, because wrong tokens show only after training."""
     names = [name for name, path in project.load_declarations().files.items() if path in files]
     for dataset in project.current_project().load_all(names):
-        with suppress(DataprepError):  # `check` already reports the error as a mistake
+        with suppress(DataprepError):  # `dataprep run` reports the error
             if line := dataset.describe_boundaries():
                 yield f"{dataset.declaration.dataset}: {line}"
 

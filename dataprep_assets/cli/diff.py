@@ -35,7 +35,8 @@ def command(
 
     try:
         sides = [_read_side(side, dataset) for side in (a, b)]
-    except DataprepError as error:  # use the code of wrong usage, because 1 means that the sides differ, as in diff(1)
+    # Exit with the code of wrong usage, because 1 means that the sides differ, as in diff(1).
+    except DataprepError as error:
         raise ConfigError(str(error)) from error
     locks = [lock for lock, _ in sides]
     comparison = compare_locks(locks[0], locks[1], (a, b))
@@ -51,7 +52,7 @@ def _find_strictest_privacy(locks: "Sequence[Lock]", *, are_closed: bool) -> Pri
     """Return the stricter privacy of the two sides; a dataset that cannot be loaded or has private files is private."""
     private = Privacy(closed=True, dataset=locks[0].dataset)
     privacies = [private] if are_closed else []
-    with suppress(ConfigError):  # outside a project, only the locks state the privacy
+    with suppress(ConfigError):  # outside a project, there are no declarations to read
         for name in project.list_kinds().keys() & {lock.dataset for lock in locks}:
             try:
                 privacies.append(load_privacy(project.use_dataset(name).declaration))

@@ -61,7 +61,8 @@ def command(
     write, printed = _start_csv(table.columns) if as_csv else _print_json if json_ else _print_row, 0
     for printed, row in enumerate(islice(rows, max_rows), 1):  # noqa: B007
         write(row)
-    # Count with `count`, because it reads only the columns of the expression, not the remaining rows.
+    # Count the rows with `count`, because it does not read the remaining rows, only the columns that it needs to select
+    # them.
     if max_rows is not None and (remaining := rows.count() - printed):
         advice = "remove --limit to print all" if as_csv or json_ else "use --json or --csv to print all"
         print(f"and {count_of(remaining, 'more row')}: {advice}", file=sys.stderr if as_csv or json_ else sys.stdout)
@@ -88,7 +89,7 @@ def _print_drops(dataset: str, table: "DocumentTable", privacy: Privacy, *, as_j
 
 def _start_csv(columns: Sequence[str]) -> Callable[[Mapping[str, Any]], object]:
     """Print the CSV header; return the function that prints a row."""
-    # A table built before the declaration's last edit may have additional columns.
+    # Ignore additional columns, which a table built before the declaration's last edit may have.
     writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore")
     writer.writeheader()
     return writer.writerow
@@ -105,7 +106,7 @@ def _print_row(row: Mapping[str, Any]) -> None:
     print("    " + ", ".join(f"{name} {_format_value(value)}" for name, value in details.items()))
 
 
-# Columns that are on the first line of a printed row, so the second line omits them.
+# Columns that the second line of a printed row omits, because the first line shows them.
 _SHOWN_COLUMNS = {"file", "row", "kept", "reason", "tokens"}
 
 

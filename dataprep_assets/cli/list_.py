@@ -133,7 +133,8 @@ def _print_table(rows: "Iterable[ListedDataset]") -> None:
     with console.status("checking the datasets …"):
         datasets = list(rows)
     cells = [_COLUMNS, *map(_format_cells, datasets)]
-    # If the table is too wide, drop the component column first, because the user needs the names to run commands.
+    # If the table is too wide, omit the component column, not the names, because the user needs the names to run
+    # commands.
     column_indices, _ = fit_columns([row[:-1] for row in cells], [_COLUMNS.index("component")], console.width * 2 // 3)
     head, *lines = align_rows([[row[column] for column in (*column_indices, -1)] for row in cells])
     print(head)

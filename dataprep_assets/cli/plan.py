@@ -35,7 +35,8 @@ class EngineOverhead:
 
 
 OVERHEADS: Mapping[str, EngineOverhead] = {
-    # Each shard of the measurement was one tiny file, on 2 idle cores. Ray's figure includes the start of its cluster.
+    # Each shard of the measurement was one tiny file, and the machine had 2 idle cores. The value for Ray includes the
+    # start of its cluster.
     _PROCESSES: EngineOverhead(run_seconds=0.3, shard_seconds=0.008),
     "ray": EngineOverhead(run_seconds=4.1, shard_seconds=0.018),
 }
@@ -51,7 +52,8 @@ def estimate_engine_seconds(cost: "Cost", machine: "Machine", engine: str) -> fl
         engine: A key of `OVERHEADS`.
     """
     engine_overhead, baseline = OVERHEADS[engine], OVERHEADS[_PROCESSES]
-    # Concurrent runs share the start-up time and cores share the shards, but a shard uses only one core.
+    # Concurrent runs share the start-up time, and cores share the shards. A shard uses only one core, so more cores
+    # than shards do not help.
     starts = cost.runs / machine.runs_at_a_time
     shards = cost.shards / min(machine.cores, max(cost.shards, 1))
     extra = starts * (engine_overhead.run_seconds - baseline.run_seconds) + shards * (

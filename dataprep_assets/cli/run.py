@@ -99,7 +99,8 @@ def command(
         return max(_print_dry_run(name, as_json=json_) for name in datasets)
     if part.is_limited:
         return _run_part(datasets[0], part)
-    # Load all datasets before the first build, so that a mistake in the last declaration is reported at once.
+    # Load all datasets before the first build, so that a mistake in any declaration is reported before anything is
+    # built.
     return _run_all(
         [(dataset, read_dataset_lock(dataset.name, lock) if locks else None) for dataset in _open_sound(datasets)]
     )
@@ -113,7 +114,7 @@ def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
         if failed:
             was = "was" if len(failed) == 1 else "were"
             print_error(f"{dataset.name}: not built, because {' and '.join(failed)} {was} not built")
-        # A skipped dataset has the exit code of its failed input.
+        # A skipped dataset gets the exit code of its first failed input, because this input is the cause.
         codes[dataset.name] = (
             codes[failed[0]] if failed else _run_dataset(dataset, lock_, start_time, is_only=len(sound) == 1)
         )
@@ -191,7 +192,7 @@ def _print_dry_run(name: str, *, as_json: bool) -> int:
     dataset = project.open_dataset(name)
     if as_json or not dataset.component.has_rules:
         return code
-    with suppress(DataprepError):  # before the first run, no documents are planned
+    with suppress(DataprepError):  # before the first run, there is no shard plan
         drops = dataset.component.documents(dataset.store).drops()
         if drops is not None and drops.documents:
             print(f"{name}: dropped documents")
@@ -260,7 +261,7 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
                 width=width or LAYOUT_COLUMNS,
             ),
             width,
-            # Leave room for the line with the command that opens the browser.
+            # Leave room for the command that opens the browser, which is printed after all datasets are built.
             max_rows=MAX_LINES - count_rows(project.describe_browser_command(), width),
         )
     if locked is not None:
@@ -276,7 +277,7 @@ def _print_sections(name: str, sections: Sequence[Section], width: int | None, *
     short_sections = list[Section]()
     for section in sections:
         lines, end = ([shorten_paths(line, root) for line in part] for part in (section.lines, section.end))
-        # State which folder the paths are relative to, because the trainer usually starts in a different one.
+        # State which folder the paths are relative to, because the trainer usually starts in a different folder.
         if lines[:1] == [TRAINERS] and lines != section.lines:
             lines[0] = f"{TRAINERS.removesuffix(':')} (paths relative to {Path.cwd()}):"
         short_sections.append(Section(lines=lines, end=end))
@@ -302,7 +303,7 @@ def _print_warnings(result: "RunResult") -> None:
 
 def _print_failures(dataset: "OpenDataset", result: "RunResult") -> None:
     """Print each failure once: failed steps with their reasons, and failed blocking checks."""
-    # A failed blocking check ends the run with an error, as a failed step does.
+    # Print failed blocking checks together with failed steps, because both end the run with an error.
     for line in dict.fromkeys([*dataset.list_complaints(result), *result.failed_checks]):
         print_error(f"  {line}")
 
@@ -378,8 +379,8 @@ def _run_part(name: str, part: PartitionSelection) -> int:
         return int(result.ended)
     _print_warnings(result)
     width = read_width(sys.stdout)
-    # Count all finished partitions of the dataset, not only this part's. List no changes since the last complete run,
-    # because the dataset may still be incomplete.
+    # Count all finished partitions of the dataset, not only the partitions of this part. List no changes since the last
+    # complete run (`None`), because the dataset may still be incomplete.
     losses = describe_end(dataset.component, dataset.store, None, width or LAYOUT_COLUMNS)
     section = replace(losses, end=[*losses.end, count_checks(dataset.component, dataset.store)])
     _print_sections(name, [section], width, max_rows=MAX_LINES - 1)

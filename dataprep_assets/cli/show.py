@@ -76,7 +76,8 @@ def command(
         return 0
     try:
         print(format_summary(component, store, read_width(sys.stdout)))
-        # Warn that numbers may contradict each other, because artifacts after a failed check were not rebuilt.
+        # Warn that the numbers may contradict each other, because artifacts downstream of a check that failed or did
+        # not run may be from an earlier run.
         if any(check["outcome"] in ("failed", "not_run") for check in list_check_outcomes(component, store)):
             print(
                 f"\nnot finished: some artifacts may be from an earlier run. Run `dataprep status {dataset}` to list "
@@ -115,7 +116,7 @@ def _list_artifacts(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> 
             product=spec in made_for,
             noun=None if spec.partitions is None else spec.partitions.noun,
         )
-        # An unplanned artifact has no location or numbers yet.
+        # Leave the location and numbers of an unplanned artifact unset, because they are not known yet.
         with suppress(DataprepError):
             artifacts = spec.artifacts(store)
             count = sum(receipt is not None for receipt in store.receipts(artifacts))
@@ -129,7 +130,7 @@ def _to_json(dataset: "OpenDataset", rows: Sequence[_ArtifactRow]) -> dict[str, 
 
     component = dataset.component
     try:
-        # Omit the lines for private data, because they contain counts.
+        # Omit these lines if the data is private, because they contain counts.
         lines = [*component.summary(dataset.store), *component.describe_trainers(dataset.store)]
         summary = None if project.get_privacy().closed else [line for line in lines if line]
     except DataprepError:  # an unfinished dataset has no summary
@@ -152,7 +153,7 @@ def _format_table(artifact_rows: Sequence[_ArtifactRow]) -> Iterator[str]:
     Locations are below the folder of the dataset, which has a line of its own, because the table is too wide otherwise.
     """
     locations = [artifact.location for artifact in artifact_rows if artifact.location is not None]
-    # Compare URLs as text, because `os.path` functions would change them.
+    # Compare the locations as text, because some are URLs, which `os.path` functions would change.
     lowest, highest = min(locations, default=""), max(locations, default="")
     prefix_length = next((i for i, (a, b) in enumerate(zip(lowest, highest, strict=False)) if a != b), 0)
     folder = lowest[: lowest.rfind("/", 0, prefix_length) + 1]

@@ -62,7 +62,8 @@ def command(
     )
     with private_files(private or _is_closed(source_place)):
         output = _Output(as_json=json_)
-        # Give each copy its own work folder, from which a killed copy can resume.
+        # Name the work folder after the source, the destination and the prefix, so that the next command for the same
+        # copy finds the folder and resumes a killed copy.
         identity = hashlib.sha256(f"{source_place} {destination_place} {prefix}".encode()).hexdigest()[:16]
         work = project.find_work_folder() / "sync" / identity
         with nullcontext() if dry_run else _lock_alone(work, destination_place):
@@ -169,8 +170,8 @@ def _lock_alone(work: Path, target_address: "StoreAddress") -> Iterator[None]:
     from dataprep_assets.stores.locks import open_own_file, try_lock
 
     work.parent.mkdir(parents=True, exist_ok=True)
-    # Put the lock file next to the work folder, because that folder is removed at the end. Never remove the lock file,
-    # because two commands could then lock different files of the same name.
+    # Put the lock file next to the work folder, because the work folder is removed at the end. Never remove the lock
+    # file, because two commands could then lock different files of the same name.
     with open(work.with_suffix(".lock"), "ab", opener=open_own_file) as lock:
         if not try_lock(lock, required=False):
             raise TransferError(
@@ -196,7 +197,8 @@ def _sync(
     from dataprep_assets.serving.window.release import MANIFEST as RELEASE
     from dataprep_assets.stores.connect import find_common_server, list_consumer_lines
 
-    # Copy a release by its own manifest, which lists all of its files. With globs, copy it like other files.
+    # Copy a release by its own manifest, because this manifest lists all of the release's files. With `--select`, copy
+    # the files of a release like any other files.
     if not select and source_address().head(f"{prefix}{RELEASE}") is not None:
         _sync_release(source_address, target_address, prefix, work, output, dry_run=dry_run)
         return

@@ -47,7 +47,8 @@ def command(
 
     from dataprep_assets.cli.support.health import Health
 
-    # Set a handler for SIGINT too, because a shell script ignores SIGINT in its background processes.
+    # Set a handler for SIGINT too, because a process that a shell script starts in the background ignores SIGINT by
+    # default.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     open_project = project.current_project()
@@ -61,10 +62,10 @@ def command(
     path = os.pathsep.join([defs_folder, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {"PYTHONPATH": path, "DAGSTER_HOME": str(open_project.home)}
     code = ["-m", project_paths.target_module, "-d", str(project_paths.root), "--location-name", project_paths.location]
-    # Name the log after the port, because only one server can use a port.
+    # Name the log after the port, so that two servers, which cannot share a port, do not overwrite each other's log.
     log = open_project.home / f"ui-{port}.log"
     print(f"log of Dagster's processes: {log}", flush=True)
-    # Put the socket in a folder that only the owner can open, because gRPC has no password.
+    # Put the socket in a folder that only the owner can open, because the gRPC server requires no password.
     with (
         tempfile.TemporaryDirectory(prefix="dataprep-ui-") as folder,
         _start_services(environment, project_paths.root, log) as services,
@@ -105,7 +106,7 @@ def _require_free(host: str, port: int) -> None:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as tried:
-            # Allow a port in TIME_WAIT, which the webserver can also use.
+            # Allow a port in TIME_WAIT, because the webserver can also listen on it.
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(address)
     except OSError as error:
@@ -129,7 +130,7 @@ def _start_services(environment: Mapping[str, str], folder: Path, log: Path) -> 
             pass
         finally:
             services.end()
-    # Start a new line, because the terminal prints `^C` on the current one.
+    # Start a new line, because the terminal prints `^C` on the current line.
     print("\n" * sys.stdout.isatty() + "Stopped the UI", flush=True)
 
 
@@ -137,7 +138,7 @@ class _Services:
     """Child processes that run until the command ends."""
 
     def __init__(self, environment: Mapping[str, str], folder: Path, log: BinaryIO) -> None:
-        # Start in the project's folder, because Dagster's commands load `.env` from their working directory.
+        # Dagster's commands load `.env` from their working directory, so they are started in the project's folder.
         self._environment, self._folder, self._log = environment, folder, log
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 

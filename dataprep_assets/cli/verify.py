@@ -47,7 +47,8 @@ def command(
 
 def _find_dataset_location(place: str | None) -> str | None:
     """Return the location of a dataset's artifacts if `place` is the dataset's name; otherwise return `place`."""
-    # Prefer an existing folder to a dataset with the same name.
+    # Prefer an existing file or folder to a dataset with the same name, because the dataset can also be named by its
+    # location.
     if place is None or "/" in place or Path(place).exists():
         return place
     if place not in project.list_kinds():
@@ -122,8 +123,8 @@ def _list_remedies(locations: Sequence[str]) -> Iterator[str]:
             own_locations = [location for location in other_locations if location.startswith(folder)]
             other_locations = [location for location in other_locations if location not in own_locations]
             if own_locations and dataset.declaration.verify == "size":
-                # Ask the user to delete the artifacts first, because this dataset's run compares only sizes and would
-                # keep changed files.
+                # Ask the user to delete the artifacts first, because a run of this dataset compares only sizes and
+                # would keep changed files of the same size.
                 yield f"Delete {', '.join(own_locations)}, and run `dataprep run {name}`"
             elif own_locations:
                 yield f"Run `dataprep run {name}` to rebuild the damaged artifacts"

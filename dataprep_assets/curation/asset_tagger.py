@@ -63,7 +63,8 @@ class AssetTagger(ExternalTagger):
         stats = [path.stat() for path in paths]
         times = tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)
         digests = _read_digests(paths, times, tuple(self.columns.items()))
-        # If the files cannot be read, raise no error here, because `write` raises an error that names the shard.
+        # If the files cannot be read, or a column does not match the declaration, raise no error here, because `write`
+        # or the check of its output raises an error that names the shard.
         return digest_value([digest_file(path) for path in paths]) if digests is None else digests
 
     def resolve_paths(self) -> Self:
@@ -125,13 +126,14 @@ def _read_digests(
     import pyarrow.parquet as pq
 
     schema = build_schema({"file": "string", "row": "integer", **dict(columns)})
-    # Use one hasher per column, because the values of a column are hashed as one sequence.
+    # Hash each column separately across all batches, so that the digest does not depend on row groups.
     hashers: dict[str, list[Any]] = {}
     try:
         for path in paths:
             for batch in pq.ParquetFile(path).iter_batches(columns=schema.names):
                 table = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
-                # Use a stable sort, because digests depend on the order of rows within a file.
+                # Group the rows by file with a stable sort, because the digest of a file depends on the order of its
+                # rows.
                 table = table.take(pc.sort_indices(table["file"].cast("string")))
                 for file, rows in split_by_file(table):
                     of_file = hashers.setdefault(file, [hashlib.sha256() for _ in schema.names])

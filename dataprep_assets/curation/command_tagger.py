@@ -64,12 +64,12 @@ class CommandTagger(ExternalTagger):
 
         The folder of `input_path` is removed if this process is killed.
         """
-        # Replace the placeholders in each word separately. The command runs without a shell, so a path with spaces or
-        # quotes stays one argument.
+        # Replace the placeholders in each word separately, so that a path with spaces or quotes stays one argument. No
+        # shell parses the command.
         words = [
             word.replace("{input}", str(input_path)).replace("{output}", str(output_path)) for word in self.command
         ]
-        # Discard standard error for sensitive data, because a command's messages may quote texts.
+        # If the data is sensitive, discard the command's standard error, because its messages may quote texts.
         outcome = run_guarded(words, self.folder, seconds=self.seconds, scratch=input_path.parent, quoted=not sensitive)
         location = f"tag: {self.name}: {shard}: "
         if outcome.refused:

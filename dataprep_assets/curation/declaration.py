@@ -132,7 +132,7 @@ class DeclaredTagger(DeclarationModel):
         from dataprep_assets.curation.command_tagger import CommandTagger
         from dataprep_assets.curation.function_tagger import FunctionTagger
 
-        # Use `abspath`, because it resolves `..` in a glob without requiring that the path exists.
+        # Use `abspath`, because it removes `..` from a glob without looking for the path on disk.
         files = tuple(os.path.abspath(folder / pattern) for pattern in self.files)
         if self.command is not None:
             assert self.name is not None

@@ -81,7 +81,7 @@ def sample_rows(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.
 
     `rows` are uint64 row numbers, `seed` is hex digits of the file's digest, and `rate` is the requested share of rows.
     """
-    # The product wraps around on purpose (Fibonacci hashing).
+    # Let the multiplications overflow, because this hash uses each product modulo 2**64.
     mixed_hashes = (rows + np.uint64(int(seed[:15], 16))) * np.uint64(0x9E3779B97F4A7C15)
     mixed_hashes ^= mixed_hashes >> np.uint64(29)
     mixed_hashes *= np.uint64(0xBF58476D1CE4E5B9)

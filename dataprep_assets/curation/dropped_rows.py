@@ -38,7 +38,8 @@ class DroppedFileRows:
         """Return the drop reason of each of the given rows; None for kept rows."""
         if not len(self.rows):
             return [None] * len(rows)
-        # Compare a row beyond the last dropped row with that last row, which is never equal.
+        # A row beyond the last dropped row has no position in `self.rows`, so compare it with the last dropped row,
+        # which it never equals.
         indices = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
         matches = self.rows[indices] == rows
         return [
@@ -76,8 +77,8 @@ class DroppedRows:
         """Return the dropped rows of one file of the shard."""
         if not self.digest:
             return _NONE
-        # Read the rows once for all files of the shard. The content is part of the cache key, because the folder's
-        # selection may be replaced.
+        # Cache the rows of the shard, so that they are read once for all of its files. The content is part of the cache
+        # key, because the selection in the folder may be replaced.
         return _read_rows(self.store.local(self.artifact), self.content, self.digest).get(file, _NONE)
 
 
@@ -120,5 +121,5 @@ def digest_dropped_rows(dropped_rows: Mapping[str, DroppedFileRows]) -> str:
     for file, file_rows in sorted(dropped_rows.items()):
         digest.update(canonical_json([file, len(file_rows.rows)]))
         digest.update(file_rows.rows.astype("<u8").tobytes())
-    # Return an empty digest if no row is dropped, so that the shard keeps the key that it has without rules.
+    # Return an empty digest if no row is dropped, so that the shard has the same key as without rules.
     return digest.hexdigest() if any(len(file_rows.rows) for file_rows in dropped_rows.values()) else ""

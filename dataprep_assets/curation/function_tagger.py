@@ -74,13 +74,14 @@ class FunctionTagger(BatchTagger):
     def explain_missing(self) -> str | None:
         module, _, attribute = self.function.partition(":")
         try:
-            # Parse the module instead of importing it, because an import would run the user's code and keep that
-            # version of the module in this process.
+            # Parse the module instead of importing it, because an import would run the user's code, and later edits of
+            # the module would have no effect in this process.
             file = self._load_code().file
             names = set() if file is None else set(_find_defined_names(file.read_text(encoding="utf-8")))
         except (ConfigError, OSError, SyntaxError, ValueError):  # `version` or the import reports the error
             return None
-        # Names from a star import or a module's `__getattr__` are only known after an import.
+        # Report nothing if the module has a star import or `__getattr__`, because it may then have names that are known
+        # only after an import.
         if names & {attribute, "*", "__getattr__"}:
             return None
         from dataprep_assets.engine.yaml.declared_keys import find_nearest
@@ -137,7 +138,8 @@ class FunctionTagger(BatchTagger):
     @contextmanager
     def _forbid_uncovered_reads(self) -> Iterator[None]:
         """Raise ConfigError if this block reads project files that the version does not cover."""
-        if self.declared is not None:  # the user must change a declared version when the values change
+        # The user is responsible for changing a declared version when the values change.
+        if self.declared is not None:
             yield
             return
         code = self._load_code()
@@ -215,7 +217,8 @@ def _find_defined_names(source: str) -> Iterator[str]:
         node = nodes.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
-            # Collect only names that are declared global, because other names inside functions and classes are local.
+            # Inside a function or class, collect only names that are declared global, because other names there are not
+            # defined at the top level.
             yield from (name for inner in ast.walk(node) if isinstance(inner, ast.Global) for name in inner.names)
             continue
         nodes += ast.iter_child_nodes(node)

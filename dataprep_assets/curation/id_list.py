@@ -102,7 +102,7 @@ def _parse_line(path: Path, number: int, line: bytes) -> IdLine:
                 return IdLine(line=number, text=text, id=str(found))
             case {"file": str(file), "row": int(row)} if row > 0 and not isinstance(row, bool):
                 return IdLine(line=number, text=text, file=file, row=row)
-    # A line that is not UTF-8 or not JSON gets the same error as a line with wrong keys.
+    # Report a line that is not UTF-8 or not JSON like a line with wrong keys, because the remedy is the same.
     except ValueError:
         pass
     raise ConfigError(
@@ -115,7 +115,8 @@ def _parse_plain_line(path: Path, number: int, text: str) -> IdLine:
     file, colon, row = text.rpartition(":")
     if _is_hash(text):
         return IdLine(line=number, text=text, hash=text.lower())
-    # Read a row only after a file name that is not a URL, because `doc:17` and `https://example.org:80` are ids.
+    # Read a row number only after a name that contains a period and is not a URL, because `doc:17` and
+    # `https://example.org:80` are ids.
     if colon and "." in file and "://" not in file and row.isdecimal() and int(row):
         return IdLine(line=number, text=text, file=file, row=int(row))
     if colon and _is_data_file(file) and "://" not in file:

@@ -162,8 +162,8 @@ def _find_spec(name: str) -> ModuleSpec | None:
             spec = next(
                 (candidate for finder in finders if (candidate := finder.find_spec(full, path)) is not None), None
             )
-        # For a package without `__init__`, `PathFinder` looks up the parent package in `sys.modules`, where it is
-        # missing.
+        # `PathFinder` raises KeyError for a package without `__init__` in another package, because it looks up the
+        # outer package in `sys.modules`, but that package was not imported.
         except KeyError:
             spec = ModuleSpec(full, None, is_package=True)
         if spec is None:
@@ -208,7 +208,7 @@ def _read_source(path: Path, _time: int, _size: int) -> _ModuleSource:
         _remove_docstrings(tree)
         # Do not use `ast.dump`, because its output differs between Python versions.
         digest = digest_value(ast.unparse(tree))
-    except (SyntaxError, ValueError, RecursionError):  # the module is compiled, or its source is invalid
+    except (SyntaxError, ValueError, RecursionError):  # compiled code, or source that is invalid or nested too deeply
         return _ModuleSource(sha256_file(path))
     nodes = [*ast.walk(tree)]
     imports = [_Import(one.name) for node in nodes if isinstance(node, ast.Import) for one in node.names]

@@ -143,7 +143,8 @@ def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]])
         try:
             lines = missing()
             old_content = path.read_bytes() if path.exists() else b""
-            # Add a missing last line ending, because some editors omit it.
+            # Add the last line ending if it is missing, because the first added line would otherwise continue the last
+            # line.
             if old_content and not old_content.endswith(b"\n"):
                 old_content += b"\n"
             added = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
@@ -156,7 +157,7 @@ def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]])
 
 def _build_line(retraction: Retraction, ids: DocumentIds) -> dict[str, Any]:
     line: dict[str, Any] = {"hash": retraction.hash, **_build_id_settings(ids)}
-    # Do not store the id if there is a key, because a key is used to hide ids.
+    # Do not store the id if there is a key, because the purpose of a key is to hide ids.
     return line if retraction.given is None or ids.key is not None else line | {"id": retraction.given}
 
 
@@ -184,7 +185,7 @@ def read_id_lines(path: Path) -> list[tuple[int, bytes]]:
         raise ConfigError(f"--ids {path}: cannot be read: {error.strerror or error}. Pass a readable file") from error
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ConfigError(f"--ids {path}: the file is UTF-16, not UTF-8. Save it as UTF-8")
-    # Remove a byte order mark, which Windows editors may write at the start of a UTF-8 file.
+    # Remove a byte order mark, because it is not part of the first id. Some Windows editors write it into UTF-8 files.
     lines = data.removeprefix(codecs.BOM_UTF8).splitlines()
     numbered_lines = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered_lines:

@@ -94,7 +94,7 @@ class _TranslatedRule:
     def __init__(self, text: str) -> None:
         self._text = text
         self._lines = text.splitlines(keepends=True) or [""]
-        # For each token: its position in the translation and its position in the text, both counted from 0.
+        # For each token: its position in the translation, and its position in the text, both from 0.
         self._starts: list[tuple[int, int]] = []
 
     def to_python(self) -> str:
@@ -117,9 +117,9 @@ class _TranslatedRule:
             # columns of other errors count from 1.
             offset = len(self._text) if "EOF" in message else self._find_offset(row, column - 1)
         elif isinstance(error, SyntaxError) and error.lineno == 1 and not error.offset:
-            offset = len(self._text)  # Python's error without an offset means that the end is missing
+            offset = len(self._text)  # an error without an offset means that the expression is incomplete
         elif isinstance(error, SyntaxError) and error.lineno == 1 and error.offset:
-            # Python reports two adjacent expressions at the start of the first one, but the second one is the mistake.
+            # Python reports two adjacent expressions at the start of the first, but the mistake is at the second.
             problem = "forgot a comma" in str(error.msg) and error.end_offset
             position = error.end_offset - 2 if problem and error.end_offset else error.offset - 1
             token_start, offset = max((start for start in self._starts if start[0] <= position), default=(0, 0))
@@ -179,7 +179,7 @@ class _Parser:
         translated = _TranslatedRule(self._text)
         try:
             tree = ast.parse(translated.to_python(), mode="eval")
-        # Python's parser also raises RecursionError or MemoryError for deeply nested text.
+        # Also catch RecursionError and MemoryError, because Python's parser raises them for deeply nested text.
         except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
             raise ConfigError(
                 f"{self._where}: {self._text!r} is not a valid expression{translated.locate_error(error)}. Example: "
@@ -377,13 +377,13 @@ def match_rules(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArr
     """Return rule → mask of the rows of a table for which its expression is true: shape `(rows,)`."""
     from pyarrow import acero
 
-    # Null counts as false, so `keep` drops such a row and `drop` keeps it.
+    # Null counts as false, so `keep` drops a row whose expression is null, and `drop` keeps it.
     expressions = [_call("coalesce", rule.expression, _build_scalar(False)) for rule in rules.values()]
     steps = [
         acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
         acero.Declaration("project", acero.ProjectNodeOptions(expressions, list(rules))),
     ]
-    # Use one thread, because several threads may change the order of rows.
+    # Use one thread, because several threads could change the order of rows.
     matches = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
     return {name: matches[name].to_numpy() for name in rules}
 

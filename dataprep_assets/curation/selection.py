@@ -87,8 +87,8 @@ class Selection:
         Documents without tokens are found only after encoding (`drop_empty`).
         """
         documents, drop_counts = FileDocuments.from_block(block, self.ids), Counter[str]()
-        # Count each record under the first reason that applies. Check the selection first: it already includes the
-        # retraction list, so its rows have one reason, and the ledger depends only on which rows are dropped.
+        # Count each record under the first reason that applies. Check the selection before the retraction list, because
+        # the selection already includes the list. The ledger then does not depend on why the selection drops a row.
         if self.ruled_out is not None:
             is_dropped = self.ruled_out.find_dropped(documents.rows)
             if is_dropped.any():

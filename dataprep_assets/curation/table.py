@@ -246,7 +246,7 @@ def _build_batch(
             _require_type(cell, kind, path, f"{label}: row {number}", fields)
             for number, cell in zip(numbers, column_values, strict=True)
         ]
-    # Skip the insertion below if no record is refused, which is true for most blocks.
+    # If no record is refused, as in most blocks, skip the slow insertion below.
     if not refusals:
         always: dict[str, list[Any]] = {"file": [label] * len(numbers), "row": numbers, "bad": [None] * len(numbers)}
         rows = {name: always[name] if name in always else filled_columns[name] for name in fields.columns}

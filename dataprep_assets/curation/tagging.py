@@ -202,7 +202,7 @@ def write_aligned_columns(
             for file, row, is_bad in zip(*(piece[name].to_pylist() for name in (*KEYS, "bad")), strict=True):
                 if (position := positions.get((file, row))) is None and is_bad is None:
                     raise TaggingError(f"{location} lacks row {row} of {file}. Write one row per input row")
-                # A refused row has no text and was not part of the tool's input, so it has no values.
+                # A refused row has no values, because it has no text and was not part of the tool's input.
                 row_positions.append(position if is_bad is None else None)
             expected_rows += sum(position is not None for position in row_positions)
             writer.add(
@@ -211,7 +211,7 @@ def write_aligned_columns(
                     for name, v in columns.items()
                 }
             )
-    # Rows without a match do not belong to the shard.
+    # Refuse an output with additional rows, because they do not belong to the shard.
     if expected_rows < len(keys):
         raise TaggingError(
             f"{location} has {count_of(len(keys), 'row')}, but the input has {expected_rows:,}. Write one row per "
@@ -230,7 +230,7 @@ def compute_tags(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) 
     except DataprepError:
         raise
     except (Exception, SystemExit) as error:  # the user's function may raise any error
-        # Tag the texts again one by one to find the row.
+        # Tag the texts again one by one, to find the row that causes the error.
         index = _find_failing_text(tagger, batch)
         place = locate_in_project(error)
         location = f"row {batch.find_row(index)}" if index is not None else f"rows {batch.find_row(0)} and after"
@@ -262,7 +262,7 @@ def _list_columns(tagger: BatchTagger, batch: DocumentBatch) -> Any:
 
 
 def _convert_to_list(values: Any) -> list[Any]:
-    # Arrow columns have `to_pylist`, but NumPy arrays and pandas series have `tolist`.
+    # Try both names, because Arrow columns have `to_pylist`, but NumPy arrays and pandas series have `tolist`.
     plain = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)
     return list(values if plain is None else plain())
 
@@ -302,7 +302,7 @@ def find_first_wrong(values: Sequence[Any], kind: ColumnType) -> tuple[int, str]
     """Return the index of the first value without the column's type, and the reason. Null has every type."""
     # Check the set of types first, because most columns have a single type and then need no Python step per value.
     if set(map(type, values)) <= _PLAIN[kind]:
-        # All integers fit in 64 bits if the smallest and the largest do.
+        # Check only the smallest and the largest integer, because all others fit in 64 bits if these do.
         ends = (min(values), max(values)) if values and kind == "integer" else ()
         if all(has_type(end, kind) for end in ends) and (kind != "number" or all(map(math.isfinite, values))):
             return None

@@ -37,8 +37,8 @@ def weigh_word(word: str) -> int:
     """Return the weight of a word."""
     if not is_unspaced(word[0]):
         return WORD
-    # In scripts from kana (U+3040) on, a letter is a syllable or a word. In Thai, Lao, Burmese and Khmer, it is a
-    # sound.
+    # In scripts from kana (U+3040) on, a letter is a syllable or a word. In Thai, Lao, Burmese and Khmer, a letter is a
+    # single sound, so it weighs less.
     return _LETTER if word[0] >= "\u3040" else _ALPHABETIC_LETTER
 
 
@@ -64,7 +64,7 @@ class WordRuns:
         counts = np.fromiter(map(len, texts), np.int64, len(texts))
         ends, size = np.cumsum(counts), int(counts.sum())
         hashes = np.fromiter(map(self._hashes.__getitem__, chain.from_iterable(texts)), np.uint64, size)
-        # Check each text as a whole first, because most texts have no letter of a script without spaces.
+        # To save time, check each text as a whole first, because most texts have no letter of a script without spaces.
         unspaced = [index for index, words in enumerate(texts) if has_unspaced(" ".join(words))]
         if not unspaced:
             return HashedWords(ends, hashes, None)

@@ -115,7 +115,7 @@ class Privacy:
             return
         timestamp = datetime.now(UTC).isoformat(timespec="seconds")
         lines = "".join(f"{timestamp}  {text}\n" for text in texts)
-        # Ignore errors, because a full disk must not hide the error that is being reported.
+        # Ignore errors in writing the file, because they must not hide the error that is being reported.
         with suppress(OSError):
             self.file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -152,7 +152,7 @@ class Privacy:
 
     def public_value(self, value: Any) -> Any:
         """Return the public form of a number or a table without a name; other values without a name are withheld."""
-        # Return a bool unchanged, because it is an int in Python but not a count.
+        # Return a bool unchanged, because it is not a count, although it is an int in Python.
         if not self.closed or value is None or isinstance(value, bool | Location):
             return value
         if isinstance(value, Table):

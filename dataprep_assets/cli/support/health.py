@@ -11,7 +11,8 @@ _QUERY = """{
     name loadStatus updatedTimestamp locationOrLoadError { __typename ... on PythonError { message } } } } }
   instance { daemonHealth { allDaemonStatuses { daemonType healthy lastHeartbeatErrors { message } } } } }"""
 _ASSETS = "{ assetNodes { assetKey { path } groupName } }"
-# A server that listens on all addresses (`0.0.0.0` or `::`) is queried at the loopback address.
+# Query a server that listens on all addresses (`0.0.0.0` or `::`) at the loopback address, because a client cannot
+# reliably connect to a wildcard address.
 _LOOPBACK_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -73,7 +74,8 @@ class Health:
         """Return the data of a GraphQL query; raise OSError, HTTPException or ValueError if there are none."""
         connection = HTTPConnection(self._host, self._port, timeout=_SECONDS)
         try:
-            # Send the host `localhost`, because the webserver's guard accepts it at every address.
+            # Send the host name `localhost`, because the webserver's guard always accepts it, regardless of the
+            # address.
             headers = {"Content-Type": "application/json", "Host": "localhost"}
             connection.request("POST", "/graphql", json.dumps({"query": query}), headers)
             response = connection.getresponse()

@@ -86,8 +86,8 @@ def find_work_folder() -> Path:
     try:
         return choose_cache(current_project().root)[0]
     except ConfigError:
-        # Raise the error only if a project was named explicitly, because commands such as `sync` otherwise need no
-        # project.
+        # Raise the error only if the user named a project explicitly, because some commands, such as `sync`, also work
+        # without a project.
         if os.environ.get(VARIABLE) or _chosen:
             raise
         user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "dataprep-assets"
@@ -99,7 +99,7 @@ def open_store(url: str | None, profile: str | None = None) -> "StoreAddress":
     from dataprep_assets.stores.connect import parse_place
 
     return (
-        # Open the project's storage only without a URL, because a URL needs no project.
+        # Open the project's storage only if there is no URL, because a URL needs no project.
         open_storage().address() if url is None else parse_place(url, os.environ, profile=profile)
     )
 
@@ -155,7 +155,7 @@ class _Command:
             self.privacy = self.privacy.choose_stricter(load_privacy(declaration, declaration.store(open_storage())))
 
 
-# A stack: the current command is last. The stack is empty if functions are called outside of a command.
+# Stack of running commands, the current one last. It is empty if this module's functions are called outside a command.
 _running: list[_Command] = []
 
 

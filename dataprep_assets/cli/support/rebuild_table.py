@@ -49,7 +49,8 @@ def _group_causes(works: Iterable[PlannedBuild], privacy: Privacy) -> list[_Caus
     """Group artifacts by their causes, in build order; each line belongs to one group."""
     groups: list[_Cause] = []
     of_line: dict[str, _Cause] = {}
-    # Cache groups by their causes, because thousands of shards may list the same thousand new files.
+    # Cache the group of each tuple of causes, because thousands of shards may have the same thousand causes, e.g., new
+    # files.
     of_causes: dict[tuple[tuple[str, ...], str], _Cause] = {}
     for work in works:
         key = (work.stale.causes, work.stale.kind)

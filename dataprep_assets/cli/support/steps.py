@@ -51,7 +51,7 @@ class StepPrinter(BuildListener):
             f"{spec.path[-1]:<{self._width}}",
             _count_built(spec, partitions, result),
             f"{time.monotonic() - self._started:,.1f} s",
-            # Print no names here, because the end of the run lists the checks with their reasons.
+            # Do not name the checks here, because the end of the run lists them with their reasons.
             *(["warning" if len(result.warned) == 1 else "warnings"] if result.warned else []),
         ]
         print_line(f"{'!' if result.warned else '✓'} {'  '.join(parts)}", "yellow" if result.warned else "green")
@@ -59,11 +59,11 @@ class StepPrinter(BuildListener):
     def failed(self, spec: ArtifactSpec, reason: str) -> None:
         clear_step()
         self.failed_specs.add(spec)
-        # Omit the reason, which would scroll away here. It is printed at the end of the run.
+        # Omit the reason, because it would scroll away here and is printed at the end of the run.
         print_line(f"✗ {spec.path[-1]:<{self._width}}  failed  {time.monotonic() - self._started:,.1f} s", "red")
 
     def report_line(self, sentence: str) -> None:
-        # Print each sentence once, because artifacts with the same input have the same warnings.
+        # Print each sentence once, because artifacts with the same input may have the same warnings.
         if sentence in self._reported:
             return
         self._reported.add(sentence)

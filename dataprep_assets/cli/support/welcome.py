@@ -35,7 +35,8 @@ def format_welcome() -> Iterator[str]:
         yield from _list_next_commands([(format_scaffold_command(), "declare a dataset, with every key explained")])
         return
     kinds, order = project.list_kinds(), (None, "sample", "example")
-    # Prefer the user's own datasets, then samples to examples, because samples need no network.
+    # Suggest one of the user's own datasets if there are any, then a sample, then an example, because samples need no
+    # network. Within each group, prefer a TokenizedCorpus.
     name = min(components, key=lambda name: (order.index(kinds[name]), components[name] != "TokenizedCorpus", name))
     yield from _list_next_commands(
         [

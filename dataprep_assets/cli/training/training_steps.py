@@ -30,7 +30,7 @@ def find_training_runs(dataset: str) -> "Iterator[tuple[str, SeenLedger]]":
     from dataprep_assets.engine.artifact.spec import DatasetInput
 
     for name, path in sorted(project.load_declarations().files.items()):
-        # Search the text first, because loading every other declaration would be slow.
+        # Search the text of the declaration first, because loading every declaration would be slow.
         if "TrainingSchedule" not in path.read_text(encoding="utf-8", errors="replace"):
             continue
         try:
@@ -49,7 +49,7 @@ def read_id_keys(ledger: "SeenLedger") -> "set[bytes | None]":
     """Return the keys that the sources use to hash their document ids."""
     from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
-    # Include None, because ids of datasets that are not sensitive are hashed without a key.
+    # Include None, because a dataset may declare no `id_key`. Its ids are then hashed without a key.
     keys: set[bytes | None] = {None}
     for name in {name for name, _ in ledger.shards.values()} & project.load_declarations().files.keys():
         declaration = project.use_dataset(name).declaration
@@ -88,7 +88,7 @@ def find_listed_documents(
     documents: dict[int, list[KeptDocument]] = {}
     for document in find_documents(ledger, rows=rows, dataset=dataset) if rows else ():
         if (line := line_of.get((document.file, document.row))) is not None:
-            # A row selects all documents with the same id, so look up its id below.
+            # A row of the list selects all documents with the same id, so look up the id of the row's document below.
             if document.hash is None:
                 documents.setdefault(line, []).append(document)
             else:
@@ -126,7 +126,8 @@ def describe_trained_steps(dataset: str, id_lines: "Sequence[IdLine]") -> Iterat
             yield f"{name} reads none of these documents"
             continue
         all_steps = sorted({step for steps in steps_by_dataset.values() for step in steps})
-        # Omit document counts for private data. Steps are only positions in the training run, so they are shown.
+        # Omit the counts if the data is private, because they show how many documents were trained on. Show the steps,
+        # because they are only positions in the training run.
         counts = f": {len(steps_by_dataset)} of {count_of(len(id_lines), 'line')}"
         summary = format_steps(all_steps) + ("" if project.get_privacy().closed else counts)
         yield f"{name} reads these documents at {summary}"

@@ -164,8 +164,8 @@ class Benchmarks:
         items = np.unique(np.array(long.items, object), return_inverse=True)[1] if long.items else np.empty(0, np.int64)
         begins = np.concatenate([[0], runs.ends[:-1]]).astype(np.int64) if long.words else runs.ends
         self._first = _find_first_equal(runs.hash_runs(begins, runs.ends), long.items)
-        # If several items share a text, index the n-grams of the first item only, because a match cannot distinguish
-        # the items.
+        # If several items have the same text, index it for the first item only, because a match cannot distinguish the
+        # items.
         is_indexed = _has_content_words(long.words, starts, stops) & (self._first[owners] == owners)
         hashes, owners = hashes[is_indexed], owners[is_indexed]
         # Index each n-gram of a text only once, because shares count distinct n-grams.
@@ -173,12 +173,13 @@ class Benchmarks:
         hashes, owners = hashes[order], owners[order]
         fresh = np.append(True, (hashes[1:] != hashes[:-1]) | (owners[1:] != owners[:-1]))[: len(hashes)]
         hashes, owners = hashes[fresh], owners[fresh]
-        # Count items instead of texts, because one item may contain a phrase in several fields.
+        # Count the items, not the texts, that contain an n-gram, because one item may repeat a phrase in several
+        # fields.
         common = _find_shared(hashes, items[owners])
         self.common = int(np.count_nonzero(common))
         self._hashes, self._owners = hashes[~common], owners[~common]
-        # Compute shares from the remaining n-grams only, because a common n-gram is no evidence that a document has an
-        # item.
+        # Compute shares from the remaining n-grams only, because a common n-gram is no evidence that a document
+        # contains an item.
         self._sizes = np.bincount(self._owners, minlength=len(long.words))
         self._fewest = np.minimum(np.array(long.least, np.int64), self._sizes)
         self._known = KnownHashes(self._hashes)
@@ -284,8 +285,8 @@ def _has_content_words(
             position += 1
     begin, stop = np.searchsorted(positions, starts), np.searchsorted(positions, stops)
     changed = np.concatenate([[0], np.cumsum(changes)]).astype(np.int64)
-    # `changed` counts changes between neighboring content words, so a difference above 0 means two different content
-    # words.
+    # Keep a run only if it has two different content words. It has if `changed`, which counts changes between
+    # neighboring content words, increases within the run.
     is_meaningful: NDArray[np.bool_] = (stop > begin) & (
         changed[stop] - changed[np.minimum(begin + 1, len(positions))] > 0
     )

@@ -92,7 +92,7 @@ class WholeItemIndex:
     """Index of whole items for searching."""
 
     def __init__(self, wholes: Sequence[WholeItem], runs: WordRuns, ngram: int) -> None:
-        # Merge equal items under the first item's name, because a match cannot distinguish them.
+        # Search only for the first of several items with the same texts, because a match cannot distinguish them.
         first_numbers: dict[frozenset[str], int] = {}
         leaders = [first_numbers.setdefault(frozenset(item.joined), number) for number, item in enumerate(wholes)]
         anchors = _group_items_by_anchor(
@@ -122,7 +122,8 @@ class WholeItemIndex:
             for number in self._anchors[anchor]:
                 item = self._wholes[number]
                 span = 2 * item.words + _ADDITIONAL_WORDS
-                # Skip an anchor near the last compared one, because its words were already compared with this item.
+                # Skip an anchor near the last compared anchor, because the words around it were already compared with
+                # this item.
                 if offset - last_offsets.get((text, number), -span) < span // 2:
                     continue
                 last_offsets[text, number] = offset

@@ -32,7 +32,7 @@ def choose_banding(threshold: float, permutations: int) -> Banding:
     banding = Banding(permutations, 1)
     for rows in range(2, permutations + 1):
         wider = Banding(permutations // rows, rows)
-        # Wider bands find fewer pairs, so stop at the first split that finds too few pairs.
+        # Stop at the first width that finds too few pairs, because still wider bands find even fewer.
         if float(wider.match_probability(threshold)) < PROMISED:
             break
         banding = wider

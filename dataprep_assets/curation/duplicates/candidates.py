@@ -112,7 +112,7 @@ def group_sharing_documents(
             table, rows = shard.keys
             column = table[key]
             start = int(np.searchsorted(column, np.uint64(low)))
-            # The end of the last range, 2**64, does not fit in uint64.
+            # The upper bound of the last range is 2**64, which does not fit in uint64.
             stop = len(column) if high >> 64 else int(np.searchsorted(column, np.uint64(high)))
             shard_nodes = rows[key, start:stop].astype(np.int64) + first_node
             is_counted = among[shard_nodes]
@@ -232,11 +232,11 @@ def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: Candida
         order: Rules for which pairs are compared, and which document comes first.
     """
     bands = max((one.bands for one in documents.shards), default=0)
-    # If splits are not compared with each other, divide runs by split first. Otherwise, documents of a different split
-    # could push a run over `MAX_ALL_PAIRS`.
+    # If splits are not compared with each other, divide the runs by split first. Otherwise, a run could exceed
+    # `MAX_ALL_PAIRS` only because of documents of a different split.
     is_disjoint = not order.across and not order.theirs.any() and len(np.unique(order.split)) > 1
     all_pairs: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
-    # One entry per band with large runs: the documents of these runs, and each document's run number.
+    # For each band with large runs: the documents of these runs, and the number of each document's run.
     waiting: list[tuple[Nodes, Nodes]] = []
     for band in range(1, bands + 1):
         band_pairs = [np.empty((0, 2), np.int64)]
@@ -255,8 +255,8 @@ def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: Candida
         all_pairs.append(np.concatenate(band_pairs))
     all_pairs += _pair_by_two_bands(documents, waiting, order)
     pairs = _deduplicate_pairs(np.concatenate(all_pairs))
-    # Without other datasets, `pairs` needs no filter: either splits are compared with each other, or runs were divided
-    # by split.
+    # Without other datasets, `pairs` needs no filter: splits are compared with each other, or runs were divided by
+    # split, or there is only one split.
     return pairs[order.find_compared(documents, pairs)] if order.theirs.any() else pairs
 
 
@@ -289,8 +289,8 @@ def _pair_by_two_bands(
         next_nodes, next_runs = next_nodes[by_number], next_runs[by_number]
         indices = np.minimum(np.searchsorted(next_nodes, nodes), len(next_nodes) - 1)
         is_shared = next_nodes[indices] == nodes
-        # Pair each document's large run in one band with its large run in the next. Documents with the same pair of
-        # runs share both bands.
+        # Combine each document's run in this band with its run in the next band. Documents with the same pair of runs
+        # share both bands.
         run_pairs = np.column_stack([runs[is_shared], next_runs[indices[is_shared]]])
         members = nodes[is_shared]
         sorting = np.lexsort((members, run_pairs[:, 1], run_pairs[:, 0]))
@@ -304,7 +304,8 @@ def _deduplicate_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     ordered = np.sort(pairs, axis=1)
     if not len(ordered):
         return ordered
-    # Below 2**32 documents, sort pairs as single numbers, which is faster than sorting rows.
+    # If all document numbers are below 2**32, sort each pair as a single number, because this is faster than sorting
+    # rows.
     if int(ordered.max()) < 1 << 32:
         pair_numbers = np.unique(ordered[:, 0].astype(np.uint64) << np.uint64(32) | ordered[:, 1].astype(np.uint64))
         return np.column_stack([pair_numbers >> np.uint64(32), pair_numbers & np.uint64(0xFFFFFFFF)]).astype(np.int64)

@@ -71,8 +71,8 @@ class Priority:
         for number in np.unique(shards).tolist():
             positions, shard = np.flatnonzero(shards == number), self.shards[number]
             file_indices = np.searchsorted(shard.starts, rows[positions], side="right") - 1
-            # Negate the split, so that the last declared split comes first and duplicates are removed from train, not
-            # from a test set.
+            # Negate the number of the split, so that documents of the last declared split come first. Duplicates are
+            # then removed from the training split, which is usually declared first, and not from a test set.
             split[positions] = -shard.split
             file[positions], row[positions] = shard.files[file_indices], rows[positions] - shard.starts[file_indices]
             if shard.values is not None:
@@ -84,7 +84,8 @@ class Priority:
         if self.theirs.any():
             # False sorts before True, so documents of other datasets come before all documents of this one.
             first_columns = [~self.theirs[shards], *first_columns]
-        # Break ties between identical texts by file and row, which do not depend on the order of reading.
+        # Break ties between identical texts by file and row, because these do not depend on the order in which
+        # documents are read.
         return [*first_columns, priorities, digests[:, 1], digests[:, 0], digests[:, 2], file, row]
 
     @cached_property
@@ -133,7 +134,8 @@ class ComparedPairs:
         low, high = np.minimum(first_nodes, second_nodes), np.maximum(first_nodes, second_nodes)
         keys = _compute_pair_key(self.pairs[:, 0], self.pairs[:, 1])
         indices = np.minimum(np.searchsorted(keys, _compute_pair_key(low, high)), len(keys) - 1)
-        # A key that several pairs share is harmless, because such a pair is compared again.
+        # If several pairs share a key, only the first of them is found. This is harmless, because the others are only
+        # compared again.
         is_same = (self.pairs[indices, 0] == low) & (self.pairs[indices, 1] == high)
         return np.where(is_same, indices, -1)
 
@@ -250,7 +252,7 @@ def _find_copies(
         leader_nodes = np.repeat(nodes[starts], ends - starts)
         is_copy = leader_nodes != nodes
         leaders[nodes[is_copy]] = False
-        # Documents of other datasets are never removed, even if they are copies.
+        # Do not remove copies that belong to other datasets, because these datasets decide about their own documents.
         is_copy &= ~order.find_from_others(documents, nodes)
         copies.append(nodes[is_copy])
         copy_leaders.append(leader_nodes[is_copy])
@@ -300,7 +302,7 @@ class _KeptQuery:
         splits = self._order.split[self._documents.find_shards(nodes)][indices]
         of_others = self._order.find_from_others(self._documents, nodes)[indices[:, 0]]
         # The similarity of two sets is at most the ratio of their sizes, so many pairs need no comparison of shingles.
-        # Divide, as `compute_similarity` does, because a rounded product would lose pairs exactly at the threshold.
+        # Divide, as `compute_similarity` does, because a rounded product could lose pairs exactly at the threshold.
         may_match = sizes.min(axis=1) / np.maximum(sizes.max(axis=1), 1) >= self._threshold
         earlier_digests, later_digests = digests[indices[:, 0]], digests[indices[:, 1]]
         known_indices = self._known.find_positions(earlier_digests, later_digests)
@@ -320,7 +322,8 @@ class _KeptQuery:
                 sets = (self._documents.get_shingles(int(nodes[n])) for n in (earlier_node, later_node))
                 shared, either = count_overlap(*sets)
             low, high = sorted((int(digests[earlier_node]), int(digests[later_node])))
-            # Also record pairs from the earlier run, because the next run knows only the pairs that this run records.
+            # Also record a pair that is known from the earlier run, because the next run knows only the pairs that this
+            # run records.
             self._compared.append((low, high, shared, either))
             if (value := compute_similarity(shared, either)) < self._threshold:
                 continue
@@ -345,7 +348,8 @@ class _KeptQuery:
 
     @property
     def _kept_pairs(self) -> list[tuple[int, int, float]]:
-        # Exclude pairs of documents that were removed after the pair was recorded.
+        # Exclude pairs with a document that was removed after the pair was recorded, because only pairs of kept
+        # documents are reported.
         kept_pairs = {(min(a, b), max(a, b)): s for a, b, s in self._across if not {a, b} & self._removed.keys()}
         return [(*pair, value) for pair, value in sorted(kept_pairs.items())]
 

@@ -113,7 +113,7 @@ def plant_pairs(texts: Sequence[str], settings: SignatureSettings, seed: int) ->
     draw, signer, vocabulary = random.Random(seed), Signer(settings), _build_vocabulary(texts)
     planted_edits = []
     for name, rate, edit in _list_edits(vocabulary):
-        # Skip texts that an edit left unchanged, as low rates may, because every method finds identical texts.
+        # Skip texts that an edit with a low rate left unchanged, because every method finds identical texts.
         pairs = [(original, edited) for text in texts for original, edited in [edit(text, draw)] if edited != original]
         if pairs:
             similarities, shared = _measure_pairs(signer, pairs)

@@ -99,7 +99,7 @@ class Signer:
         """Store the settings. Raises ConfigError if the required library is not installed."""
         self._settings = settings
         self._shingles = ShingleHashes(settings.shingle, settings.key)
-        # Hash the key, because BLAKE2b accepts keys of at most 64 bytes.
+        # Hash the key, because it may be longer than the 64 bytes that BLAKE2b accepts.
         self._key = b"" if settings.key is None else hashlib.sha256(settings.key).digest()
         if settings.kind == "near":
             try:
@@ -120,7 +120,8 @@ class Signer:
         minhashes = self._minhash.digest_matrix_from_flat_token_hashes(hashes, starts, used_hashes, SEED)
         values = np.array(minhashes.to_rows(), np.uint64).reshape(len(ends), banding.bands, banding.rows)
         bands = np.zeros((len(ends), banding.bands), np.uint64)
-        # Combine the values of each band into one hash. The loop is over rows, so each step handles all texts at once.
+        # Combine the MinHash values of each band into one hash. Each step adds one value of every band of every text,
+        # so that NumPy does the work.
         for row in range(banding.rows):
             bands = mix_bits(bands * np.uint64(0x100000001B3) + values[:, :, row] + np.uint64(row + 1))
         return bands
@@ -156,7 +157,7 @@ class SignatureWriter:
         self.rows = self.documents = self.blank = 0
         self._directory, self._settings = directory, settings
         self._signer = Signer(settings)
-        # Keys stay in memory (8 bytes per key and document), because each table is sorted before it is written.
+        # Keep the keys in memory (8 bytes per key and document), because each table is sorted before it is written.
         self._keys: list[NDArray[np.uint64]] = []
         self._key_rows: list[NDArray[np.uint32]] = []
         self._ends: list[NDArray[np.uint64]] = []
@@ -175,7 +176,7 @@ class SignatureWriter:
             good: Positions of the rows that have a text.
             texts: The texts of these rows.
         """
-        # Exclude texts of only white space, because they would all be duplicates of each other.
+        # Exclude empty texts and texts of only white space, because they would all be duplicates of each other.
         numbered_texts = [
             (position, text) for position, text in zip(good, texts, strict=True) if text and not text.isspace()
         ]
@@ -297,7 +298,8 @@ class SignedShard:
         if (hashes[:, 1:] < hashes[:, :-1]).any():
             yield f"{KEY_HASHES} is not sorted"
         for key, (own_hashes, index) in enumerate(zip(*self.keys, strict=True)):
-            # Both sorts are stable, so the stored table's entries for the sampled rows must equal the rebuilt table.
+            # Both tables were sorted with a stable sort, so the stored table's entries for the sampled rows must equal
+            # the rebuilt table.
             is_sampled = np.isin(stored_rows[key], rows)
             if not (
                 np.array_equal(hashes[key][is_sampled], own_hashes)

@@ -36,10 +36,10 @@ _UNSPACED_RANGES = (
     (0x1000, 0x109F),  # Myanmar
     (0x1780, 0x17FF),  # Khmer
     (0x3040, 0x30FF),  # Hiragana, Katakana
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x323AF),
+    (0x3400, 0x4DBF),  # CJK ideographs, extension A
+    (0x4E00, 0x9FFF),  # CJK ideographs
+    (0xF900, 0xFAFF),  # CJK compatibility ideographs
+    (0x20000, 0x323AF),  # CJK ideographs, extensions B to H
 )
 _MAY_BE_UNSPACED = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in _UNSPACED_RANGES) + "]")
 
@@ -54,7 +54,8 @@ class _LetterTable(dict[int, str]):
     def __missing__(self, code: int) -> str:
         character = chr(code)
         category = unicodedata.category(character)
-        # Remove direction marks, joiners, soft hyphens and variation selectors, because readers cannot see them.
+        # Remove invisible characters (direction marks, joiners, soft hyphens and variation selectors), because texts
+        # that differ only in these look the same.
         if category == "Cf" or 0xFE00 <= code <= 0xFE0F:
             replacement = ""
         elif category[0] in "PS" and self._signs:
@@ -174,7 +175,8 @@ class ShingleHashes:
         words = chain.from_iterable(texts)
         flat = np.fromiter(map(self._known.__getitem__, words), np.uint64, int(counts.sum()))
         size = self._words
-        # Treat a text shorter than a shingle as one shingle, so that short texts can be compared.
+        # Give a text with fewer words than a shingle a single shingle of all its words, so that short texts can be
+        # compared.
         windows = np.where(counts == 0, 0, np.maximum(counts - size + 1, 1))
         first_word = np.cumsum(counts) - counts
         ends = np.cumsum(windows)
@@ -182,7 +184,8 @@ class ShingleHashes:
         positions = first_word[text_of] + np.arange(len(text_of)) - (ends - windows)[text_of]
         stop = (first_word + counts)[text_of]
         hashes = np.zeros(len(positions), np.uint64)
-        # Combine each window's words into a polynomial hash, for all windows at once.
+        # Combine the words of each window into a polynomial hash. Each step adds one word to every window, so that
+        # NumPy does the work.
         for _ in range(size):
             is_inside = positions < stop
             if is_inside.all():

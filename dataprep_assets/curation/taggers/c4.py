@@ -24,12 +24,12 @@ def count_sentences(line: str) -> int:
 
 def measure_text(text: str) -> tuple[int, int, bool, bool]:
     """Return the values of the columns for one text, in column order."""
-    # The order of the checks matters, because each check sees only the lines that earlier checks kept.
+    # Keep the order of the checks, because each check sees only the lines that earlier checks kept.
     line_count = sentence_count = 0
     lorem = curly = False
     for full_line in text.splitlines():
         words = full_line.split()
-        # Measure the words only if the line is long enough to contain a word that is too long.
+        # To save time, measure the words only if the line is long enough to contain a word that is too long.
         if len(words) < _MIN_WORDS or (
             len(full_line) > _MAX_WORD_CHARACTERS and any(len(word) > _MAX_WORD_CHARACTERS for word in words)
         ):

@@ -44,7 +44,7 @@ def measure_text(text: str) -> tuple[str | None, float | None]:
     if not text:
         return None, None
     name, score = _load_identifier().classify(text[:MAX_CHARACTERS])
-    # Round, because the last digits of a float sum may differ between processors.
+    # Round the score, because its last digits may differ between processors.
     return str(name), round(float(score), 4)
 
 

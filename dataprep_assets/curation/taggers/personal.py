@@ -43,14 +43,16 @@ _IBAN_LENGTHS = {
 _LENGTH = {country: length for length, countries in _IBAN_LENGTHS.items() for country in countries}
 
 _CARD = re.compile(
-    # Reject a number that is followed by a further group of digits, unless this group is the expiry date.
+    # Reject a number that is followed by a further group of digits, because it is then part of a longer number. Only
+    # the expiry date of the card may follow.
     r"(?<![\d.])(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?(?!\1\d(?!\d?/\d))"
     r"|3\d{3}([ -])\d{6}\2\d{4,5}(?!\2\d(?!\d?/\d)))(?![\d.]\d|\d)"
 )
 _V4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
 _V6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{1,4}:[0-9A-Fa-f:]{3,35}[0-9A-Fa-f](?![\w:])")
 
-# List the ranges here, because Python's `is_global` changes between patch versions, but counts must not change.
+# List the ranges here instead of using Python's `is_global`, because its result changes between patch versions, but
+# counts must not.
 _SPECIAL_RANGES = """
     0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.168.0.0/16
     198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4
@@ -75,10 +77,11 @@ def find_emails(text: str) -> Iterator[str]:
     """Yield e-mail addresses."""
     position = text.find("@")
     while position >= 0:
-        # Search only 64 characters, the maximum of a local part, which also limits the work per @.
+        # Search only 64 characters, because the local part of an address is not longer. This also limits the work per
+        # `@`.
         local, domain = _LOCAL.search(text[max(0, position - 64) : position]), _DOMAIN.match(text, position + 1)
         if local is not None and domain is not None and ".." not in local[0]:
-            # Remove a period at the end, because it belongs to the sentence, not to the address.
+            # Remove periods and hyphens at the end, because they belong to the sentence, not to the address.
             *labels, top = domain[0].rstrip(".-").split(".")
             if labels and _TOP.match(top) and all(map(_LABEL.match, labels)):
                 yield f"{local[0]}@{'.'.join([*labels, top])}"
@@ -93,7 +96,7 @@ def find_ibans(text: str) -> Iterator[str]:
         characters: list[str] = []
         position = match.start()
         while len(characters) < length and position < len(text):
-            # Account numbers are often written with a blank between groups of four.
+            # Skip a single space after each group of four, because account numbers are often written in this way.
             if text[position] == " " and len(characters) % 4 == 0 and characters and text[position - 1] != " ":
                 position += 1
             # Accept only ASCII, because digits and capitals of other scripts are not part of an account number.
@@ -159,13 +162,14 @@ def find_phones(text: str) -> Iterator[str]:
     """
     for match in _INTERNATIONAL.finditer(text):
         digits = _keep_digits(match[0])
-        # An international number has at most 15 digits (E.164).
+        # An international number has at most 15 digits (E.164). Fewer than 8 digits are too few for a phone number.
         if 8 <= len(digits) <= 15:
             yield match[0].rstrip(" ()./-")
     for match in _NATIONAL.finditer(text):
         phone = match[0].strip(" ./-")
         digits, groups = _keep_digits(phone), [group for group in _SEPARATED.split(phone) if group]
-        # Reject dates and book numbers, which may also have a leading 0 and groups of digits.
+        # Reject numbers of an unusual length or form, and dates and ISBNs, which may also begin with 0 and consist of
+        # groups of digits.
         if not 9 <= len(digits) <= 12 or not 2 <= len(groups) <= 6 or _DATE.search(phone):
             continue
         if len(digits) == 10 and "-" in phone and _is_isbn(digits):

@@ -68,7 +68,7 @@ def _count_ngram_characters(words: Sequence[str]) -> list[int]:
 
 def _extend_grams(grams: Grams, next_grams: Grams, words: int) -> tuple[Grams, Grams, Grams]:
     """Return the n-grams that are one word longer, as numbers per position, with their first positions and counts."""
-    # Combine two numbers into one. Both are at most the number of words, so the result is far below 2**63.
+    # Combine two numbers into one. Both are below the number of words in the text, so the result is far below 2**63.
     pairs = grams[: len(next_grams)] * words + next_grams
     _, firsts, numbers, counts = np.unique(pairs, return_index=True, return_inverse=True, return_counts=True)
     return numbers, firsts, counts

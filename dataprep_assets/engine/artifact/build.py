@@ -28,8 +28,7 @@ from dataprep_assets.integrity.receipt import (
     record_files,
 )
 
-# Typed facts: the values in an artifact's receipt other than its files and counts. They are declared next to the
-# artifact.
+# Typed facts are values that an artifact records in its receipt, in addition to what every receipt contains.
 #
 # An artifact's module declares one subclass. The build creates an instance, and readers of the receipt use the class::
 #
@@ -67,10 +66,10 @@ class Facts(BaseModel):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-# The build order of a dataset: one artifact after the other, inputs first.
+# A dataset is built one artifact after the other, inputs first.
 #
-# Artifacts whose partitions are split into ranges (`Partitions.ranges`) are built together, range by range. An
-# artifact that streams its source then needs local files for one range only.
+# Artifacts whose partitions are split into ranges (`Partitions.ranges`) are built together, range by range. An artifact
+# that streams its source then needs the local files of only one range at a time.
 
 
 def group_by_build(specs: Sequence[ArtifactSpec]) -> list[tuple[ArtifactSpec, ...]]:
@@ -151,14 +150,15 @@ def ensure_built(
     artifact = recipe.artifact
     directory = store.directory(artifact)
     # Look for a current receipt before taking the lock. In a bucket, this call also uploads artifacts that were built
-    # here but not uploaded yet, and the upload would mistake our own lock for a build in progress. The call reads no
-    # files.
+    # here but not uploaded yet, and the upload would mistake our own lock for a build in progress. The call is cheap,
+    # because the bucket knows the digests and no file is read.
     if store.knows_digests and (kept_receipt := _find_current_receipt(recipe, store, verification)) is not None:
         return kept_receipt, True
     with open_staging(directory, recipe.key) as staged:
         # Repeat the check under the lock, because another process may have built the artifact meanwhile.
         receipt = _find_current_receipt(recipe, store, verification)
-        # Remove the files of a killed build, unless the writer resumes and therefore knows which of them are complete.
+        # Remove the files that a killed build left in the staging folder, unless they are needed by a writer that can
+        # resume.
         if receipt is not None or not resumes:
             shutil.rmtree(staged)
         if receipt is not None:
@@ -186,10 +186,10 @@ def ensure_built(
             measured={"created": format_current_time(), "versions": read_versions(), "wall_seconds": round(seconds, 3)},
             recipe=final_recipe.to_json(),
         )
-        # Write the receipt last and publish with one rename, so that a build killed earlier leaves no artifact.
+        # Write the receipt last and publish with one rename, so that a build that is killed before leaves no artifact.
         receipt.write(staged)
         publish_directory(staged, directory)
-        # Upload the artifact to a bucket. In a folder, the rename has already published it.
+        # Upload the artifact if the store is a bucket. In a folder, the rename has already published it.
         store.publish(artifact, joined_files)
     return receipt, False
 

@@ -43,14 +43,14 @@ def validate_declaration(model: type[D], attributes: Mapping[str, Any], yaml_pat
     except ValidationError as error:
         document = Document(path=yaml_path, type="", attributes=attributes, node=None, line=0)
         with suppress(ConfigError, OSError):
-            # Read the file only for its line numbers, because only `attributes` has resolved templates. Ignore errors,
-            # because some tests have no file.
+            # Read the file only for its line numbers, because its values still contain templates, which `attributes`
+            # has resolved. Ignore errors, because some tests have no file.
             document = next(
                 (replace(d, attributes=attributes) for d in read_documents(yaml_path) if d.attributes), document
             )
         raise build_mistakes_error(
             describe_mistakes(error, model, document)
-        ) from None  # a cause would be printed before the mistakes
+        ) from None  # suppress the cause, because it would be printed before the mistakes
     try:
         return declaration.resolve_paths(yaml_path.parent)
     except ConfigError as error:

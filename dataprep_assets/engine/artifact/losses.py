@@ -68,7 +68,7 @@ def find_wrong_drops(receipt: Receipt) -> Iterator[str]:
     """Yield a sentence if the source files' dropped rows do not add up to the ledger's dropped rows."""
     ledger = require_ledger(receipt)
     by_reason = sum((Counter(line["dropped"]) for line in receipt.sources), Counter())
-    # Compare without zero counts, because adding counters removes them.
+    # Remove zero counts from the ledger's counts, because adding counters removed them from the other side.
     if by_reason != +Counter(ledger.dropped):
         yield (
             f"{describe_artifact(receipt)}: the dropped rows of the source files are {format_drops(by_reason)}, "
@@ -188,7 +188,7 @@ def find_losses(
     """Return the losses of all existing artifacts, or only of the given `partitions`, in build order."""
     losses: list[Loss] = []
     for spec in specs:
-        with suppress(DataprepError):  # an unplanned or damaged artifact is reported by the next run or `verify`
+        with suppress(DataprepError):  # the next run plans or repairs the artifact
             artifacts = spec.artifacts(store)
             if partitions is not None:
                 artifacts = [spec.locate_artifact(store, slot) for slot in partitions.get(spec, ())]
@@ -209,7 +209,7 @@ class LossTable:
 
     def __init__(self, losses: Sequence[Loss], privacy: Privacy) -> None:
         self._all, self._privacy = losses, privacy
-        # Order parts as they were built, so that losses of the same split or source are adjacent.
+        # Sort the losses by part, in build order, so that parts of the same split or source are adjacent.
         part_orders = {part: order for order, part in enumerate(dict.fromkeys(loss.part for loss in losses))}
         self.losses = sorted(
             (loss for loss in losses if loss.count),
@@ -256,8 +256,8 @@ class LossTable:
             texts = (
                 [location] if max_lines else wrap(location, room, break_long_words=False, break_on_hyphens=False)
             ) or [""]
-            # Start a new line for the files after a long reason or before a long file name, because both do not fit on
-            # one line.
+            # Put the files on a new line if the reason or a file name is too long, because they then do not fit on one
+            # line.
             is_alone = len(start) > indent
             if max_lines and len(start) + len(texts[0]) > width:
                 indent, is_alone = _FILES_INDENT, True
@@ -267,7 +267,8 @@ class LossTable:
                 texts = wrap(location, width - indent, break_long_words=False, break_on_hyphens=False)
             first_text = "" if is_alone else texts.pop(0)
             rows = [f"{start}{first_text}".rstrip(), *(" " * indent + text for text in texts)]
-            # With `max_lines`, a reason and its files are one item, so that both are left out together.
+            # With `max_lines`, yield a reason and its files as one item, so that the files are never shown without
+            # their reason.
             yield from ["\n".join(rows)] if max_lines else rows
         if len(shown_losses) < len(self.losses):
             yield f"  and {len(self.losses) - len(shown_losses)} more: {more}"
@@ -288,13 +289,14 @@ class LossTable:
         """Return the counts per file in their public form."""
         if loss.unit in _ITEM_NOUNS:
             return {name: self._privacy.public_value(count) for name, count in loss.files.items()}
-        # Hide the counts of all files if their sum is hidden, because they would reveal it.
+        # If the sum of the counts is hidden, hide the count of each file, because the counts would reveal their sum.
         if isinstance(total := self._counts[id(loss)], str):
             return dict.fromkeys(loss.files, total)
         return dict(zip(loss.files, self._privacy.public_counts(list(loss.files.values())), strict=True))
 
     def _is_shown(self, loss: Loss) -> bool:
-        # Hide the total if the count or the remainder is small, because total and count together reveal the remainder.
+        # Hide the total if the count is hidden or the remainder is small, because the total and the count reveal the
+        # remainder.
         is_counted = loss.unit not in _ITEM_NOUNS
         return not loss.count or (
             isinstance(self._counts[id(loss)], int) and not (is_counted and self._privacy.hides(loss.of - loss.count))
@@ -305,7 +307,7 @@ class LossTable:
         if self._privacy.closed:
             return f"{unit}s {action}"
         count = sum(loss.count for loss in losses)
-        # Several reasons may apply to one part, so count each part's total once.
+        # Add the total of each part only once, because a part has one loss per reason.
         total = sum({loss.part: loss.of for loss in losses}.values())
         numbers = f"{count:,} of {total:,}" if total else f"{count:,}"
         return f"{numbers} {unit}{'' if (total or count) == 1 else 's'} {action}"
@@ -314,7 +316,7 @@ class LossTable:
         """Return the count, the reason, and the share with its unit."""
         count = self._counts[id(loss)]
         reason = loss.reason if not loss.kind else f"{loss.reason} ({loss.kind})"
-        # Use the plural for a hidden count, because a singular noun would reveal that it is one.
+        # Use the plural for a hidden count, because the singular would reveal that the count is 1.
         unit = loss.unit if not loss.of and count == 1 else f"{loss.unit}s"
         share = f"{format_share(loss.count / loss.of)} of " if loss.of and not self._privacy.closed else ""
         verb = "" if loss.action == "dropped" else f"{loss.action}{' to' if loss.reason in _SIZES else ':'} "
@@ -323,7 +325,7 @@ class LossTable:
     def _describe_place(self, loss: Loss, room: int | None) -> str:
         """Return the part and as many of its files as fit, with the number of the remaining ones."""
         file_texts = [
-            # A file that is itself the lost item has no count.
+            # If the lost items are files, show no count per file, because each file counts once.
             name if loss.unit in _ITEM_NOUNS else f"{name} {count:,}" if isinstance(count, int) else f"{name} {count}"
             for name, count in self._find_public_file_counts(loss).items()
         ]

@@ -108,7 +108,8 @@ class RecipeInputs:
             )
         changes += _find_changes("upstream", self.upstream, now.upstream)
         if self.settings != now.settings:
-            # Convert both settings to JSON and back, because tuples are lists in a receipt's settings.
+            # Convert both settings to JSON and back, because the receipt stores them as JSON, which turns tuples into
+            # lists.
             old_settings, new_settings = (flatten(json.loads(json.dumps(one.settings))) for one in (self, now))
             changes += _find_changes("settings", old_settings, new_settings)
         return changes + _find_changes("sources", self.sources, now.sources)
@@ -171,7 +172,7 @@ class Recipe(RecipeInputs):
         upstream: Mapping[str, Content] | None = None,
     ) -> Self:
         """Return the recipe whose key is the digest of these ingredients. The order of sources and inputs matters."""
-        # Convert the settings to JSON and back, because tuples are lists in a receipt's settings.
+        # Convert the settings to JSON and back, because the receipt stores them as JSON, which turns tuples into lists.
         settings = json.loads(json.dumps(settings))
         inputs = RecipeInputs(version=version, settings=settings, sources=sources, upstream=upstream or {})
         order = [list(inputs.sources.items()), list(inputs.upstream.items())]
@@ -192,11 +193,12 @@ class Recipe(RecipeInputs):
     def _find_ledger_change(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:
             return None
-        # Exclude counts of how documents were read, because these counts do not affect the documents.
+        # Exclude the counts that describe only how the documents were read, because a change of these does not affect
+        # the documents.
         old_counts, new_counts = (
             {} if it is None else flatten(it.of_documents.to_json()) for it in (receipt.ledger, self.ledger)
         )
-        # Remove zero counts, because a reason without drops is equivalent to a missing reason.
+        # Remove zero counts, because a drop reason with the count 0 is equivalent to a missing reason.
         old_counts, new_counts = (
             {name: count for name, count in counts.items() if count} for counts in (old_counts, new_counts)
         )

@@ -27,10 +27,11 @@ from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.integrity.verified_copies import FETCHED
 from dataprep_assets.stores.files import OTHERS, digest_value, is_in_closed_folder, list_open_to_others
 
-# Source watch: detects whether a source changed since it was planned. Automation polls it regularly.
+# A source watch detects whether a source changed since it was planned. Automation polls it regularly.
 #
-# Polling is cheap: it lists the source or requests its commit, but reads, downloads and writes no files. Only a listing
-# that differs from the last poll is compared with the current plan, and the difference is described in words.
+# Polling is cheap, because it lists the source or requests its commit, but reads, downloads and writes no files. A
+# listing is compared with the current plan only if it differs from the last poll. The difference is then described in
+# words.
 #
 # Entry points: `SourceWatch`, which a layer puts into the spec that reads the source, and `poll_source`.
 
@@ -90,7 +91,8 @@ def poll_source(watch: SourceWatch, store: ArtifactStore, last_identity: str | N
     if now == last_identity:
         return PollResult(identity=now)
     change = watch.changes(store)
-    # Only `stamps` shows that files were edited in place since the last poll, because a plan has no modification times.
+    # If only the digest of the modification times changed, report an edit in place. The comparison with the plan does
+    # not find such an edit, because a plan has no modification times.
     if not change and last_identity is not None and last_identity.partition(".")[0] == now.partition(".")[0]:
         change = EDITED
     return PollResult(identity=now, change=change)
@@ -126,10 +128,10 @@ def join_counts(counts: Iterable[tuple[int, str, str]]) -> str:
     return ", ".join(f"{count_of(count, noun)} {verb}" for count, noun, verb in counts if count)
 
 
-# The check of every artifact of a sensitive dataset: only the owner can read its files on this machine.
+# Every artifact of a sensitive dataset has the check that only the owner can read its files on this machine.
 #
-# `ArtifactSpec` adds this check automatically. Its verdicts are never cached, because file modes may change at any
-# time.
+# `ArtifactSpec` adds this check automatically. The verdicts of this check are never cached, because file modes may
+# change at any time.
 
 _PrivateFolders = tuple[Iterable[Path], str | None]
 """Folders that must be private, and DAGSTER_HOME if it is set."""
@@ -211,7 +213,7 @@ def _open_home(home: str | None) -> Iterator[Row]:
 
 
 def _describe_remedy(row: Row) -> str:
-    # Dagster's folder needs no `-R`, because only the folder itself was checked and its mode protects its contents
+    # Omit `-R` for Dagster's folder, because only the folder itself is checked, and its mode protects its contents.
     recursive = "" if row["folder"] == os.environ.get("DAGSTER_HOME") else "-R "
     return f"chmod {recursive}go-rwx {row['folder']}"
 
@@ -224,10 +226,10 @@ PERMISSIONS_PRIVATE: Check[_PrivateFolders] = Check(
 )
 
 
-# The path of an artifact's asset: `<dataset>/<artifact>`, or `<dataset>/<artifact>_<split>` for one split.
+# An artifact's asset has the path `<dataset>/<artifact>`, or `<dataset>/<artifact>_<split>` if it belongs to one split.
 #
 # The split is in the last part, because Dagster's graph shows only the last part. A code location that reads another
-# location's asset knows only its path, so the artifact must be derivable from the path.
+# location's asset knows only the asset's path, so the artifact must be derivable from the path.
 #
 # Entry points: `build_asset_path`, `parse_asset_path`.
 
@@ -314,8 +316,7 @@ class DatasetInput:
     dataset: str
     name: str
     split: str | None = None
-    # Exclude the keys from comparison, because the input is the same artifact wherever the declaration names its
-    # dataset.
+    # Exclude the keys from comparison, because they do not affect which artifact the input is.
     keys: tuple[str, ...] = field(default=("sources",), compare=False)
     advice: str = field(default="", compare=False)
 
@@ -467,7 +468,7 @@ class ArtifactSpec:
 
     @cached_property
     def _groups(self) -> tuple[CheckGroup, ...]:
-        # Add the permission check here, so that every artifact of a sensitive dataset has it.
+        # Add the permission check here, so that it is never forgotten. Only artifacts with files need it.
         is_closed = self.declaration.sensitive and self.kept
         return (
             *([build_permission_checks(self.declaration.dataset, self.locate_artifact)] if is_closed else []),

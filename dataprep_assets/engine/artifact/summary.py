@@ -116,7 +116,8 @@ def describe_end(dataset: Dataset, store: ArtifactStore, previous_counts: Datase
     losses = build_loss_table(dataset, store)
     return Section(
         lines=_describe_losses(dataset, losses, width),
-        # Put these lines in `end`, which is never shortened, because `dataprep show` does not print them.
+        # Put these lines in `end`, which is never shortened, because the user cannot see them later: `dataprep show`
+        # does not print them.
         end=[*_describe_removal(dataset, store, losses), *_describe_changes(dataset, store, previous_counts)],
     )
 
@@ -225,8 +226,8 @@ def _describe_checks(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
         yield f"checks: {len(all_checks) - len(failed_checks)} of {len(all_checks)} passed"
     name, artifacts = dataset.declaration.dataset, dict[tuple[str, str, str], list[str]]()
     for row in failed_checks:
-        # Print one line for all artifacts with the same warning, and one line for all checks of an artifact without a
-        # result.
+        # Print one line for all artifacts whose check has the same result, and one line for all checks of an artifact
+        # that have not run, because the list would otherwise be long.
         key = row["artifact"] if row["outcome"] == "not_run" else row["check"]
         value = row["check"] if row["outcome"] == "not_run" else row["artifact"]
         artifacts.setdefault((row["outcome"], key, row["sentence"]), []).append(value)

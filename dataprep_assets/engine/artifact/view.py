@@ -87,7 +87,8 @@ def load_view(views: Extensions, name: str, kind: type[V]) -> V:
     view = extension.load()
     if not isinstance(view, kind):
         raise extension.build_unfit_error(f"is not a {kind.__name__}")
-    # Require equal names, because the artifact uses the declared name, but its key uses the view's own name.
+    # Require equal names, because some functions find the view's artifact by the declared name, others by the view's
+    # own name.
     if view.name != name:
         raise extension.build_unfit_error(f"has the name {view.name!r}")
     return view

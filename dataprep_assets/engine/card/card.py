@@ -72,9 +72,11 @@ class CardFacts(Facts):
 
 def build_data_card_spec(subject: CardSubject) -> ArtifactSpec:
     """Return the spec of a dataset's card, which is built after all other artifacts."""
-    # Name only the last artifacts as direct inputs, because they depend on all others.
+    # Use only the last artifacts, which no other artifact reads, as direct inputs, because together they depend on all
+    # others.
     used_sources = {source for spec in subject.specs for source in spec.inputs}
-    # Name the receipts of artifacts whose bytes may depend on locations, because the card has their digests and sizes.
+    # Declare the receipts of artifacts whose bytes may depend on locations, because the card contains their digests and
+    # sizes.
     receipt_names = {
         f"receipts of {spec.path[-1]}" for spec in subject.specs if spec.kept and spec.names_places is not None
     }
@@ -418,7 +420,7 @@ def _format_row(cells: Sequence[str | None]) -> str:
 
 
 def _format_cell(text: str) -> str:
-    # Escape vertical bars and join lines, because a bar or a line ending would end the cell.
+    # Escape vertical bars and join lines, because an unescaped bar or a line ending would end the cell.
     return " ".join(text.replace("|", "\\|").split())
 
 

@@ -224,7 +224,7 @@ def count_split(split: str, receipts: Sequence[Receipt]) -> SplitCounts:
     """Return the counts of a split from the ledgers of its partitions."""
     total = Ledger.total(receipt.ledger for receipt in receipts if receipt.ledger is not None)
     files = sum(len(receipt.sources) for receipt in receipts)
-    # The number of files is unknown if the receipts do not list their files.
+    # Leave the number of files unknown if it is 0, because the receipts then do not list their source files.
     return SplitCounts(
         split=split, files=files or None, rows=total.rows_in, documents=total.documents, tokens=total.tokens
     )
@@ -328,7 +328,7 @@ def _read_receipts(subject: CardSubject, store: ArtifactStore) -> Receipts:
 
 
 def _describe_artifact(spec: ArtifactSpec, receipts: Sequence[Receipt], *, product: bool) -> CardArtifact:
-    # Name no version if the partitions were built by different versions of the step.
+    # Omit the version if the partitions were built by different versions of the step, because the card names only one.
     version = {receipt.recipe.get("version") for receipt in receipts}
     contents = [[receipt.partition, receipt.content] for receipt in receipts]
     return CardArtifact(

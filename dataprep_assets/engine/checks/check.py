@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# A finding: the result of one check of one artifact, with the numbers and locations that support it.
+# A finding is the result of one check of one artifact, with the numbers and locations that support it.
 #
-# A check never raises for a defect that it is meant to find, because a check that raises has no history and shows no
-# numbers. Checks read files that may be damaged in any way. Therefore `fail_on_errors` also turns errors of the
-# readers that they call (a truncated file, a missing file, a receipt without its facts) into failed findings. A bug
-# still raises.
+# A check never raises an error for a defect that it is meant to find, because a check that raises has no history and
+# shows no numbers. Checks read files that may be damaged in any way. Therefore, `fail_on_errors` also turns errors of
+# the readers that checks call (for a truncated file, a missing file, a receipt without its facts) into failed findings.
+# A bug still raises an error.
 
 Row = Mapping[str, str | int | float]
 """A row of a finding's table."""
@@ -257,10 +257,10 @@ FILES_INTACT: Check[_Files] = Check(
 """The check that most artifacts share."""
 
 
-# The share of an artifact that its checks rebuild from the source: a sample of its documents, or every document.
+# The checks of an artifact rebuild a part of it from the source: a sample of its documents, or every document.
 #
-# The level is declared (`prove: {level: …}`) and does not affect bytes, so changing it rebuilds no artifact. However, a
-# verdict from a sample is ignored if every document is required.
+# This level is declared (`prove: {level: …}`) and does not affect bytes, so changing the level rebuilds no artifact.
+# However, a verdict from a sample is ignored if every document is required.
 #
 # Entry points: `draw_documents`, `choose_sample_count`, `set_level`; `RebuildCount`, `count_rebuilt` for the reported
 # share.
@@ -292,7 +292,7 @@ class RebuildCount:
     def __str__(self) -> str:
         """Return the level and the share in words."""
         scope = "every document" if self.level == EVERY_DOCUMENT else "a sample"
-        # Round the share down, because 99.99% must not be shown as all documents.
+        # Round the share down, because 99.99% must not be shown as 100%.
         return f"{scope}: {format_share(int(self.share * 1000) / 1000)} of the documents"
 
 
@@ -308,7 +308,7 @@ def draw_documents(key: str, total: int, samples: int | None) -> "NDArray[np.int
     if samples is None or samples >= total:
         return np.arange(total)
     rng = np.random.default_rng(int(digest_value(key)[:16], 16))
-    # Stretch i is [bounds[i], bounds[i + 1]); it is never empty, because there are more documents than samples.
+    # Stretch `i` is `[bounds[i], bounds[i + 1])`. No stretch is empty, because there are more documents than samples.
     bounds = np.arange(samples + 1) * total // samples
     return rng.integers(bounds[:-1], bounds[1:])
 

@@ -91,7 +91,7 @@ def _find_difference(rebuilt_path: Path, stored_path: Path) -> str | None:
     if rebuilt_path.suffix == ".parquet":
         difference = compare_rows(rebuilt_path, stored_path)
         # Also compare the bytes, because the comparison of values ignores the statistics that readers use to skip rows.
-        # Omit this for files of different writers, whose bytes may differ.
+        # Skip this if the files have different writers, because these may write equal values as different bytes.
         return (
             _describe_first_byte(rebuilt_path, stored_path)
             if difference is None and _have_same_writer(rebuilt_path, stored_path)
@@ -158,7 +158,8 @@ def compare_rows(rebuilt_path: Path, stored_path: Path, rows: NDArray[np.int64] 
     if not differences:
         return None
     row, name = min(differences, key=lambda difference: difference[0])
-    # Name the row by its position in the source if the file has it, because the user can look it up there.
+    # If the file records the row's position in the source, report this position, because the user can look up the row
+    # there.
     if {"file", "row"} <= set(made_table.column_names):
         return f"{made_table['file'][row]}, row {made_table['row'][row]}: {name} differs from a rebuild"
     return f"row {(row if rows is None else int(rows[row])) + 1}: {name} differs from a rebuild"
@@ -170,7 +171,8 @@ def _read_table(path: Path) -> "pa.Table":
 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            # Read the table first, because accessing a damaged footer's metadata makes pyarrow abort the process.
+            # Read the table before its metadata, because reading raises an error for a damaged footer, but access to
+            # the metadata makes pyarrow abort the process.
             table = file.read()
             # Check for gaps, because the comparison of values cannot detect that two columns use the same byte range.
             require_no_gaps(path, file.metadata)

@@ -31,7 +31,8 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.stores.files import digest_value
 
 NOT_CHECKED_KEYS = {"description", "owners", "card", "accept", "automation", "workers", "prove"}
-# A change of these three keys needs no comparison here, because it changes the recipe keys of the affected artifacts.
+# Changes of these three keys are also ignored, because they change the recipe keys of the affected artifacts, which are
+# then rebuilt and checked again.
 NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}
 """Keys of a declaration that do not affect checks."""
 
@@ -42,7 +43,7 @@ def read_known_results(
     """Return the current results for the given partitions and, under `None`, for the artifact as a whole."""
     of_each, of_whole = _separate_checks(spec)
     verdicts: dict[str | None, Verdict] = {}
-    # Accept partial verdicts, because adding a check must not invalidate the results of the others.
+    # Accept partial verdicts, because adding a check must not invalidate the results of the other checks.
     if of_each:
         artifacts = {slot: spec.locate_artifact(store, slot) for slot in slots if slot is not None}
         verdicts.update(read_slot_verdicts(artifacts, store, of_each, allow_partial=True))
@@ -153,13 +154,13 @@ def find_failed_checks(source: DatasetInput, store: ArtifactStore) -> set[str]:
     The cached records are read directly, because the artifact's spec is not known here.
     """
     folder, split, failed = locate_records(source.dataset, source.name, store), source.split, set[str]()
-    # Select records by name, because partitions of a split are named `<split>-…`.
+    # Select the records of a split by file name, because its partitions are named `<split>-…`.
     paths = [path for path in folder.glob("*.json") if split is None or path.stem.startswith(f"{split}-")]
     for path in [folder.with_name(f"{source.path[-1]}.json"), *paths]:
         if (record := read_record(path)) is None or not (failing := find_failing(record)):
             continue
         artifacts = [Artifact(dataset=source.dataset, name=name, partition=part) for name, part in record["artifacts"]]
-        # A verdict on an earlier build does not apply, unless the build has the same content.
+        # Ignore a verdict on an earlier build, unless the current build has the same content.
         if record["version"] == identify_version(artifacts, store) or record["content"] == digest_claims(
             artifacts, store
         ):
@@ -181,7 +182,8 @@ def store_findings(
     """
     _, checks = _separate_checks(spec)
     is_complete = bool(spec.partition_checks) or set(examined) >= set(spec.slots(store))
-    # Dagster may run a single check, whose finding must not replace the complete record.
+    # Store only the findings of all checks together, because Dagster may run a single check, whose finding must not
+    # replace the complete record.
     if spec.kept and checks and is_complete and findings.keys() >= {check.name for check in checks}:
         write_record(
             _locate_record(spec, store),

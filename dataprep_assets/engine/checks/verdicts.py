@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from typing_extensions import TypedDict  # pydantic requires this `TypedDict` below Python 3.12
+from typing_extensions import TypedDict  # pydantic requires this `TypedDict` before Python 3.12
 
 from dataprep_assets.engine.checks.check import Check, Checkable, Finding
 from dataprep_assets.errors import DataprepError, count_of
@@ -127,7 +127,7 @@ def find_in_all_partitions(
     """
     fresh: dict[str, dict[str, Finding]] = {}
     versions = dict(zip(examined, store.receipt_versions([artifact(p) for p in examined]), strict=True))
-    # Cache each verdict immediately, so that a run after a kill does not repeat finished checks.
+    # Cache each verdict immediately, so that the run after a killed run does not repeat finished checks.
     for partition, findings in find(examined) if examined else ():
         if remember_verdicts(artifact(partition), store, versions[partition], findings, checks):
             fresh[partition] = findings
@@ -270,8 +270,8 @@ def write_record(
         "findings": kept_findings,
     }
     previous_record = read_record(path)
-    # If a rebuild gave the same content and failed again, keep the first build's version. Readers then see that the
-    # content was rebuilt.
+    # If a rebuild gave the same content, and a blocking check failed again, keep the version of the earlier build. The
+    # version then shows readers that the content was rebuilt since it first failed.
     if (
         previous_record is not None
         and previous_record["content"] == content
@@ -306,7 +306,7 @@ def read_slot_verdicts(
     """
     if not artifacts:
         return {}
-    # Read one folder, because the records of all partitions of an artifact are in the same folder.
+    # Locate the folder only once, because the records of all partitions of an artifact are in the same folder.
     folder = locate_record(next(iter(artifacts.values())), store).parent
     versions = store.receipt_versions(list(artifacts.values()))
     verdicts = {
@@ -352,8 +352,9 @@ def read_verdict(
             passed=kept_finding["passed"], summary=kept_finding["summary"], warning=kept_finding["warning"]
         )
     is_rebuilt = record["version"] != version
-    # After a rebuild, a passed verdict on a whole artifact (with `digest`) is not valid, because the receipt does not
-    # show whether the inputs were damaged during the rebuild.
+    # After a rebuild, a verdict is valid only if the content is the same. A passed verdict on a whole artifact (with
+    # `digest`) is never valid then, because the receipt does not show whether the inputs were damaged during the
+    # rebuild.
     if is_rebuilt and ((digest and not find_failing(record)) or record["content"] != digest_claims(artifacts, store)):
         return None
     return Verdict(findings=findings, at=record["at"], rebuilt=is_rebuilt)
@@ -377,7 +378,7 @@ def locate_record(artifact: Artifact, store: ArtifactStore) -> Path:
 
 
 def locate_records(dataset: str, name: str, store: ArtifactStore) -> Path:
-    # Use `home`, because `root` of an overlay is the scratch folder.
+    # Use `home` instead of `root`, because the `root` of an overlay is the scratch folder.
     return store.home(Artifact(dataset=dataset, name=name)).parent / FOLDER / name
 
 
@@ -410,7 +411,7 @@ def forget_absent(dataset: str, store: ArtifactStore) -> None:
                 path.unlink(missing_ok=True)
 
 
-# Groups of checks that share a subject: a partition, or an artifact as a whole.
+# This part groups checks that share a subject: a partition, or an artifact as a whole.
 #
 # Entry points: `PartitionChecks`, `WholeArtifactChecks`, `CheckWorkers`; `find_all` for one partition.
 
@@ -506,7 +507,7 @@ def find_all(
     with nullcontext() if guard is None else guard(partition.artifact.partition or partition.artifact.dataset):
         try:
             subject = open(partition)
-        except DataprepError as error:  # an unreadable receipt becomes the finding
+        except DataprepError as error:  # the error, such as an unreadable receipt, becomes the finding of every check
             return {check.name: Finding(passed=False, summary=str(error)) for check in checks}
         return {check.name: check.run(subject) for check in checks}
 

@@ -159,11 +159,11 @@ def group_reasons(reasons: Mapping[str, str]) -> list[str]:
 def _describe_file(source: ChangedSource, privacy: Privacy) -> str:
     counts_before, counts_after = source.before or LockCounts(), source.after or LockCounts()
     gains = {noun: getattr(counts_after, noun) - getattr(counts_before, noun) for noun in ("documents", "tokens")}
-    if privacy.hides(abs(gains["documents"])):  # the tokens of a few documents would reveal their number
+    if privacy.hides(abs(gains["documents"])):  # the number of tokens would reveal how few documents there are
         del gains["tokens"]
     texts = []
     for noun, gain in gains.items():
-        # Use the plural for a hidden count, because a singular noun would reveal that it is one.
+        # Use the plural for a hidden count, because the singular would reveal that the count is 1.
         amount = privacy.public_count(abs(gain))
         texts.append(f"{'-' if gain < 0 else '+'}{amount} {noun.removesuffix('s') if amount == '1' else noun}")
     return f"{source.kind:<8} {source.file}: {', '.join(texts)}"
@@ -190,7 +190,8 @@ def compare_locks(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
         b: The second lock; its dataset may have a different name.
         names: Names of the two locks for the output.
     """
-    # Hide the names of both locks if one lock hides its names, because names are comparable only in the same form.
+    # If one lock hides its names, hide the names of both locks, because hidden names can be compared only with hidden
+    # names.
     if a.is_hidden or b.is_hidden:
         a, b = a.hide_names(), b.hide_names()
     sides = counts_before, counts_after = _count_files(a), _count_files(b)

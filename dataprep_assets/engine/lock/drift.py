@@ -61,7 +61,7 @@ def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
         plan = lock.artifacts.get(format_lock_name(spec.locate_artifact(store)))
         if plan is None or plan.key is None:
             continue
-        # The lock of a sensitive dataset has digests of file names, so hash the current names to find its files.
+        # Hash the current file names if the dataset is sensitive, because its lock has digests instead of file names.
         paths = {hide_name(path) if lock.is_hidden else path: path for path in spec.listed()}
         shards = {
             name.partition("/")[2]: [
@@ -110,7 +110,9 @@ def _compare_slots(
         return
     try:
         recipes = list(spec.recipes(store, slots))
-    except DataprepError:  # the recipe is unknown until the source is downloaded; the build reports errors
+    # Ignore the error, because the recipe may be unknown until the source is downloaded. The build reports any other
+    # error.
+    except DataprepError:
         return
     receipts = _read_receipts(store, [recipe.artifact for recipe in recipes])
     for recipe, receipt in zip(recipes, receipts, strict=True):
@@ -170,7 +172,7 @@ class _PresentArtifacts:
     def __init__(self, specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:
         self._store, self._lock = store, lock
         self._planners = {partitions: spec for spec in specs for partitions in spec.plans}
-        # Cache the slots of each spec, because every downstream slot needs them.
+        # Cache the current slots of each spec, because every slot downstream of the spec needs them.
         self._known: dict[ArtifactSpec, frozenset[str | None] | None] = {}
 
     def is_planned(self, spec: ArtifactSpec) -> bool:
@@ -245,7 +247,7 @@ def find_undeclared_artifacts(specs: Sequence[ArtifactSpec], store: ArtifactStor
         if spec.kept:
             try:
                 makes.add(spec.name if spec.artifact is None else spec.locate_artifact(store).name)
-            except DataprepError:  # the artifact's name depends on a plan that does not exist yet
+            except DataprepError:  # the name of an artifact depends on a plan that does not exist yet
                 return
     for name in lock.artifacts:
         if name.partition("/")[0] not in makes:
@@ -272,8 +274,8 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
             yield Drift(name=verdict.location, reason="; ".join(verdict.defects))
         else:
             stray_artifacts.append(verdict)
-    # Take the most frequent parent folder as the dataset's folder, because the location may be this folder or contain
-    # it at any depth.
+    # Take the most frequent parent folder as the dataset's folder, because the location may be this folder, contain it
+    # at any depth, or be inside it.
     folder_counts = Counter(
         parent_folder for parent_folder, _, _, receipt in entries if receipt.dataset == lock.dataset
     )
@@ -297,11 +299,12 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
             yield Drift(
                 name=name, reason="extra: not in the lock" + _describe_other_dataset(name, receipt, lock.dataset)
             )
-    # A path that begins with `..` shows that the location is inside the dataset's folder.
+    # If the path of the dataset's folder begins with `..`, the location is inside this folder, so names have no prefix
+    # to remove.
     copy_folder = home if home is not None and home[:1] != ("..",) else ()
     for verdict in stray_artifacts:
         name = "/".join(verdict.folder[len(copy_folder) :])
-        # A stray folder named in the lock is reported below as a missing artifact.
+        # Skip a stray folder that is named in the lock, because it is reported below as a missing artifact.
         if (
             home is not None
             and verdict.folder[: len(copy_folder)] == copy_folder

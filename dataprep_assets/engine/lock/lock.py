@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from typing_extensions import TypedDict  # pydantic requires this `TypedDict` below Python 3.12
+from typing_extensions import TypedDict  # pydantic requires this `TypedDict` before Python 3.12
 
 from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.engine.artifact.recipe import RecipeInputs
@@ -120,8 +120,8 @@ class LockEntry(RecipeInputs):
 
     def with_ingredients(self, ingredients: RecipeInputs) -> "LockEntry":
         """Return a copy with different ingredients."""
-        # Keep only inputs of other datasets (`dataset:artifact`), because the lock has its own entries for this
-        # dataset's artifacts.
+        # Keep only inputs from other datasets (`dataset:artifact`), because the inputs from this dataset have their own
+        # entries in the lock.
         upstream = {name: content for name, content in ingredients.upstream.items() if ":" in name}
         return replace(self, **{**vars(ingredients.ingredients), "upstream": upstream})
 
@@ -145,7 +145,7 @@ class LockEntry(RecipeInputs):
 
     def describe_difference(self, now: "LockEntry") -> str | None:
         """Return how the entry `now` differs from this one, in one sentence; None if they are equal."""
-        if self.content is None or now.content is None:  # one entry omits the sources that are locations
+        if self.content is None or now.content is None:  # one entry lacks its location-dependent parts
             shared = {name: digest for name, digest in now.sources.items() if name in self.sources}
             change = self.describe_change(replace(now, sources=shared))
             return change.reason if change is not None else None
@@ -265,7 +265,8 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
                     f"{artifact}: removed while the dataset was being locked. Build it, then lock the dataset"
                 )
             entry = LockEntry.from_receipt(receipt)
-            # Remove locations before names are hidden, because the sources to remove are found by name.
+            # Remove the sources that are locations before names are hidden, because these sources are found by their
+            # names.
             entry = entry if spec.names_places is None else entry.without_location(spec.names_places)
             entries[format_lock_name(artifact)] = entry
     lock = Lock(dataset=declaration.dataset, artifacts={name: entries[name] for name in sorted(entries)})
@@ -341,12 +342,12 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
     used_names: set[str] = set()
     for receipt in (receipt for name, receipt in own_receipts.items() if name not in obsolete):
         upstream = {n: c for n, c in receipt.recipe.get("upstream", {}).items() if ":" not in n and "/" in n}
-        # Skip an artifact that is out of date, because its inputs do not reflect the current plan.
+        # Skip an artifact that is out of date, because its inputs may be partitions of an earlier plan.
         if all(name in own_receipts and own_receipts[name].content == content for name, content in upstream.items()):
             used_names |= upstream.keys()
     splits = {find_artifact_name(name) for name in used_names}
-    # If artifacts use other partitions of a split but not this one, the partition is obsolete with all of its
-    # artifacts.
+    # If artifacts read other partitions of an artifact's split, but not a given partition, all artifacts with this
+    # partition are obsolete.
     partitions = {
         name.partition("/")[2]
         for name in own_receipts

@@ -28,7 +28,7 @@ def find_affected_artifacts(
     changed = {(dataset, name) for name in names}
     reported_paths: set[tuple[str, ...]] = set()
     has_grown = True
-    # Repeat until nothing is added, because datasets are not ordered by dependency.
+    # Repeat until a pass adds nothing, because datasets are not ordered by dependency.
     while has_grown:
         has_grown = False
         for dataset, specs in specs_by_dataset.items():

@@ -25,7 +25,8 @@ _RECORDS_SECONDS = 0.1
 _SLOWEST_STEP = 16.0
 """Longest time of a step that reads every text (signatures, slow taggers), as a multiple of tokenizing."""
 
-# Finds other datasets that are built from the same source files, because a retraction in one does not affect others.
+# This part finds other datasets that are built from the same source files, because a retraction in one dataset does not
+# affect the others.
 #
 # Files are compared by the SHA-256 that receipts record, so their names, locations and pipelines do not matter. Only
 # receipts are read.
@@ -103,7 +104,8 @@ def count_retracted_documents(specs: Sequence[ArtifactSpec], store: ArtifactStor
     drop_counts: dict[str, int] = {}
     for _, receipts in _group_receipts_by_artifact(specs, store):
         for file, drop_count in _count_dropped_rows(receipts).items():
-            # Use the maximum of the counts, because several artifacts of a dataset may drop the same documents.
+            # Use the maximum of the counts, not the sum, because several artifacts of a dataset may drop the same
+            # documents.
             drop_counts[file] = max(drop_counts.get(file, 0), drop_count)
     return {file: drop_count for file, drop_count in drop_counts.items() if drop_count}
 
@@ -121,8 +123,8 @@ def find_remaining_retractions(
         other_datasets: The specs of each other dataset, and its store.
     """
     for specs, store in other_datasets if retracted_counts else ():
-        # Count per dataset instead of per artifact, because in a dataset with a selection, only the selection's
-        # receipts have the counts.
+        # Count the dropped documents per dataset instead of per artifact, because in a dataset with a selection, only
+        # the selection's receipts have the counts.
         drop_counts = count_retracted_documents(specs, store)
         for spec, receipts in _group_receipts_by_artifact(specs, store):
             retracted_files = {file for file, count in retracted_counts.items() if drop_counts.get(file, 0) < count}
@@ -152,10 +154,12 @@ def _count_dropped_rows(receipts: Iterable[Receipt]) -> dict[str, int]:
     """Return the SHA-256 of each source file → number of documents dropped as retracted, summed over partitions."""
     counts: dict[str, int] = {}
     for receipt in receipts:
-        # Also look in the facts, where shards of conversations, pairs and records list their files.
+        # Also look in the receipt's facts, because shards of conversations, pairs and records list their source files
+        # there.
         source_lines = receipt.sources or (receipt.facts.get("sources", ()) if receipt.ledger is not None else ())
         lines = [(str(line["sha256"]), line.get("dropped", {})) for line in source_lines if "sha256" in line]
-        notes_digest = receipt.recipe.get("sources", {}).get("cohort")  # a dataset of notes reads one file, the cohort
+        # A dataset of notes lists no source files, because it reads only one, the cohort.
+        notes_digest = receipt.recipe.get("sources", {}).get("cohort")
         if not lines and receipt.ledger is not None and notes_digest:
             lines = [(str(notes_digest), receipt.ledger.dropped)]
         for file, drop_count in lines:
@@ -350,7 +354,8 @@ def plan_rebuild(
         times: Times of earlier steps on this machine.
         verification: How thoroughly every artifact is verified, overriding its spec.
     """
-    # Use one overlay for all specs, because forecast manifests, from which sizes may come, exist only in the overlay.
+    # Use one overlay for all steps of the plan, because sizes may come from forecast manifests, which exist only in the
+    # overlay.
     with overlay_store(store) as view:
         decided = list(decide_dataset(specs, view, verification=verification))
         stale_slots = [one for one in decided if one.is_stale]
@@ -388,7 +393,7 @@ def _measure_rates(specs: Sequence[ArtifactSpec], store: ArtifactStore, density:
     """Return the rates of all finished shards, including shards that are no longer planned."""
     source_bytes = tokens = 0
     seconds = 0.0
-    # Use one spec per name, because the store lists the partitions of all splits together.
+    # Use one spec per artifact name, because the store lists the partitions of all splits together.
     for spec in {spec.name: spec for spec in specs if spec.reads is not None}.values():
         for partition in store.partitions(spec.declaration.dataset, spec.name):
             receipt = _read_receipt(store, spec, partition)
@@ -455,7 +460,8 @@ class _Forecast:
             if known_bounds is not None:
                 low, high = known_bounds
                 if low < high:
-                    # No rate can be derived from short builds of little data, so guess the time for additional data.
+                    # If the earlier builds were too small and short to derive a rate, narrow their bounds with the
+                    # guess.
                     high = min(high, low + guess[1])
                     low = min(max(low, guess[0]), high)
             for slot, size in zip(slots, sizes, strict=True):
@@ -529,7 +535,7 @@ def _sum_losses_by_reason(
 def _find_replaced_publications(stale_slots: Iterable[Decision], store: ArtifactStore) -> Iterable[ReplacedPublication]:
     for slot in stale_slots:
         spec = slot.spec
-        # Omit rebuilds after a failed check or for an unreadable input, because they may publish the same content.
+        # Omit rebuilds after a failed check or an unreadable input, because they may publish the same content.
         if (
             spec is not None
             and spec.published_to is not None
@@ -553,9 +559,10 @@ class _TokenEstimator:
         rates: Rates,
     ) -> None:
         self._readings, self._view, self._store, self._rates = readings, view, store, rates
-        # A rebuild after a failed check usually has the same content, so use the tokens in its receipt.
+        # Exclude rebuilds after a failed check, because they usually give the same content, with as many tokens as in
+        # the receipt.
         self._stale = {(decision.spec, decision.partition) for decision in stale_slots if decision.kind != CHECK_FAILED}
-        # Cache the tokens of each slot, because every view of a split needs the tokens of all shards.
+        # Cache the tokens of each slot, because every view of a split needs the tokens of all of its shards.
         self._tokens_by_slot: dict[Slot, int | None] = {}
 
     def forecast_tokens(self, decision: Decision) -> int | None:

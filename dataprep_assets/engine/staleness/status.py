@@ -119,7 +119,8 @@ class _Survey:
         self._view, self._verification, self._events = view, verification, events
         self._stale: dict[ArtifactSpec, dict[str | None, Decision]] = {}
         self._open: dict[ArtifactSpec, dict[str | None, Decision]] = {}
-        # Specs that are stale as a whole, because their partitions are not planned or because they have no files.
+        # Specs that are stale as a whole, because their partitions are not planned, or because they have no files and
+        # an input is stale.
         self._unplanned: dict[ArtifactSpec, Decision] = {}
 
     def decide_spec(self, spec: ArtifactSpec) -> Iterator[Decision]:
@@ -137,7 +138,8 @@ class _Survey:
             yield self._unplanned[spec]
             return
         if not spec.kept:
-            # A spec without files is up to date if its inputs have their final content.
+            # A spec without files is up to date if the content of its inputs is known, because it depends only on this
+            # content.
             decision = decide_action(
                 PartitionFacts(**_build_input_facts(self._find_stale_input(self._open, spec, None)))
             )
@@ -161,7 +163,8 @@ class _Survey:
         files = {slot: self._read_receipt(artifact) for slot, artifact in artifacts.items()}
         with_receipt = [slot for slot, facts in files.items() if facts.receipt is not None]
         self._forecast_inputs(spec, with_receipt)
-        # A slot has no recipe to compare if the content of an input is unknown.
+        # Compute no recipe for a slot with an input whose new content is unknown, because the recipe depends on this
+        # content.
         unknown = {
             slot: stale_input
             for slot in with_receipt
@@ -249,7 +252,8 @@ class _Survey:
         try:
             for outcome in spec.foresee(request):
                 if outcome.error is None:
-                    # The forecast determines the content, so artifacts built from it can be compared.
+                    # The forecast has determined the slot's content, so the slot's downstream artifacts can be compared
+                    # with it.
                     self._open[spec].pop(outcome.partition if spec.partitions is not None else None)
         except DataprepError:
             return  # everything downstream remains stale
@@ -309,7 +313,8 @@ def _build_recipes(
                 known_recipes[remaining_slots.popleft()] = recipe
         except DataprepError as error:
             refusals[remaining_slots.popleft()] = str(error)
-            if str(error) == last:  # an error that two slots share concerns all slots
+            # If two failures in a row have the same error, assume that this error concerns all remaining slots.
+            if str(error) == last:
                 refusals |= dict.fromkeys(remaining_slots, last)
                 break
             last = str(error)
@@ -324,7 +329,7 @@ def is_never_built(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> bool:
 def _has_receipt(spec: ArtifactSpec, store: ArtifactStore) -> bool:
     try:
         return any(store.receipt(spec.locate_artifact(store, slot)) is not None for slot in spec.slots(store))
-    except MissingArtifactError:  # not planned yet
+    except MissingArtifactError:  # the partitions are not planned yet
         return False
     except IntegrityError:  # a damaged receipt still shows that the partition was built
         return True
@@ -345,14 +350,15 @@ def find_unplanned_artifacts(specs: Sequence[ArtifactSpec], store: ArtifactStore
             if spec.partitions is not None:
                 planned_names.setdefault(spec.name, set()).update(spec.partitions.keys(store))
             elif spec.artifact is not None:
-                # The artifact of a blend's run is named after its plan, so the other names are runs of earlier plans.
+                # The artifact of a blend's run is named after the blend's plan. Other names are runs of earlier plans,
+                # so only this name is planned.
                 artifact = spec.artifact(store)
                 names.add(artifact.name)
                 if artifact.partition is not None:
                     planned_names.setdefault(artifact.name, set()).add(artifact.partition)
             elif spec.split is not None:
                 planned_names.setdefault(spec.name, set()).add(spec.split)
-        except DataprepError:  # without a plan, obsolete artifacts cannot be determined
+        except DataprepError:  # without a plan, it is unknown which artifacts are obsolete
             return
     declaration = specs[0].declaration
     for name, planned_partitions in planned_names.items():
@@ -393,15 +399,17 @@ def remove_leftovers(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Non
     spools = LocalArtifacts(store.root / dataset / SPOOLS)
     for name in spools.names(dataset):
         for partition in spools.partitions(dataset, name):
-            if partition.rpartition(".")[0] not in partitions:  # a rebuild removes the files of planned partitions
+            # Skip planned partitions, because a rebuild removes their files.
+            if partition.rpartition(".")[0] not in partitions:
                 spools.remove(Artifact(dataset=dataset, name=name, partition=partition))
 
 
-# Removes artifacts that are no longer planned: all of them, or only artifacts with retracted documents.
+# Pruning removes artifacts that are no longer planned: all of them, or only artifacts with retracted documents.
 #
-# Each artifact is removed under its lock, with its receipt first, so that a killed removal leaves no artifact that
-# looks finished. The plans are locked during the removal, so a run that would plan the artifacts again must wait. A run
-# on another machine with the same bucket does not wait, so make sure that no such run exists.
+# Each artifact is locked while it is removed, and its receipt is removed first, so that a killed removal leaves no
+# artifact that looks finished. The plans are locked during the removal, so a run that would plan the artifacts again
+# must wait. A run on another machine with the same bucket does not wait, so the user must make sure that there is no
+# such run.
 
 
 @dataclass(frozen=True, kw_only=True)

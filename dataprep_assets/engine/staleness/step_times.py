@@ -68,7 +68,8 @@ class StepTimes:
         """Add builds to the file, which other processes may have changed. Sensitive datasets are skipped."""
         if declaration.sensitive:
             return
-        # Ignore errors, because missing times must not fail a run. The folder may be read-only or contain a link.
+        # Ignore errors, because a run must not fail only because its times cannot be stored. The folder may be
+        # read-only or contain a link.
         with suppress(OSError, DataprepError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with lock_own_file(self._path.with_suffix(".lock"), self._path.name):
@@ -80,7 +81,7 @@ class StepTimes:
                 write_atomically(self._path, json.dumps(self._builds, sort_keys=True).encode(), durably=False)
 
     def _read_builds(self) -> dict[str, list[Build]]:
-        # Ignore a missing or damaged file, because its only effect is that forecasts are ranges until the next run.
+        # Ignore a missing or damaged file, because the only effect is that forecasts are less exact until the next run.
         with suppress(OSError, ValueError):
             return _FILE.validate_json(self._path.read_bytes())
         return {}

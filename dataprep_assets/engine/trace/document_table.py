@@ -67,7 +67,7 @@ class Drops:
                 privacy.public_count(rule_drops.documents),
                 privacy.public_share(rule_drops.documents, self.documents),
                 *(
-                    # Omit the bytes, because the bytes of a few documents would reveal their number.
+                    # Omit the number of bytes, because it would reveal how few documents there are.
                     ("", "")
                     if privacy.hides(rule_drops.documents)
                     else (privacy.public_count(rule_drops.bytes), privacy.public_share(rule_drops.bytes, self.bytes))
@@ -83,7 +83,8 @@ class Drops:
                 share = privacy.public_share(number, self.sources[source])
                 text = f"{count:,}" if isinstance(count, int) else count
                 shares.append(f"{source} {text}" + (f" ({share})" if share else ""))
-            # Omit sources if all files are directly in the folder, because their only source has no name.
+            # Omit the sources if all files are directly in the source folder, because their only source is then the
+            # nameless `.`.
             if shares and list(self.sources) != ["."]:
                 hidden_count = len(rule.by_source) - len(shares)
                 yield f"{rule.rule}: by source: {', '.join(shares)}" + (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dataprep_assets.execution.pool import TaskEngine
     from dataprep_assets.sources.readers.input_format import ReadOptions
 
-# Options for reading files whose format is not evident from the files themselves.
+# These options are for reading files whose format is not evident from the files themselves.
 #
 # Corpora, releases, datasets of a blend and benchmarks declare these options under the same keys.
 
@@ -284,7 +284,7 @@ def resolve_path(path: Path, folder: Path) -> Path:
     return full_path if full_path.is_absolute() else Path(os.path.realpath(folder / full_path))
 
 
-# Datasets whose heavy steps are tasks of an engine (`execution.pool`): worker processes or Ray.
+# These datasets run their heavy steps as tasks of an engine (`execution.pool`): worker processes or Ray.
 #
 # Entry point: `WorkersDeclaration`.
 

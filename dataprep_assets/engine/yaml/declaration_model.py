@@ -9,5 +9,5 @@ PARTITION = r"^[A-Za-z0-9_](\.{0,2}[A-Za-z0-9_-])*\.{0,2}$"
 class DeclarationModel(BaseModel):
     """A part of the YAML. Unknown keys are errors, and values do not change after validation."""
 
-    # Compile models at the first validation instead of at import, which keeps imports fast.
+    # Compile models at the first validation instead of at import, to keep imports fast.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

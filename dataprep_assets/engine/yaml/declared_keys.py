@@ -53,17 +53,18 @@ def suggest_for_unknown_key(model: "type[BaseModel]", keys: Sequence[str | int])
     paths = list(dict.fromkeys(_list_paths(model)))
     alternatives = f"available: {', '.join(_list_known_siblings(model, keys))}"
     for position, kind in enumerate(keys[:-1]):
-        # pydantic includes the kind of a block in the path of an error, but the kind is not a key.
+        # Look for the kind of a block in the path, because pydantic includes it in the path of an error, although it is
+        # not a key.
         if (*keys[:position], *keys[position + 1 :]) in paths and tuple(keys[: position + 1]) not in paths:
             return f"not a key of `kind: {kind}`; {alternatives}"
     key_names = [path[-1] for path in paths]
-    # Require more similarity for a key of a different block, which is less likely to be the intended key.
+    # Require more similarity for a key of a different block, because such a key is less likely to be the intended one.
     nearest_key = (
         str(keys[-1]) if keys[-1] in key_names else find_nearest(str(keys[-1]), key_names, cutoff=_CUTOFF_ELSEWHERE)
     )
     if nearest_key is not None:
         dotted_paths = [".".join(path) for path in paths if path[-1] == nearest_key]
-        # Prefer the shortest paths, because the others are mostly the same block nested elsewhere.
+        # Prefer the shortest paths, because longer paths mostly lead to the same block nested elsewhere.
         nearest_top = sorted(dotted_paths, key=lambda place: place.count("."))[:2]
         path_texts = [f"`{place}`" + ("" if "." in place else " at the top level") for place in nearest_top]
         location = " or ".join(path_texts)

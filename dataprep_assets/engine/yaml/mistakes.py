@@ -148,7 +148,7 @@ class Document:
                 child = next(((k, v) for k, v in node.value if k.value == str(key)), None)
             elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
                 child = (node.value[key], node.value[key])
-            if child is None:  # the key is absent, or is the tag of a union, which pydantic includes in its path
+            if child is None:  # the key is absent, or it is the tag of a union, which pydantic includes in the path
                 continue
             line, node = child[0].start_mark.line + 1, child[1]
         return int(line)
@@ -265,7 +265,7 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
         raise ConfigError(f"{path}:{line}: `{node.value}` means {number} in YAML. Write {number}, or put it in quotes")
     elif not node.tag.endswith(":str"):
         try:
-            # Convert the value only to validate it: `2024-02-30` has the form of a date but is not one.
+            # Convert the value only to validate it, because `2024-02-30` has the form of a date but is not a valid one.
             _parse_value(node)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             problem = f"`{node.value}` looks like a date or number, but is not a valid one"
@@ -312,7 +312,7 @@ def _build_document(path: Path, node: yaml.Node) -> Document:
 
 
 def _parse_value(node: yaml.Node) -> Any:
-    # The loader needs no text, because it only constructs a value from the parsed node.
+    # Give the loader an empty text, because it only constructs a value from the parsed node.
     return yaml.SafeLoader("").construct_document(node)
 
 
@@ -382,13 +382,14 @@ def describe_mistakes(error: "ValidationError", model: "type[BaseModel]", docume
         line = document.find_line([*keys, *_find_first_named_key(details)])
         written_keys = map(str, _iterate_written_keys(keys, document.attributes, details["type"]))
         key_text = ".".join(key if key.isprintable() else repr(key) for key in written_keys)
-        # A secret may be under the wrong key, so hide the value if any key on its path is secret.
+        # Hide the value if any key on its path is the key of a secret, because the secret may be nested under a wrong
+        # key.
         hidden = hides_all or not SECRETS.isdisjoint(keys)
         value_text = "" if hidden else _format_value(details["input"], document.find_scalar(details["loc"]))
         sentence = _describe_unset_variable(document, line, details) or _describe_mistake(details, model, value_text)
         location = f"{document.path}:{line}" if line else str(document.path)
         lines.append((line, f"{location}: {f'{key_text}: ' if key_text else ''}{sentence}"))
-    # Remove repeated lines, because each member of a union reports the same mistake.
+    # Remove repeated lines, because several members of a union may report the same mistake.
     return list(dict.fromkeys(text for _, text in sorted(lines, key=lambda one: one[0])))
 
 
@@ -401,8 +402,8 @@ def _is_of_other_member(details: "ErrorDetails", errors: "Sequence[ErrorDetails]
     value, loc = attributes, details["loc"]
     for depth, member in enumerate(loc):
         if isinstance(value, dict) and member not in value:  # the key is a member of a union, or a missing last key
-            # Maps each member of the union to whether the block lacks keys of the member's model or has keys unknown to
-            # the model.
+            # For each member of the union: whether the block lacks keys of the member's model, or has keys that the
+            # model does not have.
             is_unfit: dict[str | int, bool] = {}
             for error in errors:
                 if error["loc"][:depth] == loc[:depth] and len(error["loc"]) > depth + 1:
@@ -504,7 +505,7 @@ def _describe_field(field: "FieldInfo | None") -> str:
     return f": {field.description.rstrip('.')}" if field is not None and field.description else ""
 
 
-# Templates in the values of a `defs.yaml`: `{{ env.X }}`, and the names that Dagster gives a component.
+# The values of a `defs.yaml` may contain templates: `{{ env.X }}`, and the names that Dagster gives a component.
 #
 # Dagster's own resolution renders every string. It drops a final newline and parses the output as a Python literal, so
 # `"1.0"` becomes a number and `"\n"` becomes empty. Here, a string without a template is unchanged. The value of a
@@ -562,8 +563,8 @@ def has_dates(value: Any) -> bool:
 
 
 def _find_templates(attributes: Any, own_keys: Collection[Keys]) -> list[tuple[Keys, str]]:
-    # Also render an own key with a `raw` mark, because rendering removes this mark, which was required before
-    # `own_keys`.
+    # Also render a text under one of `own_keys` that has a `raw` mark, because rendering removes the mark. Users had to
+    # write it before `own_keys` existed.
     return [(keys, text) for keys, text in _find_texts(attributes, ()) if keys not in own_keys or _RAW.search(text)]
 
 
@@ -616,7 +617,8 @@ def _build_environment(text: str, finalize: Callable[[Any], Any] | None = None) 
         undefined=StrictUndefined,
         finalize=finalize,
         keep_trailing_newline=True,
-        # Keep the original line endings, because Jinja converts all line endings of a template to a single kind.
+        # Keep the line endings of the text, because Jinja converts all line endings of a template to this sequence,
+        # which is `\n` by default.
         newline_sequence="\r\n" if "\r\n" in text else "\r" if "\r" in text else "\n",
         autoescape=False,  # the output is not HTML, and a path may contain `&`
     )
@@ -652,7 +654,8 @@ def _find_unset_variables(tree: "nodes.Template") -> Sequence[str]:
 
     outputs = [node for output in tree.find_all(nodes.Output) for node in output.nodes]
     names = []
-    if len(outputs) > 1:  # a single expression may give None, which the key's own validation reports
+    # Skip a template of a single expression, because an unset variable makes its value None, which validation reports.
+    if len(outputs) > 1:
         names += [
             n
             for output_node in outputs
