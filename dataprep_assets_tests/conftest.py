@@ -17,11 +17,11 @@ from dataprep_assets_tests.session.storages import keep_what_storages_make
 
 CHECKOUT = Path(__file__).parent.parent
 
-# The profile sets no deadlines, because a busy machine misses them, and gives the same examples in every run.
+# The profile gives the same examples in every run. It sets no deadlines, because a busy machine would miss them.
 settings.load_profile("ci")
 
-# Restore the handler, because a shell may have started the tests with Ctrl-C ignored (`&`), which child processes would
-# inherit.
+# Restore the handler of Ctrl-C, because a shell that starts the tests in the background (`&`) makes them ignore it, and
+# child processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

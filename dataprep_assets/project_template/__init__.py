@@ -44,7 +44,7 @@ class Sample(Enum):
     @property
     def scaffold(self) -> str:
         """The command that declares a dataset of the sample's component."""
-        # Import this only when it is needed, because this module is also loaded for `dataprep --help`.
+        # Import this module only when it is needed, because `dataprep --help` also loads the present module.
         from dataprep_assets.declarations import read_component
 
         return format_scaffold_command(str(read_component(_SAMPLES / self.datasets[-1] / "defs.yaml")))

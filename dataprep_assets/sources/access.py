@@ -26,7 +26,7 @@ from dataprep_assets.sources.hub_cache import (
 )
 from dataprep_assets.stores.files import sha256_file
 
-# Import the Hub's client only for annotations, because most sources are local and do not need it.
+# Import the Hub's client only for type checkers, because most sources are local and do not need it.
 if TYPE_CHECKING:
     from dataprep_assets.sources.hub import HubRepo
 

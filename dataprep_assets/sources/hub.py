@@ -400,8 +400,8 @@ class HubRepo:
                 with lock:
                     progress(count)
 
-        # Each of many files gets one worker. If there are fewer files than workers, each file gets several parallel
-        # ranges.
+        # If there are at least as many files as workers, each file gets one worker. Otherwise, each file gets several
+        # parallel ranges.
         at_once = max(1, min(workers, len(unique_files)))
         fetch = _BlobFetcher(
             repo=self,

@@ -158,8 +158,8 @@ class ObjectStorePrefix:
                 with lock:
                     progress(count)
 
-        # Each of many files gets one worker. If there are fewer files than workers, each file gets several parallel
-        # ranges.
+        # If there are at least as many files as workers, each file gets one worker. Otherwise, each file gets several
+        # parallel ranges.
         at_once = min(WORKERS, len(unique_entries))
         fetcher = _Fetcher(source=self, store=self.open(), workers=WORKERS // at_once, report=report)
         run_all(fetcher, unique_entries, at_once, fetcher.stop)

@@ -115,7 +115,7 @@ class S3Address(BucketAddress):
     key_names: tuple[str, str] = AWS_PAIR
 
     def __call__(self) -> Store:
-        # Import the client here, because addresses are also created and compared without it installed.
+        # Import the client here, because addresses are also created and compared where it is not installed.
         from dataprep_assets.stores.amazon.api import CredentialNames, create_s3_client
         from dataprep_assets.stores.amazon.s3 import S3Store
 
@@ -181,7 +181,7 @@ class GcsAddress(BucketAddress):
                 "set GOOGLE_CLOUD_PROJECT if the credentials have no project. For a source in a public bucket, set "
                 "`access: anonymous`"
             ) from None
-        # The client reads this variable itself, so check the endpoint that it uses.
+        # Check the client's own endpoint, because the client reads STORAGE_EMULATOR_HOST itself.
         check_endpoint(client.api_endpoint, "STORAGE_EMULATOR_HOST", allow_http=self.allow_http)
         pays = self.access == "requester_pays"
         return GcsStore(client, self.bucket, self.prefix, user_project=client.project if pays else None)
@@ -265,7 +265,7 @@ def parse_place(
     allowed = f"Use {format_bucket_urls()}, file:///folder or a path"
     try:
         parts = urlsplit(url)
-        _ = parts.port  # urlsplit parses the port only on access, and then raises ValueError
+        _ = parts.port  # urlsplit parses the port only on access, and raises ValueError for an invalid one
     except ValueError:  # the message omits the URL, which may contain a secret
         raise ConfigError(f"invalid storage URL. {allowed}") from None
     if "@" in parts.netloc:
@@ -294,7 +294,8 @@ def find_common_server(source: StoreAddress, destination: StoreAddress) -> tuple
     """Return a store that contains both addresses, and their prefixes; None if no server can copy between them."""
     if isinstance(source, LocalAddress) or isinstance(destination, LocalAddress):
         return None
-    # If only the prefixes differ, both places are in one bucket with the same endpoint and credentials.
+    # Compare the addresses without prefixes, because a server copies only within one bucket, with one endpoint and the
+    # same credentials.
     if replace(source, prefix="") != replace(destination, prefix=""):
         return None
     prefixes = [f"{place.prefix}/" if place.prefix else "" for place in (source, destination)]

@@ -38,7 +38,7 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
     if needed_bytes <= 0:
         return
     folder = path.absolute()
-    # Use the nearest existing parent, which is on the same disk, because the folder may not exist yet.
+    # Use the nearest existing parent, because the folder may not exist yet and will be on the disk of that parent.
     while not folder.exists():
         folder = folder.parent
     required_bytes = needed_bytes + int(needed_bytes * headroom)
@@ -122,7 +122,8 @@ def private_files(is_wanted: bool = True) -> Iterator[None]:
         yield
         return
     with _lock:
-        # The umask can be read only by setting it. Set the private one, because other threads may create files now.
+        # The umask can be read only by setting it. Set the private one in between, because other threads may create
+        # files at that moment.
         old_umask = os.umask(OTHERS)
         os.umask(OTHERS | old_umask)
         # Inside another block, `old_umask` is the private umask, so keep the outermost block's original umask.
@@ -156,7 +157,8 @@ def is_private_mode() -> bool:
 def read_umask() -> int:
     """Return the umask of this process."""
     with _lock:
-        # The umask can be read only by setting it. Set the private one, because other threads may create files now.
+        # The umask can be read only by setting it. Set the private one in between, because other threads may create
+        # files at that moment.
         mask = os.umask(OTHERS)
         os.umask(mask)
         return mask
@@ -261,13 +263,15 @@ def digest_value(value: Any) -> str:
 # Maximum bytes per system call; Linux itself moves just under 2 GiB at most.
 _CALL_BYTES = 1 << 30
 
-# Moves bytes to the target's position: (source, target, position in source, count) → number of moved bytes.
+# Type of the functions that move bytes to the target's position: (source, target, position in source, count) → number
+# of moved bytes.
 _Mover = Callable[[int, int, int, int], int]
 
-# Errors of an unsupported call on this kernel or file system; a different call may work.
+# Errors of a call that this kernel or file system does not support. A different call may work.
 _UNSUPPORTED = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 
-# Errors of refused hard links: different file system, no permission or support, too many links, protected_hardlinks.
+# Errors of refused hard links: different file systems, no permission, no support, too many links, or
+# protected_hardlinks.
 _UNLINKABLE = _UNSUPPORTED | {errno.EPERM, errno.EMLINK, errno.EACCES}
 
 # Maximum number of cached results, and the age in nanoseconds (0.1 s) from which a file's time is reliable.
@@ -470,7 +474,7 @@ def _move_by_sendfile(source: int, target: int, position: int, count: int) -> in
 
 
 def _move_by_read_write(source: int, target: int, position: int, count: int) -> int:
-    # Limit the block, which is held in memory. `os.write` may write only a part of it.
+    # Limit the block, because it is held in memory. `os.write` may write only a part of it.
     return os.write(target, os.pread(source, min(count, 1 << 20), position))
 
 
@@ -488,7 +492,7 @@ def expand_path(path: str | Path, name: str = "") -> Path:
             f"{prefix}{str(path)!r}: the home folder of `{Path(path).parts[0]}` is unknown. Write the full path, or "
             f"`./{path}` for a folder of that name"
         ) from None
-    except UnicodeEncodeError as error:  # the path contains half a surrogate pair
+    except UnicodeEncodeError as error:
         raise ConfigError(f"{prefix}{str(path)!r}: {error}") from None
     return expanded_path
 

@@ -460,7 +460,7 @@ def _from_response(error: GoogleAPICallError, label: str, permission: str) -> Ex
         return SourceError(f"{label}: bucket {bucket} does not exist ({code}). Create it, or correct its name")
     if status == 404:
         return MissingObjectError(label)
-    # Exclude policies of the organization, which may also refuse with status 412.
+    # A refusal by an organization's policy may also have status 412, but is not a conflict.
     if status in (412, 416) and "orgpolicyconstraintfailed" not in message:
         return ConflictError(f"{label}: the requested version no longer exists ({code}). Run the command again")
     return SourceError(
@@ -632,7 +632,7 @@ class GcsStore(Store):
                 size=info.bytes,
                 target=target,
                 sha256=sha256 or info.sha256,
-                # Compare the server's own digest even if a SHA-256 is known.
+                # Always compare the CRC32C, because it is the only digest that every object has.
                 verify=describe_mismatch,
                 label=label,
                 part_bytes=self._part_bytes,

@@ -68,7 +68,8 @@ def get_partial_path(target: Path) -> Path:
 def measure_partial_bytes(target: Path) -> int:
     """Return the disk space in bytes of ``target``'s partial file, which the next download to it reuses."""
     part = get_partial_path(target)
-    # st_blocks counts units of 512 bytes on every file system: all of a preallocated file, few of a sparse one.
+    # `st_blocks` counts units of 512 bytes on every file system. A preallocated file has all of its blocks, and a
+    # sparse file only the written ones.
     return part.stat().st_blocks * 512 if part.is_file() else 0
 
 
@@ -163,7 +164,8 @@ def download(
     with lock_own_file(part, label, stopped) as (descriptor, has_waited):
         try:
             if has_waited and (digest := _find_completed(target, size, sha256, git_sha1)) is not None:
-                # Waiting for the lock created this `.part`. The other process has renamed its own to `target`.
+                # Remove this `.part`, which is new: the other process has renamed its own to `target`, so locking
+                # created another one.
                 part.unlink()
                 return digest
             transfer = _Transfer(
@@ -332,7 +334,7 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
 
     A full disk is thus reported before the download, as TransferError with ``label`` and the needed and free bytes.
     """
-    # Truncate a larger file, left by a killed process, whose last bytes would remain after the new ones.
+    # Truncate a larger file that a killed process left, because its last bytes would remain after the new ones.
     if os.fstat(descriptor).st_size > size:
         os.ftruncate(descriptor, size)
     if size == 0:
@@ -351,7 +353,7 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
             # Release the blocks that the failed call may have allocated before measuring the free space.
             os.ftruncate(descriptor, 0)
             raise _build_no_space_error(part, size, label) from error
-        # Without preallocation, only set the length; a later write then reports a full disk.
+        # If the file system cannot preallocate, only set the length; a later write then reports a full disk.
         if error.errno not in _NOT_SUPPORTED:
             raise
         os.ftruncate(descriptor, size)

@@ -163,7 +163,8 @@ class _OrderedReader:
 
     def read_next(self, buffer: bytearray) -> UploadPart | None:
         with self._lock:
-            # Reading and digesting hold the lock, because a digest needs the bytes in order. Sending does not.
+            # Hold the lock while reading and digesting, because a digest needs the bytes in order. Sending needs no
+            # lock.
             part = next(self._parts, None)
             if part is None:
                 return None

@@ -53,14 +53,14 @@ def explain_refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | Non
     reads = scope["type"] == "http" and method in ("GET", "HEAD")
     if reads and path in _INFORMATION:
         return None
-    # Refuse duplicates, because the server behind the guard could use a different one.
+    # Refuse duplicates, because the server behind the guard could use a different one of the values.
     if any(len(values) > 1 for name, values in headers.items() if name in ("host", "origin", "content-type")):
         return "a header that must be unique occurs twice."
     host = _first_value(headers, "host").lower()
     if host not in hosts and _remove_port(host) not in hosts:
         return f"unknown host name {host!r:.80}. If it is a name of this server, add it to {HOSTS}."
     origin = _first_value(headers, "origin").lower()
-    # Also refuse `null`, which has no host, and which a sandboxed frame or a file sends.
+    # This also refuses the origin `null`, which has no host. Sandboxed frames and local files send it.
     if origin and urlsplit(origin).netloc != host:
         return "the request comes from a different origin."
     if not (_is_of_this_site(headers) or (reads and _is_page_request(headers) and not _is_graphql(path))):
@@ -132,8 +132,8 @@ class Guard:
         if reason is None:
             await self._app(scope, receive, _add_headers(send))
         elif scope["type"] == "websocket":
-            await receive()  # websocket.connect
-            await send({"type": "websocket.close", "code": 1008})  # policy violation (RFC 6455)
+            await receive()  # the message `websocket.connect`, to which the next line responds
+            await send({"type": "websocket.close", "code": 1008})  # 1008 is a policy violation (RFC 6455)
         else:
             body = f"Refused: {reason}\n".encode()
             kind = (b"content-type", b"text/plain; charset=utf-8")

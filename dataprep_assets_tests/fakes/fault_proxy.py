@@ -28,7 +28,7 @@ Kind = Literal[
     "flip",  # one byte of the body is changed: of the request's body if it has one, else of the answer's
     "503",
     "429",
-    "400-timeout",  # RequestTimeout
+    "400-timeout",  # status 400 with the code RequestTimeout
     "403",
     "drop",  # the request is acknowledged with the right ETag, but never forwarded to the server
 ]
@@ -137,7 +137,7 @@ class FaultProxy:
             request_queue_size = 128
 
             def handle_error(self, request: Any, client_address: Any) -> None:
-                # Clients that give up are expected here.
+                # Print nothing, because clients that give up are expected here.
                 pass
 
         self._server = Server(("127.0.0.1", 0), Handler)
@@ -302,7 +302,7 @@ class FaultProxy:
         return request.rfile.read(int(request.headers.get("Content-Length", "0")))
 
     def _refuse(self, request: BaseHTTPRequestHandler, status: int, code: str, retry_after: str | None = None) -> None:
-        # Name a key id, as real stores do in some messages, because a test verifies that no reader sees it.
+        # Put a key id into the message, as real stores sometimes do, because a test verifies that no error shows it.
         body = f"<Error><Code>{code}</Code><Message>AKIA-SAID-BY-THE-STORE may not</Message></Error>".encode()
         request.send_response(status)
         request.send_header("Content-Type", "application/xml")

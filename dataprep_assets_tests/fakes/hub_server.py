@@ -361,7 +361,7 @@ def _entries(blobs: Mapping[str, _Blob]) -> list[dict[str, object]]:
     for path, blob in blobs.items():
         entry: dict[str, object] = {"type": "file", "oid": blob.git_sha1, "size": len(blob.content), "path": path}
         if blob.sha256 is not None:
-            # The oid of an LFS file is that of its pointer, which no client downloads.
+            # For an LFS file, the Hub's oid identifies the pointer, which no client downloads.
             pointer = f"version 1\noid sha256:{blob.sha256}\n".encode()
             entry["oid"] = hashlib.sha1(pointer).hexdigest()
             entry["lfs"] = {"oid": blob.sha256, "size": len(blob.content), "pointerSize": len(pointer)}

@@ -205,7 +205,8 @@ def tell(run: History, extra: int = 80) -> Told:
     present: dict[tuple[str, int], np.ndarray] = {}
     numbers = {content: run.world.numbers(content) for content in run.world.contents}
     for rule in sampler.rules:
-        for turn in rule.turns:  # an epoch may start before any of its samples is read
+        # Record the epoch in progress here, because it may start before any of its samples is read.
+        for turn in rule.turns:
             every = np.concatenate([numbers[each.content] for each in turn.source.shards])
             present.setdefault((turn.source.name, turn.epoch), every)
         stop = min(rule.stop, rule.first + extra) if rule is sampler.rules[-1] else rule.stop

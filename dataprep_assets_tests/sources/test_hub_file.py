@@ -62,7 +62,7 @@ def test_a_silent_server_is_timed_out_and_the_request_retried(hub: HubServer, tm
     start = time.monotonic()
     mirror(hub, tmp_path, timeout_seconds=1.0)
     assert hub.unspent() == []
-    # A stall lasts ten seconds, so the client did not wait for its end.
+    # A stall lasts ten seconds, so a shorter time shows that the client did not wait for its end.
     assert time.monotonic() - start < 9
 
 

@@ -117,8 +117,8 @@ def add_revision(
         if not 0 <= from_step <= end:
             raise ConfigError(f"{request.name}: --from-step must be from 0 to {end}, not {from_step}")
         _require_same_tokenizer(history, sources, from_step)
-    # Only these steps are known to be trained. Steps beyond the last revision's first step do not count, because that
-    # revision took them back.
+    # Only these steps are known to be trained. Steps after the last revision's first step do not count, even if they
+    # were trained before, because that revision took them back.
     known_steps = (
         max(from_step, revisions[-1].first_step, *(replaced_revision.trained for replaced_revision in unmade))
         if revisions
@@ -150,7 +150,7 @@ def add_revision(
     if history is not None:
         _require_whole_documents(history, new_revision, from_step)
         revision = (*revisions, *unmade)[-1]
-        # Taking back a later revision is a change, even if the new revision reads the same data.
+        # A revision that takes back a later one is a change, even if it reads the same data.
         if revision.first_step <= from_step and list_data_settings(revision) == list_data_settings(new_revision):
             raise ConfigError(
                 f"{request.name}: nothing has changed since the revision from step {revision.first_step}, which "

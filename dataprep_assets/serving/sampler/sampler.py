@@ -121,7 +121,7 @@ class SourceCursor:
         remainder = Remainder(progress.order, progress.done, self._whole.length, new_numbers, changed)
         new_slots = SampleSlots(self.source.shards, self._whole.length, self._packs, new)
         order = SourceOrder(new_slots, self._build_permutation_key(progress.epoch), self.source.shards, remainder)
-        # The order is empty if all remaining tokens were retracted. If so, begin the next epoch.
+        # The order is empty if all remaining tokens were retracted. In that case, begin the next epoch.
         return (
             (progress.epoch, order, 0)
             if order.size
@@ -194,7 +194,9 @@ class SourceCursor:
         """Return the progress after the turn's first `count` samples."""
         epoch, done_count = (int(column[0]) for column in self.locate(np.array([count])))
         order = self.get_order(epoch)
-        if count and not done_count:  # an epoch has just ended; content added at this step still belongs to it
+        # If an epoch has just ended, stay at its end, because content that is added at this step still belongs to that
+        # epoch.
+        if count and not done_count:
             epoch, order = epoch - 1, self.get_order(epoch - 1)
             done_count = order.size
         return SourceProgress(source=self.source, rules=self._rules, epoch=epoch, order=order, done=done_count)
@@ -276,7 +278,8 @@ class Sampler:
                     "earlier, or raise `steps` or `epochs`"
                 )
             self.rules.append(rule)
-            progress = {**progress, **rule.find_progress(rule.stop)}  # a source that is left out keeps its position
+            # Keep the earlier entries, because a source that this revision leaves out keeps its position.
+            progress = {**progress, **rule.find_progress(rule.stop)}
 
     @property
     def end(self) -> int:

@@ -92,7 +92,8 @@ class SeenLedger:
         self._names = {record.path for record in data.handle.files}
         # Cache per object, because a cache on the method would keep every ledger alive.
         self.rows = lru_cache(maxsize=None)(self._read_source_rows)
-        # The key is the content, so a shard of several revisions is one entry unless it lost documents in between.
+        # The key is the content, so a shard that several revisions read is one entry unless its content changed in
+        # between.
         self.shards = {
             shard.content: (source.dataset, shard)
             for revision in data.schedule.revisions
@@ -145,8 +146,8 @@ class SeenLedger:
         """Yield each document with tokens in `[start, stop)`, and the number of these tokens."""
         ends = self.data.open_document_ends(shard)
         position = start
-        # side="right" skips documents that end where the span begins; these, like empty documents, have no tokens in
-        # it.
+        # `side="right"` skips documents that end where the span begins, because they have no tokens in the span. Empty
+        # documents have none either.
         for document in range(int(np.searchsorted(ends, np.uint64(start), side="right")), len(ends)):
             to = min(int(ends[document]), stop)
             if to > position:
@@ -283,7 +284,7 @@ def find_withdrawn_readings(ledger: SeenLedger, document: KeptDocument) -> list[
     """Return the readings of a document by steps that were taken back, each with the interval of its revision."""
     data, samples_read = ledger.data, []
     for interval in data.schedule.withdrawn_intervals:
-        # Use the schedule as it was then, because the current one has no rule for steps that were taken back.
+        # Use the schedule of that time, because the current one has no rule for steps that were taken back.
         sampler = Sampler(data.schedule.take_first_revisions(interval.revision + 1), data.packs)
         span = (document.start, document.stop)
         readings = sampler.find_readings(document.shard.content, *span, first=interval.first, until=interval.stop)

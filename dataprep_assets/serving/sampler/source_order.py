@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.sampler.training_schedule import SourceShard
 
-# A keyed permutation of the numbers below a size, which is evaluated at any point without a table.
+# A keyed permutation of the integers in `[0, size)`, evaluated at any point without a table.
 #
 # The numbers are written as pairs `(left, right)` with `left < a` and `right < b`, where `a * b` is at least the size
 # and less than `size + a`. Each round of a Feistel network adds a hash of one half to the other, modulo `a` or `b`

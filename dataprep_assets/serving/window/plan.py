@@ -123,7 +123,7 @@ def _replay(sizes: Sequence[int], keep: Keep) -> tuple[int, int, list[int]]:
         if index in find_cached_shards:
             turn_bytes.append(0)
             continue
-        # In the first turn no shard is in use, but `turn_number - 1` would be the index of the last shard.
+        # In the first turn, no shard is active yet, but `turn_number - 1` would be the index of the last shard.
         held_indices = {active} if turn_number else set()
         for victim in choose_victims(
             keep, find_cached_shards, sizes[index], held_shards=held_indices, needed_shard=index, shards=count

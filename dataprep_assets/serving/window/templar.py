@@ -63,7 +63,8 @@ class MirrorStore(ReadOnlyStore):
         for store in (*self._stores[start:], *self._stores[:start])[:-1]:
             try:
                 return read_store(store)
-            # StoppedError is a TransferError, but the caller requested the stop, so try no other store.
+            # Handle StoppedError first, because it is also a SourceError, but no other store may be tried after the
+            # caller requested a stop.
             except StoppedError:
                 raise
             except (ConfigError, SourceError, MissingArtifactError):
@@ -73,7 +74,7 @@ class MirrorStore(ReadOnlyStore):
     def head(self, key: str) -> ObjectInfo | None:
         def query_store(store: Store) -> ObjectInfo:
             if (info := store.head(key)) is None:
-                # Raise an error, so that the next mirror is tried, as for a mirror that cannot be reached.
+                # Raise an error, so that the next mirror is tried, as after a failed connection.
                 raise MissingArtifactError(key)
             return info
 
@@ -83,7 +84,8 @@ class MirrorStore(ReadOnlyStore):
             return None
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        # Complete the listing first, because a store that fails halfway would already have yielded some keys.
+        # Complete the listing before returning it, because a store that fails halfway would otherwise already have
+        # yielded some keys.
         return iter(self._read_from_first_available(lambda store: [*store.list(prefix)]))
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
@@ -290,7 +292,8 @@ def _find_release_location(on_disk: Path) -> Path | ReleaseLocation | str:
     """
     if (manifest := on_disk / MANIFEST).is_file():
         return manifest
-    # The variable is both a local folder and a key prefix, which has no slashes at its ends.
+    # The same variable names the local folder and the key prefix in the bucket, but a key prefix has no slashes at its
+    # ends.
     prefix = _find_shards_folder().strip("/")
     if os.environ.get("R2_DATASET_BUCKET_LIST", "").strip():
         return ReleaseLocation(MirrorStore([bucket_place() for bucket_place in _list_buckets(prefix)]))

@@ -112,7 +112,9 @@ class ArrowRows(WrappingReader[BlockReader]):
         except (MemoryError, pa.ArrowMemoryError):
             raise build_memory_error(f"{self._file.label}, near row {row}") from None
         except (pa.ArrowException, OSError, EOFError) as error:
-            is_of_polars = of_file and not by_footer and row == 1  # otherwise the file is damaged
+            # Suggest polars only if not even the first batch can be read as a stream. After a later error, the file is
+            # damaged.
+            is_of_polars = of_file and not by_footer and row == 1
             raise self._build_unreadable_error(row, str(error), _POLARS_HINT if is_of_polars else "") from error
         # The stream must end with its marker, which in a file precedes the footer and the magic.
         has_end = stream.last == _END

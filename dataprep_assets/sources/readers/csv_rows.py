@@ -75,7 +75,8 @@ class _Lines:
             if line_group is None:
                 yield byte, None
                 continue
-            for line in line_group.split():  # blank lines are included, because they may be within quotes
+            # Include blank lines, because they may be within quotes.
+            for line in line_group.split():
                 yield byte, line
                 byte += len(line) + 1
 
@@ -89,7 +90,7 @@ class CsvRows(SequentialReader):
 
     def _find_rows(self) -> Iterator[FoundRow]:
         file = self._file
-        # Raise the limit of the `csv` module, because its default is smaller than a long document. The limit is
+        # Raise the limit of the `csv` module, because a long document may exceed the default. The limit is
         # process-wide.
         csv.field_size_limit(max(csv.field_size_limit(), 1 << 30))
         delimiter = file.reading.csv_delimiter or _DELIMITERS[file.format]
@@ -106,7 +107,7 @@ class CsvRows(SequentialReader):
             except StopIteration:
                 return
             except csv.Error as error:
-                # After an error, the parser starts with the next line, so it still reads the bad record's neighbors.
+                # After an error, the parser starts with the next line, so the records after the bad one are still read.
                 fields, reason = [], _describe_fault(error) + self._quote_advice
                 if lines.ended:
                     defect = "a quote is not closed before the end of the file. Close it, or download the file again"

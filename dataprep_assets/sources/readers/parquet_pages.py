@@ -25,7 +25,8 @@ PAGE_BYTES = 512 << 20
 _VALUE_BYTES = 16
 """Bytes per value in addition to its content: levels, an offset or an index. A page of nulls only has these."""
 _HEADER_BYTES = 4096
-_DICTIONARY_PAGE, _DATA_PAGES = 2, {0: 5, 3: 8}  # type → the header's field that has the number of values
+# Maps the type of a data page to the field of PageHeader with the header of that type.
+_DICTIONARY_PAGE, _DATA_PAGES = 2, {0: 5, 3: 8}
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def cut_pieces(blocks: Iterable[bytes], separator: bytes, max_bytes: int) -> Ite
             size = part_bytes + len(piece)
             yield byte, size, b"".join([*parts, piece]) if size <= max_bytes else None
             byte, part_bytes, parts = byte + size + len(separator), 0, []
-        # Keep the last bytes of a block, in which a separator may begin.
+        # Keep the last bytes of a block, because a separator may begin in them.
         end = max(0, len(last_piece) - max(len(separator) - 1, 0))
         body, tail = last_piece[:end], last_piece[end:]
         # Keep only the length, not the content, of a document beyond the limit.

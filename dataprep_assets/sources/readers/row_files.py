@@ -343,7 +343,7 @@ class ParquetBlocks(ABC, Generic[B]):
         return groups, first_row
 
     def _build_unreadable_error(self, row: int, error: Exception) -> CorruptSourceError:
-        with suppress(OSError):  # the error below reports a missing file
+        with suppress(OSError):  # the file may be missing, which the error below reports
             if (kind := detect_non_table(self._path, ".parquet")) is not None:
                 return CorruptSourceError(f"{self._label}: {kind}")
         reason = str(error).rstrip(".")  # Arrow ends some of its messages with a period

@@ -78,7 +78,8 @@ class WarcRows(SequentialReader):
         stream: Any = _WarcStream(iter(self._under))
         number, entry, end = 0, None, 0
         try:
-            # Disable fastwarc's detection, because the file is already decompressed and HTTP pages are not parsed.
+            # Disable fastwarc's detection of compression and its parsing of HTTP, because the file is already
+            # decompressed and HTTP pages are not read.
             records = ArchiveIterator(
                 stream, parse_http=False, verify_digests=False, stream_detect=False, fsspec_args=False
             )

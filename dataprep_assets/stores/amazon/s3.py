@@ -67,7 +67,7 @@ WORKERS = 12
 _RETRY = RetryPolicy()
 _NAMES = CredentialNames()
 
-# Copying more than this in one request may take a server longer than the read timeout.
+# A server may need longer than the read timeout to copy more than this in one request.
 _COPY_BYTES = 256 * 1024 * 1024
 # Larger ranges need fewer requests, and 32 ranges keep every worker busy until the end.
 _SMALLEST_RANGE, _RANGES = 8 * 1024 * 1024, 32
@@ -109,7 +109,7 @@ class S3Store(Store):
                 f"s3://{bucket}: workers={workers} and range_bytes={range_bytes} must be positive, and "
                 f"copy_bytes={copy_bytes} at least 5 MiB"
             )
-        # Reject a part size that is too small now, and not only at the first large upload.
+        # Reject an invalid part size now, rather than at the first large upload.
         plan_parts(0, part_bytes=part_bytes)
         check_client(client)
         prefix = prefix.strip("/")
@@ -252,5 +252,5 @@ class S3Store(Store):
 
     def _choose_step(self, size: int) -> int:
         """Return the size of a download's ranges, which is small enough to give every worker some ranges."""
-        # The step depends only on the size, so that every run splits an object the same way.
+        # The step does not depend on the state of a download, so that every run splits an object the same way.
         return min(self._range_bytes, max(_SMALLEST_RANGE, -(-size // _RANGES)))

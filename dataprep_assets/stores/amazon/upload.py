@@ -50,7 +50,7 @@ from dataprep_assets.stores.upload import (
     send_parts,
 )
 
-# A store that refuses a completion with one of these codes has lost parts that it had accepted.
+# A store that refuses a completion with one of these codes has lost the upload, or parts that it had accepted.
 _LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "InvalidRequest"}
 
 
@@ -318,7 +318,7 @@ class Composer:
             return self._copy_whole(source_info, key)
         ranges = plan_parts(source_info.bytes, part_bytes=self._copy_bytes)
         parts = [(Piece(0, part.start, part.stop),) for part in ranges]
-        # CopyObject copies the metadata itself; an upload in parts must receive it.
+        # Pass the metadata, because only CopyObject copies it itself; an upload in parts does not.
         return self._assemble([source_info], parts, key, dict(response.get("Metadata", {})))
 
     def _assemble(
