@@ -25,7 +25,7 @@ PAGE_BYTES = 512 << 20
 _VALUE_BYTES = 16
 """Bytes per value in addition to its content: levels, an offset or an index. A page of nulls only has these."""
 _HEADER_BYTES = 4096
-# Maps the type of a data page to the field of PageHeader with the header of that type.
+# `_DATA_PAGES` maps the type of a data page to the id of the field of PageHeader that describes such pages.
 _DICTIONARY_PAGE, _DATA_PAGES = 2, {0: 5, 3: 8}
 
 

@@ -223,8 +223,8 @@ class JsonLinesReader(WrappingReader[JsonRows]):
         for line_group, byte in read_whole_lines(pieces, self._fields.max_record_bytes):
             if line_group is not None and line_group.is_blank:
                 block = self._build_blank_block(row, count := len(line_group))
-            # Let `_parse` count the lines, because it needs them split anyway.
             else:
+                # Let `_parse` count the lines, because it needs them split anyway.
                 block, count = self._parse(None if line_group is None else line_group.split(), row, byte)
             yield block
             row += count
