@@ -68,7 +68,7 @@ class Bounds:
 
 def _read_limit(environment: Mapping[str, str], name: str, default: int, minimum: int, unit: str) -> int:
     text = environment.get(name) or str(default)
-    # `int` also accepts digits of other scripts, spaces and underscores, so the first two conditions exclude them.
+    # Exclude digits of other scripts, spaces and underscores first, because `int` also accepts them.
     if not text.isascii() or not text.isdigit() or int(text) < minimum:
         raise ConfigError(f"{name}={text!r}: must be a whole number of {unit}, at least {minimum:,}")
     return int(text)
@@ -133,7 +133,7 @@ def has_too_many_values(data: bytes) -> bool:
     # low.
     if len(data) < 2 * MAX_VALUES or _count_values(data) <= MAX_VALUES:
         return False
-    # Count the quotes that begin and end strings: more than two per allowed value are too many strings.
+    # Each string has two unescaped quotes, so more than two quotes per allowed value mean too many strings.
     if data.count(b'"') - data.count(b'\\"') > 2 * MAX_VALUES:
         return True
     # Remove the strings before counting, because commas and brackets inside strings separate no values.

@@ -119,8 +119,8 @@ def merge_definitions(declarations: Declarations, whole_tree: dg.ComponentTree) 
                 definitions = dg.Definitions.merge(*right) if wrong_files else _build_tree(whole_tree)
                 new_errors = _find_cycles(declarations, definitions)
             except Exception:
-                # Build each file separately. An error that no single file causes concerns the whole tree and is raised
-                # again unchanged.
+                # Build each file separately to find the wrong ones. An error that no single file causes concerns the
+                # whole tree, so it is raised again unchanged.
                 mistakes = _find_wrong_files(
                     declarations, lambda path: declarations.tree(path.parent).build_defs(Path())
                 )
@@ -140,7 +140,7 @@ def _build_tree(tree: dg.ComponentTree) -> dg.Definitions:
     Dagster collects that documentation for its UI from all installed packages. Importing the components of
     `dagster-gcp` takes a third of the time until a run starts.
     """
-    # The code server starts a run's process with `multiprocessing`, so only such a process has a `parent_process`.
+    # Only a run's process has a `parent_process`, because the code server starts runs with `multiprocessing`.
     is_run = multiprocessing.parent_process() is not None
     return tree.build_defs(Path()) if is_run else tree.build_defs()
 

@@ -147,7 +147,8 @@ def find_files_below(folder: Path) -> dict[str, Path]:
     completion uses this function.
     """
     files_by_name, unnamed_files = {}, {}
-    # Later files replace earlier ones of the same name, in this order: misnamed files, shipped ones, the user's own.
+    # Sort the files, because later files replace earlier ones of the same name: misnamed files come first, then shipped
+    # ones, and last the user's own.
     paths = _find_declarations_below(folder)
     for path in sorted(paths, key=lambda path: (path.name == _YAML, find_shipped_kind(path.parent) is None, path)):
         if (name := _read_declared_name(path)) is not None:

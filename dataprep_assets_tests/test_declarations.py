@@ -354,7 +354,7 @@ def test_every_shipped_file_is_loaded() -> None:
         found = shipped.load(path)
         assert isinstance(found, Dataset), path
         assert found.folder == path.parent
-        # The code location loads the same datasets as the commands, in Dagster's own way.
+        # Also load the dataset in Dagster's own way, as the code location does.
         by_dagster = shipped.tree(path.parent).load_component(Path())
         assert isinstance(by_dagster, Dataset)
         assert found.declaration == by_dagster.declaration

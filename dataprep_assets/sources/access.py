@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # Folders that `datasets` writes contain Arrow files of the dataset, and cached results of its functions.
 #
 # `map()` and `filter()` store their results next to the data, as `cache-<fingerprint>.arrow`. `state.json` names the
-# files of the dataset (`save_to_disk`). A folder in the cache of `datasets` only has `dataset_info.json`, so file names
+# files of the dataset (`save_to_disk`). A folder in the cache of `datasets` has only `dataset_info.json`, so file names
 # decide there.
 
 _STATE, _INFO = "state.json", "dataset_info.json"

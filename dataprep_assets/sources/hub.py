@@ -223,7 +223,8 @@ def parse_origin(url: str) -> tuple[str, str, int | None]:
 
 logger = logging.getLogger(__name__)
 
-# `format_version` of huggingface_hub's cached lists. Its client reads the lists that this module writes.
+# Version of the format of huggingface_hub's cached file lists. The client of huggingface_hub reads the lists that this
+# module writes.
 _TREE_VERSION = 1
 _FIRST_ATTEMPTS = 5
 _MAX_PAGES = 10_000

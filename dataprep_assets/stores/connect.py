@@ -233,7 +233,8 @@ def find_s3_endpoint(environment: Mapping[str, str]) -> str | None:
         if not _ENDPOINT.fullmatch(endpoint):  # the value is not shown, because text before an @ is a secret
             raise ConfigError("DATAPREP_ENDPOINT_URL: must be http(s)://host[:port] without credentials")
         return endpoint
-    # The account id becomes part of a host name, so a dot or slash in it could lead to someone else's host.
+    # Check the account id, because it becomes part of a host name, and a dot or slash in it could lead to someone
+    # else's host.
     account = environment.get("R2_DATASET_ACCOUNT_ID")
     if account and not account.isalnum():
         raise ConfigError("R2_DATASET_ACCOUNT_ID: must contain only letters and digits. Set the account ID, not a URL")

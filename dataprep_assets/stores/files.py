@@ -502,8 +502,8 @@ def expand_path(path: str | Path, name: str = "") -> Path:
 # The author of such a file may be malicious, and readers turn its names into paths, log lines and pages. Therefore
 # `explain_invalid_name` checks each name once, where it is parsed; the parser adds the location to the message.
 
-# Unicode's direction marks, overrides and line separators make a terminal show a name other than the real one.
-# Python also uses lone surrogates for bytes of a file name that are not UTF-8; they cannot be encoded as UTF-8.
+# Control characters, direction marks, overrides and line separators make a terminal show a name other than the real
+# one. Lone surrogates, which Python uses for bytes of a file name that are not UTF-8, cannot be encoded as UTF-8.
 _DECEIVING = re.compile("[\x00-\x1f\x7f-\x9f\N{ARABIC LETTER MARK}\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _OUTSIDE = frozenset(("", ".", ".."))
 

@@ -26,8 +26,8 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         try:
             fetch(item)
         except BaseException:
-            # Set the event in the failing thread, because other threads would start more items until the waiting thread
-            # runs.
+            # Set the event in the failing thread, because other threads could start more items before the waiting
+            # thread sets the event.
             stop.set()
             raise
 

@@ -32,7 +32,8 @@ from dataprep_assets.stores.store import (
     build_missing_object_error,
 )
 
-# A failed range resumes at the byte that it reached, so smaller ranges would only cost more requests.
+# Size of a range in bytes. A failed range resumes at the byte that it reached, so smaller ranges would only cost more
+# requests.
 PART_BYTES = 32 * 1024 * 1024
 
 _TRIES = 3

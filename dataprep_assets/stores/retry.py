@@ -53,7 +53,8 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
     try:
         seconds = float(value)
     except ValueError:
-        # Import this only when it is needed, because few servers send a date and the import loads the mail packages.
+        # Import this module only when it is needed, because few servers send a date and the import loads the mail
+        # packages.
         import email.utils
 
         try:

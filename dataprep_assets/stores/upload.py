@@ -27,7 +27,8 @@ MIN_PART_BYTES = 5 * MiB
 MAX_PARTS = 10_000
 MAX_OBJECT_BYTES = 5 * 1024 * 1024 * MiB
 
-# Bytes sent per system call. The socket's timeout applies to each call, not to a whole part.
+# Bytes sent per system call. The block is small, because the socket's timeout applies to each call, not to a whole
+# part.
 _BLOCK_BYTES = 256 * 1024
 
 
@@ -102,7 +103,8 @@ def plan_concatenation(sizes: Sequence[int]) -> list[tuple[Piece, ...]]:
     for source, size in enumerate(sizes):
         position = 0
         while position < size:
-            # End a piece at the end of its source, or of the part that contains it.
+            # End a piece at the end of its source or of its part, because a piece belongs to one source and to one
+            # part.
             stop = min(size, position + step - (offset + position) % step)
             parts[(offset + position) // step].append(Piece(source, position, stop))
             position = stop

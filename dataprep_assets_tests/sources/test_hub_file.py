@@ -118,7 +118,8 @@ def test_failed_attempts_at_the_storage_host_do_not_reveal_the_signature(tmp_pat
 
 
 def test_no_exception_chain_or_log_contains_a_signed_url(caplog: pytest.LogCaptureFixture) -> None:
-    # The HTTP library depends on the version of huggingface_hub.
+    # Derive the HTTP library from the error's base class, because the library depends on the version of
+    # huggingface_hub.
     http = importlib.import_module(HfHubHTTPError.__bases__[0].__module__.partition(".")[0])
     signed = "https://store.example/a/b?X-Signature=s3cret&Expires=1"
     refused = http.Response(403, request=http.Request("GET", signed))

@@ -60,7 +60,7 @@ def test_a_lost_answer_to_a_conditional_write_is_not_a_conflict(client: Any, ser
     second = store.put("lock", b"mine again", if_version=first.version)
     assert server.unspent() == []
     assert store.head("lock") == second
-    # A writer of equal bytes still counts as another writer.
+    # A writer of equal bytes still counts as a different writer.
     with pytest.raises(ConflictError):
         store.put("lock", b"mine again", if_absent=True)
 

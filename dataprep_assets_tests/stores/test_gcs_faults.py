@@ -73,7 +73,7 @@ def settle(client: Any, server: GcsServer) -> None:
     pools = client._http.get_adapter(server.endpoint).poolmanager.pools
     for key in pools.keys():  # noqa: SIM118
         pools[key].close()
-    # Close the session after its pools, because it forgets the pools and leaves their open connections open.
+    # Close the session only after its pools, because the session forgets its pools without closing their connections.
     client._http.close()
     server.await_the_end_of_connections_beside(frozenset())
 

@@ -322,7 +322,7 @@ def find_changed_ranges(old: DocumentEnds, new: DocumentEnds) -> tuple[Ranges, R
     Returns None if the difference cannot be determined without ids. If no document is kept, no ranges are returned as
     added, because the whole shard is new.
     """
-    # Without ids, equal lengths are the only evidence of equal documents, which is not enough if some are missing.
+    # Without ids, changed documents cannot be determined, so only documents with equal ends count as unchanged.
     if old.ids is None or new.ids is None:
         return ((), ()) if np.array_equal(old.ends, new.ends) else None
     old_documents, new_documents = list(_list_documents(old)), list(_list_documents(new))

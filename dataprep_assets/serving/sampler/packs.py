@@ -55,7 +55,8 @@ def open_packs(path: Path) -> PackTable:
     size = path.stat().st_size
     values = np.memmap(path, _DTYPE, "r") if size and not size % _DTYPE.itemsize else np.empty(0, _DTYPE)
     packs = int(values[0]) if len(values) else -1
-    # The number of packs and the last end determine the file's length, so a truncated file is detected.
+    # Compare the file's length with the number of packs and the last end, which determine it, to detect a truncated
+    # file.
     pieces, remainder = divmod(len(values) - 1 - packs, 2)
     if packs < 0 or remainder or pieces < packs or (packs and int(values[packs]) != pieces):
         raise FormatError(

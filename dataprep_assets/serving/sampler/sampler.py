@@ -89,7 +89,7 @@ class SourceCursor:
         self._whole = SampleSlots(source.shards, revision.sequence_length, self._packs)
         # Cache the orders, because neighboring steps read from the same few epochs.
         self._of_epoch = lru_cache(maxsize=4)(self._order_from_start)
-        # The source starts after the `done` samples of this order that earlier revisions read.
+        # Start after the first `done` samples of this order, because earlier revisions have read them.
         self.epoch, self.order, self.done = (
             (0, self._order_from_start(0), 0) if progress is None else self._resume_position(progress)
         )
@@ -112,7 +112,7 @@ class SourceCursor:
             if (shard.removed or shard.added) and shard.content != progress.source.shards[old].content:
                 changed[old] = shard
                 new += [(number, start, stop) for start, stop in shard.added]
-        # If the epoch has ended and has no new content, begin the next epoch.
+        # An epoch that has ended and has no new content is complete, so begin the next epoch.
         if progress.done == progress.order.size and not new:
             return progress.epoch + 1, self._order_from_start(progress.epoch + 1), 0
         # Batch and weights do not affect the order, so keep the order if nothing else changed.
@@ -134,7 +134,7 @@ class SourceCursor:
         return self._whole.size
 
     def _build_permutation_key(self, epoch: int) -> tuple[str | int, ...]:
-        # The key includes the revision's number, so that each revision reshuffles the rest of an epoch.
+        # Include the revision's number in the key, so that each revision reshuffles the rest of an epoch.
         return self._seed, self.source.name, epoch, self._number
 
     def _order_from_start(self, epoch: int) -> SourceOrder:

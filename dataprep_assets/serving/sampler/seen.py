@@ -92,8 +92,8 @@ class SeenLedger:
         self._names = {record.path for record in data.handle.files}
         # Cache per object, because a cache on the method would keep every ledger alive.
         self.rows = lru_cache(maxsize=None)(self._read_source_rows)
-        # The key is the content, so a shard that several revisions read is one entry unless its content changed in
-        # between.
+        # Use the content as the key, so that a shard that several revisions read is one entry unless its content
+        # changed in between.
         self.shards = {
             shard.content: (source.dataset, shard)
             for revision in data.schedule.revisions
@@ -267,7 +267,7 @@ def _count_covered_tokens(
     document_tokens = np.cumsum(coverage)[:size] * (ends - begins)
     tokens_before = np.bincount(first_documents, starts - begins[first_documents], size)
     tokens_after = np.bincount(last_documents, ends[last_documents] - stops, size)
-    # `bincount` returns float64 for weights, which is exact below 2**53.
+    # Convert back to integers: `bincount` returns float64 if it has weights, but this is exact below 2**53.
     read_tokens: NDArray[np.int64] = (
         document_tokens - tokens_before.astype(np.int64) - tokens_after.astype(np.int64)
     ).astype(np.int64)

@@ -68,7 +68,7 @@ class Shard:
         return samples[sample_indices].astype(np.uint32, copy=False)
 
     def _check_sample(self, k: int) -> int:
-        # Reject negative numbers, for which templar would return an empty or shifted sample.
+        # Reject negative numbers, because templar would return an empty or shifted sample for them.
         if not 0 <= k < len(self):
             raise IndexError(f"{self}: sample {k} is out of range: must be from 0 to {len(self) - 1}")
         return int(k)

@@ -139,7 +139,8 @@ class Release:
     def digest(self) -> str:
         """SHA-256 (hex) of the manifest's content; it identifies the release at any location."""
         plain = self._to_plain_values()
-        # A copy at a different location is the same release, so checkpoints stay valid for it.
+        # Leave out the location, because a copy at a different location is the same release, and checkpoints must stay
+        # valid for it.
         plain.pop("location", None)
         return digest_value(plain)
 

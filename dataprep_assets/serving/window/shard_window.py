@@ -70,7 +70,7 @@ class ProgressBar:
 
     def close(self) -> None:
         """End the line of the bar."""
-        # A bar that was never drawn has no line to end.
+        # Skip a bar that was never drawn, because it has no line to end.
         if self._shown and self._last:
             self._draw(time.monotonic())
             self._stream.write("\n")
@@ -245,7 +245,7 @@ class ShardWindow:
                 try:
                     shard = self._cache.open(index)
                 except (CorruptSourceError, FileNotFoundError) as error:
-                    # The shard changed or was removed after verification, so it is downloaded again before use.
+                    # Download the shard again before use, because it changed or was removed after verification.
                     self._emit_event("refused", index, str(error))
                     with self._changed:
                         self._ready.discard(index)

@@ -180,7 +180,8 @@ class ShardedDatasetManager:
 
     async def _activate(self) -> None:
         shard = await self.window.swap_async(self.shard_index)
-        # The old dataset and its shard are freed when the trainer's loader releases them.
+        # Only drop the reference to the old dataset, because the trainer's loader may still use it. Its shard is freed
+        # with it.
         self.active_dataset = torch_dataset(shard)
 
     def close(self) -> None:
@@ -314,7 +315,8 @@ def _list_buckets(prefix: str) -> list[S3Address]:
         buckets = load_untrusted_json(os.environ["R2_DATASET_BUCKET_LIST"])
         for bucket in buckets:
             keys = bucket["credentials"]["read"]
-            # Each bucket has its own account, unless DATAPREP_ENDPOINT_URL sets one endpoint for all.
+            # Use the bucket's own account, because the buckets may have different ones. DATAPREP_ENDPOINT_URL, if set,
+            # replaces all accounts.
             account = {"R2_DATASET_ACCOUNT_ID": str(bucket["account_id"])}
             bucket_places.append(
                 S3Address(

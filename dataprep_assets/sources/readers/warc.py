@@ -57,7 +57,7 @@ class _WarcStream:
         """Return the start of the content of the record at `byte`, whose headers have just been read."""
         content_start = self._at - len(self._recent)
         match = _END_OF_HEADERS.search(self._recent, byte - content_start)
-        # In a truncated file, the headers may have no end.
+        # In a truncated file, the headers may have no end, so there is no content.
         return self._at if match is None else content_start + match.end()
 
     def read_between(self, start: int, end: int) -> bytes:

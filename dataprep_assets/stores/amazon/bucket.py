@@ -266,7 +266,7 @@ class S3Bucket:
         except DataprepError as error:
             logger.warning("%s: the faulty object could not be removed (%s). Remove it by hand", self.label(key), error)
 
-    # Multipart uploads. `name` is the key in the bucket, including the prefix.
+    # --- multipart uploads; `name` is the key in the bucket, including the prefix
 
     def create_upload(self, key: str, metadata: Mapping[str, str]) -> str:
         """Start a multipart upload and return its id."""
