@@ -169,8 +169,8 @@ def shorten_paths(text: str, root: Path) -> str:
         bases[root] = f"{os.path.relpath(root, directory)}/"
     for base, short in bases.items():
         if base != Path("/"):
-            # Replace only the beginning of a path, because a different path may contain this one. Keep the path in
-            # `NAME=path`, because that setting may be used in a different working directory.
+            # Replace only the beginning of a path, because a longer path may contain `base` in its middle. Keep the
+            # path in `NAME=path`, because that setting may be used in a different working directory.
             text = re.sub(rf"(?<![^\s'\"=(\[,])(?<![A-Z]=){re.escape(str(base))}/", short.replace("\\", r"\\"), text)
     return text
 

@@ -97,9 +97,9 @@ def require_digest(label: str, actual: str, expected_digest: str, listing: str) 
 # Private files of sensitive datasets, which only their owner can read.
 #
 # Everything that this project, a library or Dagster writes inside `private_files` is private: folders have mode 0700,
-# files 0600. This uses the process's umask, because libraries create files on their own, and a mode set after a file's
-# creation comes too late. Modes that are set explicitly are never wider than the umask allows (`file_placement`,
-# `integrity.verified_copies`).
+# files 0600. `private_files` uses the process's umask, because libraries create files on their own, and a mode that is
+# set after a file's creation comes too late. Modes that are set explicitly are never wider than the umask allows
+# (`file_placement`, `integrity.verified_copies`).
 
 OTHERS = 0o077
 """Permission bits of the group and of all other users."""

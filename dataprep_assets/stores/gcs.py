@@ -83,7 +83,7 @@ os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
 
 T = TypeVar("T")
 
-# The library sends at most this many bytes in one request.
+# The library uploads a body of up to this size in one request, and a larger one in a resumable upload.
 PART_BYTES = 8 * 1024 * 1024
 WORKERS = 8
 RETRY = RetryPolicy()
@@ -98,7 +98,7 @@ _COMPOSE = 32
 _FIELDS = "items(name,size,generation,md5Hash,crc32c,metadata,updated),nextPageToken"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _REASON = re.compile(r'"reason":\s*"([A-Za-z0-9]+)"')
-# These are the permissions that the requests need, for messages.
+# Permissions that the requests need, for error messages.
 GET, CREATE, LIST, DELETE = (f"storage.objects.{what}" for what in ("get", "create", "list", "delete"))
 
 # Metadata keys of this project: the content's digest, a temporary object's final key, and the id of its conditional
@@ -650,7 +650,8 @@ class GcsStore(Store):
         if len(keys) == 1 and sha256 is None:
             return self.copy(keys[0], key)
         sources = map_all(self._bucket.require_object, keys, self._workers)
-        # Skip empty objects, which add nothing. A composition needs at least one source.
+        # Leave out empty objects, because they add nothing. If no other object is left, write an empty one, because a
+        # composition needs at least one source.
         filled_sources = [source for source in sources if source.bytes]
         return (
             self._bucket.join(filled_sources, key, {DIGEST: sha256.lower()} if sha256 else {})

@@ -27,7 +27,7 @@ class Listener(ThreadingHTTPServer):
     """The listening socket; `handler` answers each connection in its own thread."""
 
     daemon_threads = True
-    # With the default backlog of 5, connections are reset when many workers connect at once.
+    # Raise the backlog, because with the default of 5, connections are reset when many workers connect at once.
     request_queue_size = 128
 
     def __init__(self, gcs: GcsState, handler: type["Transport"]) -> None:

@@ -153,7 +153,7 @@ class HubServer(Programmed[Kind, Logged]):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    # With the default backlog of 5, connections are reset when many workers connect at once.
+    # Raise the backlog, because with the default of 5, connections are reset when many workers connect at once.
     request_queue_size = 128
 
     def __init__(self, hub: HubServer, *, storage: bool) -> None:

@@ -348,7 +348,7 @@ def test_a_wrong_join_by_the_server_is_found(
         CASES[name].act(store, tmp_path)
     assert "key" not in server.objects or server.objects["key"].data == OLD
     assert CASES[name].right(server, tmp_path, CASES[name].act(store, tmp_path))
-    assert store.sweep() == (name == "upload")  # an upload leaves the parts that were sent first
+    assert store.sweep() == (name == "upload")  # the failed upload left its parts
     assert not any(name.startswith(".uploads/") for name in server.objects)
 
 

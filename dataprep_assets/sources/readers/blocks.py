@@ -340,8 +340,8 @@ class _ZstdSteps:
         return data
 
     def _read_frame(self) -> Iterator[bytes]:
-        # The descriptor (RFC 8878, 3.1.1.1.1) determines the lengths of the window, dictionary id and content size
-        # after it; the decompressor validates their values.
+        # The descriptor (RFC 8878, 3.1.1.1.1) determines the lengths of the fields that follow it: window, dictionary
+        # id and content size. The decompressor validates the values of these fields.
         descriptor = int.from_bytes(self._read_bytes(1), "little")
         single, checksum, content = descriptor >> 5 & 1, descriptor >> 2 & 1, descriptor >> 6
         self._read_bytes(1 - single + (0, 1, 2, 4)[descriptor & 3] + ((single, 2, 4, 8)[content]))

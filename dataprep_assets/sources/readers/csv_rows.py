@@ -28,7 +28,8 @@ class _Lines:
 
     def __init__(self, file: InputFile, block_reader: BlockReader, delimiter: str) -> None:
         self._file, self._delimiter = file, delimiter.encode()
-        # Keep up to this many bytes even of a record that will be refused, because only the parser finds its end.
+        # Maximum number of bytes of a record that are kept, even if the record will be refused, because only the parser
+        # finds its end.
         self._max_bytes = max(file.max_record_bytes, MAX_RECORD_BYTES)
         self._lines = self._read_lines(block_reader)
         self.row = self.byte = self.size = 0

@@ -46,7 +46,7 @@ def find_line_range(path: Path, row: int, max_bytes: int = MAX_BYTES) -> tuple[i
                     return _skip_mark(path, start), offset + line_end
                 start = offset + line_end + 1
             offset += len(data)
-        # The last line of a file may have no line ending.
+        # Check for the end of the file, because its last line may have no line ending.
         is_at_end = not file.read(1)
         start = _skip_mark(path, start)
     return (start, offset) if remaining == 1 and is_at_end and offset > start else None
