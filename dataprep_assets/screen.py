@@ -55,8 +55,8 @@ def wrap_line(line: str, width: int | None) -> list[str]:
     columns = [gap.end() for gap in re.finditer(r"(?<=\S) {2,}(?=\S)", line) if gap.end() < width]
     last_column = columns[-1] if columns else 0
     indent = len(line) - len(line.lstrip(" ")) + _INDENT
-    # Indent below the last column only if it is wide enough. In a narrow column, text would have one word per line, and
-    # a word that does not fit needs the whole line.
+    # Indent below the last column only if it is wide enough: a narrow column would have one word per line, and a word
+    # that does not fit needs the whole line.
     if (
         width - last_column >= width // 3
         and max((_count_cells(word.strip()) for word in _WORD.findall(line[last_column:])), default=0)

@@ -92,7 +92,8 @@ def link_distributions(folder: Path, distributions: Iterable[Distribution]) -> N
     depth = len(there.relative_to(folder).parts)
     for found in distributions:
         here = Path(str(found.locate_file("")))
-        # A distribution's files may be anywhere in its environment, including outside of the folder of its packages.
+        # Replace the prefix of the whole environment, because a distribution's files may also be outside of the folder
+        # of its packages.
         prefix = here.parents[depth - 1]
         for file in found.files or []:
             source = here / file

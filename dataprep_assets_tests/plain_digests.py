@@ -66,7 +66,7 @@ class PlainDigests:
         self.contents = frozenset(content for content in contents if content)
         for content in self.contents:
             for digest in _digests(content):
-                # A 64-bit number may be written in either byte order.
+                # Search both byte orders of a 64-bit number, because a file may contain either.
                 raw |= {digest, digest[::-1]} if len(digest) == 8 else {digest}
                 words |= {digest.hex()[:_SHOWN].encode(), base64.b64encode(digest)[:_SHOWN]}
                 words |= {base64.urlsafe_b64encode(digest)[:_SHOWN]}

@@ -149,7 +149,7 @@ class RemoteFile:
             actual = headers.get("Content-Range", "")
             if actual != expected_range:
                 raise RetryableError(f"requested {expected_range!r}, but the response contains {actual!r}")
-        # Accept a response with the whole file if the range is the whole file.
+        # Accept a response with the whole file (HTTP 200) only if the range is the whole file.
         elif start > 0 or end < self.file.size:
             raise SourceError(
                 f"{self.label}: the server ignored the range {start}-{end - 1} (HTTP {status}). Check whether a proxy "
@@ -443,7 +443,7 @@ class HubRepo:
     def _write_ref(self, commit: str) -> None:
         if COMMIT.fullmatch(self.revision):
             return
-        # Keep the draft outside of refs/, where every file counts as a ref.
+        # Keep the draft outside of refs/, because every file in refs/ counts as a ref.
         draft_name = f".ref-{quote(self.revision, safe='')}.new"
         self._write(self.repo_dir / "refs" / self.revision, commit, draft_name=draft_name)
 

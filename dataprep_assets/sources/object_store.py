@@ -66,7 +66,7 @@ _OPTIONS = {"endpoint_url": None, "region": "auto", "access": "keys"}
 _BLOCK = 4 * 1024 * 1024
 _POLL_SECONDS = 0.05
 
-# Suffixes of the bookkeeping files next to a mirrored file.
+# Suffixes of the files that this module writes next to a mirrored file.
 _COMPANIONS = (".etag", ".part")
 _OBSTRUCTED_ERRNOS = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 

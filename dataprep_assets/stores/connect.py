@@ -308,8 +308,8 @@ def list_consumer_lines(place: StoreAddress) -> list[str]:
     if isinstance(place, S3Address):
         endpoint = place.endpoint_url or ""
         account = endpoint.removeprefix("https://").removesuffix(".r2.cloudflarestorage.com")
-        # A bucket in a jurisdiction has an endpoint with a dot (`<id>.eu`), which is not an account id
-        # (`find_s3_endpoint`).
+        # Check the account id, because a bucket in a jurisdiction has an endpoint with a dot (`<id>.eu`), which is not
+        # an account id (`find_s3_endpoint`).
         is_r2 = account.isalnum() and endpoint == f"https://{account}.r2.cloudflarestorage.com"
         account_text = f"R2_DATASET_ACCOUNT_ID={account}" if is_r2 else f"DATAPREP_ENDPOINT_URL={endpoint}"
         return [

@@ -418,7 +418,8 @@ def _link_file(part: Path, target: Path) -> bool:
 
 
 def _reserve(target: int, size: int) -> None:
-    # Reserve nothing if posix_fallocate does not exist on this platform, or for a length of zero, which it refuses.
+    # Reserve nothing where posix_fallocate does not exist, or for a length of zero, because posix_fallocate refuses
+    # zero.
     if size == 0 or not hasattr(os, "posix_fallocate"):
         return
     try:
@@ -456,7 +457,8 @@ def _move_all(move: _Mover, source: int, target: int, start: int, size: int) -> 
             if error.errno in _UNSUPPORTED:
                 break
             raise
-        # 0 means the end of the file, but copy_file_range also returns it on file systems that it cannot read.
+        # Stop at 0, which means the end of the file. copy_file_range also returns it on file systems that it cannot
+        # read, so the next method then continues.
         if moved_bytes == 0:
             break
         position += moved_bytes

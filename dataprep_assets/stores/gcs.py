@@ -230,7 +230,8 @@ class GcsBucket:
         With `if_generation`, the write succeeds only if the object has that generation; otherwise ConflictError is
         raised. 0 means that the object must not exist. `stopped` ends the retries early.
         """
-        # If the response to a successful write is lost, the next attempt recognizes its own object by this mark.
+        # Mark a conditional write, so that the next attempt recognizes its own object if the response to a successful
+        # write is lost.
         mark = {} if if_generation is None else {WRITE: secrets.token_hex(16)}
         timeout = (self.timeout_seconds + len(data) / _SLOWEST_BYTES_PER_SECOND, self.timeout_seconds)
 
@@ -326,7 +327,8 @@ class GcsBucket:
         try:
             return self.verify_or_remove(self.run_with_retries(ask, label, CREATE), size, crc, label)
         except (MissingObjectError, ConflictError):
-            # A request that timed out may have succeeded, and its result may have replaced one of its own sources.
+            # Check the result, because a request that timed out may have succeeded, and its result may have replaced
+            # one of its own sources.
             info = self.head(key)
             if info is not None and (info.bytes, info.crc32c, info.sha256) == (size, crc, metadata.get(DIGEST)):
                 return info
@@ -677,7 +679,8 @@ class GcsStore(Store):
             return next_token, copied
 
         try:
-            # Each call copies a part of a large object and returns a token for the next call.
+            # Repeat the call, because each call copies only a part of a large object, and returns a token for the next
+            # call.
             while position < 0 or token is not None:
                 token, position = self._bucket.run_with_retries(step, label, CREATE)
         except (MissingObjectError, ConflictError):

@@ -54,7 +54,7 @@ _COPY_BLOCK = 4 * 1024 * 1024
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _OBSTRUCTED_ERRNOS = {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST}
-# Error numbers of file systems without hard links.
+# Error numbers of refused hard links: the file system has none, or the file has too many.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -87,7 +87,7 @@ class LocalStore(Store):
         with _translate_errors(self._root):
             for key in self._list_keys("", prefix):
                 info = _find_info(key, self._root / key)
-                # Skip a file that was removed after its folder was read.
+                # Skip a file without information, because it was removed after its folder was read.
                 if info is not None:
                     yield info
 
@@ -177,12 +177,13 @@ class LocalStore(Store):
         swept = 0
         with _translate_errors(self._root), self._lock_store():
             for area in self._list_areas():
-                # Skip the area of a living writer, whose files may change during the scan.
+                # Skip the area of a living writer, because its files may change during the scan.
                 if _is_held(area):
                     continue
                 paths = [path for path in area.rglob("*") if path.is_file()]
                 keys = [path.relative_to(area).as_posix() for path in paths]
-                # An area is empty if its writer was killed before creating the file or after renaming it.
+                # Accept an empty area, because its writer may have been killed before it created the file, or after it
+                # renamed the file.
                 has_prefix = keys[0].startswith(prefix) if keys else not prefix
                 if has_prefix and _find_latest_change([area, *paths]) <= latest:
                     shutil.rmtree(area, ignore_errors=True)

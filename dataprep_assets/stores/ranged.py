@@ -252,7 +252,8 @@ class _Transfer:
         label = f"{self.label}, bytes {start}-{end - 1}"
 
         def attempt() -> None:
-            # A retry resumes at the byte that the last attempt reached. The file's digest covers the bytes of both.
+            # Keep the position for a retry, which resumes at the byte that this attempt reaches. This is safe, because
+            # the file's digest covers the bytes of all attempts.
             nonlocal position
             body = self.read_range(position, end)
             try:
@@ -277,7 +278,7 @@ class _Transfer:
 
         self.retry.run(attempt, label=label, stopped=self._is_stopped)
         self.written.add(index)
-        # If the lock is taken, its holder or the end of `_fetch` digests this range.
+        # Do not wait for the lock, because its holder or the end of `_fetch` digests this range.
         if self.digest_lock.acquire(blocking=False):
             try:
                 self._digest_written()
@@ -351,7 +352,7 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
         if error.errno in _NO_SPACE:
-            # Release the blocks that the failed call may have allocated before measuring the free space.
+            # Release the blocks that the failed call may have allocated, because the free space is measured next.
             os.ftruncate(descriptor, 0)
             raise _build_no_space_error(part, size, label) from error
         # If the file system cannot preallocate, only set the length; a later write then reports a full disk.

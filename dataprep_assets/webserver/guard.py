@@ -77,7 +77,7 @@ def explain_refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | Non
 def _parse_headers(scope: Mapping[str, Any]) -> dict[str, list[str]]:
     values_by_name: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
-        # Decode as latin-1, which can decode any byte.
+        # Decode as latin-1, because it can decode any byte.
         values_by_name.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
     return values_by_name
 
@@ -112,7 +112,7 @@ def _is_page_request(headers: Mapping[str, Sequence[str]]) -> bool:
 def _describe_unsafe_content(headers: Mapping[str, Sequence[str]]) -> str | None:
     kind = _first_value(headers, "content-type").partition(";")[0].strip().lower()
     empty = _first_value(headers, "content-length") in ("", "0") and "transfer-encoding" not in headers
-    # Without a preflight request, a page can also send content without a type, such as a `Blob`.
+    # Also refuse content without a type, such as a `Blob`, because a page can send it without a preflight request.
     if kind in _WITHOUT_PREFLIGHT or (not kind and not empty):
         return "the content type must be `application/json`."
     return None

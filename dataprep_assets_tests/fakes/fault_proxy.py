@@ -111,7 +111,8 @@ class FaultProxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # An answer in two packets would wait 40 ms for the delayed acknowledgement of the first packet.
+            # Disable Nagle's algorithm, because an answer in two packets would wait 40 ms for the delayed
+            # acknowledgement of the first packet.
             disable_nagle_algorithm = True
             wbufsize = 256 * 1024
 
@@ -178,7 +179,7 @@ class FaultProxy:
         headers = dict(request.headers.items())
         operation = find_operation(request.command, request.path, headers)
         if "Transfer-Encoding" in request.headers:
-            # Refuse trailers, as R2 and older stores do.
+            # Refuse trailers, because R2 and older stores also do.
             self._record(operation, request, 0, headers)
             self._refuse(request, 501, "NotImplemented")
             request.close_connection = True

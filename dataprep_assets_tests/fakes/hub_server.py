@@ -337,7 +337,7 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(pause)
 
     def _reset(self) -> None:
-        # With a linger of zero seconds, close sends RST instead of FIN.
+        # Set a linger of zero seconds, because close then sends RST instead of FIN.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
 

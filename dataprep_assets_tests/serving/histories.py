@@ -225,7 +225,7 @@ def tell(run: History, extra: int = 80) -> Told:
             one = rule.revision.sources[source]
             read.setdefault((one.name, epoch), []).append(numbers[one.shards[shard].content][start:stop_])
             if (one.name, epoch) not in present:
-                # A later epoch starts with all samples of the current shards.
+                # Record all samples of the current shards, because a later epoch starts with all of them.
                 present[one.name, epoch] = np.concatenate([numbers[each.content] for each in one.shards])
     for (name, epoch), parts in read.items():
         tokens = np.concatenate(parts)

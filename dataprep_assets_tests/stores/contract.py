@@ -15,7 +15,7 @@ from dataprep_assets.errors import ConfigError, CorruptSourceError, IntegrityErr
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 from dataprep_assets_tests.messages import raises
 
-# Each of these names has broken a store, a signature or a path somewhere.
+# Each of these names has caused an error in some store, signature or path.
 KEYS = [
     "plain.bin",
     "deep/er/and/deeper/file.bin",

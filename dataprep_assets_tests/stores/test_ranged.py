@@ -214,7 +214,7 @@ def test_a_killed_process_leaves_no_visible_file_and_the_next_download_succeeds(
     process.send_signal(sent)
     assert process.wait(200) != 0
     assert os.listdir(work) == (["target.part"] if sent == signal.SIGKILL else [])
-    # Download a smaller object than before the kill, in which no old bytes may remain.
+    # Download a smaller object than before the kill, because no old bytes may remain in it.
     fetch(Source(), work / "target")
     assert (work / "target").read_bytes() == CONTENT
     assert os.listdir(work) == ["target"]

@@ -352,7 +352,8 @@ def _match_documents(
             kept_numbers.append(number)
     if len(kept_numbers) == len(numbers_after):
         return kept_numbers, list(range(len(numbers_after)))
-    # Some documents are new. The k-th of several equal documents is matched with the k-th one after the change.
+    # Some documents are new, so match documents by content: the k-th of several equal documents with the k-th one after
+    # the change.
     numbers_by_document: dict[tuple[int, int], list[int]] = {}
     for number, document in enumerate(numbers_after):
         numbers_by_document.setdefault(document, []).append(number)

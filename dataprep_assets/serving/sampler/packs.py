@@ -31,7 +31,7 @@ def pack_shard(ends: NDArray[np.uint64], length: int) -> PackTable:
     # Round up, because a document's last piece may be short; an empty document has no pieces.
     pieces = -(-tokens // length)
     starts = np.repeat(stops - tokens, pieces)
-    # `number` counts each document's pieces from 0.
+    # `number` has the number of each piece in its document, from 0.
     number = np.arange(len(starts)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     starts += number * length
     stops = np.minimum(starts + length, np.repeat(stops, pieces))

@@ -122,7 +122,8 @@ class SeenLedger:
     def _read_source_rows(self, content: str) -> tuple[list[str], SourceRowIndex]:
         """Return the source files of a shard, and the mapping of its documents to their rows."""
         sources = self.get_shard_facts(content)["sources"]
-        # The key `rows` is missing for files that the shard contains as a whole, which begin at row 1.
+        # Begin at row 1 without the key `rows`, because the key is missing for files that the shard contains as a
+        # whole.
         files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in sources]
         name = f"{get_documents_folder(content)}/{ROWS}"
         # Use an empty index if no row was left out, because the file is then missing.
@@ -235,7 +236,7 @@ def count_tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.in
                 # Convert the ends to int64, because NumPy promotes a mix of uint64 and int64 to float64.
                 ends = np.asarray(ledger.data.open_document_ends(shard), np.int64)
                 tokens = tokens_by_shard.setdefault(shard.content, np.zeros(len(ends), np.int64))
-                # Each epoch in between reads every document once.
+                # Add whole documents for the epochs in between, because each of them reads every document once.
                 tokens += max(epoch - cursor.epoch - 1, 0) * np.diff(ends, prepend=0)
             for part_start, part_stop in parts:
                 for block_start in range(part_start, part_stop, _BLOCK):
@@ -267,7 +268,7 @@ def _count_covered_tokens(
     document_tokens = np.cumsum(coverage)[:size] * (ends - begins)
     tokens_before = np.bincount(first_documents, starts - begins[first_documents], size)
     tokens_after = np.bincount(last_documents, ends[last_documents] - stops, size)
-    # Convert back to integers: `bincount` returns float64 if it has weights, but this is exact below 2**53.
+    # Convert back to integers, because `bincount` returns float64 if it has weights. The values are exact below 2**53.
     read_tokens: NDArray[np.int64] = (
         document_tokens - tokens_before.astype(np.int64) - tokens_after.astype(np.int64)
     ).astype(np.int64)

@@ -117,8 +117,8 @@ class TrainingData:
         self.name, self.boundaries, self._store = name, boundaries, store
         self._handle = ArtifactHandle.from_store(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
         if isinstance(store, BucketArtifacts) and self._handle.receipt.facts.get("sensitive"):
-            # Make the folder private before files are copied into it, instead of changing the umask of the trainer's
-            # process.
+            # Make the folder private before files are copied into it, because the umask of the trainer's process must
+            # not be changed.
             make_private_folder(store.root)
         location = f"{self._handle.location}/{SCHEDULE}"
         try:
@@ -244,7 +244,8 @@ class TrainingData:
         try:
             span_ids = self._read_ids(rule.revision.sources, spans)
         except (DataprepError, OSError) as error:
-            # Keep the class of errors that a retry cannot fix; convert all others to a TransferError.
+            # Keep the class of errors that a retry cannot fix. Convert all others to a TransferError, so that the
+            # trainer can retry.
             kinds = (kind for kind in (ConfigError, IntegrityError) if isinstance(error, kind))
             message = str(error).removeprefix(f"{self.name}: ")
             raise next(kinds, TransferError)(f"{self.name}: step {step} cannot be read: {message}") from error
@@ -264,7 +265,8 @@ class TrainingData:
             # The span was read with one more token, which is the last label, except at the end of a shard.
             labels[row, offset : offset + len(ids) - 1] = ids[1:]
             if numbers is not None and documents is not None:
-                # Find the ends of documents within the span, as positions in the sample.
+                # Find the ends of documents within the span, as positions in the sample, because the token at an end
+                # has no label.
                 ends = self.open_document_ends(rule.revision.sources[source].shards[shard])
                 # Search with uint64, because for a Python int NumPy would convert the whole memory-mapped file to
                 # float64.

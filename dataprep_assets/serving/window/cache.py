@@ -166,8 +166,8 @@ class Cache:
                 note("refused", index, defect)
                 missing.append(file)
             else:
-                # Discard this file's empty partial file, which may be left if a download of the shard's other file was
-                # killed.
+                # Discard this file's empty partial file, because it reserves room, and a killed download of the shard's
+                # other file may have left it.
                 discard_partial(self.path(file))
                 progress(file.bytes)
         if missing:

@@ -13,8 +13,8 @@ from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.serving.window.keep_policy import CacheLimit, Keep, check_keep, choose_victims, has_room
 from dataprep_assets.serving.window.release import Release
 
-# The first epoch starts with an empty cache, and the second shows the effect of the policy. A third would repeat the
-# second.
+# Two epochs are enough: the first starts with an empty cache, the second shows the effect of the policy, and a third
+# would repeat the second.
 _EPOCHS = 2
 
 

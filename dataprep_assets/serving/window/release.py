@@ -29,7 +29,8 @@ from dataprep_assets.stores.store import Store
 MANIFEST = "release.json"
 SCHEMA_VERSION = 1
 _KIND = "npy_shards"
-# Maximum size of a manifest in bytes. A manifest of 14 shards takes 10 kB, and one of 100,000 shards takes 60 MB.
+# Maximum size of a manifest in bytes. It is generous, because a manifest of 14 shards takes only 10 kB, and one of
+# 100,000 shards 60 MB.
 _LARGEST = 96 << 20
 
 

@@ -83,7 +83,7 @@ class ProgressBar:
         text = (
             f"{self._label} {bar} {share:4.0%}  {self.done / 1e9:.2f} of {self._total / 1e9:.2f} GB  {speed:.0f} MB/s"
         )
-        # Return to the beginning of the line, and erase the rest of a longer earlier text.
+        # Erase the rest of the line after the text, because an earlier text may have been longer.
         self._stream.write(f"\r{text}\x1b[K")
         self._stream.flush()
 
@@ -148,7 +148,8 @@ class ShardWindow:
         self._on_event = on_event
         self._cache = Cache(directory, locate_files(location, self.release), self.release, prefix, keep, room_seconds)
         self._cache.attach()
-        # This lock allows one swap at a time. The window's thread never takes it.
+        # This lock allows one swap at a time. The window's thread never takes it, so a waiting swap cannot block the
+        # download.
         self._swapping = threading.RLock()
         # This condition guards all attributes below, and is notified when any of them changes.
         self._changed = threading.Condition()
@@ -159,8 +160,8 @@ class ShardWindow:
         # `_ready` has the shards that were verified at their last check. They are checked again before use, because
         # files may change.
         self._ready: set[int] = set()
-        # `_failures` has each shard's last error until the shard is verified. Shards in `_gave_up` are not downloaded
-        # again until the next `prepare`.
+        # `_failures` has each shard's last error until the shard is verified. A shard in `_gave_up` is not downloaded
+        # again until `prepare` requests it.
         self._failures: dict[int, DataprepError] = {}
         self._gave_up: dict[int, DataprepError] = {}
         self._bar: ProgressBar | None = None
@@ -410,7 +411,7 @@ class ShardWindow:
             self._bar, self._fetching = bar, index
 
         def progress(count: int) -> None:
-            # Raising an exception here is the only way to stop a transfer.
+            # Raise an exception, because a transfer can only be stopped in this way.
             if self._is_stale(index):
                 raise StoppedError(f"shard {index} is no longer needed")
             bar.add(count)

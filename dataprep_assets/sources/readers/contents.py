@@ -147,7 +147,8 @@ def _detect_utf16_without_mark(head: bytes) -> ContentKind | None:
     even, odd_bytes = head[: len(head) // 2 * 2 : 2], head[1::2]
     if len(head) < _LEAST:
         return None
-    # In UTF-16 text in the Latin script, every other byte is 0, unlike in holes of zeros and in numbers.
+    # Count zeros in every other byte, because UTF-16 text in the Latin script has them there. Holes of zeros, and
+    # numbers, also have zeros elsewhere.
     for name, zeros, text_bytes in (("UTF-16BE", even, odd_bytes), ("UTF-16LE", odd_bytes, even)):
         if zeros.count(0) > 0.9 * len(zeros) and text_bytes.count(0) == 0:
             return ContentKind(f"text in {name} without a byte order mark", _CONVERT.format(name))

@@ -195,8 +195,8 @@ def _explain_misfit(fields: list[str], header: list[str]) -> str:
     """Return why the values of a record do not match this header; empty if they match."""
     if len(fields) != len(header):
         return f"{count_of(len(fields), 'field')}, but the header has {len(header)}{suggest_delimiter(header)}"
-    # In a file with a single column, a value may equal the column's name. Only a byte order mark before it shows that a
-    # second file was appended.
+    # Do not refuse a value that equals the column's name in a file with a single column. Only a byte order mark before
+    # the name shows that a second file was appended.
     if [fields[0].removeprefix("\ufeff"), *fields[1:]] == header and (len(header) > 1 or fields != header):
         return "the header is repeated, as in concatenated files"
     return ""

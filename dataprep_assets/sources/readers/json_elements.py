@@ -13,7 +13,7 @@ from dataprep_assets.sources.readers.contents import BOM
 _WHITE = b" \t\r\n"
 _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 _OPENING, _CLOSING = b"[{", b"]}"
-# Only commas between elements matter; the parser handles those inside an element.
+# Match only commas between elements, because the parser handles those inside an element.
 _BETWEEN = re.compile(rb'["{}\[\],]')
 # The repeat is bounded and not possessive, because in Python 3.11.2 the possessive repeat of a group matches one byte
 # too many.
@@ -153,7 +153,8 @@ class ElementScanner:
         self._pieces.clear()
         content = raw.lstrip(_WHITE)
         self._closed = delimiter != _COMMA
-        # An empty element before the closing bracket is valid only in an empty container, not after a comma.
+        # Refuse a wrong closing bracket, and an empty element after a comma: only an empty container may have nothing
+        # before its closing bracket.
         if self._closed and (delimiter != self._closing or (not content and self._rows)):
             raise self._build_invalid_json_error(self._element + len(raw))
         if self._closed and not content:

@@ -31,7 +31,8 @@ def find_line_range(path: Path, row: int, max_bytes: int = MAX_BYTES) -> tuple[i
     with open(path, "rb", buffering=0) as file:
         while offset < max_bytes and (data := file.read(min(_BLOCK, max_bytes - offset))):
             line_ends = data.count(b"\n")
-            # Only count line endings until a block contains the end of the previous row, after which the row begins.
+            # Only count line endings until a block contains the end of the previous row, because the row begins after
+            # that end.
             if line_ends < remaining - 1:
                 remaining -= line_ends
                 offset += len(data)

@@ -74,7 +74,8 @@ def count_rows_at_once(
         )
     if sum(column.bytes(max_rows) for column in read_columns) <= BATCH_BYTES:
         return max_rows
-    # Examine a dictionary's values only if its size does not already show that they are small enough.
+    # Read a dictionary's values only if the dictionary's size does not already show that they are small enough, because
+    # reading takes time.
     read_columns = [column.with_longest_value(longest) for column in read_columns]
     while max_rows > 1 and sum(column.bytes(max_rows) for column in read_columns) > BATCH_BYTES:
         max_rows //= 2
@@ -119,7 +120,8 @@ class _Column:
             path=chunk.path_in_schema,
             values_per_row=max(1.0, chunk.num_values / rows),
             ends=np.cumsum([0.0, *(page.values for page in data)]),
-            # Only a flat column has a known number of values per row. Pages of a nested column are decoded as a whole.
+            # Add the bytes per value to the pages of a nested column, because they are decoded as a whole. Only a flat
+            # column has a known number of values per row.
             sizes=np.cumsum([0.0, *(page.bytes + (0 if is_flat else page.values * width) for page in data)]),
             width=width if is_flat else 0,
             repeated=max([*dictionary, *prefixed, 0]),

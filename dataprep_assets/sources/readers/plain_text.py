@@ -69,7 +69,7 @@ def cut_pieces(blocks: Iterable[bytes], separator: bytes, max_bytes: int) -> Ite
         # Keep the last bytes of a block, because a separator may begin in them.
         end = max(0, len(last_piece) - max(len(separator) - 1, 0))
         body, tail = last_piece[:end], last_piece[end:]
-        # Keep only the length, not the content, of a document beyond the limit.
+        # Keep only the length of a document beyond the limit, because its content could fill the memory.
         part_bytes += len(body)
         parts = [*parts, body] if part_bytes <= max_bytes else []
     size = part_bytes + len(tail)

@@ -156,8 +156,8 @@ class RecordFields:
     def build_block_of_rows(self, row_block: RowBlock) -> Block:
         """Return the records of whole rows, including bad ones."""
         texts: list[Any] = values_at(row_block.rows, self.text) if self.id is None else []
-        # Take the fast path if all values are texts that are surely within the limit: a character has at most four
-        # bytes in UTF-8.
+        # Take the fast path if all values are texts that are surely within the limit, because a character has at most
+        # four bytes in UTF-8.
         if {*map(type, texts)} == {str} and max(map(len, texts)) * 4 <= self.max_record_bytes:
             block = Block(texts, row_block.numbers[0], rows=row_block.numbers)
         else:
@@ -339,7 +339,7 @@ def _build_absent_column_error(label: str, kind: str, name: str, setting: str, s
 class ParquetReader(ParquetBlocks[Block]):
     """Reader of the text column of a Parquet file and, if declared, of its id column."""
 
-    # This is the maximum number of rows per batch; batches of large rows are smaller (`parquet_pages`).
+    # Maximum number of rows per batch. Batches of large rows are smaller (`parquet_pages`).
     batch_rows = 2048
 
     def __init__(self, path: Path, fields: RecordFields, label: str, rows: RowRange | None = None) -> None:

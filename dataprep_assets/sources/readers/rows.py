@@ -175,7 +175,8 @@ class JsonRows(WrappingReader[TextReader]):
         """Yield the rows of a file that is an array, starting with its first block."""
         block, block_bytes = RowBlock(), 0
         for number, (byte, raw) in enumerate(self._read_elements(first_bytes, blocks), 1):
-            # Cut elements outside of the range without parsing them, to count them and to find the array's end.
+            # Cut elements outside of the range without parsing them, because they must be counted, and the array's end
+            # must be found.
             if self._range.select_rows(number, 1) != slice(0, 1):
                 continue
             too_large = raw is None or is_too_large(raw, self._largest)

@@ -69,7 +69,8 @@ class _WarcStream:
 class WarcRows(SequentialReader):
     """Reader of the records of a WARC or WET file."""
 
-    # `TextReader` refuses files that are not a crawl's archives. Inside an archive, any bytes are allowed.
+    # Use `TextReader`, because it refuses files that are not a crawl's archives. It accepts any bytes inside an
+    # archive.
     under = TextReader
 
     def _find_rows(self) -> Iterator[FoundRow]:
@@ -116,7 +117,8 @@ class WarcRows(SequentialReader):
                 "Correct its spelling",
             )
         data = b"" if size > limit else record.reader.read()
-        # consume() skips unread bytes and returns their number, which is too small in a truncated file.
+        # Compare the number of unread bytes that consume() skips and returns, because it is too small in a truncated
+        # file.
         if record.consume() + len(data) != size:
             raise self._build_corrupt_error(f"row {number}, byte {byte}: the file ends inside the record")
         row: dict[str, Any] | BadRecord | None

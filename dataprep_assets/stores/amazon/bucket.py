@@ -140,7 +140,7 @@ class S3Bucket:
         try:
             return self.run_with_retries(partial(self.attempt, operation, label, request), label)
         except RefusedError as error:
-            # A missing bucket has the same status as a missing key, but is always an error.
+            # Exclude a missing bucket, because it has the same status as a missing key, but is always an error.
             if {error.code, str(error.status)} & answers and error.code != "NoSuchBucket":
                 return {}
             raise self.explain(error, label) from None

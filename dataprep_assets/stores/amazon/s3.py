@@ -60,7 +60,7 @@ from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.store import ObjectInfo, Progress, Store, build_conflict_error, check_key, check_range
 from dataprep_assets.stores.upload import MIN_PART_BYTES, plan_parts
 
-# An upload holds one part per worker in memory: 192 MiB.
+# Size of an upload's parts. An upload holds one part per worker in memory, which is 192 MiB in total.
 PART_BYTES = 16 * 1024 * 1024
 WORKERS = 12
 
@@ -161,7 +161,8 @@ class S3Store(Store):
         metadata = {DIGEST: hashlib.sha256(data).hexdigest()}
         if not if_absent and if_version is None:
             return put_whole(self._bucket, key, view, metadata, {})
-        # If the response to a successful write is lost, the next attempt recognizes its own object by this mark.
+        # Mark a conditional write, so that the next attempt recognizes its own object if the response to a successful
+        # write is lost.
         metadata[WRITE] = secrets.token_hex(16)
         condition = {"IfNoneMatch": "*"} if if_absent else {"IfMatch": f'"{if_version}"'}
         try:

@@ -101,7 +101,8 @@ def put_whole(
     try:
         response = bucket.run_with_retries(attempt, label)
     except RefusedError as error:
-        # Some stores answer an unmet If-Match with 404 if there is no object to match.
+        # Treat 404 as an unmet condition, too, because some stores answer an unmet If-Match with it if there is no
+        # object to match.
         unmet = error.status == 412 or (error.status == 404 and error.code != "NoSuchBucket")
         if condition and unmet:
             raise
