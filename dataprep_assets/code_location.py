@@ -177,7 +177,7 @@ def _find_cycles(declarations: Declarations, loaded: dg.Definitions) -> dict[Pat
             sentence = f"circular inputs: {', '.join(names)}. Remove one of these inputs"
             paths = [declarations.files[name] for name in names if name in declarations.files]
             if not paths:
-                # No declared dataset is in this cycle, so leave it to Dagster, which reports it.
+                # No declared dataset is in this cycle, so leave the cycle to Dagster, which reports it.
                 return cycles
             cycles |= {path: f"{path}: {sentence}" for path in paths}
             inputs_by_dataset = {key: deps for key, deps in inputs_by_dataset.items() if key.path[0] not in names}

@@ -20,8 +20,8 @@ CHECKOUT = Path(__file__).parent.parent
 # The profile gives the same examples in every run. It sets no deadlines, because a busy machine would miss them.
 settings.load_profile("ci")
 
-# Restore the handler of Ctrl-C, because a shell that starts the tests in the background (`&`) makes them ignore it, and
-# child processes would inherit that.
+# Restore the handler of Ctrl-C, because a shell starts background jobs (`&`) with Ctrl-C ignored, and child processes
+# would inherit this setting.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -174,7 +174,7 @@ class GcsAddress(BucketAddress):
             else:
                 client = storage.Client(project=self.project)
         except (DefaultCredentialsError, OSError, ValueError) as error:
-            # Show only the error's type, because its message could quote the key file.
+            # Show only the error's type, because the error's message could quote the key file.
             raise ConfigError(
                 f"{self.url}: no usable Google credentials ({type(error).__name__}). Set "
                 "GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`. Also "
@@ -266,7 +266,7 @@ def parse_place(
     allowed = f"Use {format_bucket_urls()}, file:///folder or a path"
     try:
         parts = urlsplit(url)
-        _ = parts.port  # urlsplit parses the port only on access, and raises ValueError for an invalid one
+        _ = parts.port  # urlsplit parses the port only on access, and raises ValueError if the port is invalid
     except ValueError:  # the message omits the URL, which may contain a secret
         raise ConfigError(f"invalid storage URL. {allowed}") from None
     if "@" in parts.netloc:

@@ -70,7 +70,8 @@ class SourceDigests:
         """Return the digest (64 hex digits) that identifies the file with this SHA-256 (hex)."""
         if self.key is None:
             return sha256
-        # The prefix names the first kind of source that had keyed digests. Changing it would rebuild all notes.
+        # The prefix names the first kind of source that had keyed digests. Do not change it, because all notes would be
+        # rebuilt.
         return hmac.digest(self.key, b"dataprep_assets/cohort_file\0" + sha256.encode(), "sha256").hex()
 
 
@@ -457,7 +458,7 @@ def _move_all(move: _Mover, source: int, target: int, start: int, size: int) -> 
             if error.errno in _UNSUPPORTED:
                 break
             raise
-        # Stop at 0, which means the end of the file. copy_file_range also returns it on file systems that it cannot
+        # Stop at 0, which means the end of the file. copy_file_range also returns 0 on file systems that it cannot
         # read, so the next method then continues.
         if moved_bytes == 0:
             break
@@ -476,7 +477,7 @@ def _move_by_sendfile(source: int, target: int, position: int, count: int) -> in
 
 
 def _move_by_read_write(source: int, target: int, position: int, count: int) -> int:
-    # Limit the block, because it is held in memory. `os.write` may write only a part of it.
+    # Limit the block, because it is held in memory. `os.write` may write only a part of the block.
     return os.write(target, os.pread(source, min(count, 1 << 20), position))
 
 
@@ -487,7 +488,7 @@ def expand_path(path: str | Path, name: str = "") -> Path:
         raise ConfigError(f"{prefix}{str(path)!r}: a path cannot contain NUL")
     try:
         expanded_path = Path(path).expanduser()
-        # This raises UnicodeEncodeError for a path that the system's encoding cannot represent.
+        # Encode the path, because this raises UnicodeEncodeError if the system's encoding cannot represent the path.
         os.fsencode(expanded_path)
     except RuntimeError:
         raise ConfigError(

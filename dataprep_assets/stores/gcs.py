@@ -327,8 +327,8 @@ class GcsBucket:
         try:
             return self.verify_or_remove(self.run_with_retries(ask, label, CREATE), size, crc, label)
         except (MissingObjectError, ConflictError):
-            # Check the result, because a request that timed out may have succeeded, and its result may have replaced
-            # one of its own sources.
+            # Check the result, because a request that timed out may have succeeded and replaced one of the request's
+            # own sources.
             info = self.head(key)
             if info is not None and (info.bytes, info.crc32c, info.sha256) == (size, crc, metadata.get(DIGEST)):
                 return info

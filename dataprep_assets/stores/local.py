@@ -230,7 +230,8 @@ class LocalStore(Store):
                     )
                 while start < stop:
                     block = os.pread(file.fileno(), min(_BLOCK, stop - start), start)
-                    # An open file keeps its content when it is replaced, so a change means a write in place.
+                    # An open file keeps its content when its path is replaced, so a different version means that a
+                    # process writes to the file in place.
                     if not block or _identify_version(os.fstat(file.fileno())) != opened_version:
                         raise ConflictError(
                             f"{path}: another process writes to this file while it is being read. Run the command "
@@ -254,7 +255,7 @@ class LocalStore(Store):
         area = self._root / UPLOADS / secrets.token_hex(16)
         temporary = area / key
         with _translate_errors(self.path(key)):
-            # Hold the store's lock, so that a sweep does not see the folder before it is locked.
+            # Hold the store's lock, so that no sweep sees the folder before the folder is locked.
             with self._lock_store():
                 area.mkdir()
                 descriptor = _lock_against_sweeps(area)
@@ -275,8 +276,8 @@ class LocalStore(Store):
                 raise ConflictError(f"{path}: expected no object, but found one")
             if if_version is not None and (current_info is None or current_info.version != if_version):
                 raise build_conflict_error(str(path), if_version, current_info and current_info.version)
-            # After `_link_file`, both names are one file, so this does nothing; the temporary name is removed with its
-            # folder.
+            # After `_link_file`, both names are one file, so this call does nothing. The temporary name is removed with
+            # its folder.
             os.replace(temporary, path)
             for folder in (path.parent, *changed_folders):
                 files.fsync_directory(folder)

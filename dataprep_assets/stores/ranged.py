@@ -166,7 +166,7 @@ def download(
         try:
             if has_waited and (digest := _find_completed(target, size, sha256, git_sha1)) is not None:
                 # Remove this `.part`, which is new: the other process has renamed its own to `target`, so locking
-                # created another one.
+                # created another `.part`.
                 part.unlink()
                 return digest
             transfer = _Transfer(
@@ -228,7 +228,7 @@ class _Transfer:
                 defect = verify(self.part, digest)
             if not defect:
                 return digest
-            # Discard all ranges, because a digest of the whole file does not show which one is wrong.
+            # Discard all ranges, because a digest of the whole file does not show which range is wrong.
             self._report(-self.size)
         raise CorruptSourceError(
             f"{self.label}: {defect}, twice in a row. The source or a proxy serves wrong bytes. The download was "
@@ -317,7 +317,8 @@ class _Transfer:
 def _describe_mismatch(path: Path, digest: str, sha256: str | None, git_sha1: str | None) -> str:
     if sha256 is not None and digest != sha256.lower():
         return f"expected sha256 {sha256.lower()}, but found {digest}"
-    # A second read is cheap, because on the Hugging Face Hub only small files have no SHA-256.
+    # Read the file again for the git id. This is cheap, because on the Hugging Face Hub only small files have no
+    # SHA-256.
     if git_sha1 is not None and (actual := digest_file(path, git=True)) != git_sha1.lower():
         return f"expected git blob sha1 {git_sha1.lower()}, but found {actual}"
     return ""

@@ -55,8 +55,7 @@ def open_packs(path: Path) -> PackTable:
     size = path.stat().st_size
     values = np.memmap(path, _DTYPE, "r") if size and not size % _DTYPE.itemsize else np.empty(0, _DTYPE)
     packs = int(values[0]) if len(values) else -1
-    # Compare the file's length with the number of packs and the last end, which determine it, to detect a truncated
-    # file.
+    # Detect a truncated file by its length, which the number of packs and the last end determine.
     pieces, remainder = divmod(len(values) - 1 - packs, 2)
     if packs < 0 or remainder or pieces < packs or (packs and int(values[packs]) != pieces):
         raise FormatError(

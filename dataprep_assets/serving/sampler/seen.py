@@ -285,7 +285,8 @@ def find_withdrawn_readings(ledger: SeenLedger, document: KeptDocument) -> list[
     """Return the readings of a document by steps that were taken back, each with the interval of its revision."""
     data, samples_read = ledger.data, []
     for interval in data.schedule.withdrawn_intervals:
-        # Use the schedule of that time, because the current one has no rule for steps that were taken back.
+        # Use the schedule as it was before these steps were taken back, because the current schedule has no rule for
+        # them.
         sampler = Sampler(data.schedule.take_first_revisions(interval.revision + 1), data.packs)
         span = (document.start, document.stop)
         readings = sampler.find_readings(document.shard.content, *span, first=interval.first, until=interval.stop)

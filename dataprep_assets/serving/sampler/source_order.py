@@ -32,7 +32,8 @@ from dataprep_assets.serving.sampler.training_schedule import SourceShard
 Int64 = NDArray[np.int64]
 _U64 = NDArray[np.uint64]
 
-# Within this limit, both halves are at most 2**31, so a 32-bit hash times a half's limit stays below 2**64.
+# Maximum size of a permutation. Up to this size, both halves are at most 2**31, so a 32-bit hash times a half's limit
+# stays below 2**64.
 LARGEST = 1 << 62
 _ROUNDS = 12
 """Enough rounds for uniform results at all sizes from 2; the smallest sizes need the most (test_permutation.py)."""

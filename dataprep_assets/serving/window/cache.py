@@ -252,7 +252,7 @@ class Cache:
         while True:
             with self._state.hold_lock():
                 candidates = self._choose_victims(shard, only_copies)
-            # Query the store without the lock, because it may respond slowly.
+            # Query the store without the lock, because the store may respond slowly.
             for index in candidates:
                 if reason := self._explain_missing_source(index):
                     only_copies.add(index)

@@ -243,7 +243,7 @@ def locate_release(release: str | Path | Store | ReleaseLocation) -> ReleaseLoca
     text = text.removesuffix(f"/{MANIFEST}").rstrip("/")
     try:
         parts = urlsplit(text)
-        _ = parts.port  # urlsplit parses the port only on access, and raises ValueError for an invalid one
+        _ = parts.port  # urlsplit parses the port only on access, and raises ValueError if the port is invalid
     except ValueError:  # the message omits the URL, which may contain a secret
         raise ConfigError(
             "the release's URL is invalid: a bracket is not closed, or the port is invalid. Correct the URL"

@@ -180,8 +180,8 @@ class ShardedDatasetManager:
 
     async def _activate(self) -> None:
         shard = await self.window.swap_async(self.shard_index)
-        # Only drop the reference to the old dataset, because the trainer's loader may still use it. Its shard is freed
-        # with it.
+        # Only drop the reference to the old dataset, because the trainer's loader may still use it. The shard is freed
+        # together with the dataset.
         self.active_dataset = torch_dataset(shard)
 
     def close(self) -> None:

@@ -128,8 +128,8 @@ class ElementScanner:
         while True:
             quote = data.find(_QUOTE, position)
             stop = len(data) if quote < 0 else quote
-            # A quote after an odd number of backslashes is part of the string. Count them only after a backslash,
-            # because counting copies the bytes before the quote.
+            # A quote after an odd number of backslashes is part of the string. Count the backslashes only if there is
+            # one before the quote, because counting copies the bytes before it.
             escapes = stop - position - len(data[position:stop].rstrip(b"\\")) if data[stop - 1 : stop] == b"\\" else 0
             if quote < 0:
                 self._escaped = escapes % 2 == 1

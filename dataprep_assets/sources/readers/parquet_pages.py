@@ -114,7 +114,7 @@ class _Column:
         data = [page for page in pages if page.kind != _DICTIONARY_PAGE]
         # The longest value takes at most the page size minus the other values' length prefixes.
         dictionary = [page.bytes - 4 * (page.values - 1) for page in pages if page.kind == _DICTIONARY_PAGE]
-        # Count these pages as a whole, because in a DELTA_BYTE_ARRAY page a value may repeat the whole previous value.
+        # Count DELTA_BYTE_ARRAY pages as a whole, because a value in such a page may repeat the whole previous value.
         prefixed = [page.bytes for page in data] if "DELTA_BYTE_ARRAY" in chunk.encodings else []
         return cls(
             path=chunk.path_in_schema,

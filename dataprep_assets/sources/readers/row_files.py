@@ -142,7 +142,8 @@ def read_whole_lines(
             yield None, byte
             byte, data, last_end, line_bytes = byte + length, data[first_end:], last_end - first_end, 0
         if not last_end:
-            # Collect the parts of a line longer than a block, which are joined once the line ends.
+            # Collect the parts of a line that is longer than a block, because they can be joined only once the line
+            # ends.
             line_parts, line_bytes = [*line_parts, data], line_bytes + len(data)
             continue
         if not group:

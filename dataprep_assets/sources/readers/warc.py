@@ -117,8 +117,8 @@ class WarcRows(SequentialReader):
                 "Correct its spelling",
             )
         data = b"" if size > limit else record.reader.read()
-        # Compare the number of unread bytes that consume() skips and returns, because it is too small in a truncated
-        # file.
+        # Compare the lengths, because consume(), which skips and counts the unread bytes, finds fewer of them in a
+        # truncated file.
         if record.consume() + len(data) != size:
             raise self._build_corrupt_error(f"row {number}, byte {byte}: the file ends inside the record")
         row: dict[str, Any] | BadRecord | None

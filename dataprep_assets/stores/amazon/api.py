@@ -31,7 +31,7 @@ keep_secrets_from_logs()
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 # These are more connections than one store uses at a time (`s3.WORKERS`), because urllib3 closes connections beyond its
-# pool's size, and every further request would open a new one.
+# pool's size, and every further request would have to open a new connection.
 CONNECTIONS = 32
 
 # Retry by code, because some statuses mislead: RequestTimeout and BadDigest have 400. ConditionalRequestConflict and
@@ -134,7 +134,7 @@ def create_s3_client(place: "S3Address", config: Any = None) -> Any:
             "the available profiles"
         ) from None
     except (BotoCoreError, ValueError) as error:
-        # Show only the error's type, because its text could contain the output of a credential process.
+        # Show only the error's type, because the error's text could contain the output of a credential process.
         raise ConfigError(
             f"boto3 cannot create a client ({type(error).__name__}). Check the endpoint, the region and the profile"
         ) from None

@@ -98,8 +98,8 @@ class S3Bucket:
         self._client = client
         self._credentials = credentials
         self._endpoint = find_endpoint(client)
-        # `_seen` is true once the bucket is known to exist. Until then, a 404 response to HEAD may mean that it is
-        # missing.
+        # `_seen` is true once the bucket is known to exist. Until then, a 404 response to HEAD may mean that the bucket
+        # is missing.
         self._seen = False
 
     @property
@@ -233,7 +233,8 @@ class S3Bucket:
             try:
                 page = self.run_with_retries(attempt, label)
             except RefusedError as error:
-                # The upload was completed or aborted after it was listed, so it has no parts.
+                # Yield no parts of an upload that was completed or aborted after it was listed, because it has none
+                # left.
                 if operation == "list_parts" and error.code == "NoSuchUpload":
                     return
                 raise self.explain(error, label) from None

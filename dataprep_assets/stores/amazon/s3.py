@@ -253,5 +253,4 @@ class S3Store(Store):
 
     def _choose_step(self, size: int) -> int:
         """Return the size of a download's ranges, which is small enough to give every worker some ranges."""
-        # The step does not depend on the state of a download, so that every run splits an object the same way.
         return min(self._range_bytes, max(_SMALLEST_RANGE, -(-size // _RANGES)))

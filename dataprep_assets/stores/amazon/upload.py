@@ -101,7 +101,7 @@ def put_whole(
     try:
         response = bucket.run_with_retries(attempt, label)
     except RefusedError as error:
-        # Treat 404 as an unmet condition, too, because some stores answer an unmet If-Match with it if there is no
+        # Treat 404 as an unmet condition, too, because some stores answer an unmet If-Match with 404 if there is no
         # object to match.
         unmet = error.status == 412 or (error.status == 404 and error.code != "NoSuchBucket")
         if condition and unmet:
@@ -319,7 +319,7 @@ class Composer:
             return self._copy_whole(source_info, key)
         ranges = plan_parts(source_info.bytes, part_bytes=self._copy_bytes)
         parts = [(Piece(0, part.start, part.stop),) for part in ranges]
-        # Pass the metadata, because only CopyObject copies it itself; an upload in parts does not.
+        # Pass the metadata, because an upload in parts does not copy metadata, unlike CopyObject.
         return self._assemble([source_info], parts, key, dict(response.get("Metadata", {})))
 
     def _assemble(
