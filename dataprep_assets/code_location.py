@@ -95,7 +95,7 @@ def bind_resources(
         executor: The executor, unless the definitions set one.
     """
     own_definitions = dg.Definitions(resources=build_resources(root), executor=None if loaded.executor else executor)
-    # Pass functions, because `definitions` is assigned only after this call. Dagster builds the page later.
+    # Pass functions, because `definitions` is assigned only after this call, but before the overview's page is built.
     overview = build_overview(lambda: definitions, lambda: _open_datasets(definitions, root))
     definitions = dg.Definitions.merge(loaded, overview, own_definitions)
     return definitions

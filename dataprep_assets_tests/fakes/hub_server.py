@@ -285,7 +285,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault.kind == "expired":
             self._refuse(name, 403, {})
         else:
-            # A value that starts with a quote is in the hub's own form, '"api";r=0;t=55'.
+            # Send a value that starts with a quote as the Hub's own header, `RateLimit: "api";r=0;t=55`.
             header = "RateLimit" if (fault.retry_after or "").startswith('"') else "Retry-After"
             self._refuse(name, fault.status, {header: fault.retry_after} if fault.retry_after else {})
 

@@ -112,7 +112,7 @@ class _Column:
                 )
         is_flat = chunk.num_values == rows
         data = [page for page in pages if page.kind != _DICTIONARY_PAGE]
-        # The longest value takes at most the page size minus the other values' length prefixes.
+        # Bound the longest value of a dictionary by the page's size minus the length prefixes of the other values.
         dictionary = [page.bytes - 4 * (page.values - 1) for page in pages if page.kind == _DICTIONARY_PAGE]
         # Count DELTA_BYTE_ARRAY pages as a whole, because a value in such a page may repeat the whole previous value.
         prefixed = [page.bytes for page in data] if "DELTA_BYTE_ARRAY" in chunk.encodings else []
