@@ -140,7 +140,7 @@ def _ask(server: str, asked: Mapping[str, Any], handles: Sequence[int]) -> Forke
     """Make the process at this socket fork a program, which gets the handles: its output, and those in `passed`."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     channel.connect(server)
-    with tempfile.TemporaryFile() as request:  # a file, because an environment may exceed the size of a packet
+    with tempfile.TemporaryFile() as request:  # use a file, because an environment may exceed the size of a packet
         request.write(json.dumps(asked).encode())
         request.flush()
         socket.send_fds(channel, [b"start"], [request.fileno(), *handles])

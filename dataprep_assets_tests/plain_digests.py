@@ -25,7 +25,8 @@ _BLOCK, _LONGEST, _BITS, _ODD = 1 << 20, 64, 22, np.uint64(0x9E3779B97F4A7C15)
 def _digests(data: bytes) -> Iterator[bytes]:
     """Return cryptographic digests and long hashes as bytes."""
     yield from (hashlib.new(name, data, usedforsecurity=False).digest() for name in ("sha256", "sha1", "md5", "sha512"))
-    yield hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest()  # the id of a Git blob
+    # Git computes the ids of its blobs in this way.
+    yield hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest()
     yield from (hashlib.blake2b(data, digest_size=size).digest() for size in (16, 32, 64))
     yield from (xxhash.xxh3_64_digest(data), xxhash.xxh64_digest(data), xxhash.xxh3_128_digest(data))
 

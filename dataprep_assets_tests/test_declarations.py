@@ -414,8 +414,8 @@ def test_a_declaration_with_a_file_name_that_is_not_loaded_is_an_error(project: 
     misnamed = project.folder / "late" / name
     misnamed.parent.mkdir()
     misnamed.write_text(GOOD.replace("mine", "late"))
-    (project.folder / "mine" / "defs.yml").write_text(GOOD)  # misnamed, but next to a valid declaration
-    (project.folder / "late" / "dataset.yaml").write_text("rows: 3\n")  # not a declaration, despite its name
+    (project.folder / "mine" / "defs.yml").write_text(GOOD)  # this file is misnamed, but next to a valid declaration
+    (project.folder / "late" / "dataset.yaml").write_text("rows: 3\n")  # this is not a declaration, despite its name
     assert {path for path in project.paths if path.name != "defs.yaml"} == {
         misnamed,
         misnamed.parents[1] / "mine/defs.yml",

@@ -62,11 +62,15 @@ class BucketAddress(ABC):
     A source may set `endpoint_url`, `region` and `access` if the class has these fields.
     """
 
-    scheme: ClassVar[str]  # scheme of the bucket's URLs
-    kinds: ClassVar[tuple[str, ...]]  # values of DATAPREP_STORAGE that select this class
-    mirror: ClassVar[str]  # folder below a source's `cache_dir`; no bucket can have this name
-    client: ClassVar[str]  # client module, imported when the store is opened
-    needs: ClassVar[str]  # error message if `client` is not installed
+    # `scheme` is the scheme of the bucket's URLs, and `kinds` has the values of DATAPREP_STORAGE that select this
+    # class. `mirror` is a folder below a source's `cache_dir`, and no bucket can have this name. `client` is the
+    # client's module, which is imported when the store is opened, and `needs` is the error message if the module is not
+    # installed.
+    scheme: ClassVar[str]
+    kinds: ClassVar[tuple[str, ...]]
+    mirror: ClassVar[str]
+    client: ClassVar[str]
+    needs: ClassVar[str]
     bucket: str
     prefix: str = ""
     allow_http: bool = False

@@ -147,7 +147,7 @@ class LocalStore(Store):
                 size = files.concatenate([path.resolve() for _, path in sources], temporary)
             except FormatError as error:
                 raise ConflictError(str(error)) from error
-            # Compare the versions, too, because `concatenate` detects a changed length, but not a replacement of the
+            # Also compare the versions, because `concatenate` detects a changed length, but not a replacement of the
             # same length.
             infos_after = [_find_info(source, path) for source, path in sources]
             if infos_after != infos_before or size != sum(info.bytes for info in infos_before):

@@ -132,7 +132,7 @@ class Guard:
         if reason is None:
             await self._app(scope, receive, _add_headers(send))
         elif scope["type"] == "websocket":
-            await receive()  # the message `websocket.connect`, to which the next line responds
+            await receive()  # this is `websocket.connect`, to which the next line responds
             await send({"type": "websocket.close", "code": 1008})  # 1008 is a policy violation (RFC 6455)
         else:
             body = f"Refused: {reason}\n".encode()

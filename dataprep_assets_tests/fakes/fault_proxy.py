@@ -20,15 +20,15 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 Kind = Literal[
-    "reset",  # a TCP reset instead of an answer; nothing is forwarded
+    "reset",  # the client gets a TCP reset instead of an answer, and nothing is forwarded
     "lost_answer",  # the request is carried out, but not answered
-    "stall",  # no answer and no end of the connection
+    "stall",  # the client gets no answer, and the connection stays open
     "cut_request",  # the server gets half of the body
     "truncate",  # the client gets half of the answer's body
-    "flip",  # one byte of the body is changed: of the request's body if it has one, else of the answer's
+    "flip",  # one byte of the request's body is changed, or of the answer's body if the request has none
     "503",
     "429",
-    "400-timeout",  # status 400 with the code RequestTimeout
+    "400-timeout",  # the client gets status 400 with the code RequestTimeout
     "403",
     "drop",  # the request is acknowledged with the right ETag, but never forwarded to the server
 ]

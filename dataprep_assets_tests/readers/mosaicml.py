@@ -81,7 +81,7 @@ def work_of_steps(
         batch_size=batch // ranks,
         shuffle=True,
         num_canonical_nodes=1,
-        shuffle_block_size=4_000_000,  # the library's default, which it would set at its first read
+        shuffle_block_size=4_000_000,  # this is the library's default, which it would set at its first read
     )
     world, found = World(1, ranks, 1, 0), list[int]()
     epoch, at = state["epoch"], state["sample_in_epoch"]

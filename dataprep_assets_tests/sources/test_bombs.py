@@ -68,7 +68,7 @@ def noise_then_runs(path: Path) -> None:
     noise = random.Random(1)
     lines = b"".join(b'{"text": "%s"}\n' % noise.randbytes(500).hex().encode() for _ in range(2000))
     run = ((128 << 10) << 3 | 1 << 1).to_bytes(3, "little") + b"a"
-    header = b"\x28\xb5\x2f\xfd\x00\x38"  # a window of 128 KiB
+    header = b"\x28\xb5\x2f\xfd\x00\x38"  # the window has 128 KiB
     path.write_bytes(zstandard.compress(lines) + header + run * (4 * 1024 * 8) + b"\x01\x00\x00")
 
 
@@ -123,7 +123,8 @@ def lying(path: Path) -> None:
     pq.write_table(pa.table({"text": ["a"] * 10}), path, compression="zstd", use_dictionary=False)
     data = bytearray(path.read_bytes())
     at = pq.read_metadata(path).row_group(0).column(0).data_page_offset
-    assert data[at : at + 3] == b"\x15\x00\x15"  # field 1: type 0; then field 2, the size: a varint of two bytes
+    # Field 1 is the type, 0. Field 2, the size, is a varint of two bytes.
+    assert data[at : at + 3] == b"\x15\x00\x15"
     size = (1 << 31) - 1
     varint = b""
     value = size << 1
@@ -178,7 +179,7 @@ LINES: dict[str, tuple[Callable[[Path], None], str]] = {
             )
             .compressobj()
             .compress(GOOD)
-            + b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00"  # a frame header: window descriptor 0xa8 is 2^31
+            + b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00"  # this frame header has the window descriptor 0xa8, i.e., 2^31
         ),
         "window",
     ),

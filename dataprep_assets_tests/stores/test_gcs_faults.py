@@ -162,8 +162,8 @@ def test_a_persistent_fault_ends_with_a_clear_error_and_leaves_nothing_half_fini
         complaint = str(error)
         right = case.untouched(server, tmp_path)
     else:
-        # Temporary objects that cannot be deleted do not damage complete ones; a conditional write recognizes its own
-        # object.
+        # Accept success in these cases: temporary objects that cannot be deleted do not damage complete ones, and a
+        # conditional write recognizes its own object.
         harmless = request_ == "delete" or name == "put if absent" or (name, request_) == ("upload", "insert")
         complaint = "gave up after 4 attempts" if harmless else "no error"
         right = case.right(server, tmp_path, result)

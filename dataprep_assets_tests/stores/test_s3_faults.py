@@ -234,7 +234,7 @@ def multipart(client: object, bucket: str, parts: list[bytes]) -> None:
 
 
 def test_an_endless_redirect_is_refused(swift: SwiftServer) -> None:
-    # boto3 requests the bucket's region by itself, and that request is redirected, too.
+    # Redirect every request, including the request for the bucket's region that boto3 sends by itself.
     with FaultProxy(swift.url, before=lambda operation, target: (301, "PermanentRedirect")) as proxy:
         store = new_store(proxy.url, "bucket")
         for use in (lambda: store.head("key"), lambda: [*store.list()], lambda: store.put("key", b"x")):

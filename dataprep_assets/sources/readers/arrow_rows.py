@@ -32,7 +32,7 @@ _BLOCK_BYTES = 16 << 20
 class _ArrowStream:
     """File object through which pyarrow reads the decompressed bytes of a file."""
 
-    closed = False  # required by pyarrow's PythonFile
+    closed = False  # pyarrow's PythonFile requires this attribute
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks, self._held = blocks, b""

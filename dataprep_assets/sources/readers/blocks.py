@@ -65,7 +65,8 @@ class BlockReader:
         self.label = label or str(path)
         self.bytes_read = 0
         self._digest = hashlib.sha256()
-        self._step = 0  # compressed bytes of the current step, for messages
+        # `_step` is the number of compressed bytes of the current step, which messages report.
+        self._step = 0
 
     @property
     def sha256(self) -> str:

@@ -47,11 +47,15 @@ class ElementScanner:
         self._depth = 0
         self._closed = False
         self._in_string = False
-        self._escaped = False  # the previous block ended within an escape of a string
-        self._pieces: list[bytes] = []  # parts of the current element, from earlier blocks; empty if it is too large
-        self._held = 0  # bytes of that element in earlier blocks
-        self._byte = 0  # byte at which the current block begins
-        self._element = 0  # byte at which the current element begins
+        # `_escaped` is true if the previous block ended within an escape of a string. `_pieces` has the parts of the
+        # current element from earlier blocks, and is empty if the element is too large. `_held` is the number of the
+        # element's bytes in earlier blocks. `_byte` and `_element` are the bytes at which the current block and the
+        # current element begin.
+        self._escaped = False
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._byte = 0
+        self._element = 0
         self._rows = 0
 
     def cut_elements(self, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:

@@ -120,7 +120,7 @@ class _Column:
             path=chunk.path_in_schema,
             values_per_row=max(1.0, chunk.num_values / rows),
             ends=np.cumsum([0.0, *(page.values for page in data)]),
-            # Add the bytes per value to the pages of a nested column, because they are decoded as a whole. Only a flat
+            # Add the bytes per value to a nested column's pages, because its pages are decoded as a whole. Only a flat
             # column has a known number of values per row.
             sizes=np.cumsum([0.0, *(page.bytes + (0 if is_flat else page.values * width) for page in data)]),
             width=width if is_flat else 0,

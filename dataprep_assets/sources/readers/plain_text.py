@@ -52,9 +52,9 @@ def cut_pieces(blocks: Iterable[bytes], separator: bytes, max_bytes: int) -> Ite
 
     With an empty separator, the whole file is one piece. A byte order mark at the start of the file is left out.
     """
-    parts: list[
-        bytes
-    ] = []  # parts of the piece at `byte` that cannot belong to a separator; empty if the piece is too long
+    # `parts` has the parts of the piece at `byte` that cannot belong to a separator. It is empty if the piece is too
+    # long.
+    parts: list[bytes] = []
     byte = part_bytes = 0
     tail = b""
     for block in blocks:

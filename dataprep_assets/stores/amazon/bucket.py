@@ -402,7 +402,7 @@ class Stream:
     stop: int | None
     # Every request requires `version`. If it is None, the first response sets it.
     version: str | None
-    # `source` is the body of the current response; None before the first one and after a failure.
+    # `source` is the body of the current response. It is None before the first response and after a failure.
     source: Iterator[bytes] | None = None
 
     def blocks(self) -> Iterator[bytes]:

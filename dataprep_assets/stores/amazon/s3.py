@@ -69,7 +69,7 @@ _NAMES = CredentialNames()
 
 # A server may need longer than the read timeout to copy more than this in one request.
 _COPY_BYTES = 256 * 1024 * 1024
-# Larger ranges need fewer requests, and 32 ranges keep every worker busy until the end.
+# Ranges of at least 8 MiB need few requests, and 32 ranges keep every worker busy until the end.
 _SMALLEST_RANGE, _RANGES = 8 * 1024 * 1024, 32
 
 

@@ -101,7 +101,7 @@ def put_whole(
     try:
         response = bucket.run_with_retries(attempt, label)
     except RefusedError as error:
-        # Treat 404 as an unmet condition, too, because some stores answer an unmet If-Match with 404 if there is no
+        # Also treat 404 as an unmet condition, because some stores answer an unmet If-Match with 404 if there is no
         # object to match.
         unmet = error.status == 412 or (error.status == 404 and error.code != "NoSuchBucket")
         if condition and unmet:
