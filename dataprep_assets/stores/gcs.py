@@ -101,8 +101,8 @@ _REASON = re.compile(r'"reason":\s*"([A-Za-z0-9]+)"')
 # Permissions that the requests need, for error messages.
 GET, CREATE, LIST, DELETE = (f"storage.objects.{what}" for what in ("get", "create", "list", "delete"))
 
-# Metadata keys of this project: the content's digest, a temporary object's final key, and the id of its conditional
-# write.
+# Metadata keys of this project: the digest of the content, the final key of a temporary object, and the id of a
+# conditional write.
 DIGEST, KEY, WRITE = "sha256", "dataprep-key", "dataprep-write"
 
 _REMEDY = (

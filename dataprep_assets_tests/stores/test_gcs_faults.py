@@ -137,7 +137,7 @@ def test_a_temporary_fault_is_survived(
 
 @pytest.mark.parametrize(
     ("name", "request_", "kind", "options"),
-    # Leave out most stalls, because for the client a hang is the same silence after half of an answer, and so tests
+    # Leave out most stalls, because a hang is the same silence, but begins after half of an answer, so that it tests
     # more.
     [cell for cell in cells() if cell.values[2] != "stall" or cell.values[1] == "delete"],
 )

@@ -214,7 +214,8 @@ class _Struct:
         fields: dict[int, Any] = {}
         field = 0
         while byte := self._read_byte():
-            # The upper half is the difference to the previous field's id; if it is 0, the id itself follows.
+            # The upper half of the byte is the difference from the previous field's id. If the difference is 0, the id
+            # itself follows.
             field = field + (byte >> 4) if byte >> 4 else self._read_number()
             fields[field] = self._read_value(byte & 0x0F, depth)
         return fields
