@@ -184,7 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         path = unquote(url.path)
         api = f"/api/{hub.repo_type}s/{hub.repo_id}/"
-        # The hub's URLs of a model's files begin with the model's name.
+        # On the Hub, only the URLs of a dataset's files begin with `/datasets`; those of a model's files begin with its
+        # name.
         resolve = f"{'/datasets' if hub.repo_type == 'dataset' else ''}/{hub.repo_id}/resolve/"
         if self.server.storage and path.startswith("/storage/"):
             _, _, commit, name = path.split("/", 3)

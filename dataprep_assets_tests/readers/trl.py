@@ -83,7 +83,7 @@ def own_losses(
 def _conversations(rows: Rows) -> Any:
     from datasets import Dataset
 
-    # Tools are JSON text, because Arrow would give the schemas of each row the keys of all other rows.
+    # Pass tools as JSON text, because Arrow would give the schemas of each row the keys of all other rows.
     return Dataset.from_list([{"messages": row["messages"], "tools": json.dumps(row.get("tools"))} for row in rows])
 
 

@@ -294,7 +294,7 @@ class Composer:
         Raises IntegrityError if all bytes pass through the client and their SHA-256 is different.
         """
         objects = map_all(self._bucket.require_object, keys, self._workers)
-        # Leave out empty sources, because they add nothing. If all sources are empty, copy the first one.
+        # Leave out empty sources, because they add nothing. If all sources are empty, keep the first one.
         sources = [source for source in objects if source.bytes] or objects[:1]
         # Copy only if the source has the digest to record, because a copy keeps the source's metadata.
         if len(sources) == 1 and (sha256 is None or sha256 == sources[0].sha256):
