@@ -68,7 +68,7 @@ class Bounds:
 
 def _read_limit(environment: Mapping[str, str], name: str, default: int, minimum: int, unit: str) -> int:
     text = environment.get(name) or str(default)
-    # `int` also accepts digits of other scripts, spaces and underscores, so the first two conditions exclude them.
+    # Exclude digits of other scripts, spaces and underscores first, because `int` also accepts them.
     if not text.isascii() or not text.isdigit() or int(text) < minimum:
         raise ConfigError(f"{name}={text!r}: must be a whole number of {unit}, at least {minimum:,}")
     return int(text)
@@ -128,13 +128,16 @@ def must_read_single_rows() -> bool:
 
 def has_too_many_values(data: bytes) -> bool:
     """Return whether a JSON text would take many times its length once it is parsed."""
-    # Check the cheapest condition first: a value and its separator take at least two bytes. Otherwise count all commas
-    # and brackets. The count includes those inside strings, so it is never too low.
+    # Check the length first, because that is cheapest: a value and its separator take at least two bytes. Then count
+    # all commas and brackets. This count may be too high, because it includes those inside strings, but it is never too
+    # low.
     if len(data) < 2 * MAX_VALUES or _count_values(data) <= MAX_VALUES:
         return False
-    if data.count(b'"') - data.count(b'\\"') > 2 * MAX_VALUES:  # each of these strings is a value
+    # Each string has two unescaped quotes, so more than two quotes per allowed value mean too many strings.
+    if data.count(b'"') - data.count(b'\\"') > 2 * MAX_VALUES:
         return True
-    return _count_values(_STRING.sub(b"", data)) > MAX_VALUES  # strings may contain commas and brackets
+    # Remove the strings before counting, because commas and brackets inside strings separate no values.
+    return _count_values(_STRING.sub(b"", data)) > MAX_VALUES
 
 
 def _count_values(data: bytes) -> int:

@@ -54,7 +54,8 @@ def definitions_of(root: Path, *, executor: dg.ExecutorDefinition | None = dg.in
             f"{root}: not a project: no pyproject.toml with [tool.dg.project] found. Run `dataprep init DIR` to "
             "create a project"
         )
-    project.load_environment()  # explicitly, because Dagster loads only the `.env` of the working directory
+    # Load the project's `.env` explicitly, because Dagster loads only the `.env` of the working directory.
+    project.load_environment()
     return bind_resources(
         add_planning(merge_definitions(open_declarations(project), _load_tree(project))), root, executor
     )
@@ -94,7 +95,7 @@ def bind_resources(
         executor: The executor, unless the definitions set one.
     """
     own_definitions = dg.Definitions(resources=build_resources(root), executor=None if loaded.executor else executor)
-    # Late-bound: `definitions` is assigned before the page is built.
+    # Pass functions, because `definitions` is assigned only after this call, but before the overview's page is built.
     overview = build_overview(lambda: definitions, lambda: _open_datasets(definitions, root))
     definitions = dg.Definitions.merge(loaded, overview, own_definitions)
     return definitions
@@ -109,7 +110,8 @@ def merge_definitions(declarations: Declarations, whole_tree: dg.ComponentTree) 
     with warnings.catch_warnings():
         for category in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", category)
-        while True:  # repeated, because some errors occur only when the other files are loaded together
+        # Load repeatedly, because each attempt may reveal further wrong files, which the next attempt leaves out.
+        while True:
             try:
                 right = _load_without(
                     declarations, declarations.folder, [path for path in wrong_files if _is_loaded(path)]
@@ -117,8 +119,8 @@ def merge_definitions(declarations: Declarations, whole_tree: dg.ComponentTree) 
                 definitions = dg.Definitions.merge(*right) if wrong_files else _build_tree(whole_tree)
                 new_errors = _find_cycles(declarations, definitions)
             except Exception:
-                # Build each file separately. An error that no single file causes concerns the whole tree and is raised
-                # again unchanged.
+                # Build each file separately to find the wrong ones. An error that no single file causes concerns the
+                # whole tree, so it is raised again unchanged.
                 mistakes = _find_wrong_files(
                     declarations, lambda path: declarations.tree(path.parent).build_defs(Path())
                 )
@@ -138,7 +140,7 @@ def _build_tree(tree: dg.ComponentTree) -> dg.Definitions:
     Dagster collects that documentation for its UI from all installed packages. Importing the components of
     `dagster-gcp` takes a third of the time until a run starts.
     """
-    # The code server starts a run's process with `multiprocessing`, so only such a process has a `parent_process`.
+    # Only a run's process has a `parent_process`, because the code server starts runs with `multiprocessing`.
     is_run = multiprocessing.parent_process() is not None
     return tree.build_defs(Path()) if is_run else tree.build_defs()
 
@@ -175,7 +177,8 @@ def _find_cycles(declarations: Declarations, loaded: dg.Definitions) -> dict[Pat
             sentence = f"circular inputs: {', '.join(names)}. Remove one of these inputs"
             paths = [declarations.files[name] for name in names if name in declarations.files]
             if not paths:
-                return cycles  # these cycles involve other packages' assets, and Dagster reports them
+                # No declared dataset is in this cycle, so leave the cycle to Dagster, which reports it.
+                return cycles
             cycles |= {path: f"{path}: {sentence}" for path in paths}
             inputs_by_dataset = {key: deps for key, deps in inputs_by_dataset.items() if key.path[0] not in names}
         else:
@@ -201,7 +204,8 @@ def _load_without(declarations: Declarations, folder: Path, wrong_files: Collect
         elif inner.suffix == ".py" and inner.name != "__init__.py":
             module = importlib.import_module(f"{declarations.module_name(folder)}.{inner.stem}")
             definitions = [value for value in vars(module).values() if isinstance(value, dg.Definitions)]
-            yield from definitions or [dg.load_definitions_from_module(module)]  # as in Dagster's own tree
+            # Like Dagster's own tree, collect the loose objects of a module only if it has no `Definitions` object.
+            yield from definitions or [dg.load_definitions_from_module(module)]
 
 
 def _has_definitions(folder: Path) -> bool:

@@ -20,7 +20,8 @@ from dataprep_assets.engine.yaml.mistakes import Document, has_dates, has_templa
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.project import Project, find_shipped_kind, is_shown
 
-# Import these modules only for annotations, because shell completion finds names without them.
+# Import these modules only for type checkers, because shell completion does not need them and would have to wait for
+# their import.
 if TYPE_CHECKING:
     import dagster as dg
 
@@ -129,7 +130,7 @@ class Declarations:
 
     def _refuse_second(self, dataset: str, document: Document) -> None:
         """Raise ConfigError if another file declares the same dataset, because their asset keys would be equal."""
-        # A hidden dataset is no conflict, because it has no assets.
+        # A hidden dataset does not conflict with another one, because it has no assets.
         other_paths = [path for path in self._declaring.get(dataset, []) if path != document.path]
         if other_paths and is_shown(find_shipped_kind(document.path.parent)):
             line = document.find_line(["dataset"])
@@ -146,7 +147,8 @@ def find_files_below(folder: Path) -> dict[str, Path]:
     completion uses this function.
     """
     files_by_name, unnamed_files = {}, {}
-    # Later files replace earlier ones of the same name, in this order: misnamed files, shipped ones, the user's own.
+    # Sort the files, because later files replace earlier ones of the same name: misnamed files come first, then shipped
+    # ones, and last the user's own.
     paths = _find_declarations_below(folder)
     for path in sorted(paths, key=lambda path: (path.name == _YAML, find_shipped_kind(path.parent) is None, path)):
         if (name := _read_declared_name(path)) is not None:

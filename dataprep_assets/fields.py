@@ -22,7 +22,7 @@ def value_at(row: Any, path: str, default: Any = None) -> Any:
 
 def values_at(rows: Iterable[Mapping[str, Any]], path: str) -> list[Any]:
     """Return the value of a field of each row; None for a row without it."""
-    # Avoid the function call for a plain name, because this runs for every row.
+    # Avoid a function call per row for a plain name, because this runs for every row of a dataset.
     return [value_at(row, path) for row in rows] if "." in path else [row.get(path) for row in rows]
 
 

@@ -150,9 +150,10 @@ class Project:
         for _ in self.defs_module.split("."):
             base = base.parent
         spec = find_spec(self.defs_module.partition(".")[0])
-        # A spec without an origin is only a folder of that name, such as the project's own in the working directory.
+        # A spec without an origin means that Python found only a folder of that name, for example the project's own
+        # folder in the working directory.
         if spec is None or spec.origin is None:
-            # Append the folder last, because a `tokenizers.py` in it must not replace the library.
+            # Append the folder to the end of the path, because a `tokenizers.py` in it must not replace the library.
             sys.path.append(str(base))
 
     def load_environment(self) -> list[str]:

@@ -40,7 +40,7 @@ def read_width(stream: TextIO) -> int | None:
             return None
         setting = os.environ.get("COLUMNS", "")
         return int(setting) if setting.isdigit() and int(setting) else os.get_terminal_size(stream.fileno()).columns
-    except (OSError, ValueError):  # the stream is closed, or in memory
+    except (OSError, ValueError):  # the stream is closed, or the size of its terminal is unknown
         return None
 
 
@@ -55,7 +55,8 @@ def wrap_line(line: str, width: int | None) -> list[str]:
     columns = [gap.end() for gap in re.finditer(r"(?<=\S) {2,}(?=\S)", line) if gap.end() < width]
     last_column = columns[-1] if columns else 0
     indent = len(line) - len(line.lstrip(" ")) + _INDENT
-    # In a narrow last column, text would have one word per line, and a word that does not fit needs the whole line.
+    # Indent below the last column only if it is wide enough: a narrow column would have one word per line, and a word
+    # that does not fit needs the whole line.
     if (
         width - last_column >= width // 3
         and max((_count_cells(word.strip()) for word in _WORD.findall(line[last_column:])), default=0)
@@ -168,8 +169,8 @@ def shorten_paths(text: str, root: Path) -> str:
         bases[root] = f"{os.path.relpath(root, directory)}/"
     for base, short in bases.items():
         if base != Path("/"):
-            # Replace only the beginning of a path, because a different path may contain this one. Keep `NAME=path`,
-            # which is for another shell.
+            # Replace only the beginning of a path, because a longer path may contain `base` in its middle. Keep the
+            # path in `NAME=path`, because that setting may be used in a different working directory.
             text = re.sub(rf"(?<![^\s'\"=(\[,])(?<![A-Z]=){re.escape(str(base))}/", short.replace("\\", r"\\"), text)
     return text
 

@@ -17,16 +17,17 @@ from dataprep_assets_tests.session.storages import keep_what_storages_make
 
 CHECKOUT = Path(__file__).parent.parent
 
-# The profile sets no deadlines, because a busy machine misses them, and gives the same examples in every run.
+# The profile gives the same examples in every run. It sets no deadlines, because a busy machine would miss them.
 settings.load_profile("ci")
 
-# Restore the handler, because a shell may have started the tests with Ctrl-C ignored (`&`), which child processes would
-# inherit.
+# Restore the handler of Ctrl-C, because a shell starts background jobs (`&`) with Ctrl-C ignored, and child processes
+# would inherit this setting.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Ray starts its workers with a niceness of 15, so they would hardly run next to other tests. It keeps one idle worker
-# per CPU of a node, so two runs on a node with one CPU would start a process for each task.
+# Change two defaults of Ray. It starts its workers with a niceness of 15, so they would hardly run next to other tests.
+# It also keeps only one idle worker per CPU of a node, so two runs on a node with one CPU would start a process for
+# each task.
 os.environ |= {"RAY_worker_niceness": "0", "RAY_num_workers_soft_limit": "8"}
 
 

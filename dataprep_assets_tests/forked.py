@@ -140,7 +140,7 @@ def _ask(server: str, asked: Mapping[str, Any], handles: Sequence[int]) -> Forke
     """Make the process at this socket fork a program, which gets the handles: its output, and those in `passed`."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     channel.connect(server)
-    with tempfile.TemporaryFile() as request:  # a file, because an environment may exceed the size of a packet
+    with tempfile.TemporaryFile() as request:  # use a file, because an environment may exceed the size of a packet
         request.write(json.dumps(asked).encode())
         request.flush()
         socket.send_fds(channel, [b"start"], [request.fileno(), *handles])
@@ -214,15 +214,18 @@ def serve(path: str, ready: int, parent: int) -> None:
     keep_what_storages_make()
     make_databases()
     importlib.import_module("dagster").DagsterInstance.ephemeral().dispose()
-    importlib.import_module("pyarrow").array([0])  # imports pandas if it is installed
+    # Convert a list, which makes pyarrow import pandas (if installed), so that programs need not import it again.
+    importlib.import_module("pyarrow").array([0])
     gc.freeze()  # a garbage collection in a program would touch, and so copy, every page of this process
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the process that waits for a program reports its end
+    # Let the kernel discard the exit codes of children, because the process that waits for a program reports its end.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
         listener.listen(16)
         os.write(ready, b"1")
         os.close(ready)
-        # Poll the parent, because the kernel's signal is sent at the end of the thread that started this process.
+        # Poll the parent, because a signal from the kernel (PR_SET_PDEATHSIG) would already be sent at the end of the
+        # thread that started this process.
         listener.settimeout(2)
         while os.getppid() == parent:
             try:
@@ -297,7 +300,7 @@ def _run_program(asked: Mapping[str, Any], handles: Sequence[int]) -> None:
         os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     numbers = [1, 2, *asked.get("passed", [])]
-    # Move the handles first, because one may have the number that another needs.
+    # Move all handles to high numbers first, because a handle may have the number that a different handle must get.
     for given, number in zip([fcntl.fcntl(one, fcntl.F_DUPFD, 100) for one in handles], numbers, strict=True):
         os.dup2(given, number)
         os.close(given)
@@ -312,7 +315,7 @@ def _run_program(asked: Mapping[str, Any], handles: Sequence[int]) -> None:
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     kind, what, *rest = asked["arguments"]
     sys.path[:] = [asked["folder"] if kind == "-m" else "", *entries, *(e for e in sys.path[1:] if e not in entries)]
-    # Use the modules of the other checkout, except those that are already loaded.
+    # Import further modules from the program's own path, which may name a different checkout; loaded modules are kept.
     for package in (sys.modules["dataprep_assets"], sys.modules["dataprep_assets_tests"]):
         found = [str(Path(entry, package.__name__)) for entry in sys.path if Path(entry, package.__name__).is_dir()]
         package.__path__[:] = list(dict.fromkeys([*found, *package.__path__]))

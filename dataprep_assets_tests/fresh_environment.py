@@ -92,12 +92,14 @@ def link_distributions(folder: Path, distributions: Iterable[Distribution]) -> N
     depth = len(there.relative_to(folder).parts)
     for found in distributions:
         here = Path(str(found.locate_file("")))
-        # A distribution's files may be anywhere in its environment, also outside of the folder of its packages.
+        # Replace the prefix of the whole environment, because a distribution's files may also be outside of the folder
+        # of its packages.
         prefix = here.parents[depth - 1]
         for file in found.files or []:
             source = here / file
             target = Path(os.path.normpath(there / file))
-            if ".." in file.parts:  # the file is a program, whose first line names the Python
+            # The file is a program, whose first line has the path of its environment's Python.
+            if ".." in file.parts:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(source.read_bytes().replace(os.fsencode(prefix), os.fsencode(folder)))
                 target.chmod(0o755)
@@ -121,5 +123,5 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except FileExistsError:
         pass
-    except OSError:  # the target is on a different file system
+    except OSError:  # hard links fail, for example on a different file system
         shutil.copy2(source, target)

@@ -23,7 +23,8 @@ def _heard(event: str, arguments: tuple[Any, ...]) -> None:
 
 @cache
 def _listen() -> None:
-    sys.addaudithook(_heard)  # permanent, because audit hooks cannot be removed
+    # Add the hook only once (`cache`), because audit hooks cannot be removed.
+    sys.addaudithook(_heard)
 
 
 @contextmanager

@@ -25,7 +25,8 @@ _BLOCK, _LONGEST, _BITS, _ODD = 1 << 20, 64, 22, np.uint64(0x9E3779B97F4A7C15)
 def _digests(data: bytes) -> Iterator[bytes]:
     """Return cryptographic digests and long hashes as bytes."""
     yield from (hashlib.new(name, data, usedforsecurity=False).digest() for name in ("sha256", "sha1", "md5", "sha512"))
-    yield hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest()  # digests of Git
+    # Git computes the ids of its blobs in this way.
+    yield hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest()
     yield from (hashlib.blake2b(data, digest_size=size).digest() for size in (16, 32, 64))
     yield from (xxhash.xxh3_64_digest(data), xxhash.xxh64_digest(data), xxhash.xxh3_128_digest(data))
 
@@ -66,7 +67,7 @@ class PlainDigests:
         self.contents = frozenset(content for content in contents if content)
         for content in self.contents:
             for digest in _digests(content):
-                # A 64-bit number may be written in either byte order.
+                # Search both byte orders of a 64-bit number, because a file may contain either.
                 raw |= {digest, digest[::-1]} if len(digest) == 8 else {digest}
                 words |= {digest.hex()[:_SHOWN].encode(), base64.b64encode(digest)[:_SHOWN]}
                 words |= {base64.urlsafe_b64encode(digest)[:_SHOWN]}

@@ -43,7 +43,8 @@ def sample_attributes(**changes: Any) -> dict[str, Any]:
 
 def cloned_project(target: Path) -> Path:
     """Return a copy of this project whose `defs/` a test may write to."""
-    # Exclude files that other tests may be writing, and build and download folders, which may be large.
+    # Exclude hidden files and caches, because other tests may be writing them, and build and download folders, because
+    # they may be large.
     ignored = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build")
     return Path(shutil.copytree(PROJECT_ROOT, target, ignore=ignored))
 

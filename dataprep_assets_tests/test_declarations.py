@@ -354,7 +354,7 @@ def test_every_shipped_file_is_loaded() -> None:
         found = shipped.load(path)
         assert isinstance(found, Dataset), path
         assert found.folder == path.parent
-        # The code location loads the same datasets as the commands, in Dagster's own way.
+        # Also load the dataset in Dagster's own way, as the code location does.
         by_dagster = shipped.tree(path.parent).load_component(Path())
         assert isinstance(by_dagster, Dataset)
         assert found.declaration == by_dagster.declaration
@@ -414,8 +414,8 @@ def test_a_declaration_with_a_file_name_that_is_not_loaded_is_an_error(project: 
     misnamed = project.folder / "late" / name
     misnamed.parent.mkdir()
     misnamed.write_text(GOOD.replace("mine", "late"))
-    (project.folder / "mine" / "defs.yml").write_text(GOOD)  # belongs to a valid dataset
-    (project.folder / "late" / "dataset.yaml").write_text("rows: 3\n")  # belongs to another project
+    (project.folder / "mine" / "defs.yml").write_text(GOOD)  # this file is misnamed, but next to a valid declaration
+    (project.folder / "late" / "dataset.yaml").write_text("rows: 3\n")  # this is not a declaration, despite its name
     assert {path for path in project.paths if path.name != "defs.yaml"} == {
         misnamed,
         misnamed.parents[1] / "mine/defs.yml",

@@ -71,7 +71,7 @@ def test_settings_name_no_internals_of_dagster_if_there_is_another_way() -> None
         if INSIDE_DAGSTER.search(line)
     }
     assert lines == {
-        "module: dagster._core.storage.root",  # LocalArtifactStorage
+        "module: dagster._core.storage.root",  # this module contains LocalArtifactStorage
         "module: dagster._core.storage.local_compute_log_manager",
     }
 
@@ -83,8 +83,9 @@ def test_no_environment_variable_passes_data_within_a_process() -> None:
         for path in PRODUCT
         if re.search(r"os\.environ(\[[^\]]+\]\s*=|\.update\(|\.setdefault\()", path.read_text(encoding="utf-8"))
     }
+    # Each comment names the variables that the module sets.
     assert writers <= {
-        "dataprep_assets/cli/__init__.py",  # threads of NumPy and of the fast engine
+        "dataprep_assets/cli/__init__.py",  # the numbers of threads of NumPy and of the fast engine
         "dataprep_assets/project.py",  # the `.env` of a project, as Dagster's commands read it
         "dataprep_assets/library/project.py",  # DAGSTER_HOME, which Dagster and its settings read
         "dataprep_assets/library/instance.py",  # the size of event batches, which Dagster reads
@@ -92,7 +93,7 @@ def test_no_environment_variable_passes_data_within_a_process() -> None:
         "dataprep_assets/execution/processes.py",
         "dataprep_assets/execution/pool.py",  # variables that Ray and libraries in its workers read
         "dataprep_assets/pipelines/notes/tfds/directory_checks.py",  # TensorFlow's own variables, in a separate process
-        "dataprep_assets/stores/gcs.py",  # the only switch that google-cloud-storage has for its bucket requests
+        "dataprep_assets/stores/gcs.py",  # google-cloud-storage's only switch for its bucket requests
     }
 
 

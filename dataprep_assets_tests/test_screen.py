@@ -141,7 +141,7 @@ def test_the_last_column_of_a_row_is_wrapped_with_indentation() -> None:
     column = first.index("overhead")
     assert others
     assert {len(line) - len(line.lstrip()) for line in others} == {column}
-    # A path that does not fit in the column gets its own line.
+    # A path that does not fit in the column gets its own line, which is indented like a continued line.
     assert [len(line) - len(line.lstrip()) for line in wrap_line(f"  manifest    yes  {PATH}", 60)] == [2, 6]
 
 

@@ -44,7 +44,7 @@ class Sample(Enum):
     @property
     def scaffold(self) -> str:
         """The command that declares a dataset of the sample's component."""
-        # Import this only when it is needed, because this module is also loaded for `dataprep --help`.
+        # Import this module only when it is needed, because `dataprep --help` also loads the present module.
         from dataprep_assets.declarations import read_component
 
         return format_scaffold_command(str(read_component(_SAMPLES / self.datasets[-1] / "defs.yaml")))
@@ -140,8 +140,8 @@ def _find_name_owner(name: str) -> str | None:
     module_spec = find_spec(name)
     if module_spec is None:
         return None
-    # An installed namespace package, such as `google`, has no origin, like a plain folder of that name. Only the path
-    # distinguishes the two.
+    # Compare the paths, because an installed namespace package, such as `google`, has no origin, like a plain folder of
+    # that name.
     origins = (
         [module_spec.origin] if module_spec.origin is not None else list(module_spec.submodule_search_locations or ())
     )

@@ -94,7 +94,7 @@ def _list_replacements(project: Project) -> Mapping[str, str]:
             f"host: {image}, port: 4000, name: {project.location}"
         ),
         "- name: dataprep-assets": f"- name: {image}",
-        # The remaining keys are placeholders in the image's template.
+        # The remaining keys are the placeholders of the image's template.
         "PACKAGE": defs.partition("/")[0],
         "IMAGE": image,
         "MODULE": project.target_module,

@@ -26,14 +26,14 @@ from dataprep_assets.sources.hub_cache import (
 )
 from dataprep_assets.stores.files import sha256_file
 
-# Import the Hub's client only for annotations, because most sources are local and do not need it.
+# Import the Hub's client only for type checkers, because most sources are local and do not need it.
 if TYPE_CHECKING:
     from dataprep_assets.sources.hub import HubRepo
 
 # Folders that `datasets` writes contain Arrow files of the dataset, and cached results of its functions.
 #
 # `map()` and `filter()` store their results next to the data, as `cache-<fingerprint>.arrow`. `state.json` names the
-# files of the dataset (`save_to_disk`). A folder in the cache of `datasets` only has `dataset_info.json`, so file names
+# files of the dataset (`save_to_disk`). A folder in the cache of `datasets` has only `dataset_info.json`, so file names
 # decide there.
 
 _STATE, _INFO = "state.json", "dataset_info.json"

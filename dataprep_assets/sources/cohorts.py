@@ -194,7 +194,8 @@ class CohortReader:
         except orjson.JSONDecodeError:
             return self._build_bad_record(row, byte, raw)
         if self._format == "json_object":
-            ((key, value),) = value.items()  # exactly one pair, because elements are cut at the commas between pairs
+            # There is exactly one pair, because elements are cut at the commas between pairs.
+            ((key, value),) = value.items()
         if not isinstance(value, dict):
             return BadRecord(row, byte, "not_an_object")
         return PatientRecord(row, byte, key, value)

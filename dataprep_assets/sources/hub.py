@@ -80,7 +80,7 @@ class RemoteFile:
     token: str | None = field(repr=False)
     timeout_seconds: float
     # `location` is the storage URL of the last HEAD request. The URL is signed, so it expires and never appears in a
-    # message. A file's workers share it, and the first worker that finds it expired replaces it for all.
+    # message. The workers of a file share the URL, and the first worker that finds it expired replaces it for all.
     location: str = field(default="", repr=False)
 
     def locate(self) -> None:
@@ -119,7 +119,8 @@ class RemoteFile:
         url = self._resolve_url()
         headers = build_hf_headers(token=self.token)
         if parse_origin(location) != parse_origin(url):
-            # Storage hosts use signed URLs, so send the token only to the Hub. The session also drops it on redirects.
+            # Send the token only to the Hub, because storage hosts use signed URLs. The session also drops the token on
+            # redirects.
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
         # Request the stored bytes, because a range of an encoded response would count encoded bytes.
         headers["Accept-Encoding"] = "identity"
@@ -130,7 +131,7 @@ class RemoteFile:
                 "GET", location, headers=headers, timeout=self.timeout_seconds, follow_redirects=True
             ) as response,
         ):
-            # Renew only storage URLs, because the same status from the Hub itself is a refusal.
+            # Renew only storage URLs, because a response of the Hub itself with the same status is final.
             if location != url and response.status_code in _EXPIRED_STATUS:
                 self.locate()
                 raise RetryableError(
@@ -149,7 +150,7 @@ class RemoteFile:
             actual = headers.get("Content-Range", "")
             if actual != expected_range:
                 raise RetryableError(f"requested {expected_range!r}, but the response contains {actual!r}")
-        # Accept a response with the whole file if the range is the whole file.
+        # Accept a response with the whole file (HTTP 200) only if the range is the whole file.
         elif start > 0 or end < self.file.size:
             raise SourceError(
                 f"{self.label}: the server ignored the range {start}-{end - 1} (HTTP {status}). Check whether a proxy "
@@ -223,7 +224,8 @@ def parse_origin(url: str) -> tuple[str, str, int | None]:
 
 logger = logging.getLogger(__name__)
 
-# `format_version` of huggingface_hub's cached lists. Its client reads the lists that this module writes.
+# Version of the format of huggingface_hub's cached file lists. The client of huggingface_hub reads the lists that this
+# module writes.
 _TREE_VERSION = 1
 _FIRST_ATTEMPTS = 5
 _MAX_PAGES = 10_000
@@ -346,7 +348,8 @@ class HubRepo:
                 file = HubFile(relpath=repo_file.path, size=size, sha256=sha256, etag=sha256 or repo_file.blob_id)
                 files[file.relpath] = check_file(file, label)
                 tree[file.relpath] = _build_tree_entry(repo_file)
-        # Write the tree only after all pages are read, because readers assume that it has all files of the commit.
+        # Write the tree only after all pages are read, because readers assume that the tree has all files of the
+        # commit.
         self._write_tree(commit, tree)
         return [files[relpath] for relpath in sorted(files)]
 
@@ -400,8 +403,8 @@ class HubRepo:
                 with lock:
                     progress(count)
 
-        # Each of many files gets one worker. If there are fewer files than workers, each file gets several parallel
-        # ranges.
+        # If there are at least as many files as workers, each file gets one worker. Otherwise, each file gets several
+        # parallel ranges.
         at_once = max(1, min(workers, len(unique_files)))
         fetch = _BlobFetcher(
             repo=self,
@@ -442,7 +445,7 @@ class HubRepo:
     def _write_ref(self, commit: str) -> None:
         if COMMIT.fullmatch(self.revision):
             return
-        # Keep the draft outside of refs/, where every file counts as a ref.
+        # Keep the draft outside of refs/, because every file in refs/ counts as a ref.
         draft_name = f".ref-{quote(self.revision, safe='')}.new"
         self._write(self.repo_dir / "refs" / self.revision, commit, draft_name=draft_name)
 

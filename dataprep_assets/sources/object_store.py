@@ -66,7 +66,7 @@ _OPTIONS = {"endpoint_url": None, "region": "auto", "access": "keys"}
 _BLOCK = 4 * 1024 * 1024
 _POLL_SECONDS = 0.05
 
-# Suffixes of the bookkeeping files next to a mirrored file.
+# Suffixes of the files that this module writes next to a mirrored file.
 _COMPANIONS = (".etag", ".part")
 _OBSTRUCTED_ERRNOS = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
@@ -158,8 +158,8 @@ class ObjectStorePrefix:
                 with lock:
                     progress(count)
 
-        # Each of many files gets one worker. If there are fewer files than workers, each file gets several parallel
-        # ranges.
+        # If there are at least as many files as workers, each file gets one worker. Otherwise, each file gets several
+        # parallel ranges.
         at_once = min(WORKERS, len(unique_entries))
         fetcher = _Fetcher(source=self, store=self.open(), workers=WORKERS // at_once, report=report)
         run_all(fetcher, unique_entries, at_once, fetcher.stop)

@@ -35,7 +35,7 @@ class _QueryFilter(logging.Filter):
     """Filter that removes the queries of URLs from log records."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        # Format the message here and drop its arguments, because they contain the URL.
+        # Format the message here and drop the arguments, because they contain the URL.
         record.msg, record.args = strip_queries(record.getMessage()), ()
         return True
 

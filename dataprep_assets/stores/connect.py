@@ -62,11 +62,15 @@ class BucketAddress(ABC):
     A source may set `endpoint_url`, `region` and `access` if the class has these fields.
     """
 
-    scheme: ClassVar[str]  # scheme of the bucket's URLs
-    kinds: ClassVar[tuple[str, ...]]  # values of DATAPREP_STORAGE that select this class
-    mirror: ClassVar[str]  # folder below a source's `cache_dir`; no bucket can have this name
-    client: ClassVar[str]  # client module, imported when the store is opened
-    needs: ClassVar[str]  # error message if `client` is not installed
+    # `scheme` is the scheme of the bucket's URLs, and `kinds` has the values of DATAPREP_STORAGE that select this
+    # class. `mirror` is a folder below a source's `cache_dir`, and no bucket can have this name. `client` is the
+    # client's module, which is imported when the store is opened, and `needs` is the error message if the module is not
+    # installed.
+    scheme: ClassVar[str]
+    kinds: ClassVar[tuple[str, ...]]
+    mirror: ClassVar[str]
+    client: ClassVar[str]
+    needs: ClassVar[str]
     bucket: str
     prefix: str = ""
     allow_http: bool = False
@@ -115,7 +119,7 @@ class S3Address(BucketAddress):
     key_names: tuple[str, str] = AWS_PAIR
 
     def __call__(self) -> Store:
-        # Import the client here, because addresses are also created and compared without it installed.
+        # Import the client here, because addresses are also created and compared where it is not installed.
         from dataprep_assets.stores.amazon.api import CredentialNames, create_s3_client
         from dataprep_assets.stores.amazon.s3 import S3Store
 
@@ -174,14 +178,14 @@ class GcsAddress(BucketAddress):
             else:
                 client = storage.Client(project=self.project)
         except (DefaultCredentialsError, OSError, ValueError) as error:
-            # Show only the error's type, because its message could quote the key file.
+            # Show only the error's type, because the error's message could quote the key file.
             raise ConfigError(
                 f"{self.url}: no usable Google credentials ({type(error).__name__}). Set "
                 "GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`. Also "
                 "set GOOGLE_CLOUD_PROJECT if the credentials have no project. For a source in a public bucket, set "
                 "`access: anonymous`"
             ) from None
-        # The client reads this variable itself, so check the endpoint that it uses.
+        # Check the client's own endpoint, because the client reads STORAGE_EMULATOR_HOST itself.
         check_endpoint(client.api_endpoint, "STORAGE_EMULATOR_HOST", allow_http=self.allow_http)
         pays = self.access == "requester_pays"
         return GcsStore(client, self.bucket, self.prefix, user_project=client.project if pays else None)
@@ -233,7 +237,8 @@ def find_s3_endpoint(environment: Mapping[str, str]) -> str | None:
         if not _ENDPOINT.fullmatch(endpoint):  # the value is not shown, because text before an @ is a secret
             raise ConfigError("DATAPREP_ENDPOINT_URL: must be http(s)://host[:port] without credentials")
         return endpoint
-    # The account id becomes part of a host name, so a dot or slash in it could lead to someone else's host.
+    # Check the account id, because it becomes part of a host name, and a dot or slash in it could lead to someone
+    # else's host.
     account = environment.get("R2_DATASET_ACCOUNT_ID")
     if account and not account.isalnum():
         raise ConfigError("R2_DATASET_ACCOUNT_ID: must contain only letters and digits. Set the account ID, not a URL")
@@ -265,7 +270,7 @@ def parse_place(
     allowed = f"Use {format_bucket_urls()}, file:///folder or a path"
     try:
         parts = urlsplit(url)
-        _ = parts.port  # urlsplit parses the port only on access, and then raises ValueError
+        _ = parts.port  # urlsplit parses the port only on access, and raises ValueError if the port is invalid
     except ValueError:  # the message omits the URL, which may contain a secret
         raise ConfigError(f"invalid storage URL. {allowed}") from None
     if "@" in parts.netloc:
@@ -294,7 +299,8 @@ def find_common_server(source: StoreAddress, destination: StoreAddress) -> tuple
     """Return a store that contains both addresses, and their prefixes; None if no server can copy between them."""
     if isinstance(source, LocalAddress) or isinstance(destination, LocalAddress):
         return None
-    # If only the prefixes differ, both places are in one bucket with the same endpoint and credentials.
+    # Compare the addresses without prefixes, because a server copies only within one bucket, with one endpoint and the
+    # same credentials.
     if replace(source, prefix="") != replace(destination, prefix=""):
         return None
     prefixes = [f"{place.prefix}/" if place.prefix else "" for place in (source, destination)]
@@ -306,8 +312,8 @@ def list_consumer_lines(place: StoreAddress) -> list[str]:
     if isinstance(place, S3Address):
         endpoint = place.endpoint_url or ""
         account = endpoint.removeprefix("https://").removesuffix(".r2.cloudflarestorage.com")
-        # A bucket in a jurisdiction has an endpoint with a dot (`<id>.eu`), which is not an account id
-        # (`find_s3_endpoint`).
+        # Check the account id, because a bucket in a jurisdiction has an endpoint with a dot (`<id>.eu`), which is not
+        # an account id (`find_s3_endpoint`).
         is_r2 = account.isalnum() and endpoint == f"https://{account}.r2.cloudflarestorage.com"
         account_text = f"R2_DATASET_ACCOUNT_ID={account}" if is_r2 else f"DATAPREP_ENDPOINT_URL={endpoint}"
         return [

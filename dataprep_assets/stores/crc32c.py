@@ -35,7 +35,8 @@ def compute_file_crc32c(path: Path) -> int:
 
 def combine_crc32c(first: int, second: int, second_bytes: int) -> int:
     """Return the CRC32C (unsigned) of two concatenated byte strings from their CRC32Cs and the second one's length."""
-    # A CRC starts with all bits set and inverts its result. Both effects cancel out when two CRCs are combined.
+    # No correction is needed, although a CRC starts with all bits set and inverts its result, because both effects
+    # cancel out when two CRCs are combined.
     return _multiply(_compute_power_of_x(8 * second_bytes), first) ^ second
 
 

@@ -38,7 +38,7 @@ def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
     """
     try:
         parts = urlsplit(url)
-        _ = parts.port  # urlsplit parses the port only on access, and then raises ValueError
+        _ = parts.port  # urlsplit parses the port only on access, and raises ValueError if the port is invalid
     except ValueError:  # the message omits the URL, which may contain credentials
         raise ConfigError(
             f"{setting}: must be http(s)://host[:port], but a bracket is not closed, or the port is invalid"

@@ -38,7 +38,7 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
     if needed_bytes <= 0:
         return
     folder = path.absolute()
-    # Use the nearest existing parent, which is on the same disk, because the folder may not exist yet.
+    # Use the nearest existing parent, because the folder may not exist yet and will be on the disk of that parent.
     while not folder.exists():
         folder = folder.parent
     required_bytes = needed_bytes + int(needed_bytes * headroom)
@@ -70,7 +70,8 @@ class SourceDigests:
         """Return the digest (64 hex digits) that identifies the file with this SHA-256 (hex)."""
         if self.key is None:
             return sha256
-        # The prefix names the first kind of source that had keyed digests. Changing it would rebuild all notes.
+        # The prefix names the first kind of source that had keyed digests. Do not change it, because all notes would be
+        # rebuilt.
         return hmac.digest(self.key, b"dataprep_assets/cohort_file\0" + sha256.encode(), "sha256").hex()
 
 
@@ -97,9 +98,9 @@ def require_digest(label: str, actual: str, expected_digest: str, listing: str) 
 # Private files of sensitive datasets, which only their owner can read.
 #
 # Everything that this project, a library or Dagster writes inside `private_files` is private: folders have mode 0700,
-# files 0600. This uses the process's umask, because libraries create files on their own, and a mode set after a file's
-# creation comes too late. Modes that are set explicitly are never wider than the umask allows (`file_placement`,
-# `integrity.verified_copies`).
+# files 0600. `private_files` uses the process's umask, because libraries create files on their own, and a mode that is
+# set after a file's creation comes too late. Modes that are set explicitly are never wider than the umask allows
+# (`file_placement`, `integrity.verified_copies`).
 
 OTHERS = 0o077
 """Permission bits of the group and of all other users."""
@@ -122,7 +123,8 @@ def private_files(is_wanted: bool = True) -> Iterator[None]:
         yield
         return
     with _lock:
-        # The umask can be read only by setting it. Set the private one, because other threads may create files now.
+        # The umask can be read only by setting it. Set the private one in between, because other threads may create
+        # files at that moment.
         old_umask = os.umask(OTHERS)
         os.umask(OTHERS | old_umask)
         # Inside another block, `old_umask` is the private umask, so keep the outermost block's original umask.
@@ -156,7 +158,8 @@ def is_private_mode() -> bool:
 def read_umask() -> int:
     """Return the umask of this process."""
     with _lock:
-        # The umask can be read only by setting it. Set the private one, because other threads may create files now.
+        # The umask can be read only by setting it. Set the private one in between, because other threads may create
+        # files at that moment.
         mask = os.umask(OTHERS)
         os.umask(mask)
         return mask
@@ -261,13 +264,15 @@ def digest_value(value: Any) -> str:
 # Maximum bytes per system call; Linux itself moves just under 2 GiB at most.
 _CALL_BYTES = 1 << 30
 
-# Moves bytes to the target's position: (source, target, position in source, count) → number of moved bytes.
+# Type of the functions that move bytes to the target's position: (source, target, position in source, count) → number
+# of moved bytes.
 _Mover = Callable[[int, int, int, int], int]
 
-# Errors of an unsupported call on this kernel or file system; a different call may work.
+# Errors of a call that this kernel or file system does not support. A different call may work.
 _UNSUPPORTED = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 
-# Errors of refused hard links: different file system, no permission or support, too many links, protected_hardlinks.
+# Errors of refused hard links: different file systems, no permission, no support, too many links, or
+# protected_hardlinks.
 _UNLINKABLE = _UNSUPPORTED | {errno.EPERM, errno.EMLINK, errno.EACCES}
 
 # Maximum number of cached results, and the age in nanoseconds (0.1 s) from which a file's time is reliable.
@@ -414,7 +419,8 @@ def _link_file(part: Path, target: Path) -> bool:
 
 
 def _reserve(target: int, size: int) -> None:
-    # Reserve nothing if posix_fallocate does not exist on this platform, or for a length of zero, which it refuses.
+    # Reserve nothing where posix_fallocate does not exist, or for a length of zero, because posix_fallocate refuses
+    # zero.
     if size == 0 or not hasattr(os, "posix_fallocate"):
         return
     try:
@@ -452,7 +458,8 @@ def _move_all(move: _Mover, source: int, target: int, start: int, size: int) -> 
             if error.errno in _UNSUPPORTED:
                 break
             raise
-        # 0 means the end of the file, but copy_file_range also returns it on file systems that it cannot read.
+        # Stop at 0, which means the end of the file. copy_file_range also returns 0 on file systems that it cannot
+        # read, so the next method then continues.
         if moved_bytes == 0:
             break
         position += moved_bytes
@@ -470,7 +477,7 @@ def _move_by_sendfile(source: int, target: int, position: int, count: int) -> in
 
 
 def _move_by_read_write(source: int, target: int, position: int, count: int) -> int:
-    # Limit the block, which is held in memory. `os.write` may write only a part of it.
+    # Limit the block, because it is held in memory. `os.write` may write only a part of the block.
     return os.write(target, os.pread(source, min(count, 1 << 20), position))
 
 
@@ -481,14 +488,14 @@ def expand_path(path: str | Path, name: str = "") -> Path:
         raise ConfigError(f"{prefix}{str(path)!r}: a path cannot contain NUL")
     try:
         expanded_path = Path(path).expanduser()
-        # This raises UnicodeEncodeError for a path that the system's encoding cannot represent.
+        # Encode the path, because this raises UnicodeEncodeError if the system's encoding cannot represent the path.
         os.fsencode(expanded_path)
     except RuntimeError:
         raise ConfigError(
             f"{prefix}{str(path)!r}: the home folder of `{Path(path).parts[0]}` is unknown. Write the full path, or "
             f"`./{path}` for a folder of that name"
         ) from None
-    except UnicodeEncodeError as error:  # the path contains half a surrogate pair
+    except UnicodeEncodeError as error:
         raise ConfigError(f"{prefix}{str(path)!r}: {error}") from None
     return expanded_path
 
@@ -498,8 +505,8 @@ def expand_path(path: str | Path, name: str = "") -> Path:
 # The author of such a file may be malicious, and readers turn its names into paths, log lines and pages. Therefore
 # `explain_invalid_name` checks each name once, where it is parsed; the parser adds the location to the message.
 
-# Unicode's direction marks, overrides and line separators make a terminal show a name other than the real one.
-# Python also uses lone surrogates for bytes of a file name that are not UTF-8; they cannot be encoded as UTF-8.
+# Control characters, direction marks, overrides and line separators make a terminal show a name other than the real
+# one. Lone surrogates, which Python uses for bytes of a file name that are not UTF-8, cannot be encoded as UTF-8.
 _DECEIVING = re.compile("[\x00-\x1f\x7f-\x9f\N{ARABIC LETTER MARK}\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _OUTSIDE = frozenset(("", ".", ".."))
 

@@ -83,7 +83,7 @@ os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
 
 T = TypeVar("T")
 
-# The library sends at most this many bytes in one request.
+# The library uploads a body of up to this size in one request, and a larger one in a resumable upload.
 PART_BYTES = 8 * 1024 * 1024
 WORKERS = 8
 RETRY = RetryPolicy()
@@ -98,11 +98,11 @@ _COMPOSE = 32
 _FIELDS = "items(name,size,generation,md5Hash,crc32c,metadata,updated),nextPageToken"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _REASON = re.compile(r'"reason":\s*"([A-Za-z0-9]+)"')
-# These are the permissions that the requests need, for messages.
+# Permissions that the requests need, for error messages.
 GET, CREATE, LIST, DELETE = (f"storage.objects.{what}" for what in ("get", "create", "list", "delete"))
 
-# Metadata keys of this project: the content's digest, a temporary object's final key, and the id of its conditional
-# write.
+# Metadata keys of this project: the digest of the content, the final key of a temporary object, and the id of a
+# conditional write.
 DIGEST, KEY, WRITE = "sha256", "dataprep-key", "dataprep-write"
 
 _REMEDY = (
@@ -230,7 +230,8 @@ class GcsBucket:
         With `if_generation`, the write succeeds only if the object has that generation; otherwise ConflictError is
         raised. 0 means that the object must not exist. `stopped` ends the retries early.
         """
-        # If the response to a successful write is lost, the next attempt recognizes its own object by this mark.
+        # Mark a conditional write, so that the next attempt recognizes its own object if the response to a successful
+        # write is lost.
         mark = {} if if_generation is None else {WRITE: secrets.token_hex(16)}
         timeout = (self.timeout_seconds + len(data) / _SLOWEST_BYTES_PER_SECOND, self.timeout_seconds)
 
@@ -326,7 +327,8 @@ class GcsBucket:
         try:
             return self.verify_or_remove(self.run_with_retries(ask, label, CREATE), size, crc, label)
         except (MissingObjectError, ConflictError):
-            # A request that timed out may have succeeded, and its result may have replaced one of its own sources.
+            # Check the result, because a request that timed out may have succeeded and replaced one of the request's
+            # own sources.
             info = self.head(key)
             if info is not None and (info.bytes, info.crc32c, info.sha256) == (size, crc, metadata.get(DIGEST)):
                 return info
@@ -460,7 +462,7 @@ def _from_response(error: GoogleAPICallError, label: str, permission: str) -> Ex
         return SourceError(f"{label}: bucket {bucket} does not exist ({code}). Create it, or correct its name")
     if status == 404:
         return MissingObjectError(label)
-    # Exclude policies of the organization, which may also refuse with status 412.
+    # A refusal by an organization's policy may also have status 412, but is not a conflict.
     if status in (412, 416) and "orgpolicyconstraintfailed" not in message:
         return ConflictError(f"{label}: the requested version no longer exists ({code}). Run the command again")
     return SourceError(
@@ -632,7 +634,7 @@ class GcsStore(Store):
                 size=info.bytes,
                 target=target,
                 sha256=sha256 or info.sha256,
-                # Compare the server's own digest even if a SHA-256 is known.
+                # Always compare the CRC32C, because it is the only digest that every object has.
                 verify=describe_mismatch,
                 label=label,
                 part_bytes=self._part_bytes,
@@ -650,7 +652,8 @@ class GcsStore(Store):
         if len(keys) == 1 and sha256 is None:
             return self.copy(keys[0], key)
         sources = map_all(self._bucket.require_object, keys, self._workers)
-        # Skip empty objects, which add nothing. A composition needs at least one source.
+        # Leave out empty objects, because they add nothing. If no other object is left, write an empty one, because a
+        # composition needs at least one source.
         filled_sources = [source for source in sources if source.bytes]
         return (
             self._bucket.join(filled_sources, key, {DIGEST: sha256.lower()} if sha256 else {})
@@ -676,7 +679,8 @@ class GcsStore(Store):
             return next_token, copied
 
         try:
-            # Each call copies a part of a large object and returns a token for the next call.
+            # Repeat the call, because each call copies only a part of a large object, and returns a token for the next
+            # call.
             while position < 0 or token is not None:
                 token, position = self._bucket.run_with_retries(step, label, CREATE)
         except (MissingObjectError, ConflictError):

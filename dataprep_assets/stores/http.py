@@ -89,8 +89,9 @@ class HttpStore(ReadOnlyStore):
         self._base = check_endpoint(base.rstrip("/"), "the URL of the release", allow_http=allow_http)
         self._token_name = token_name
         self._retry, self._workers, self._range_bytes = retry, workers, range_bytes
-        # httpx sends the token only to the first server; the storage behind the Hub's redirects uses signed URLs.
-        # `identity` is required, because an encoded response has a different length and different ranges.
+        # httpx drops the token when a redirect leads to a different host, and storage behind the Hub's redirects needs
+        # none, because its URLs are signed. `identity` is required, because an encoded response has a different length
+        # and different ranges.
         headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {token}"} if token else {})}
         self._client = httpx.Client(headers=headers, timeout=timeout_seconds, follow_redirects=True)
 
@@ -182,7 +183,7 @@ class HttpStore(ReadOnlyStore):
                         f"{label}: the server ignores ranges (HTTP {response.status_code}). Use a server that supports "
                         "ranges"
                     )
-                # Compare every response, because the file may be replaced between two ranges.
+                # Compare the version of every response, because the file may be replaced between two ranges.
                 if _identify_version(response.headers, info.bytes) != info.version:
                     raise ConflictError(f"{label}: replaced during the download. Run the command again")
                 for block in response.iter_raw(_BLOCK):

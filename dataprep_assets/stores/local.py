@@ -54,7 +54,7 @@ _COPY_BLOCK = 4 * 1024 * 1024
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _OBSTRUCTED_ERRNOS = {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST}
-# Error numbers of file systems without hard links.
+# Error numbers of refused hard links: the file system has none, or the file has too many.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -87,7 +87,7 @@ class LocalStore(Store):
         with _translate_errors(self._root):
             for key in self._list_keys("", prefix):
                 info = _find_info(key, self._root / key)
-                # Skip a file that was removed after its folder was read.
+                # Skip a file without information, because it was removed after its folder was read.
                 if info is not None:
                     yield info
 
@@ -147,7 +147,8 @@ class LocalStore(Store):
                 size = files.concatenate([path.resolve() for _, path in sources], temporary)
             except FormatError as error:
                 raise ConflictError(str(error)) from error
-            # `concatenate` detects a changed length. The version reveals a replacement of the same length.
+            # Also compare the versions, because `concatenate` detects a changed length, but not a replacement of the
+            # same length.
             infos_after = [_find_info(source, path) for source, path in sources]
             if infos_after != infos_before or size != sum(info.bytes for info in infos_before):
                 raise ConflictError(
@@ -176,12 +177,13 @@ class LocalStore(Store):
         swept = 0
         with _translate_errors(self._root), self._lock_store():
             for area in self._list_areas():
-                # Skip the area of a living writer, whose files may change during the scan.
+                # Skip the area of a living writer, because its files may change during the scan.
                 if _is_held(area):
                     continue
                 paths = [path for path in area.rglob("*") if path.is_file()]
                 keys = [path.relative_to(area).as_posix() for path in paths]
-                # An area is empty if its writer was killed before creating the file or after renaming it.
+                # Accept an empty area, because its writer may have been killed before it created the file, or after it
+                # renamed the file.
                 has_prefix = keys[0].startswith(prefix) if keys else not prefix
                 if has_prefix and _find_latest_change([area, *paths]) <= latest:
                     shutil.rmtree(area, ignore_errors=True)
@@ -228,7 +230,8 @@ class LocalStore(Store):
                     )
                 while start < stop:
                     block = os.pread(file.fileno(), min(_BLOCK, stop - start), start)
-                    # An open file keeps its content when it is replaced, so a change means a write in place.
+                    # An open file keeps its content when its path is replaced, so a different version means that a
+                    # process writes to the file in place.
                     if not block or _identify_version(os.fstat(file.fileno())) != opened_version:
                         raise ConflictError(
                             f"{path}: another process writes to this file while it is being read. Run the command "
@@ -252,7 +255,7 @@ class LocalStore(Store):
         area = self._root / UPLOADS / secrets.token_hex(16)
         temporary = area / key
         with _translate_errors(self.path(key)):
-            # Hold the store's lock, so that a sweep does not see the folder before it is locked.
+            # Hold the store's lock, so that no sweep sees the folder before the folder is locked.
             with self._lock_store():
                 area.mkdir()
                 descriptor = _lock_against_sweeps(area)
@@ -273,8 +276,8 @@ class LocalStore(Store):
                 raise ConflictError(f"{path}: expected no object, but found one")
             if if_version is not None and (current_info is None or current_info.version != if_version):
                 raise build_conflict_error(str(path), if_version, current_info and current_info.version)
-            # After `_link_file`, both names are one file, so this does nothing; the temporary name is removed with its
-            # folder.
+            # After `_link_file`, both names are one file, so this call does nothing. The temporary name is removed with
+            # its folder.
             os.replace(temporary, path)
             for folder in (path.parent, *changed_folders):
                 files.fsync_directory(folder)

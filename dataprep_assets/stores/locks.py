@@ -86,7 +86,7 @@ def open_own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -
     a regular file, without following or writing it.
     """
     try:
-        # O_NONBLOCK is set, because opening a pipe otherwise waits for its other end.
+        # Set O_NONBLOCK, because opening a pipe otherwise waits for its other end.
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError as error:
         # ELOOP: the path is a link. ENXIO: it is a pipe without a reader, or a socket.

@@ -26,8 +26,8 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         try:
             fetch(item)
         except BaseException:
-            # Set the event in the failing thread, because other threads would start more items until the waiting thread
-            # runs.
+            # Set the event in the failing thread, because other threads could start more items before the waiting
+            # thread sets the event.
             stop.set()
             raise
 
@@ -41,7 +41,8 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
     errors = [error for future in futures if not future.cancelled() and (error := future.exception()) is not None]
-    # Items stopped by another item's failure also raise, but only the original error helps the caller.
+    # Prefer other errors to StoppedError, because items that are stopped after a failure also raise, but only the
+    # original error helps the caller.
     causes = [error for error in errors if not isinstance(error, StoppedError)]
     for error in causes or errors:
         raise error

@@ -15,7 +15,7 @@ from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
 SCRATCH = ".dataprep-preflight/"
-# This is 1 MiB more than the largest part size of any store, which is S3's (`amazon.s3.PART_BYTES`).
+# The size is 1 MiB more than the largest part size of any store, which is S3's (`amazon.s3.PART_BYTES`).
 _BIG_BYTES = 17 << 20
 """Size of an upload that needs more than one part."""
 _READ_BYTES = 1 << 20

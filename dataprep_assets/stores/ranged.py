@@ -32,7 +32,8 @@ from dataprep_assets.stores.store import (
     build_missing_object_error,
 )
 
-# A failed range resumes at the byte that it reached, so smaller ranges would only cost more requests.
+# Size of a range in bytes. A failed range resumes at the byte that it reached, so smaller ranges would only cost more
+# requests.
 PART_BYTES = 32 * 1024 * 1024
 
 _TRIES = 3
@@ -68,7 +69,8 @@ def get_partial_path(target: Path) -> Path:
 def measure_partial_bytes(target: Path) -> int:
     """Return the disk space in bytes of ``target``'s partial file, which the next download to it reuses."""
     part = get_partial_path(target)
-    # st_blocks counts units of 512 bytes on every file system: all of a preallocated file, few of a sparse one.
+    # `st_blocks` counts units of 512 bytes on every file system. A preallocated file has all of its blocks, and a
+    # sparse file only the written ones.
     return part.stat().st_blocks * 512 if part.is_file() else 0
 
 
@@ -163,7 +165,8 @@ def download(
     with lock_own_file(part, label, stopped) as (descriptor, has_waited):
         try:
             if has_waited and (digest := _find_completed(target, size, sha256, git_sha1)) is not None:
-                # Waiting for the lock created this `.part`. The other process has renamed its own to `target`.
+                # Remove this `.part`, which is new: the other process has renamed its own to `target`, so locking
+                # created another `.part`.
                 part.unlink()
                 return digest
             transfer = _Transfer(
@@ -225,7 +228,7 @@ class _Transfer:
                 defect = verify(self.part, digest)
             if not defect:
                 return digest
-            # Discard all ranges, because a digest of the whole file does not show which one is wrong.
+            # Discard all ranges, because a digest of the whole file does not show which range is wrong.
             self._report(-self.size)
         raise CorruptSourceError(
             f"{self.label}: {defect}, twice in a row. The source or a proxy serves wrong bytes. The download was "
@@ -249,7 +252,8 @@ class _Transfer:
         label = f"{self.label}, bytes {start}-{end - 1}"
 
         def attempt() -> None:
-            # A retry resumes at the byte that the last attempt reached. The file's digest covers the bytes of both.
+            # Keep the position for a retry, which resumes at the byte that this attempt reaches. This is safe, because
+            # the file's digest covers the bytes of all attempts.
             nonlocal position
             body = self.read_range(position, end)
             try:
@@ -274,7 +278,7 @@ class _Transfer:
 
         self.retry.run(attempt, label=label, stopped=self._is_stopped)
         self.written.add(index)
-        # If the lock is taken, its holder or the end of `_fetch` digests this range.
+        # Do not wait for the lock, because its holder or the end of `_fetch` digests this range.
         if self.digest_lock.acquire(blocking=False):
             try:
                 self._digest_written()
@@ -313,7 +317,8 @@ class _Transfer:
 def _describe_mismatch(path: Path, digest: str, sha256: str | None, git_sha1: str | None) -> str:
     if sha256 is not None and digest != sha256.lower():
         return f"expected sha256 {sha256.lower()}, but found {digest}"
-    # A second read is cheap, because on the Hugging Face Hub only small files have no SHA-256.
+    # Read the file again for the git id. This is cheap, because on the Hugging Face Hub only small files have no
+    # SHA-256.
     if git_sha1 is not None and (actual := digest_file(path, git=True)) != git_sha1.lower():
         return f"expected git blob sha1 {git_sha1.lower()}, but found {actual}"
     return ""
@@ -332,7 +337,7 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
 
     A full disk is thus reported before the download, as TransferError with ``label`` and the needed and free bytes.
     """
-    # Truncate a larger file, left by a killed process, whose last bytes would remain after the new ones.
+    # Truncate a larger file that a killed process left, because its last bytes would remain after the new ones.
     if os.fstat(descriptor).st_size > size:
         os.ftruncate(descriptor, size)
     if size == 0:
@@ -348,10 +353,10 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
         if error.errno in _NO_SPACE:
-            # Release the blocks that the failed call may have allocated before measuring the free space.
+            # Release the blocks that the failed call may have allocated, because the free space is measured next.
             os.ftruncate(descriptor, 0)
             raise _build_no_space_error(part, size, label) from error
-        # Without preallocation, only set the length; a later write then reports a full disk.
+        # If the file system cannot preallocate, only set the length; a later write then reports a full disk.
         if error.errno not in _NOT_SUPPORTED:
             raise
         os.ftruncate(descriptor, size)

@@ -53,7 +53,8 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
     try:
         seconds = float(value)
     except ValueError:
-        # Import this only when it is needed, because few servers send a date and the import loads the mail packages.
+        # Import this module only when it is needed, because few servers send a date and the import loads the mail
+        # packages.
         import email.utils
 
         try:
@@ -77,7 +78,8 @@ class RetryPolicy:
     (for tests). The default wait ends early if the transfer is stopped.
     """
 
-    # With the defaults a call waits 30 to 60 s in total before it gives up: 0.5 s, doubled six times.
+    # With the defaults, a call waits 32 to 64 s in total before it gives up: up to 0.5 s first, and then twice as long
+    # each time, for seven waits.
     attempts: int = 8
     base_seconds: float = 0.5
     max_seconds: float = 60.0

@@ -27,7 +27,8 @@ MIN_PART_BYTES = 5 * MiB
 MAX_PARTS = 10_000
 MAX_OBJECT_BYTES = 5 * 1024 * 1024 * MiB
 
-# Bytes sent per system call. The socket's timeout applies to each call, not to a whole part.
+# Bytes sent per system call. The block is small, because the socket's timeout applies to each call, not to a whole
+# part.
 _BLOCK_BYTES = 256 * 1024
 
 
@@ -102,7 +103,8 @@ def plan_concatenation(sizes: Sequence[int]) -> list[tuple[Piece, ...]]:
     for source, size in enumerate(sizes):
         position = 0
         while position < size:
-            # End a piece at the end of its source, or of the part that contains it.
+            # End a piece at the end of its source or of its part, because a piece belongs to one source and to one
+            # part.
             stop = min(size, position + step - (offset + position) % step)
             parts[(offset + position) // step].append(Piece(source, position, stop))
             position = stop
@@ -163,7 +165,8 @@ class _OrderedReader:
 
     def read_next(self, buffer: bytearray) -> UploadPart | None:
         with self._lock:
-            # Reading and digesting hold the lock, because a digest needs the bytes in order. Sending does not.
+            # Hold the lock while reading and digesting, because a digest needs the bytes in order. Sending needs no
+            # lock.
             part = next(self._parts, None)
             if part is None:
                 return None

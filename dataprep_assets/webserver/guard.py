@@ -53,14 +53,14 @@ def explain_refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | Non
     reads = scope["type"] == "http" and method in ("GET", "HEAD")
     if reads and path in _INFORMATION:
         return None
-    # Refuse duplicates, because the server behind the guard could use a different one.
+    # Refuse duplicates, because the server behind the guard could use a different one of the values.
     if any(len(values) > 1 for name, values in headers.items() if name in ("host", "origin", "content-type")):
         return "a header that must be unique occurs twice."
     host = _first_value(headers, "host").lower()
     if host not in hosts and _remove_port(host) not in hosts:
         return f"unknown host name {host!r:.80}. If it is a name of this server, add it to {HOSTS}."
     origin = _first_value(headers, "origin").lower()
-    # Also refuse `null`, which has no host, and which a sandboxed frame or a file sends.
+    # This also refuses the origin `null`, which has no host. Sandboxed frames and local files send it.
     if origin and urlsplit(origin).netloc != host:
         return "the request comes from a different origin."
     if not (_is_of_this_site(headers) or (reads and _is_page_request(headers) and not _is_graphql(path))):
@@ -77,7 +77,7 @@ def explain_refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | Non
 def _parse_headers(scope: Mapping[str, Any]) -> dict[str, list[str]]:
     values_by_name: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
-        # Decode as latin-1, which can decode any byte.
+        # Decode as latin-1, because it can decode any byte.
         values_by_name.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
     return values_by_name
 
@@ -112,7 +112,7 @@ def _is_page_request(headers: Mapping[str, Sequence[str]]) -> bool:
 def _describe_unsafe_content(headers: Mapping[str, Sequence[str]]) -> str | None:
     kind = _first_value(headers, "content-type").partition(";")[0].strip().lower()
     empty = _first_value(headers, "content-length") in ("", "0") and "transfer-encoding" not in headers
-    # Without a preflight request, a page can also send content without a type, such as a `Blob`.
+    # Also refuse content without a type, such as a `Blob`, because a page can send it without a preflight request.
     if kind in _WITHOUT_PREFLIGHT or (not kind and not empty):
         return "the content type must be `application/json`."
     return None
@@ -132,8 +132,8 @@ class Guard:
         if reason is None:
             await self._app(scope, receive, _add_headers(send))
         elif scope["type"] == "websocket":
-            await receive()  # websocket.connect
-            await send({"type": "websocket.close", "code": 1008})  # policy violation (RFC 6455)
+            await receive()  # this is `websocket.connect`, to which the next line responds
+            await send({"type": "websocket.close", "code": 1008})  # 1008 is a policy violation (RFC 6455)
         else:
             body = f"Refused: {reason}\n".encode()
             kind = (b"content-type", b"text/plain; charset=utf-8")

@@ -20,15 +20,15 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 Kind = Literal[
-    "reset",  # a TCP reset instead of an answer; nothing is forwarded
+    "reset",  # the client gets a TCP reset instead of an answer, and nothing is forwarded
     "lost_answer",  # the request is carried out, but not answered
-    "stall",  # no answer and no end of the connection
+    "stall",  # the client gets no answer, and the connection stays open
     "cut_request",  # the server gets half of the body
     "truncate",  # the client gets half of the answer's body
-    "flip",  # one byte of the body is changed: of the request's body if it has one, else of the answer's
+    "flip",  # one byte of the request's body is changed, or of the answer's body if the request has none
     "503",
     "429",
-    "400-timeout",  # RequestTimeout
+    "400-timeout",  # the client gets status 400 with the code RequestTimeout
     "403",
     "drop",  # the request is acknowledged with the right ETag, but never forwarded to the server
 ]
@@ -111,7 +111,8 @@ class FaultProxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # An answer in two packets would wait 40 ms for the delayed acknowledgement of the first packet.
+            # Disable Nagle's algorithm, because an answer in two packets would wait 40 ms for the delayed
+            # acknowledgement of the first packet.
             disable_nagle_algorithm = True
             wbufsize = 256 * 1024
 
@@ -137,7 +138,7 @@ class FaultProxy:
             request_queue_size = 128
 
             def handle_error(self, request: Any, client_address: Any) -> None:
-                # Clients that give up are expected here.
+                # Print nothing, because clients that give up are expected here.
                 pass
 
         self._server = Server(("127.0.0.1", 0), Handler)
@@ -178,7 +179,7 @@ class FaultProxy:
         headers = dict(request.headers.items())
         operation = find_operation(request.command, request.path, headers)
         if "Transfer-Encoding" in request.headers:
-            # Refuse trailers, as R2 and older stores do.
+            # Refuse trailers, because R2 and older stores also do.
             self._record(operation, request, 0, headers)
             self._refuse(request, 501, "NotImplemented")
             request.close_connection = True
@@ -302,7 +303,7 @@ class FaultProxy:
         return request.rfile.read(int(request.headers.get("Content-Length", "0")))
 
     def _refuse(self, request: BaseHTTPRequestHandler, status: int, code: str, retry_after: str | None = None) -> None:
-        # Name a key id, as real stores do in some messages, because a test verifies that no reader sees it.
+        # Put a key id into the message, as real stores sometimes do, because a test verifies that no error shows it.
         body = f"<Error><Code>{code}</Code><Message>AKIA-SAID-BY-THE-STORE may not</Message></Error>".encode()
         request.send_response(status)
         request.send_header("Content-Type", "application/xml")

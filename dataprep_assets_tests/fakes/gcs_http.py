@@ -27,7 +27,7 @@ class Listener(ThreadingHTTPServer):
     """The listening socket; `handler` answers each connection in its own thread."""
 
     daemon_threads = True
-    # With the default backlog of 5, connections are reset when many workers connect at once.
+    # Raise the backlog, because with the default of 5, connections are reset when many workers connect at once.
     request_queue_size = 128
 
     def __init__(self, gcs: GcsState, handler: type["Transport"]) -> None:
@@ -191,7 +191,7 @@ class Transport(BaseHTTPRequestHandler):
                 time.sleep(self.gcs.seconds_per_block)
 
     def _reset(self) -> None:
-        # With a linger of zero seconds, close sends RST instead of FIN.
+        # Set a linger of zero seconds, because close then sends RST instead of FIN.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
 

@@ -94,7 +94,8 @@ class GcsServer(GcsState):
 
     def await_the_end_of_connections_beside(self, known: Set[tuple[str, int]]) -> None:
         """Wait until what killed clients had sent was read and done; a request that hears silence is not waited for."""
-        # Connections are accepted in the order of their arrival, so after this one all earlier ones are known.
+        # Connect once more, because connections are accepted in the order of their arrival, so all earlier ones are
+        # then known.
         with urlopen(f"{self.endpoint}/storage/v1/b/{self.bucket}", timeout=120):
             pass
         deadline = time.monotonic() + 120

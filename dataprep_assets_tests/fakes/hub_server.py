@@ -153,7 +153,7 @@ class HubServer(Programmed[Kind, Logged]):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    # With the default backlog of 5, connections are reset when many workers connect at once.
+    # Raise the backlog, because with the default of 5, connections are reset when many workers connect at once.
     request_queue_size = 128
 
     def __init__(self, hub: HubServer, *, storage: bool) -> None:
@@ -184,7 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         path = unquote(url.path)
         api = f"/api/{hub.repo_type}s/{hub.repo_id}/"
-        # The hub's URLs of a model's files begin with the model's name.
+        # On the Hub, only the URLs of a dataset's files begin with `/datasets`; those of a model's files begin with its
+        # name.
         resolve = f"{'/datasets' if hub.repo_type == 'dataset' else ''}/{hub.repo_id}/resolve/"
         if self.server.storage and path.startswith("/storage/"):
             _, _, commit, name = path.split("/", 3)
@@ -285,7 +286,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault.kind == "expired":
             self._refuse(name, 403, {})
         else:
-            # A value that starts with a quote is in the hub's own form, '"api";r=0;t=55'.
+            # Send a value that starts with a quote as the Hub's own header, `RateLimit: "api";r=0;t=55`.
             header = "RateLimit" if (fault.retry_after or "").startswith('"') else "Retry-After"
             self._refuse(name, fault.status, {header: fault.retry_after} if fault.retry_after else {})
 
@@ -337,7 +338,7 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(pause)
 
     def _reset(self) -> None:
-        # With a linger of zero seconds, close sends RST instead of FIN.
+        # Set a linger of zero seconds, because close then sends RST instead of FIN.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
 
@@ -361,7 +362,7 @@ def _entries(blobs: Mapping[str, _Blob]) -> list[dict[str, object]]:
     for path, blob in blobs.items():
         entry: dict[str, object] = {"type": "file", "oid": blob.git_sha1, "size": len(blob.content), "path": path}
         if blob.sha256 is not None:
-            # The oid of an LFS file is that of its pointer, which no client downloads.
+            # For an LFS file, the Hub's oid identifies the pointer, which no client downloads.
             pointer = f"version 1\noid sha256:{blob.sha256}\n".encode()
             entry["oid"] = hashlib.sha1(pointer).hexdigest()
             entry["lfs"] = {"oid": blob.sha256, "size": len(blob.content), "pointerSize": len(pointer)}

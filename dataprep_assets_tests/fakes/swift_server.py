@@ -51,7 +51,8 @@ default = yes
 max_file_size = 5368709122
 """
 
-# Swift leaves a listing update that takes longer than `container_update_timeout` to a daemon, which does not run here.
+# Set a long `container_update_timeout`, because Swift leaves a slower update of a listing to a daemon, which does not
+# run here.
 _DEFAULT = """
 [DEFAULT]
 bind_ip = 127.0.0.1

@@ -54,7 +54,8 @@ def read_documents(prefix: Path, which: list[int]) -> Documents:
     """Return some documents of an `IndexedDataset`, copied."""
     from megatron.core.datasets.indexed_dataset import IndexedDataset
 
-    # Megatron's dataset unmaps the file when it is deleted, which would invalidate its arrays, so copy them first.
+    # Copy the documents, because Megatron's dataset unmaps the file when it is deleted, which would invalidate its
+    # arrays.
     dataset = IndexedDataset(str(prefix))
     return [np.array(dataset[at]) for at in which]
 

@@ -37,8 +37,8 @@ def local_tokens(directory: Path) -> npt.NDArray[Any]:
 
 def opened_stream(directory: Path, split: str | None = None, **options: Any) -> Any:
     """Return a `StreamingDataset` of this process over local files; `options` are passed to it."""
-    # The library searches for a free name in /dev/shm and takes it later, so two processes of a machine must not start
-    # at once.
+    # Take a lock, because the library searches for a free name in /dev/shm and claims it only later, so two processes
+    # could choose the same name.
     with open(Path(tempfile.gettempdir(), f"dataprep-streaming-{os.getuid()}.lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return _library().StreamingDataset(local=str(directory), split=split, **options)
@@ -81,7 +81,7 @@ def work_of_steps(
         batch_size=batch // ranks,
         shuffle=True,
         num_canonical_nodes=1,
-        shuffle_block_size=4_000_000,  # the library's default, which it would set at its first read
+        shuffle_block_size=4_000_000,  # this is the library's default, which it would set at its first read
     )
     world, found = World(1, ranks, 1, 0), list[int]()
     epoch, at = state["epoch"], state["sample_in_epoch"]

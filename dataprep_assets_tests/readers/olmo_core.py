@@ -33,7 +33,8 @@ def documents(line: str, work_dir: Path, **changes: Any) -> list[list[Labeled]]:
     for number in range(len(dataset)):
         item = dataset[number]
         batch = {name: item[name].unsqueeze(0) for name in ("input_ids", "label_mask")}
-        # The model's labels are shifted to the left; the first token of an instance is never a label.
+        # Shift the labels back to their tokens, because the model's labels are shifted to the left. The first token of
+        # an instance is never a label.
         labels = [-100, *get_labels(batch)[0].tolist()[:-1]]
         start, found = 0, []
         for length in item["doc_lens"].tolist():

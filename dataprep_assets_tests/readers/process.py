@@ -112,8 +112,8 @@ class ReaderProcess:
         except (EOFError, OSError) as error:
             raise ReaderDiedError(self._obituary(f"{module}.{function}")) from error
         except BaseException:
-            # Close the process, e.g., if the test's time is up, because this call's answer must not be taken for the
-            # next call's answer.
+            # Close the process, for example after the test's time limit, because this call's answer must not be taken
+            # for the next call's answer.
             self.close()
             raise
         outcome, value, trace = _PlainUnpickler(io.BytesIO(answer)).load()

@@ -83,7 +83,7 @@ def own_losses(
 def _conversations(rows: Rows) -> Any:
     from datasets import Dataset
 
-    # Tools are JSON text, because Arrow would give the schemas of each row the keys of all other rows.
+    # Pass tools as JSON text, because Arrow would give the schemas of each row the keys of all other rows.
     return Dataset.from_list([{"messages": row["messages"], "tools": json.dumps(row.get("tools"))} for row in rows])
 
 
@@ -186,7 +186,8 @@ def _preference_trainer(kind: str, tokenizer: Path, template: str, rows: Any, *,
                 return dataset
 
         trainer_class = Trainer
-    # Pass a copy, because TRL would otherwise load the reference model by the model's name, which is missing.
+    # Pass a copy of the model, because TRL would otherwise load the reference model by its name, which this model does
+    # not have.
     reference = copy.deepcopy(model)
     return trainer_class(model=model, ref_model=reference, args=config, train_dataset=rows, processing_class=loaded)
 

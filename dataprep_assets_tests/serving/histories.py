@@ -205,7 +205,8 @@ def tell(run: History, extra: int = 80) -> Told:
     present: dict[tuple[str, int], np.ndarray] = {}
     numbers = {content: run.world.numbers(content) for content in run.world.contents}
     for rule in sampler.rules:
-        for turn in rule.turns:  # an epoch may start before any of its samples is read
+        # Record the epoch in progress here, because it may start before any of its samples is read.
+        for turn in rule.turns:
             every = np.concatenate([numbers[each.content] for each in turn.source.shards])
             present.setdefault((turn.source.name, turn.epoch), every)
         stop = min(rule.stop, rule.first + extra) if rule is sampler.rules[-1] else rule.stop
@@ -224,7 +225,7 @@ def tell(run: History, extra: int = 80) -> Told:
             one = rule.revision.sources[source]
             read.setdefault((one.name, epoch), []).append(numbers[one.shards[shard].content][start:stop_])
             if (one.name, epoch) not in present:
-                # A later epoch starts with all samples of the current shards.
+                # Record all samples of the current shards, because a later epoch starts with all of them.
                 present[one.name, epoch] = np.concatenate([numbers[each.content] for each in one.shards])
     for (name, epoch), parts in read.items():
         tokens = np.concatenate(parts)

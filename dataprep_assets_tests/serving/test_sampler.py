@@ -128,7 +128,7 @@ def begin(wanted: RevisionRequest, *sources: CurrentSource, **more: Any) -> Sche
 
 
 def test_a_step_beyond_the_end_is_refused_with_reason_and_remedy() -> None:
-    sampler = Sampler(begin(*make(330)))  # 42 windows are ten steps of four windows
+    sampler = Sampler(begin(*make(330)))  # 42 windows give ten whole steps of four windows
     assert sampler.end == 10
     with raises(NotFoundError, 10, "0 to 9", "books", "dataprep schedule run --from-step 10"):  # fmt: skip
         sampler.find_step_spans(10)

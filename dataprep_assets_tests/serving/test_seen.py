@@ -22,7 +22,8 @@ def test_counted_tokens_of_each_document_equal_those_of_the_spans(seed: int) -> 
     found = Counter[int]()
     for content, tokens in count_tokens_read(ledger, until).items():
         for document, count in zip(run.world.contents[content], tokens.tolist(), strict=True):
-            found[document[0]] += count  # one document may be in several shards, before and after a retraction
+            # Add the counts, because a document may be in several shards, before and after a retraction.
+            found[document[0]] += count
     by_first = Counter[int]()
     for documents in run.world.contents.values():
         by_first.update({one[0]: sum(expected[token] for token in one) for one in documents if one[0] not in by_first})

@@ -57,4 +57,4 @@ def test_an_invalid_lease_of_a_living_process_is_named(tmp_path: Path, junk: byt
             with raises(IntegrityError, "7-junk"):
                 state.read_leases()
     with state.hold_lock():
-        assert state.read_leases() == {}  # no process owns the lease any longer
+        assert state.read_leases() == {}  # the junk file is no longer locked, so it counts as a dead process's lease

@@ -10,7 +10,7 @@ from dataprep_assets_tests.serving.training_runs import run_of
 
 def test_the_reads_of_a_run_equal_the_records_of_a_loop(tmp_path: Path) -> None:
     changes, looked_up = Counter[str](), 0
-    # There are two runs of windows with indices, and two of packed documents.
+    # Three of the runs have windows and Megatron's indices, and the last one has packed documents.
     for seed in (0, 1, 6, 2):
         told = run_of(tmp_path / str(seed), seed)
         assert told.wrong == []

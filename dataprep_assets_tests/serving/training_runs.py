@@ -157,7 +157,7 @@ class Loop:
         """Set the documents of a source from now on."""
         now = {token for one in documents for token in one}
         before = self.has.get(name, set())
-        # The first epoch starts with all samples.
+        # The first epoch of a source starts with all of its samples.
         self.left[name] = now if name not in self.has else (self.left[name] & now) | (now - before)
         self.has[name] = now
         self.source_of.update(dict.fromkeys(now, name))
@@ -192,7 +192,6 @@ def mistakes_of(batch: Batch, document_of: dict[int, Document]) -> list[str]:
             ("documents", documents, batch.document_ids[row]),
             ("places", places, batch.position_ids[row]),
         ):
-            # The last token of a shard or of the span has no successor.
             if got[:size].tolist() != wanted:
                 found.append(f"step {batch.step}, position {batch.positions[row]}: {what}")
         if (batch.labels[row][size:] != IGNORED).any() or not size:
@@ -256,7 +255,8 @@ class TrainingRun:
             elif change == "batch":
                 self.declared["batch"] = int(self.random.integers(1, 9))
             elif change == "length":
-                # Packed documents use a multiple of this number.
+                # Only double the length for packed documents, because their new length must be a multiple of the old
+                # one.
                 more = self.declared["samples"] == "documents"
                 length = self.declared["sequence_length"]
                 self.declared["sequence_length"] = length * 2 if more else int(self.random.choice([8, 8, 12, 16]))
@@ -332,7 +332,8 @@ class TrainingRun:
             step = self.change(step)
             self.write()
             if not self.revise(step):
-                # The current shards may belong to sources that are no longer read.
+                # A change to a source that is no longer read needs no revision. Make the next change after the last
+                # trained step.
                 step = max(self.wrote) + 1
                 continue
             self.meet()
@@ -401,7 +402,7 @@ class TrainingRun:
                 begins = [sum(map(len, documents[at][:document])) + offset for document, offset in pairs]
                 found = split[at][begins[0] : begins[1] + 1]
                 self.told.megatron += 1
-                # The last token is the label of the one before it; at the end of a shard there is none to learn.
+                # `found` has one token more than the sample, the last label, except at the end of a shard.
                 learned = [t for t in tokens if t in found]
                 is_same = tokens[: len(found) - 1] == found[:-1] and len(tokens) - len(found) <= 0
                 if not (is_same or (step < last and not found[1:] and begins[1] < begins[0])):

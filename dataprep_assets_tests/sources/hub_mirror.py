@@ -15,7 +15,8 @@ SMALL = "README.md"
 FAST = RetryPolicy(attempts=4, base_seconds=0.001, max_seconds=0.002)
 
 
-# This program mirrors the hub at argv[1] into argv[2]; with argv[3] it first forks that many interrupted runs.
+# This program mirrors the hub at argv[1] into argv[2]. Before that, it forks argv[3] runs, if given, and interrupts
+# them.
 RUN = textwrap.dedent(
     f"""
     import os, signal, sys

@@ -30,7 +30,7 @@ def test_an_unreadable_folder_is_an_error(
     scan = os.scandir
 
     def refusing(path: Any) -> Any:
-        if Path(path) == closed:  # root may read every folder
+        if Path(path) == closed:  # simulate the refusal, because root may read every folder
             raise PermissionError(13, "Permission denied", str(path))
         return scan(path)
 

@@ -68,7 +68,7 @@ def noise_then_runs(path: Path) -> None:
     noise = random.Random(1)
     lines = b"".join(b'{"text": "%s"}\n' % noise.randbytes(500).hex().encode() for _ in range(2000))
     run = ((128 << 10) << 3 | 1 << 1).to_bytes(3, "little") + b"a"
-    header = b"\x28\xb5\x2f\xfd\x00\x38"  # a window of 128 KiB
+    header = b"\x28\xb5\x2f\xfd\x00\x38"  # the window has 128 KiB
     path.write_bytes(zstandard.compress(lines) + header + run * (4 * 1024 * 8) + b"\x01\x00\x00")
 
 
@@ -123,7 +123,8 @@ def lying(path: Path) -> None:
     pq.write_table(pa.table({"text": ["a"] * 10}), path, compression="zstd", use_dictionary=False)
     data = bytearray(path.read_bytes())
     at = pq.read_metadata(path).row_group(0).column(0).data_page_offset
-    assert data[at : at + 3] == b"\x15\x00\x15"  # type 0, then the size: a two-byte varint before the stored one
+    # Field 1 is the type, 0. Field 2, the size, is a varint of two bytes.
+    assert data[at : at + 3] == b"\x15\x00\x15"
     size = (1 << 31) - 1
     varint = b""
     value = size << 1
@@ -178,7 +179,7 @@ LINES: dict[str, tuple[Callable[[Path], None], str]] = {
             )
             .compressobj()
             .compress(GOOD)
-            + b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00"  # a frame header: window descriptor 0xa8 is 2^31
+            + b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00"  # this frame header has the window descriptor 0xa8, i.e., 2^31
         ),
         "window",
     ),
@@ -286,7 +287,7 @@ def in_a_gibibyte(read: Callable[[Path], str], path: Path) -> tuple[str, int]:
     child = os.fork()
     if child == 0:
         os.close(ours)
-        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
+        Path("/proc/self/clear_refs").write_text("5")  # 5 resets the peak of the memory
         before = _status("VmHWM")
         resource.setrlimit(resource.RLIMIT_AS, ((_status("VmSize") + 3072) * MIB,) * 2)
         try:
@@ -344,7 +345,7 @@ def test_lines_do_not_depend_on_block_boundaries(together: int, monkeypatch: pyt
         starts = [sum(len(line) + 1 for line in lines[:i]) for i in range(len(lines))]
         for size in range(1, len(raw) + 1):
             blocks = [raw[i : i + size] for i in range(0, len(raw), size)]
-            # Everything is within the default limits.
+            # With the default limits, no line is refused.
             assert [line for part, _ in read_whole_lines(blocks) if part for line in part.split()] == lines
             assert sum(len(part) for part, _ in read_whole_lines(blocks) if part) == len(lines)
             found = []
@@ -393,7 +394,7 @@ def test_rows_that_start_late_in_a_large_page_and_span_small_ones_take_at_most_t
 ) -> None:
     value, limit = 1280, MIB
     monkeypatch.setattr(parquet_pages, "BATCH_BYTES", limit)
-    # A page ends where a chunk of the column ends if it exceeds the page size.
+    # A page that exceeds the page size ends where a chunk of the column ends.
     pages = [512, *[1] * 600]
     path = tmp_path / "f.parquet"
     pq.write_table(
@@ -409,6 +410,6 @@ def test_rows_that_start_late_in_a_large_page_and_span_small_ones_take_at_most_t
     touched = max(
         sum(pages[page_of[start] : page_of[start + found - 1] + 1]) * value for start in range(len(page_of) - found + 1)
     )
-    # A lower limit would split the pages of tag tables differently.
+    # A strict limit would give fewer rows per batch, and so move the ends of the pages of tag tables.
     assert found == 512
     assert limit < touched < 2 * limit

@@ -79,7 +79,7 @@ def test_every_value_equals_that_of_csv_pandas_and_pyarrow(
     frame = pd.read_csv(
         path, sep=delimiter, dtype=str, keep_default_na=False, encoding="utf-8-sig", lineterminator=None
     )
-    # pandas ends a value at a NUL.
+    # Compare only up to a NUL, because pandas ends a value there.
     assert [[cell.partition("\x00")[0] for cell in row.values()] for row in mine] == [  # type: ignore[attr-defined]
         [cell.partition("\x00")[0] for cell in row] for row in frame.to_numpy().tolist()
     ]
@@ -125,7 +125,7 @@ def test_a_ragged_or_misquoted_record_is_bad_but_its_neighbors_are_not(tmp_path:
         ("id,text\n1,a\nid,text\n2,b\n", ["a", "b"], [2]),
         ("text,id\na,1\n\ufefftext,id\nb,2\n", ["a", "b"], [2]),
         ("\ufefftext\na\n\ufefftext\nb\n", ["a", "b"], [2]),
-        # These repeated headers cannot be distinguished from texts.
+        # Keep these repeated headers as rows, because they cannot be distinguished from texts.
         ("text\na\ntext\n\ufeffb\n", ["a", "text", "\ufeffb"], []),
         ("id,text\n1,text\ntext,id\n", ["text", "id"], []),
     ],

@@ -51,7 +51,7 @@ def test_the_file_list_follows_every_page(tmp_path: Path) -> None:
         assert [file.relpath for file in files] == sorted(tree)
         assert {file.relpath: file.size for file in files} == {name: len(body) for name, body in tree.items()}
         assert sum(file.sha256 is not None for file in files) == 20
-        # The list has 127 entries including folders. Only the three failed pages are requested again.
+        # The list has 13 pages for 127 entries, including folders. Only the three failed pages are requested again.
         assert hub.count("tree") == 13 + 3
 
 
@@ -186,11 +186,11 @@ def test_twenty_interrupted_runs_leave_no_leftovers_once_complete(tmp_path: Path
         assert run.returncode == 0, run.stderr
         codes = run.stdout.split()
         assert len(codes) == 20
-        # Most kills are at different points of the work, before it was complete.
+        # Some runs must be killed before their work is complete; the others may finish first.
         assert sum(code != "0" for code in codes) >= 5
         assert set(codes) <= {"0", "130", str(-signal.SIGINT)}
         hub.seconds_per_chunk = 0
-        # mirror() compares the folder with a finished mirror, name by name.
+        # `mirror` also compares the names of all files in the folder with those of an uninterrupted mirror.
         mirror(hub, tmp_path)
 
 
@@ -217,12 +217,13 @@ def test_a_draft_left_by_a_kill_is_reused(
             raise KeyboardInterrupt
         replace(source, target)
 
-    # Run on another thread, because a file that is named after its writer would get a different name the next time.
+    # Run on a different thread, because a draft with its writer's id in its name would get a different name in the next
+    # run.
     with monkeypatch.context() as patched, ThreadPoolExecutor(1) as other:
         patched.setattr(os, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             other.submit(mirror, hub, tmp_path).result()
-    # mirror() compares the folder with a finished mirror, name by name.
+    # `mirror` also compares the names of all files in the folder with those of an uninterrupted mirror.
     mirror(hub, tmp_path)
 
 

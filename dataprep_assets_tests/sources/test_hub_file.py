@@ -62,7 +62,7 @@ def test_a_silent_server_is_timed_out_and_the_request_retried(hub: HubServer, tm
     start = time.monotonic()
     mirror(hub, tmp_path, timeout_seconds=1.0)
     assert hub.unspent() == []
-    # A stall lasts ten seconds, so the client did not wait for its end.
+    # A stall lasts ten seconds, so a shorter time shows that the client did not wait for its end.
     assert time.monotonic() - start < 9
 
 
@@ -118,7 +118,8 @@ def test_failed_attempts_at_the_storage_host_do_not_reveal_the_signature(tmp_pat
 
 
 def test_no_exception_chain_or_log_contains_a_signed_url(caplog: pytest.LogCaptureFixture) -> None:
-    # The HTTP library depends on the version of huggingface_hub.
+    # Derive the HTTP library from the error's base class, because the library depends on the version of
+    # huggingface_hub.
     http = importlib.import_module(HfHubHTTPError.__bases__[0].__module__.partition(".")[0])
     signed = "https://store.example/a/b?X-Signature=s3cret&Expires=1"
     refused = http.Response(403, request=http.Request("GET", signed))

@@ -21,6 +21,7 @@ from dataprep_assets_tests.project import sample_attributes
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.sources.buckets import DATA, Bucket, Gcs
 
+# Declare the reference engine, because it needs no long certification.
 ATTRIBUTES = sample_attributes(
     tokenizer={"path": str(SAMPLE / "tokenizer"), "name": "sample", "engine": "tokenizers"}, views=["nanogpt"]
 )
@@ -34,8 +35,7 @@ def corpus_yaml(bucket: Bucket, **source: Any) -> str:
         **bucket.settings(),
         **source,
     }
-    # Keep the order of the keys, because the order of the splits is part of a declaration. The declared reference
-    # engine needs no long certification.
+    # Keep the order of the keys, because the order of the splits is part of a declaration.
     return yaml.safe_dump({**ATTRIBUTES, "source": declared_source}, sort_keys=False)
 
 

@@ -61,7 +61,7 @@ def test_persistent_wrong_bytes_are_found_by_any_available_digest(gcs: Gcs, tmp_
     if digest == "sha256":
         store.put(name, b"recorded with its digest")
     else:
-        # No client has read the whole object that the server composes.
+        # Compose the object, because it then has no SHA-256: no client has read all of its bytes.
         store.compose([store.put(f"parts/{number}", b"part").key for number in range(2)], name)
     (entry,) = [entry for entry in entries_of(source) if entry.relpath == name]
     gcs.fail("flip", always=True)

@@ -69,7 +69,7 @@ def _forbidden(constant: str) -> None:
 
 def read_with_standard_library(line: bytes) -> str | None:
     """Return the text of a line by RFC 8259, by a different parser than the product's; None for a bad record."""
-    if line.count(b"[") > 1024:  # our limit of nesting, which newer standard libraries lack
+    if line.count(b"[") > 1024:  # the product's limit of nesting, which newer standard libraries do not have
         return None
     try:
         marked = line.removeprefix(b"\xef\xbb\xbf").decode()
@@ -139,7 +139,7 @@ def test_a_line_longer_than_many_blocks_is_one_record(tmp_path: Path) -> None:
     assert read(path).texts == ["before", long, "after"]
 
 
-# Files: frames, truncations, flipped bits.
+# --- files: frames, truncations, flipped bits
 
 
 def rows(count: int) -> bytes:
@@ -188,7 +188,7 @@ def test_all_frames_are_read_and_a_truncation_between_them_changes_the_digest(tm
     whole_digest, records = sha256_file(path), reader(path)
     assert [t for block in records for t in block.texts] == [json.loads(line)["text"] for line in raw.splitlines()]
     assert (records.sha256, records.bytes_read) == (whole_digest, path.stat().st_size)
-    path.write_bytes(b"".join(pieces[:-1]))  # the only truncation that the format itself cannot show
+    path.write_bytes(b"".join(pieces[:-1]))  # only the digest shows a truncation between frames
     shorter = reader(path)
     list(shorter)
     assert shorter.sha256 == sha256_file(path) != whole_digest
@@ -283,7 +283,7 @@ def test_data_that_expands_enormously_is_read_in_bounded_blocks(tmp_path: Path) 
     assert max(sizes) < 16 << 20
 
 
-# Parquet
+# --- Parquet
 
 
 def test_a_null_in_parquet_is_a_bad_record_without_a_byte(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_a_damaged_parquet_file_is_refused_or_has_another_digest(tmp_path: Path)
 
 def test_a_parquet_page_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     path, texts = tmp_path / "f.parquet", [f"text number {i:06d}" for i in range(5000)]
-    # In uncompressed texts without a dictionary, any damage gives a different valid text.
+    # Write uncompressed texts without a dictionary, because any damage to them gives a different valid text.
     pq.write_table(pa.table({"text": texts}), path, compression="none", use_dictionary=False, write_page_checksum=True)
     assert read(path).texts == texts
     whole = path.read_bytes()

@@ -82,7 +82,8 @@ def test_ranges_cover_every_row_once(form: tuple[Path, str, str | None], parts: 
     path, format, compression = form
     ranges = split_rows(len(ROWS), parts)
     if parts > 7:
-        ranges = ranges[:2] + ranges[-2:]  # the same rule applies to all sizes in between
+        # Read only the first and the last two ranges, because reading each of thousands would take too long.
+        ranges = ranges[:2] + ranges[-2:]
         expected = [n for r in ranges for n in range(r.first, r.stop or len(ROWS) + 1)]
     else:
         expected = list(range(1, len(ROWS) + 1))

@@ -15,7 +15,7 @@ from dataprep_assets.errors import ConfigError, CorruptSourceError, IntegrityErr
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 from dataprep_assets_tests.messages import raises
 
-# Each of these names has broken a store, a signature or a path somewhere.
+# Each of these names has caused an error in some store, signature or path.
 KEYS = [
     "plain.bin",
     "deep/er/and/deeper/file.bin",
@@ -75,7 +75,7 @@ class StoreContract:
         path.write_bytes(data)
         return store.upload(path, key, sha256=sha256(data))
 
-    # Single objects.
+    # --- single objects
 
     @pytest.mark.parametrize("key", KEYS)
     def test_any_sensible_key_is_read_back(self, store: Store, tmp_path: Path, key: str) -> None:
@@ -138,7 +138,7 @@ class StoreContract:
         store.put("name", b"y")
         assert [info.key for info in store.list()] == ["name"]
 
-    # Conditions.
+    # --- conditions
 
     def test_if_absent_writes_once(self, store: Store) -> None:
         first = store.put("lock", b"first", if_absent=True)
@@ -170,7 +170,7 @@ class StoreContract:
 
     def test_of_many_who_race_for_an_exchange_one_wins(self, store: Store) -> None:
         version = store.put("counter", b"0").version
-        # No writer writes the existing bytes, because the bytes may be the version.
+        # No writer writes the existing bytes, because in some stores equal bytes have equal versions.
         won, lost = self.race(lambda number: store.put("counter", b"by %d" % number, if_version=version), 12)
         assert (len(won), len(lost)) == (1, 11)
         assert self.read(store, "counter") == b"by %d" % won[0]
@@ -195,11 +195,12 @@ class StoreContract:
             thread.join()
         return won, lost
 
-    # Listings.
+    # --- listings
 
     def test_a_listing_is_sorted_by_the_bytes_of_keys(self, store: Store) -> None:
         keys = ["a", "a.txt", "a-b", "ab", "b/a", "b.c", "b/a.x/z", "b/a/z", "Z", "é", "z/é", "😀", "\uffee", "b/a-/z"]
-        # A folder cannot contain both `a` and `a/b`, but a bucket can.
+        # Leave out keys below which other keys exist, because a folder, unlike a bucket, cannot contain both `a` and
+        # `a/b`.
         keys = [key for key in keys if not any(other.startswith(f"{key}/") for other in keys)]
         for key in reversed(keys):
             store.put(key, key.encode())
@@ -231,7 +232,7 @@ class StoreContract:
             store.put(key, b"")
         assert [info.key for info in store.list("folder/")] == keys
 
-    # Ranges.
+    # --- ranges
 
     def test_ranges_are_half_open_and_exact(self, store: Store) -> None:
         data = content(3 * 1024 * 1024 + 77)
@@ -275,7 +276,7 @@ class StoreContract:
             b"".join(store.read("key", 2, 2, version=first))
         assert b"".join(store.read("key", 1, 3, version=second)) == b"th"
 
-    # Files.
+    # --- files
 
     @pytest.mark.parametrize("parts", [0.5, 1, 2, 3.7])
     def test_a_file_is_uploaded_and_downloaded_unchanged(self, store: Store, tmp_path: Path, parts: float) -> None:
@@ -332,7 +333,7 @@ class StoreContract:
         self.upload(store, tmp_path, "key", second)
         assert self.read(store, "key") == second
 
-    # Objects composed of other objects.
+    # --- objects composed of other objects
 
     def test_a_composition_is_the_concatenation_in_order(self, store: Store) -> None:
         parts = [content(size, str(size)) for size in (1, 0, 70_000, 3, 0, 5_000)]

@@ -11,9 +11,10 @@ from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy, Kind
 from dataprep_assets_tests.stores.contract import content, sha256
 
 SMALL, LARGE = content(300_000, "small"), content(PART_BYTES + 12_345, "large")
-# Two sources with a boundary inside a part: one part is copied, one is read and sent.
+# Two sources whose boundary is inside a part: one part is copied, and one is read and sent.
 HALVES = content(5 * 1024 * 1024 + 70_000, "first"), content(50_000, "second")
-# Stalls end after the shorter limit in tests of stalls; other answers of a busy machine may need the longer one.
+# Read limits in seconds. The shorter one is for tests of stalls, which last until the limit. A busy machine may need
+# the longer one for all other answers.
 READ_SECONDS, STALL_SECONDS = 5.0, 0.5
 
 
@@ -23,10 +24,10 @@ class Place:
     def __init__(self, url: str, bucket: str, proxy: FaultProxy, folder: Path) -> None:
         self.proxy, self.folder, self.bucket = proxy, folder, bucket
         self.patient = new_store(proxy.url, bucket, read_seconds=READ_SECONDS, copy_bytes=PART_BYTES)
-        # A body that the server does not accept fails after the connect limit (urllib3 sets it on the socket first).
+        # Set the connect limit too, because urllib3 applies it while the server does not accept the request's body.
         config = build_s3_client_config(connect_seconds=STALL_SECONDS, read_seconds=STALL_SECONDS)
         client = create_s3_client(make_place(proxy.url), config)
-        # Answers that a busy machine sends after the shorter limit must not use up the attempts.
+        # Allow many attempts, because a busy machine may send answers only after the shorter limit.
         retry = RetryPolicy(attempts=20, base_seconds=0, max_seconds=0)
         sizes = {"part_bytes": PART_BYTES, "range_bytes": PART_BYTES, "copy_bytes": PART_BYTES}
         self.impatient = S3Store(client, bucket, retry=retry, workers=4, **sizes)
@@ -49,7 +50,7 @@ class Place:
         path.write_bytes(data)
         store.upload(path, key, sha256=sha256(data))
 
-    # One function per operation: it acts through the proxy and returns (current state, expected state).
+    # Each function executes one operation through the proxy, and returns (current state, expected state).
 
     def put(self) -> tuple[bytes | None, bytes]:
         self.store.put("new", SMALL)

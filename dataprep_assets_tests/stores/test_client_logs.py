@@ -21,7 +21,7 @@ SECRET, KEY_ID = "s3cret-of-the-store", "AKIDOFTHESTORE"
 def test_a_request_and_a_signed_url_leave_no_secret_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("dataprep_assets.somebody").debug("nothing")
     with caplog.at_level(logging.DEBUG):
-        # No server listens on port 9 of loopback, so the request is signed and then refused.
+        # No server listens on port 9 of the loopback address, so the request is signed and then refused.
         client = create_s3_client(
             S3Address(
                 bucket="b",

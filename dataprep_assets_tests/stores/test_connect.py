@@ -91,7 +91,7 @@ def test_every_client_is_refused_plain_http_before_it_sends_anything(
     parse_place("s3://bucket", {**plain, "DATAPREP_ALLOW_HTTP": "true"})()
     with raises(ConfigError, "DATAPREP_ALLOW_HTTP", "'perhaps'"):
         parse_place("s3://bucket", {**plain, "DATAPREP_ALLOW_HTTP": "perhaps"})
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://chain.example")  # one of boto3's own variables
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://chain.example")  # boto3 reads this variable itself
     with raises(ConfigError, "http://chain.example"):
         S3Address(bucket="bucket", access_key_id="k", secret_access_key="s")()
     repo = HubRepo(repo_id="org/data", endpoint="http://hub.example", cache_dir=tmp_path)

@@ -48,7 +48,7 @@ def test_a_stored_object_has_its_digest(client: Any, server: GcsServer, tmp_path
     small = store_on(client).put("small", b"abc")
     assert (small.sha256, small.md5) == (sha256(b"abc"), hashlib.md5(b"abc").hexdigest())
     assert store_on(client).copy("key", "copy").sha256 == sha256(data)
-    assert server.count("bucket") == 0  # such a request would need more permissions
+    assert server.count("bucket") == 0  # reading the bucket would need more permissions
     assert sorted(server.objects) == ["copy", "key", "small"]
 
 
@@ -60,7 +60,7 @@ def test_a_lost_answer_to_a_conditional_write_is_not_a_conflict(client: Any, ser
     second = store.put("lock", b"mine again", if_version=first.version)
     assert server.unspent() == []
     assert store.head("lock") == second
-    # A writer of equal bytes still counts as another writer.
+    # A writer of equal bytes still counts as a different writer.
     with pytest.raises(ConflictError):
         store.put("lock", b"mine again", if_absent=True)
 

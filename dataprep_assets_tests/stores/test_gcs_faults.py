@@ -27,13 +27,15 @@ from dataprep_assets_tests.stores.gcs_cases import CASES, DATA, OLD, PART
 
 pytestmark = pytest.mark.slow
 
-# Stalls end after the shorter limit in tests of stalls; other answers of a busy machine may need the longer one.
+# Time limits in seconds. The shorter one is for tests of stalls, which last until the limit. A busy machine may need
+# the longer one for all other answers.
 TIMEOUT, SILENCE_TIMEOUT = 5.0, 0.1
 SILENT: tuple[Kind, ...] = ("stall", "hang")
-# A request may wait for the connection, for each sent block and for each block of the answer; a hang costs one wait.
+# Maximum duration of an operation in seconds. A request may wait for the connection, for each sent block and for each
+# block of the answer, but a hang costs only one wait.
 BOUND = 30.0
 POLICY = RetryPolicy(attempts=4, base_seconds=0.001, max_seconds=0.002, max_retry_after=5.0)
-# In tests of stalls, answers that a busy machine sends after the shorter limit must not use up the attempts.
+# Tests of stalls allow more attempts, because a busy machine may send answers only after the shorter limit.
 SILENCE_POLICY = replace(POLICY, attempts=10)
 
 
@@ -71,12 +73,13 @@ def settle(client: Any, server: GcsServer) -> None:
     pools = client._http.get_adapter(server.endpoint).poolmanager.pools
     for key in pools.keys():  # noqa: SIM118
         pools[key].close()
-    # Close the session after its pools, because it forgets the pools and leaves their connections open.
+    # Close the session only after its pools, because the session forgets its pools without closing their connections.
     client._http.close()
     server.await_the_end_of_connections_beside(frozenset())
 
 
-# Each fault is survived if it occurs once or twice; `flip` in an answer without a digest is a separate case, below.
+# Each of these faults is survived if it occurs at most twice. The fault `flip` is tested separately below, because no
+# digest reveals it in some answers.
 PASSING: list[tuple[Kind, dict[str, Any]]] = [
     ("status", {"status": 503}),
     ("status", {"status": 429, "retry_after": "0"}),
@@ -126,7 +129,7 @@ def test_a_temporary_fault_is_survived(
     assert case.right(server, tmp_path, result)
     assert server.unspent() == []
     if kind in SILENT:
-        # An aborted join may have been executed after its result was deleted; a later sweep removes it.
+        # The server may execute an aborted join late and so create its result again; a later sweep removes that object.
         settle(client, server)
         store.sweep()
     assert not any(name.startswith(".uploads/") for name in server.objects)
@@ -134,8 +137,8 @@ def test_a_temporary_fault_is_survived(
 
 @pytest.mark.parametrize(
     ("name", "request_", "kind", "options"),
-    # Leave out most stalls, because a hang is the same silence until the client gives up, and its truncated answer
-    # gives more information.
+    # Leave out most stalls, because a hang is the same silence, but begins after half of an answer, so that it tests
+    # more.
     [cell for cell in cells() if cell.values[2] != "stall" or cell.values[1] == "delete"],
 )
 def test_a_persistent_fault_ends_with_a_clear_error_and_leaves_nothing_half_finished(
@@ -159,8 +162,8 @@ def test_a_persistent_fault_ends_with_a_clear_error_and_leaves_nothing_half_fini
         complaint = str(error)
         right = case.untouched(server, tmp_path)
     else:
-        # Temporary objects that cannot be deleted do not damage complete ones; a conditional write recognizes its own
-        # object.
+        # Accept success in these cases: temporary objects that cannot be deleted do not damage complete ones, and a
+        # conditional write recognizes its own object.
         harmless = request_ == "delete" or name == "put if absent" or (name, request_) == ("upload", "insert")
         complaint = "gave up after 4 attempts" if harmless else "no error"
         right = case.right(server, tmp_path, result)
@@ -290,7 +293,7 @@ def test_refused_access_is_reported_at_once_with_its_remedy(
         CASES[name].act(store, tmp_path)
     assert "roles/storage.objectUser" in str(caught.value)
     assert str(status) in str(caught.value) or status == 401
-    # Nothing is retried, but requests that are already in progress may still be made.
+    # No request is retried, but requests that are already in progress are still counted.
     assert server.count(request) <= 12
     assert CASES[name].untouched(server, tmp_path)
 
@@ -339,13 +342,13 @@ def test_a_missing_server_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_wrong_join_by_the_server_is_found(
     store: GcsStore, server: GcsServer, tmp_path: Path, name: str, joins: int
 ) -> None:
-    # 40 parts need two joins at the first level, then the last one.
+    # The 40 parts need two joins at the first level, and then a third join of the two results.
     server.wrong_joins = {joins} if joins == 1 else {3}
     with raises(TransferError, "CRC32C"):
         CASES[name].act(store, tmp_path)
     assert "key" not in server.objects or server.objects["key"].data == OLD
     assert CASES[name].right(server, tmp_path, CASES[name].act(store, tmp_path))
-    assert store.sweep() == (name == "upload")  # an upload leaves the parts that were sent first
+    assert store.sweep() == (name == "upload")  # the failed upload left its parts
     assert not any(name.startswith(".uploads/") for name in server.objects)
 
 

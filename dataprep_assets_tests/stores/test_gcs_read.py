@@ -36,8 +36,8 @@ def test_an_interrupted_read_continues_at_the_same_position(client: Any, server:
 def test_a_read_of_an_object_that_is_replaced_meanwhile_is_refused(client: Any, server: GcsServer) -> None:
     store = store_on(client)
     store.put("key", content(5 << 20, "old"))
-    # Use an orderly close, because a reset may also lose the bytes before it, and then the first block is requested
-    # again.
+    # Use an orderly close, because a reset may also lose the bytes before the reset, and then the first block is
+    # requested again.
     server.fail("media", "truncate")
     blocks = store.read("key")
     next(blocks)

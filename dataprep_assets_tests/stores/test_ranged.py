@@ -125,7 +125,7 @@ def test_an_error_stops_the_other_workers_promptly(tmp_path: Path) -> None:
     start = time.monotonic()
     with raises(SourceError, "gone"):
         fetch(source, tmp_path / "target")
-    # A slow body lasts a minute and a half, so the workers did not wait for its end.
+    # A slow body lasts a minute and a half, so a shorter time shows that the workers did not wait for its end.
     assert time.monotonic() - start < 60
     left = set(threading.enumerate()) - before
     for thread in left:
@@ -204,7 +204,8 @@ def test_a_killed_process_leaves_no_visible_file_and_the_next_download_succeeds(
     log = tmp_path / "log"
     work = tmp_path / "work"
     arguments = [sys.executable, "-c", RUN, str(tmp_path / "source"), str(work / "target"), str(log)]
-    # However late the signal arrives, no further ranges are started, and those in progress are awaited.
+    # Let further ranges wait, so that the download is incomplete however late the signal arrives. The wait is short for
+    # SIGINT, because the process then awaits the ranges in progress.
     wait = "60" if sent == signal.SIGKILL else "2"
     process = subprocess.Popen([*arguments, "20", wait], stderr=subprocess.DEVNULL)
     while not log.exists() or len(log.read_text().split()) < 20:
@@ -213,7 +214,7 @@ def test_a_killed_process_leaves_no_visible_file_and_the_next_download_succeeds(
     process.send_signal(sent)
     assert process.wait(200) != 0
     assert os.listdir(work) == (["target.part"] if sent == signal.SIGKILL else [])
-    # Download a smaller object than before the kill, in which no old bytes may remain.
+    # Download a smaller object than before the kill, because no old bytes may remain in it.
     fetch(Source(), work / "target")
     assert (work / "target").read_bytes() == CONTENT
     assert os.listdir(work) == ["target"]

@@ -33,7 +33,7 @@ class TestOnSwift(StoreContract):
 
     @pytest.fixture
     def store(self, swift: SwiftServer) -> Iterator[S3Store]:
-        # The races need a server with atomic conditional writes.
+        # Let the proxy send one PUT at a time, because the races need a server with atomic conditional writes.
         with FaultProxy(swift.url, one_put_at_a_time=True) as proxy:
             yield new_store(proxy.url, new_bucket(swift.url), "below/a prefix")
 
@@ -55,7 +55,7 @@ class TestOnMoto(StoreContract):
             yield new_store(proxy.url, new_bucket(moto))
 
 
-# Refusals: the cause, the remedy, and no secret.
+# --- refusals name the cause and the remedy, but no secret
 
 
 class Caught:
@@ -240,7 +240,7 @@ def test_a_resource_of_dagster_aws_creates_the_client(swift: SwiftServer) -> Non
         S3Store(resource.get_client(), bucket)
 
 
-# TLS: only with TLS does botocore send checksums as trailers.
+# --- TLS, with which botocore sends checksums as trailers
 
 
 @pytest.fixture(scope="module")
@@ -314,7 +314,7 @@ def test_an_untrusted_certificate_is_reported_at_once(swift: SwiftServer, certif
         assert "certificate" in caught.message
 
 
-# Listings and copies.
+# --- listings and copies
 
 
 def test_unfinished_uploads_on_several_pages_are_all_swept(swift: SwiftServer) -> None:
@@ -322,9 +322,8 @@ def test_unfinished_uploads_on_several_pages_are_all_swept(swift: SwiftServer) -
     client, paged = new_client(swift.url), new_client(swift.url)
     asked = []
 
-    def of_ten(
-        params: dict[str, Any], **_: Any
-    ) -> None:  # Swift's own pages have a thousand entries; moto's listing never ends
+    # Limit the pages, because Swift's own pages have a thousand entries. Do not use moto, whose listing never ends.
+    def of_ten(params: dict[str, Any], **_: Any) -> None:
         asked.append(params)
         params["MaxUploads"] = 10
 

@@ -34,7 +34,8 @@ def stocked(swift: SwiftServer, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield place
 
 
-# After faults in these operations, the bucket has no object and no unfinished upload.
+# Reading operations leave nothing to remove after a fault. Operations in one request may leave an object, but no
+# unfinished upload.
 READING = {"download", "read", "list", "head"}
 IN_ONE_REQUEST = {"put", "put_if_absent", "upload_small", "copy", "delete"}
 
@@ -69,7 +70,8 @@ STEPS: dict[str, list[str]] = {
     "compose": ["head", "create", "get", "part", "part_copy", "complete"],
     "delete": ["delete"],
 }
-# No store gives a digest of a listing, of headers or of a range, so without TLS a flipped byte there cannot be found.
+# Only these operations detect a flipped byte without TLS, because no store gives a digest of a listing, of headers or
+# of a range.
 FLIPS = {("put", "put"), ("upload_small", "put"), ("upload_large", "part"), ("download", "get"), ("compose", "get")}
 CUT_REQUESTS = {"put", "part", "complete"}
 TRUNCATED = {"get", "list", "create", "complete", "copy", "part_copy"}
@@ -81,7 +83,7 @@ CELLS = [
     for step in steps
     for kind in [
         *EVERYWHERE,
-        # Skip this fault for HEAD, whose answer has no body for the fault's message.
+        # Skip this fault for HEAD, because its answer has no body, and so no error code.
         *([] if step == "head" else ["400-timeout"]),
         *(["flip"] if (act, step) in FLIPS else []),
         *(["cut_request"] if step in CUT_REQUESTS else []),
@@ -143,7 +145,7 @@ def test_a_delay_requested_by_the_store_is_obeyed(swift: SwiftServer, place: Pla
     assert [round(wait) for wait in waits] == [7, 7, 0]
 
 
-# Changed objects.
+# --- changed objects
 
 
 def test_an_object_replaced_during_a_download_is_downloaded_again(swift: SwiftServer, place: Place) -> None:
@@ -174,11 +176,11 @@ def test_a_read_never_mixes_two_versions(place: Place) -> None:
     place._upload(place.direct, "new", content(len(LARGE), "other"))
     place.proxy.faults = []
     with suppress(ConflictError):
-        # The open answer may still contain the old bytes, but no other bytes may be returned.
+        # The answer in progress may still contain the old bytes, but no other bytes may be returned.
         assert first + b"".join(blocks) == LARGE
 
 
-# Digests.
+# --- digests
 
 
 @pytest.mark.parametrize("kind", ["recorded", "plain", "composed"])
@@ -228,11 +230,11 @@ def multipart(client: object, bucket: str, parts: list[bytes]) -> None:
     client.complete_multipart_upload(**where, UploadId=upload, MultipartUpload={"Parts": done})  # type: ignore[attr-defined]
 
 
-# Redirects.
+# --- redirects
 
 
 def test_an_endless_redirect_is_refused(swift: SwiftServer) -> None:
-    # boto3 requests the bucket's region by itself, and is redirected again.
+    # Redirect every request, including the request for the bucket's region that boto3 sends by itself.
     with FaultProxy(swift.url, before=lambda operation, target: (301, "PermanentRedirect")) as proxy:
         store = new_store(proxy.url, "bucket")
         for use in (lambda: store.head("key"), lambda: [*store.list()], lambda: store.put("key", b"x")):
@@ -248,7 +250,7 @@ def test_an_archived_object_is_reported_as_such(place: Place) -> None:
             next(blocks)
 
 
-# Kills.
+# --- kills
 
 DOWNLOADER = """
 import sys
@@ -277,7 +279,7 @@ def test_a_killed_download_leaves_no_visible_file(swift: SwiftServer, place: Pla
     assert [path.name for path in place.folder.iterdir() if path.name.startswith("target")] == ["target"]
 
 
-# Disks.
+# --- disks
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def check_r2(lengths: list[int]) -> None:
 
 @given(st.integers(1, MAX_OBJECT_BYTES), st.integers(MIN_PART_BYTES, 512 * MIB))
 def test_the_parts_of_any_size_are_accepted_by_r2(size: int, part_bytes: int) -> None:
-    # A plan with few parts is quick to check; small parts are enlarged if there are too many.
+    # Small parts are enlarged, so every plan has at most 10,000 parts and is quick to check.
     parts = plan_parts(size, part_bytes=part_bytes)
     check_r2([part.bytes for part in parts])
     assert [part.number for part in parts] == list(range(1, len(parts) + 1))
@@ -81,7 +81,7 @@ def test_a_concatenation_has_every_byte_once_in_order(sizes: list[int]) -> None:
     assert len(lengths) <= MAX_PARTS
     assert all(length >= MIN_PART_BYTES for length in lengths[:-1])
     check_r2(lengths)
-    # Data of at most one part per boundary passes through the client.
+    # The client must send each part with several pieces, so there is at most one such part per boundary.
     assert sum(len(pieces) > 1 for pieces in parts) <= max(0, len(sizes) - 1)
 
 

@@ -106,7 +106,8 @@ def _build_steps_class() -> Any:
 
         def load_state_dict(self, state: Mapping[str, Any]) -> None:
             """Continue from a state; raise ConfigError if it belongs to a different schedule."""
-            # A state that is loaded outside of a worker is the starting point of all workers.
+            # A state that is loaded outside of a worker is the starting point of all workers, so `_own` is true only
+            # inside a worker.
             self._next, self._own = self._data.restore(state), torch.utils.data.get_worker_info() is not None
 
     return Steps

@@ -79,7 +79,7 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
     _require_columns(rows.element_spec.keys())
     if seed is not None:
         rows = rows.shuffle(_SHUFFLE_BUFFER, seed=seed)
-    # Set `deterministic`, which keeps the order of rows that are mapped in parallel.
+    # Set `deterministic`, because rows that are mapped in parallel could otherwise change their order.
     rows = rows.repeat(epochs).map(build_columns, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     return rows.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 

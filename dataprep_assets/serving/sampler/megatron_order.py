@@ -131,7 +131,8 @@ class SourceSamples:
     def _locate_samples(
         self, rule: RevisionRule, cursor: SourceCursor, ordinals: Int64, other_samples: list[Int64]
     ) -> Int64:
-        # Reduce each sample to one range: its shard, its first token and the end of its last span.
+        # Reduce each sample to one range (its shard, its first token and the end of its last span), because the index
+        # can describe only ranges.
         pieces = cursor.find_spans(ordinals)[1]
         order = np.lexsort((pieces.at, pieces.row))
         pieces = pieces._replace(**{name: column[order] for name, column in pieces._asdict().items()})

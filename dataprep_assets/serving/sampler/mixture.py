@@ -31,7 +31,8 @@ def round_shares(weights: Sequence[float | int]) -> list[int]:
     total = sum(exact)
     targets = [weight * PLACES / total for weight in exact]
     whole_shares = [int(target) for target in targets]
-    # Rounding down leaves places unassigned. Give them to the largest remainders; ties go to the first source.
+    # Rounding down leaves places unassigned, so give them to the sources with the largest remainders. Ties go to the
+    # first source.
     by_rest = sorted(range(len(targets)), key=lambda number: (whole_shares[number] - targets[number], number))
     for number in by_rest[: PLACES - sum(whole_shares)]:
         whole_shares[number] += 1

@@ -117,8 +117,8 @@ def add_revision(
         if not 0 <= from_step <= end:
             raise ConfigError(f"{request.name}: --from-step must be from 0 to {end}, not {from_step}")
         _require_same_tokenizer(history, sources, from_step)
-    # Only these steps are known to be trained. Steps beyond the last revision's first step do not count, because that
-    # revision took them back.
+    # Only these steps are known to be trained. Steps after the last revision's first step do not count, even if they
+    # were trained before, because that revision took them back.
     known_steps = (
         max(from_step, revisions[-1].first_step, *(replaced_revision.trained for replaced_revision in unmade))
         if revisions
@@ -150,7 +150,7 @@ def add_revision(
     if history is not None:
         _require_whole_documents(history, new_revision, from_step)
         revision = (*revisions, *unmade)[-1]
-        # Taking back a later revision is a change, even if the new revision reads the same data.
+        # A revision that takes back a later one is a change, even if it reads the same data.
         if revision.first_step <= from_step and list_data_settings(revision) == list_data_settings(new_revision):
             raise ConfigError(
                 f"{request.name}: nothing has changed since the revision from step {revision.first_step}, which "
@@ -322,7 +322,7 @@ def find_changed_ranges(old: DocumentEnds, new: DocumentEnds) -> tuple[Ranges, R
     Returns None if the difference cannot be determined without ids. If no document is kept, no ranges are returned as
     added, because the whole shard is new.
     """
-    # Without ids, equal lengths are the only evidence of equal documents, which is not enough if some are missing.
+    # Without ids, changed documents cannot be determined, so only documents with equal ends count as unchanged.
     if old.ids is None or new.ids is None:
         return ((), ()) if np.array_equal(old.ends, new.ends) else None
     old_documents, new_documents = list(_list_documents(old)), list(_list_documents(new))
@@ -352,7 +352,8 @@ def _match_documents(
             kept_numbers.append(number)
     if len(kept_numbers) == len(numbers_after):
         return kept_numbers, list(range(len(numbers_after)))
-    # Some documents are new. The k-th of several equal documents is matched with the k-th one after the change.
+    # Some documents are new, so match documents by content: the k-th of several equal documents with the k-th one after
+    # the change.
     numbers_by_document: dict[tuple[int, int], list[int]] = {}
     for number, document in enumerate(numbers_after):
         numbers_by_document.setdefault(document, []).append(number)

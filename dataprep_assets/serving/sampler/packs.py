@@ -31,7 +31,7 @@ def pack_shard(ends: NDArray[np.uint64], length: int) -> PackTable:
     # Round up, because a document's last piece may be short; an empty document has no pieces.
     pieces = -(-tokens // length)
     starts = np.repeat(stops - tokens, pieces)
-    # `number` counts each document's pieces from 0.
+    # `number` has the number of each piece in its document, from 0.
     number = np.arange(len(starts)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     starts += number * length
     stops = np.minimum(starts + length, np.repeat(stops, pieces))
@@ -55,7 +55,7 @@ def open_packs(path: Path) -> PackTable:
     size = path.stat().st_size
     values = np.memmap(path, _DTYPE, "r") if size and not size % _DTYPE.itemsize else np.empty(0, _DTYPE)
     packs = int(values[0]) if len(values) else -1
-    # The number of packs and the last end determine the file's length, so a truncated file is detected.
+    # Detect a truncated file by its length, which the number of packs and the last end determine.
     pieces, remainder = divmod(len(values) - 1 - packs, 2)
     if packs < 0 or remainder or pieces < packs or (packs and int(values[packs]) != pieces):
         raise FormatError(

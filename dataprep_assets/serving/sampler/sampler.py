@@ -89,7 +89,7 @@ class SourceCursor:
         self._whole = SampleSlots(source.shards, revision.sequence_length, self._packs)
         # Cache the orders, because neighboring steps read from the same few epochs.
         self._of_epoch = lru_cache(maxsize=4)(self._order_from_start)
-        # The source starts after the `done` samples of this order that earlier revisions read.
+        # Start after the first `done` samples of this order, because earlier revisions have read them.
         self.epoch, self.order, self.done = (
             (0, self._order_from_start(0), 0) if progress is None else self._resume_position(progress)
         )
@@ -112,7 +112,7 @@ class SourceCursor:
             if (shard.removed or shard.added) and shard.content != progress.source.shards[old].content:
                 changed[old] = shard
                 new += [(number, start, stop) for start, stop in shard.added]
-        # If the epoch has ended and has no new content, begin the next epoch.
+        # An epoch that has ended and has no new content is complete, so begin the next epoch.
         if progress.done == progress.order.size and not new:
             return progress.epoch + 1, self._order_from_start(progress.epoch + 1), 0
         # Batch and weights do not affect the order, so keep the order if nothing else changed.
@@ -121,7 +121,7 @@ class SourceCursor:
         remainder = Remainder(progress.order, progress.done, self._whole.length, new_numbers, changed)
         new_slots = SampleSlots(self.source.shards, self._whole.length, self._packs, new)
         order = SourceOrder(new_slots, self._build_permutation_key(progress.epoch), self.source.shards, remainder)
-        # The order is empty if all remaining tokens were retracted. If so, begin the next epoch.
+        # The order is empty if all remaining tokens were retracted. In that case, begin the next epoch.
         return (
             (progress.epoch, order, 0)
             if order.size
@@ -134,7 +134,7 @@ class SourceCursor:
         return self._whole.size
 
     def _build_permutation_key(self, epoch: int) -> tuple[str | int, ...]:
-        # The key includes the revision's number, so that each revision reshuffles the rest of an epoch.
+        # Include the revision's number in the key, so that each revision reshuffles the rest of an epoch.
         return self._seed, self.source.name, epoch, self._number
 
     def _order_from_start(self, epoch: int) -> SourceOrder:
@@ -194,7 +194,9 @@ class SourceCursor:
         """Return the progress after the turn's first `count` samples."""
         epoch, done_count = (int(column[0]) for column in self.locate(np.array([count])))
         order = self.get_order(epoch)
-        if count and not done_count:  # an epoch has just ended; content added at this step still belongs to it
+        # If an epoch has just ended, stay at its end, because content that is added at this step still belongs to that
+        # epoch.
+        if count and not done_count:
             epoch, order = epoch - 1, self.get_order(epoch - 1)
             done_count = order.size
         return SourceProgress(source=self.source, rules=self._rules, epoch=epoch, order=order, done=done_count)
@@ -276,7 +278,8 @@ class Sampler:
                     "earlier, or raise `steps` or `epochs`"
                 )
             self.rules.append(rule)
-            progress = {**progress, **rule.find_progress(rule.stop)}  # a source that is left out keeps its position
+            # Keep the earlier entries, because a source that this revision leaves out keeps its position.
+            progress = {**progress, **rule.find_progress(rule.stop)}
 
     @property
     def end(self) -> int:

@@ -92,7 +92,8 @@ class SeenLedger:
         self._names = {record.path for record in data.handle.files}
         # Cache per object, because a cache on the method would keep every ledger alive.
         self.rows = lru_cache(maxsize=None)(self._read_source_rows)
-        # The key is the content, so a shard of several revisions is one entry unless it lost documents in between.
+        # Use the content as the key, so that a shard that several revisions read is one entry unless its content
+        # changed in between.
         self.shards = {
             shard.content: (source.dataset, shard)
             for revision in data.schedule.revisions
@@ -121,7 +122,8 @@ class SeenLedger:
     def _read_source_rows(self, content: str) -> tuple[list[str], SourceRowIndex]:
         """Return the source files of a shard, and the mapping of its documents to their rows."""
         sources = self.get_shard_facts(content)["sources"]
-        # The key `rows` is missing for files that the shard contains as a whole, which begin at row 1.
+        # Begin at row 1 without the key `rows`, because the key is missing for files that the shard contains as a
+        # whole.
         files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in sources]
         name = f"{get_documents_folder(content)}/{ROWS}"
         # Use an empty index if no row was left out, because the file is then missing.
@@ -145,8 +147,8 @@ class SeenLedger:
         """Yield each document with tokens in `[start, stop)`, and the number of these tokens."""
         ends = self.data.open_document_ends(shard)
         position = start
-        # side="right" skips documents that end where the span begins; these, like empty documents, have no tokens in
-        # it.
+        # `side="right"` skips documents that end where the span begins, because they have no tokens in the span. Empty
+        # documents have none either.
         for document in range(int(np.searchsorted(ends, np.uint64(start), side="right")), len(ends)):
             to = min(int(ends[document]), stop)
             if to > position:
@@ -234,7 +236,7 @@ def count_tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.in
                 # Convert the ends to int64, because NumPy promotes a mix of uint64 and int64 to float64.
                 ends = np.asarray(ledger.data.open_document_ends(shard), np.int64)
                 tokens = tokens_by_shard.setdefault(shard.content, np.zeros(len(ends), np.int64))
-                # Each epoch in between reads every document once.
+                # Add whole documents for the epochs in between, because each of them reads every document once.
                 tokens += max(epoch - cursor.epoch - 1, 0) * np.diff(ends, prepend=0)
             for part_start, part_stop in parts:
                 for block_start in range(part_start, part_stop, _BLOCK):
@@ -266,7 +268,7 @@ def _count_covered_tokens(
     document_tokens = np.cumsum(coverage)[:size] * (ends - begins)
     tokens_before = np.bincount(first_documents, starts - begins[first_documents], size)
     tokens_after = np.bincount(last_documents, ends[last_documents] - stops, size)
-    # `bincount` returns float64 for weights, which is exact below 2**53.
+    # Convert back to integers, because `bincount` returns float64 if it has weights. The values are exact below 2**53.
     read_tokens: NDArray[np.int64] = (
         document_tokens - tokens_before.astype(np.int64) - tokens_after.astype(np.int64)
     ).astype(np.int64)
@@ -283,7 +285,8 @@ def find_withdrawn_readings(ledger: SeenLedger, document: KeptDocument) -> list[
     """Return the readings of a document by steps that were taken back, each with the interval of its revision."""
     data, samples_read = ledger.data, []
     for interval in data.schedule.withdrawn_intervals:
-        # Use the schedule as it was then, because the current one has no rule for steps that were taken back.
+        # Use the schedule as it was before these steps were taken back, because the current schedule has no rule for
+        # them.
         sampler = Sampler(data.schedule.take_first_revisions(interval.revision + 1), data.packs)
         span = (document.start, document.stop)
         readings = sampler.find_readings(document.shard.content, *span, first=interval.first, until=interval.stop)

@@ -21,18 +21,19 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.sampler.training_schedule import SourceShard
 
-# A keyed permutation of the numbers below a size, which is evaluated at any point without a table.
+# A keyed permutation of the integers in `[0, size)`, evaluated at any point without a table.
 #
 # The numbers are written as pairs `(left, right)` with `left < a` and `right < b`, where `a * b` is at least the size
 # and less than `size + a`. Each round of a Feistel network adds a hash of one half to the other, modulo `a` or `b`
-# (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). A result beyond the size is permuted again until
-# it is below ("cycle walking"), which is rare for large sizes. So an order of 10⁹ samples needs no memory and no time
-# at startup, and its inverse, which the ledger needs, costs the same.
+# (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). A result that is not below the size is permuted
+# again until it is ("cycle walking"), which is rare for large sizes. So an order of 10⁹ samples needs no memory and no
+# time at startup, and the inverse of the permutation, which the ledger needs, costs the same.
 
 Int64 = NDArray[np.int64]
 _U64 = NDArray[np.uint64]
 
-# Within this limit, both halves are at most 2**31, so a 32-bit hash times a half's limit stays below 2**64.
+# Maximum size of a permutation. Up to this size, both halves are at most 2**31, so a 32-bit hash times a half's limit
+# stays below 2**64.
 LARGEST = 1 << 62
 _ROUNDS = 12
 """Enough rounds for uniform results at all sizes from 2; the smallest sizes need the most (test_permutation.py)."""
@@ -55,7 +56,7 @@ class Permutation:
         root = isqrt(size)
         self._a = np.uint64(max(root + (root * root < size), 1))
         self._b = np.uint64(max(-(-size // int(self._a)), 1))
-        # `repr` distinguishes numbers from strings, and separates the parts of the key.
+        # Hash the `repr` of the key, because it distinguishes numbers from strings and separates the parts of the key.
         digest = hashlib.shake_256(repr(key).encode()).digest(8 * _ROUNDS)
         self._keys = np.frombuffer(digest, "<u8").astype(np.uint64)
 
@@ -210,7 +211,7 @@ class SampleSlots:
 
     def find_spans(self, samples: Int64) -> TokenSlices:
         """Return the spans of these samples; every sample must exist."""
-        # side="right" skips runs without samples, which begin where the next run does.
+        # `side="right"` skips runs without samples, because they begin where the next run begins.
         which = np.searchsorted(self._firsts, samples, side="right") - 1
         number = samples - self._firsts[which]
         if self._packs is not None:
@@ -227,7 +228,7 @@ class SampleSlots:
             low, high = int(table.ends[pack - 1]) if pack else 0, int(table.ends[pack])
             starts = np.asarray(table.starts[low:high], np.int64)
             stops = np.asarray(table.stops[low:high], np.int64)
-            # Within a sample, the pieces of a pack follow each other.
+            # The pieces of a pack follow each other in the sample without gaps.
             offsets = np.cumsum(stops - starts) - (stops - starts)
             parts.append(TokenSlices(np.full(high - low, row), offsets, np.full(high - low, shard), starts, stops))
         return join_slices(parts)
@@ -359,7 +360,8 @@ class Remainder:
         remaining = self._order.size - self._done
         slot_starts, slot_stops = slots * self._length, np.minimum((slots + 1) * self._length, remaining * self._wide)
         parts = [TokenSlices(_NONE, _NONE, _NONE, _NONE, _NONE)]
-        # A slot overlaps at most this many previous samples. Each round reads the next one of every slot.
+        # A slot overlaps at most this many previous samples. Each round reads one of these samples for every slot, in
+        # order.
         for number in range(-(-self._length // self._wide) + 1):
             old = slot_starts // self._wide + number
             rows = np.flatnonzero(old * self._wide < slot_stops)
@@ -407,7 +409,7 @@ class KeptRanges(NamedTuple):
     def from_shard(cls, shard: SourceShard) -> "KeptRanges":
         """Return the kept ranges of a shard that lost some ranges and gained others."""
         removed_ranges, added = (_measure_gaps(ranges) for ranges in (shard.removed, shard.added))
-        # `positions` are the positions among the kept tokens at which tokens were removed or inserted.
+        # `positions` has the places of removed and inserted tokens, each as the number of kept tokens before it.
         positions = np.unique(np.concatenate([[0], removed_ranges[0], added[0]]))
         removed_lengths, added_lengths = (
             lengths[np.searchsorted(range_starts, positions, side="right")]

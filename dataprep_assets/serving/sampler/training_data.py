@@ -117,8 +117,8 @@ class TrainingData:
         self.name, self.boundaries, self._store = name, boundaries, store
         self._handle = ArtifactHandle.from_store(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
         if isinstance(store, BucketArtifacts) and self._handle.receipt.facts.get("sensitive"):
-            # Make the folder private before files are copied into it, instead of changing the umask of the trainer's
-            # process.
+            # Make the folder private before files are copied into it, because the umask of the trainer's process must
+            # not be changed.
             make_private_folder(store.root)
         location = f"{self._handle.location}/{SCHEDULE}"
         try:
@@ -128,13 +128,13 @@ class TrainingData:
                 f"{location}: invalid JSON: {error}. Run `dataprep verify` to see the damage"
             ) from error
         self.schedule = ScheduleHistory.from_json(value, location)
-        # These caches, keyed by shard content, are never evicted, because their data is memory-mapped or read by
-        # ranges.
+        # These caches, keyed by shard content, never evict entries, because their data is memory-mapped or read in
+        # ranges, and so takes little memory.
         self._tokens: dict[str, NDArray[Any] | RemoteTokens] = {}
         self._ends: dict[str, NDArray[Any]] = {}
         self._packs: dict[tuple[str, int], PackTable] = {}
         self._block = lru_cache(maxsize=4)(self._locate_spans)
-        # Create the sampler last, because its constructor reads the packs.
+        # Create the sampler last, because its constructor calls `packs`, which uses the attributes above.
         self.sampler = Sampler(self.schedule, self.packs)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -244,7 +244,8 @@ class TrainingData:
         try:
             span_ids = self._read_ids(rule.revision.sources, spans)
         except (DataprepError, OSError) as error:
-            # Keep the class of errors that a retry cannot fix; convert all others to a TransferError.
+            # Keep the class of errors that a retry cannot fix. Convert all others to a TransferError, so that the
+            # trainer can retry.
             kinds = (kind for kind in (ConfigError, IntegrityError) if isinstance(error, kind))
             message = str(error).removeprefix(f"{self.name}: ")
             raise next(kinds, TransferError)(f"{self.name}: step {step} cannot be read: {message}") from error
@@ -261,20 +262,22 @@ class TrainingData:
                 offset, last_row, document, document_start = 0, row, 0, None
             to = offset + stop - start
             tokens[row, offset:to] = ids[: stop - start]
-            # Except at the end of a shard, the span was read with one more token, the last label.
+            # The span was read with one more token, which is the last label, except at the end of a shard.
             labels[row, offset : offset + len(ids) - 1] = ids[1:]
             if numbers is not None and documents is not None:
-                # Find the ends of documents within the span, as positions in the sample.
+                # Find the ends of documents within the span, as positions in the sample, because the token at an end
+                # has no label.
                 ends = self.open_document_ends(rule.revision.sources[source].shards[shard])
-                # Search with uint64, because for a Python int NumPy would convert the whole mapped file to float64.
+                # Search with uint64, because for a Python int NumPy would convert the whole memory-mapped file to
+                # float64.
                 low, high = np.searchsorted(ends, np.array([start, stop], np.uint64), side="right").tolist()
                 inside_ends = np.asarray(ends[low:high], np.int64)
                 marks = inside_ends[(inside_ends > start) & (inside_ends <= stop)] - start + offset
                 labels[row, marks - 1] = IGNORED
                 begins = np.concatenate([[offset], marks[marks < to]])
                 lengths = np.diff(begins, append=to)
-                # A span that begins where the previous one ends continues its document, which a boundary between
-                # earlier samples split.
+                # A span that begins where the previous span ends continues the document of that span. A boundary
+                # between earlier samples split this document.
                 if document_start is not None and previous_end == (source, shard, start):
                     begins[0], document = document_start, document - 1
                 documents[row, offset:to] = document + np.repeat(np.arange(len(begins)), lengths)
@@ -327,7 +330,7 @@ class TrainingData:
         """Return the end of each document of a shard, from the schedule's artifact."""
         if shard.content not in self._ends:
             path = self._handle.path(f"{get_documents_folder(shard.content)}/{ENDS}")
-            # Use an empty array for an empty file, which NumPy cannot map.
+            # Use an empty array for an empty file, because NumPy cannot memory-map an empty file.
             empty = np.empty(0, np.uint64)
             self._ends[shard.content] = np.memmap(path, "<u8", "r") if path.stat().st_size else empty
         return self._ends[shard.content]

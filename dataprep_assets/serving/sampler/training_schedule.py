@@ -281,7 +281,7 @@ def _parse_source(value: Mapping[str, Any]) -> Source:
 
 
 def _parse_shard(value: Mapping[str, Any]) -> SourceShard:
-    # Convert JSON's lists to tuples, because `follows` compares with tuples.
+    # Convert JSON's lists to tuples, because `follows` compares the ranges with tuples.
     ranges = {name: tuple((int(a), int(b)) for a, b in value.get(name, ())) for name in ("removed", "added")}
     return SourceShard(**{**value, **ranges})
 

@@ -166,7 +166,8 @@ class Cache:
                 note("refused", index, defect)
                 missing.append(file)
             else:
-                # Discard the empty reservation that a killed download of the other file may have left.
+                # Discard this file's empty partial file, because it reserves room, and a killed download of the shard's
+                # other file may have left it.
                 discard_partial(self.path(file))
                 progress(file.bytes)
         if missing:
@@ -174,7 +175,7 @@ class Cache:
             self._check_remote(missing)
             self._make_room(shard, stopped, note)
         try:
-            # Check the free space after eviction, which frees the space for the shard.
+            # Check the free space only now, because the eviction has freed space for the shard.
             self._check_space(missing, index)
             for file in missing:
                 key, path = self._place.key(file.key), self.path(file)
@@ -251,7 +252,7 @@ class Cache:
         while True:
             with self._state.hold_lock():
                 candidates = self._choose_victims(shard, only_copies)
-            # Query the store without the lock, because it may respond slowly.
+            # Query the store without the lock, because the store may respond slowly.
             for index in candidates:
                 if reason := self._explain_missing_source(index):
                     only_copies.add(index)
@@ -288,7 +289,7 @@ class Cache:
         make_folder(part.parent, self._release.sensitive)
         descriptor = open_own_file(part, os.O_WRONLY | os.O_CREAT, choose_file_mode(self._release.sensitive))
         if self._release.sensitive:
-            os.fchmod(descriptor, choose_file_mode(True))  # an existing file may have different permissions
+            os.fchmod(descriptor, choose_file_mode(True))  # an existing file keeps its permissions when it is opened
         os.close(descriptor)
 
     def _unreserve(self, shard: ReleaseShard) -> None:
@@ -328,7 +329,7 @@ class Cache:
     def _explain_missing_source(self, index: int) -> str:
         """Return why an evicted shard could not be downloaded again, or "" if it could."""
         shard = self._shards[index]
-        # Ignore partial files, which are not a copy of the shard.
+        # A shard with only partial files may always be evicted, because these files are not a copy of the shard.
         if not any(self.path(file).exists() for file in shard.files):
             return ""
         for file in shard.files:
@@ -347,7 +348,8 @@ class Cache:
     def _throw_away(self, index: int) -> None:
         """Move a shard to the trash, which is emptied later. Readers that have it mapped keep its data."""
         shard = self._shards[index]
-        # Remove the verified state first, so that after a kill the remaining files are verified before use.
+        # Remove the verified state first, so that the remaining files are verified before use if this process is
+        # killed.
         verified = self._state.read_verified_shards()
         if verified.pop(str(index), None) is not None:
             self._state.write_verified_shards(verified)

@@ -24,7 +24,8 @@ def read_or_restore(place: ReleaseLocation, directory: Path) -> Release:
     kept_path = directory / FOLDER / MANIFEST
     try:
         return read_release(place)
-    # Use the copy only if the store cannot be reached, not if its manifest is missing or damaged.
+    # Use the copy only if the store cannot be reached, because a missing or damaged manifest is an error of the
+    # release.
     except SourceError as error:
         if not kept_path.is_file():
             raise

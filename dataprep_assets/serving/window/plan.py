@@ -13,8 +13,8 @@ from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.serving.window.keep_policy import CacheLimit, Keep, check_keep, choose_victims, has_room
 from dataprep_assets.serving.window.release import Release
 
-# The first epoch starts with an empty cache, and the second shows the effect of the policy. A third would repeat the
-# second.
+# Two epochs are enough: the first starts with an empty cache, the second shows the effect of the policy, and a third
+# would repeat the second.
 _EPOCHS = 2
 
 
@@ -123,7 +123,7 @@ def _replay(sizes: Sequence[int], keep: Keep) -> tuple[int, int, list[int]]:
         if index in find_cached_shards:
             turn_bytes.append(0)
             continue
-        # In the first turn no shard is in use, but `turn_number - 1` would be the index of the last shard.
+        # In the first turn, no shard is active yet, but `turn_number - 1` would be the index of the last shard.
         held_indices = {active} if turn_number else set()
         for victim in choose_victims(
             keep, find_cached_shards, sizes[index], held_shards=held_indices, needed_shard=index, shards=count

@@ -68,7 +68,7 @@ class Shard:
         return samples[sample_indices].astype(np.uint32, copy=False)
 
     def _check_sample(self, k: int) -> int:
-        # Reject negative numbers, for which templar would return an empty or shifted sample.
+        # Reject negative numbers, because templar would return an empty or shifted sample for them.
         if not 0 <= k < len(self):
             raise IndexError(f"{self}: sample {k} is out of range: must be from 0 to {len(self) - 1}")
         return int(k)
@@ -117,7 +117,8 @@ def _build_dataset_class() -> Any:
             self._read = mmap.mmap(-1, 1)  # forked workers share this memory
 
         def __reduce__(self) -> tuple[Any, ...]:
-            self._read[0] = 1  # pickled, e.g., for a spawned worker, which will read the dataset
+            # Count pickling as reading, because a spawned worker receives a pickled copy and reads that copy.
+            self._read[0] = 1
             return torch_dataset, (self.shard,)
 
         def __len__(self) -> int:
@@ -125,7 +126,7 @@ def _build_dataset_class() -> Any:
 
         def __getitem__(self, k: int) -> Any:
             self._read[0] = 1
-            # Copy the sample, because torch has no read-only tensors and the mapped file must not be writable.
+            # Copy the sample, because torch has no read-only tensors and the memory-mapped file must not be writable.
             return torch.from_numpy(np.array(self.shard[k], dtype=np.uint32))
 
         def sample_id(self, k: int) -> int:

@@ -29,7 +29,8 @@ from dataprep_assets.stores.store import Store
 MANIFEST = "release.json"
 SCHEMA_VERSION = 1
 _KIND = "npy_shards"
-# A manifest of 14 shards takes 10 kB, and one of 100,000 shards takes 60 MB.
+# Maximum size of a manifest in bytes. It is generous, because a manifest of 14 shards takes only 10 kB, and one of
+# 100,000 shards 60 MB.
 _LARGEST = 96 << 20
 
 
@@ -93,8 +94,8 @@ class Release:
         if self.location is not None and not isinstance(self.location, str):
             raise FormatError(f"release of {self.dataset}: location must be a URL or a folder, not {self.location!r}")
         for prefix, shards in self.shards.items():
-            # Validate the prefix, which becomes a folder in the release and in every cache, and part of each shard's
-            # name.
+            # Validate the prefix, because it becomes a folder in the release and in every cache, and part of each
+            # shard's name.
             reason = explain_invalid_name(prefix) or ("it has a '/'" if "/" in prefix else "")
             if reason:
                 raise FormatError(f"release of {self.dataset}: invalid shard prefix {prefix!r}: {reason}")
@@ -106,7 +107,7 @@ class Release:
         if shard.index != index:
             raise FormatError(f"{name}: its index is {shard.index}, not {index}. Publish the release again")
         keys = (shard.token_file.key, shard.ids_file.key)
-        # Reject other keys, with which a manifest could write outside of a trainer's cache.
+        # Reject all other keys, because a manifest could use them to write outside of a trainer's cache.
         if keys != (
             expected_keys := (npy_shards.build_token_key(prefix, index), npy_shards.build_ids_key(prefix, index))
         ):
@@ -139,7 +140,8 @@ class Release:
     def digest(self) -> str:
         """SHA-256 (hex) of the manifest's content; it identifies the release at any location."""
         plain = self._to_plain_values()
-        # A copy at a different location is the same release, so checkpoints stay valid for it.
+        # Leave out the location, because a copy at a different location is the same release, and checkpoints must stay
+        # valid for it.
         plain.pop("location", None)
         return digest_value(plain)
 
@@ -155,7 +157,8 @@ class Release:
 
     def _to_plain_values(self) -> dict[str, Any]:
         plain = {"kind": _KIND, **asdict(self)}
-        # Leave out these two keys if they are empty, because the format does not require them.
+        # Leave out these two keys if they are empty, because they are optional in the format, and a manifest without
+        # them must keep its digest.
         return {name: value for name, value in plain.items() if value or name not in ("sensitive", "location")}
 
     def to_bytes(self) -> bytes:
@@ -240,7 +243,7 @@ def locate_release(release: str | Path | Store | ReleaseLocation) -> ReleaseLoca
     text = text.removesuffix(f"/{MANIFEST}").rstrip("/")
     try:
         parts = urlsplit(text)
-        _ = parts.port  # urlsplit parses the port only on access, and then raises ValueError
+        _ = parts.port  # urlsplit parses the port only on access, and raises ValueError if the port is invalid
     except ValueError:  # the message omits the URL, which may contain a secret
         raise ConfigError(
             "the release's URL is invalid: a bracket is not closed, or the port is invalid. Correct the URL"
@@ -250,7 +253,7 @@ def locate_release(release: str | Path | Store | ReleaseLocation) -> ReleaseLoca
             f"{parts.scheme}://{parts.hostname}: a URL must not contain credentials. Set them in the environment"
         )
     if parts.scheme in ("hf", "http", "https"):
-        # Import this only when it is needed, because httpx takes longer to import than the rest of the window.
+        # Import this module only when it is needed, because httpx takes longer to import than the rest of the window.
         from dataprep_assets.stores.http import HttpStore, build_hub_url
     if parts.scheme == "hf":
         url, token = build_hub_url(text, os.environ), os.environ.get("HF_TOKEN")
@@ -283,7 +286,7 @@ def read_release(place: ReleaseLocation) -> Release:
     """
     location = f"{place}/{MANIFEST}"
     data = bytearray()
-    # Limit the size while reading, because a larger object than any manifest would fill the memory.
+    # Limit the size while reading, because an object that is not a manifest could fill the memory.
     for block in place.store.read(place.key(MANIFEST)):
         data += block
         if len(data) > _LARGEST:

@@ -67,5 +67,6 @@ class Schedule:
         if not 0 <= rank < world_size:
             raise ConfigError(f"rank {rank} is out of range: must be from 0 to {world_size - 1}")
         number, steps = self.sample_steps(step)
-        # Stride the samples, so that the steps of a turn and the ranks of a step differ by at most one sample.
+        # Take strided samples, so that the numbers of samples of a turn's steps, and of a step's ranks, differ by at
+        # most one.
         return np.arange(number, count, steps, dtype=np.int64)[rank::world_size]

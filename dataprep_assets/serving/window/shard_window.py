@@ -40,7 +40,7 @@ from dataprep_assets.stores.files import expand_path
 from dataprep_assets.stores.retry import RetryPolicy, StoppedError
 from dataprep_assets.stores.store import Store
 
-# Width of the bar in characters, chosen so that the whole line has fewer than 100.
+# Width of the bar in characters, chosen so that the whole line has fewer than 100 characters.
 _WIDTH = 30
 
 
@@ -70,7 +70,7 @@ class ProgressBar:
 
     def close(self) -> None:
         """End the line of the bar."""
-        # A bar that was never drawn has no line to end.
+        # Skip a bar that was never drawn, because it has no line to end.
         if self._shown and self._last:
             self._draw(time.monotonic())
             self._stream.write("\n")
@@ -83,16 +83,17 @@ class ProgressBar:
         text = (
             f"{self._label} {bar} {share:4.0%}  {self.done / 1e9:.2f} of {self._total / 1e9:.2f} GB  {speed:.0f} MB/s"
         )
-        # Return to the beginning of the line, and erase the rest of a longer earlier text.
+        # Erase the rest of the line after the text, because an earlier text may have been longer.
         self._stream.write(f"\r{text}\x1b[K")
         self._stream.flush()
 
 
 logger = logging.getLogger(__name__)
 
-# Interval in seconds between checks of shards that only readers still use.
+# Interval in seconds between checks for shards that the process's readers have released.
 _RELEASE_SECONDS = 0.5
-# Maximum wait of `close` for a transfer that hangs in the network; its thread is a daemon.
+# Maximum time in seconds for which `close` waits for a transfer that hangs in the network. The transfer's thread is a
+# daemon, so it does not keep the process alive.
 _CLOSE_SECONDS = 10.0
 
 _RETRY = RetryPolicy(attempts=5, base_seconds=2.0, max_seconds=120.0)
@@ -147,7 +148,8 @@ class ShardWindow:
         self._on_event = on_event
         self._cache = Cache(directory, locate_files(location, self.release), self.release, prefix, keep, room_seconds)
         self._cache.attach()
-        # This lock allows one swap at a time. The window's thread never takes it.
+        # This lock allows one swap at a time. The window's thread never takes it, so a waiting swap cannot block the
+        # download.
         self._swapping = threading.RLock()
         # This condition guards all attributes below, and is notified when any of them changes.
         self._changed = threading.Condition()
@@ -155,18 +157,19 @@ class ShardWindow:
         self._active: Shard | None = None
         self._wanted: int | None = None
         self._next: int | None = None
-        # `_ready` has the shards verified at the last check. They are checked again before use, because files may
-        # change.
+        # `_ready` has the shards that were verified at their last check. They are checked again before use, because
+        # files may change.
         self._ready: set[int] = set()
-        # `_failures` has each shard's last error until it succeeds; shards in `_gave_up` wait for the next `prepare`.
+        # `_failures` has each shard's last error until the shard is verified. A shard in `_gave_up` is not downloaded
+        # again until `prepare` requests it.
         self._failures: dict[int, DataprepError] = {}
         self._gave_up: dict[int, DataprepError] = {}
         self._bar: ProgressBar | None = None
         self._fetching: int | None = None
         self._closed = False
         self._ended = False
-        # `_open` has the shards that this process still reads, which are protected from eviction until garbage
-        # collection.
+        # `_open` has the shards that this process still reads. They are protected from eviction until they are
+        # garbage-collected.
         self._open: weakref.WeakSet[Shard] = weakref.WeakSet()
         self._held: set[int] = set()
         self._thread = threading.Thread(target=self._run_thread, name="shard-window", daemon=True)
@@ -195,7 +198,8 @@ class ShardWindow:
             self._check_open()
             self._wanted = index
             if self._next != index:
-                # After a jump, the prefetch for the old position is replaced by the shard that is needed now.
+                # The prefetch is for a different position after a jump, so cancel it in favor of the shard that is
+                # needed now.
                 self._next = None
             self._gave_up.pop(index, None)
             self._forget_changed_shard(index)
@@ -242,7 +246,7 @@ class ShardWindow:
                 try:
                     shard = self._cache.open(index)
                 except (CorruptSourceError, FileNotFoundError) as error:
-                    # The shard changed or was removed after verification, so it is downloaded again before use.
+                    # Download the shard again before use, because it changed or was removed after verification.
                     self._emit_event("refused", index, str(error))
                     with self._changed:
                         self._ready.discard(index)
@@ -366,7 +370,8 @@ class ShardWindow:
         while True:
             with self._changed:
                 while not self._closed and self._find_next_download() is None:
-                    # Check periodically for shards that only readers used, because readers end without notice.
+                    # Wake up periodically while readers hold shards that are no longer needed, because readers end
+                    # without notice.
                     self._changed.wait(_RELEASE_SECONDS if self._held - self._find_needed_shards() else None)
                     self._update_lease()
                 if self._closed:
@@ -388,7 +393,7 @@ class ShardWindow:
             except (DataprepError, OSError) as error:
                 failure = error if isinstance(error, DataprepError) else SourceError(f"shard {index}: {error}")
                 failures += 1
-                # A prefetch's failures do not count, because no swap waits for it yet.
+                # Do not count the failures of a prefetch as attempts, because no swap waits for the shard yet.
                 tries += self._wanted == index
                 if self._report_failure(index, failure, tries, failures):
                     return
@@ -406,7 +411,7 @@ class ShardWindow:
             self._bar, self._fetching = bar, index
 
         def progress(count: int) -> None:
-            # Raising an exception here is the only way to stop a transfer.
+            # Raise an exception, because a transfer can only be stopped in this way.
             if self._is_stale(index):
                 raise StoppedError(f"shard {index} is no longer needed")
             bar.add(count)
@@ -448,7 +453,8 @@ class ShardWindow:
         if not is_last:
             pause = self._retry.delay(failures, None)
             with self._changed:
-                # The pause of a prefetch ends when a swap starts waiting for this shard.
+                # End the pause early if the shard is no longer needed, or if a swap starts waiting for the prefetched
+                # shard.
                 self._changed.wait_for(lambda: self._is_stale(index) or (not urgent and self._wanted == index), pause)
         return is_last
 

@@ -34,7 +34,8 @@ FOLDER = ".window"
 POLL_SECONDS = 0.05
 """Interval between checks for another process: much shorter than a download, and much longer than a check."""
 
-# A lease of a million shards would take 8 MB, but no process needs more than a few shards.
+# Maximum size of a lease in bytes. A million shards would take 8 MB, but 1 MiB is enough, because no process needs more
+# than a few shards.
 _LARGEST_LEASE_BYTES = 1 << 20
 
 
@@ -121,7 +122,7 @@ class SharedState:
             yield is_owner
         finally:
             if is_owner:
-                # Unlock explicitly, for the reason given in `lock_file`.
+                # Unlock explicitly, because closing this descriptor does not unlock if a forked child also has it.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 

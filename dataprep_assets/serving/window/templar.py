@@ -63,7 +63,8 @@ class MirrorStore(ReadOnlyStore):
         for store in (*self._stores[start:], *self._stores[:start])[:-1]:
             try:
                 return read_store(store)
-            # StoppedError is a TransferError, but the caller requested the stop, so try no other store.
+            # Handle StoppedError first, because it is also a SourceError, but no other store may be tried after the
+            # caller requested a stop.
             except StoppedError:
                 raise
             except (ConfigError, SourceError, MissingArtifactError):
@@ -73,7 +74,7 @@ class MirrorStore(ReadOnlyStore):
     def head(self, key: str) -> ObjectInfo | None:
         def query_store(store: Store) -> ObjectInfo:
             if (info := store.head(key)) is None:
-                # Raise an error, so that the next mirror is tried, as for a mirror that cannot be reached.
+                # Raise an error, so that the next mirror is tried, as after a failed connection.
                 raise MissingArtifactError(key)
             return info
 
@@ -83,7 +84,8 @@ class MirrorStore(ReadOnlyStore):
             return None
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        # Complete the listing first, because a store that fails halfway would already have yielded some keys.
+        # Complete the listing before returning it, because a store that fails halfway would otherwise already have
+        # yielded some keys.
         return iter(self._read_from_first_available(lambda store: [*store.list(prefix)]))
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
@@ -178,7 +180,8 @@ class ShardedDatasetManager:
 
     async def _activate(self) -> None:
         shard = await self.window.swap_async(self.shard_index)
-        # The old dataset and its shard are freed when the trainer's loader releases them.
+        # Only drop the reference to the old dataset, because the trainer's loader may still use it. The shard is freed
+        # together with the dataset.
         self.active_dataset = torch_dataset(shard)
 
     def close(self) -> None:
@@ -252,7 +255,7 @@ class SharedShardedDataset:
     ) -> tuple[str, str]:
         """Return the paths of a shard's tokens and ids in a folder, by default DATASET_BINS_PATH."""
         folder = Path(custom_path or _find_shards_folder())
-        # As in templar, the ids file's name has no prefix.
+        # The ids file's name has no prefix, because templar's has none.
         tokens, ids = f"{file_prefix}_{shard_index:06d}.npy", f"sample_ids_{shard_index:06d}.bin"
         return str(folder / tokens), str(folder / ids)
 
@@ -290,7 +293,8 @@ def _find_release_location(on_disk: Path) -> Path | ReleaseLocation | str:
     """
     if (manifest := on_disk / MANIFEST).is_file():
         return manifest
-    # The variable is both a local folder and a key prefix, which has no slashes at its ends.
+    # Strip the slashes, because the folder's variable is also the key prefix in the bucket, and a key prefix has no
+    # slashes at its ends.
     prefix = _find_shards_folder().strip("/")
     if os.environ.get("R2_DATASET_BUCKET_LIST", "").strip():
         return ReleaseLocation(MirrorStore([bucket_place() for bucket_place in _list_buckets(prefix)]))
@@ -311,7 +315,8 @@ def _list_buckets(prefix: str) -> list[S3Address]:
         buckets = load_untrusted_json(os.environ["R2_DATASET_BUCKET_LIST"])
         for bucket in buckets:
             keys = bucket["credentials"]["read"]
-            # Each bucket has its own account, unless DATAPREP_ENDPOINT_URL sets one endpoint for all.
+            # Use the bucket's own account, because the buckets may have different ones. DATAPREP_ENDPOINT_URL, if set,
+            # replaces all accounts.
             account = {"R2_DATASET_ACCOUNT_ID": str(bucket["account_id"])}
             bucket_places.append(
                 S3Address(

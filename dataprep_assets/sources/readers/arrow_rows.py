@@ -32,7 +32,7 @@ _BLOCK_BYTES = 16 << 20
 class _ArrowStream:
     """File object through which pyarrow reads the decompressed bytes of a file."""
 
-    closed = False  # required by pyarrow's PythonFile
+    closed = False  # pyarrow's PythonFile requires this attribute
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks, self._held = blocks, b""
@@ -112,9 +112,12 @@ class ArrowRows(WrappingReader[BlockReader]):
         except (MemoryError, pa.ArrowMemoryError):
             raise build_memory_error(f"{self._file.label}, near row {row}") from None
         except (pa.ArrowException, OSError, EOFError) as error:
-            is_of_polars = of_file and not by_footer and row == 1  # otherwise the file is damaged
+            # Suggest polars only if not even the first batch can be read as a stream. After a later error, the file is
+            # damaged.
+            is_of_polars = of_file and not by_footer and row == 1
             raise self._build_unreadable_error(row, str(error), _POLARS_HINT if is_of_polars else "") from error
-        # The stream must end with its marker, which in a file precedes the footer and the magic.
+        # Require the end marker, because a truncated stream may end between two batches. In a file, the footer and the
+        # magic follow the marker.
         has_end = stream.last == _END
         tail = stream.drain()
         if not by_footer and (not has_end or (of_file and not tail.endswith(_MAGIC))):
@@ -152,7 +155,7 @@ def _check_buffers(array: Any) -> None:
         pa.DictionaryArray.from_arrays(array.indices, pa.nulls(len(array.dictionary))).validate(full=True)
         _check_buffers(array.dictionary)
     elif types.is_list(kind) or types.is_large_list(kind):
-        # To validate only the offsets, combine them with null values, which are always valid.
+        # Combine the offsets with null values, which are always valid, to validate only the offsets.
         lists = pa.ListArray if types.is_list(kind) else pa.LargeListArray
         lists.from_arrays(array.offsets, pa.nulls(len(array.values))).validate(full=True)
         _check_buffers(array.values)

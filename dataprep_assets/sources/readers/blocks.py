@@ -65,7 +65,8 @@ class BlockReader:
         self.label = label or str(path)
         self.bytes_read = 0
         self._digest = hashlib.sha256()
-        self._step = 0  # compressed bytes of the current step, for messages
+        # `_step` is the number of compressed bytes of the current step, which messages report.
+        self._step = 0
 
     @property
     def sha256(self) -> str:
@@ -340,8 +341,8 @@ class _ZstdSteps:
         return data
 
     def _read_frame(self) -> Iterator[bytes]:
-        # The descriptor (RFC 8878, 3.1.1.1.1) determines the lengths of the window, dictionary id and content size
-        # after it; the decompressor validates their values.
+        # The descriptor (RFC 8878, 3.1.1.1.1) determines the lengths of the fields that follow it: window, dictionary
+        # id and content size. The decompressor validates the values of these fields.
         descriptor = int.from_bytes(self._read_bytes(1), "little")
         single, checksum, content = descriptor >> 5 & 1, descriptor >> 2 & 1, descriptor >> 6
         self._read_bytes(1 - single + (0, 1, 2, 4)[descriptor & 3] + ((single, 2, 4, 8)[content]))

@@ -107,8 +107,8 @@ def _is_text(head: bytes) -> bool:
     """Return whether the first bytes of a file are text, which compressed data never are."""
     if detect_encoding(head) is not None:
         return True
-    # Also accept other content of a known kind (a page, a pointer or an archive), because it is not compressed data
-    # either.
+    # Also accept other content of a known kind (a page, a pointer or an archive), because such content is not
+    # compressed data either.
     return detect_foreign(head) is not None or (_CONTROLS.search(head) is None and _is_utf8(head))
 
 
@@ -147,7 +147,8 @@ def _detect_utf16_without_mark(head: bytes) -> ContentKind | None:
     even, odd_bytes = head[: len(head) // 2 * 2 : 2], head[1::2]
     if len(head) < _LEAST:
         return None
-    # In UTF-16 text in the Latin script, every other byte is 0, unlike in holes of zeros and in numbers.
+    # In UTF-16 text in the Latin script, every other byte is 0 and the bytes in between are not. Holes of zeros and
+    # binary numbers have zeros in both places.
     for name, zeros, text_bytes in (("UTF-16BE", even, odd_bytes), ("UTF-16LE", odd_bytes, even)):
         if zeros.count(0) > 0.9 * len(zeros) and text_bytes.count(0) == 0:
             return ContentKind(f"text in {name} without a byte order mark", _CONVERT.format(name))

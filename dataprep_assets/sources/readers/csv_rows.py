@@ -28,7 +28,8 @@ class _Lines:
 
     def __init__(self, file: InputFile, block_reader: BlockReader, delimiter: str) -> None:
         self._file, self._delimiter = file, delimiter.encode()
-        # Keep up to this many bytes even of a record that will be refused, because only the parser finds its end.
+        # Maximum number of bytes of a record that are kept, even if the record will be refused, because only the parser
+        # finds its end.
         self._max_bytes = max(file.max_record_bytes, MAX_RECORD_BYTES)
         self._lines = self._read_lines(block_reader)
         self.row = self.byte = self.size = 0
@@ -75,7 +76,8 @@ class _Lines:
             if line_group is None:
                 yield byte, None
                 continue
-            for line in line_group.split():  # blank lines are included, because they may be within quotes
+            # Include blank lines, because they may be within quotes.
+            for line in line_group.split():
                 yield byte, line
                 byte += len(line) + 1
 
@@ -89,7 +91,7 @@ class CsvRows(SequentialReader):
 
     def _find_rows(self) -> Iterator[FoundRow]:
         file = self._file
-        # Raise the limit of the `csv` module, because its default is smaller than a long document. The limit is
+        # Raise the limit of the `csv` module, because a long document may exceed the default. The limit is
         # process-wide.
         csv.field_size_limit(max(csv.field_size_limit(), 1 << 30))
         delimiter = file.reading.csv_delimiter or _DELIMITERS[file.format]
@@ -106,7 +108,7 @@ class CsvRows(SequentialReader):
             except StopIteration:
                 return
             except csv.Error as error:
-                # After an error, the parser starts with the next line, so it still reads the bad record's neighbors.
+                # After an error, the parser starts with the next line, so the records after the bad one are still read.
                 fields, reason = [], _describe_fault(error) + self._quote_advice
                 if lines.ended:
                     defect = "a quote is not closed before the end of the file. Close it, or download the file again"
@@ -193,8 +195,8 @@ def _explain_misfit(fields: list[str], header: list[str]) -> str:
     """Return why the values of a record do not match this header; empty if they match."""
     if len(fields) != len(header):
         return f"{count_of(len(fields), 'field')}, but the header has {len(header)}{suggest_delimiter(header)}"
-    # In a file with a single column, a value may equal the column's name. Only a byte order mark before it shows that a
-    # second file was appended.
+    # Do not refuse a value that equals the column's name in a file with a single column. Only a byte order mark before
+    # the name shows that a second file was appended.
     if [fields[0].removeprefix("\ufeff"), *fields[1:]] == header and (len(header) > 1 or fields != header):
         return "the header is repeated, as in concatenated files"
     return ""

@@ -74,7 +74,8 @@ def _read_rows(paths: Iterable[Path], reading: ReadOptions, as_json: bool) -> It
             path, format=kind, compression=compression, label=path.name, reading=reading, as_json=as_json
         ):
             yield from block.rows
-            yield from ({} for _ in block.bad)  # bad rows count as rows
+            # Yield an empty row for each bad row, because bad rows count toward the limit.
+            yield from ({} for _ in block.bad)
 
 
 def suggest_delimiter(names: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from dataprep_assets.sources.readers.contents import BOM
 _WHITE = b" \t\r\n"
 _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 _OPENING, _CLOSING = b"[{", b"]}"
-# Only commas between elements matter; the parser handles those inside an element.
+# Match only commas between elements, because the parser handles those inside an element.
 _BETWEEN = re.compile(rb'["{}\[\],]')
 # The repeat is bounded and not possessive, because in Python 3.11.2 the possessive repeat of a group matches one byte
 # too many.
@@ -47,11 +47,15 @@ class ElementScanner:
         self._depth = 0
         self._closed = False
         self._in_string = False
-        self._escaped = False  # the previous block ended within an escape of a string
-        self._pieces: list[bytes] = []  # parts of the current element, from earlier blocks; empty if it is too large
-        self._held = 0  # bytes of that element in earlier blocks
-        self._byte = 0  # byte at which the current block begins
-        self._element = 0  # byte at which the current element begins
+        # `_escaped` is true if the previous block ended within an escape of a string. `_pieces` has the parts of the
+        # current element from earlier blocks, and is empty if the element is too large. `_held` is the number of the
+        # element's bytes in earlier blocks. `_byte` and `_element` are the bytes at which the current block and the
+        # current element begin.
+        self._escaped = False
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._byte = 0
+        self._element = 0
         self._rows = 0
 
     def cut_elements(self, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
@@ -128,8 +132,8 @@ class ElementScanner:
         while True:
             quote = data.find(_QUOTE, position)
             stop = len(data) if quote < 0 else quote
-            # A quote after an odd number of backslashes is part of the string. Count them only after a backslash,
-            # because counting copies the bytes before the quote.
+            # A quote after an odd number of backslashes is part of the string. Count the backslashes only if there is
+            # one before the quote, because counting copies the bytes before it.
             escapes = stop - position - len(data[position:stop].rstrip(b"\\")) if data[stop - 1 : stop] == b"\\" else 0
             if quote < 0:
                 self._escaped = escapes % 2 == 1
@@ -153,7 +157,8 @@ class ElementScanner:
         self._pieces.clear()
         content = raw.lstrip(_WHITE)
         self._closed = delimiter != _COMMA
-        # An empty element before the closing bracket is valid only in an empty container, not after a comma.
+        # Refuse a wrong closing bracket, and an empty element after a comma: only an empty container may have nothing
+        # before its closing bracket.
         if self._closed and (delimiter != self._closing or (not content and self._rows)):
             raise self._build_invalid_json_error(self._element + len(raw))
         if self._closed and not content:

@@ -29,7 +29,7 @@ def parse_value(data: bytes) -> Any:
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        # orjson's message contains this word for a number whose double would be infinite.
+        # orjson's message contains "infinity" for a number whose double would be infinite.
         if "infinity" not in error.msg:
             raise
         # Replace each number that is too large with a small one, so that orjson checks the rest of the text.

@@ -27,11 +27,13 @@ def find_line_range(path: Path, row: int, max_bytes: int = MAX_BYTES) -> tuple[i
     the file cannot be read.
     """
     start = offset = 0
-    remaining = row  # line endings to skip, including the row's own
+    # Skip this many line endings, including the line ending of the row itself.
+    remaining = row
     with open(path, "rb", buffering=0) as file:
         while offset < max_bytes and (data := file.read(min(_BLOCK, max_bytes - offset))):
             line_ends = data.count(b"\n")
-            # Only count line endings until a block contains the end of the previous row, after which the row begins.
+            # Only count line endings until a block contains the end of the previous row, because the row begins after
+            # that end.
             if line_ends < remaining - 1:
                 remaining -= line_ends
                 offset += len(data)
@@ -46,7 +48,7 @@ def find_line_range(path: Path, row: int, max_bytes: int = MAX_BYTES) -> tuple[i
                     return _skip_mark(path, start), offset + line_end
                 start = offset + line_end + 1
             offset += len(data)
-        # The last line of a file may have no line ending.
+        # Check for the end of the file, because its last line may have no line ending.
         is_at_end = not file.read(1)
         start = _skip_mark(path, start)
     return (start, offset) if remaining == 1 and is_at_end and offset > start else None

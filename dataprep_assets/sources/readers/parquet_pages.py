@@ -25,7 +25,8 @@ PAGE_BYTES = 512 << 20
 _VALUE_BYTES = 16
 """Bytes per value in addition to its content: levels, an offset or an index. A page of nulls only has these."""
 _HEADER_BYTES = 4096
-_DICTIONARY_PAGE, _DATA_PAGES = 2, {0: 5, 3: 8}  # type → the header's field that has the number of values
+# `_DATA_PAGES` maps the type of a data page to the id of the field of PageHeader that describes such pages.
+_DICTIONARY_PAGE, _DATA_PAGES = 2, {0: 5, 3: 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ def count_rows_at_once(
         )
     if sum(column.bytes(max_rows) for column in read_columns) <= BATCH_BYTES:
         return max_rows
-    # Examine a dictionary's values only if its size does not already show that they are small enough.
+    # Read a dictionary's values only if the dictionary's size does not already show that they are small enough, because
+    # reading takes time.
     read_columns = [column.with_longest_value(longest) for column in read_columns]
     while max_rows > 1 and sum(column.bytes(max_rows) for column in read_columns) > BATCH_BYTES:
         max_rows //= 2
@@ -110,15 +112,16 @@ class _Column:
                 )
         is_flat = chunk.num_values == rows
         data = [page for page in pages if page.kind != _DICTIONARY_PAGE]
-        # The longest value takes at most the page size minus the other values' length prefixes.
+        # Bound the longest value of a dictionary by the page's size minus the length prefixes of the other values.
         dictionary = [page.bytes - 4 * (page.values - 1) for page in pages if page.kind == _DICTIONARY_PAGE]
-        # Count these pages as a whole, because in a DELTA_BYTE_ARRAY page a value may repeat the whole previous value.
+        # Count DELTA_BYTE_ARRAY pages as a whole, because a value in such a page may repeat the whole previous value.
         prefixed = [page.bytes for page in data] if "DELTA_BYTE_ARRAY" in chunk.encodings else []
         return cls(
             path=chunk.path_in_schema,
             values_per_row=max(1.0, chunk.num_values / rows),
             ends=np.cumsum([0.0, *(page.values for page in data)]),
-            # Only a flat column has a known number of values per row. Pages of a nested column are decoded as a whole.
+            # Add the bytes per value to a nested column's pages, because its pages are decoded as a whole. Only a flat
+            # column has a known number of values per row.
             sizes=np.cumsum([0.0, *(page.bytes + (0 if is_flat else page.values * width) for page in data)]),
             width=width if is_flat else 0,
             repeated=max([*dictionary, *prefixed, 0]),
@@ -211,7 +214,8 @@ class _Struct:
         fields: dict[int, Any] = {}
         field = 0
         while byte := self._read_byte():
-            # The upper half is the difference to the previous field's id; if it is 0, the id itself follows.
+            # The upper half of the byte is the difference from the previous field's id. If the difference is 0, the id
+            # itself follows.
             field = field + (byte >> 4) if byte >> 4 else self._read_number()
             fields[field] = self._read_value(byte & 0x0F, depth)
         return fields

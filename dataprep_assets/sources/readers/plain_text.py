@@ -52,9 +52,9 @@ def cut_pieces(blocks: Iterable[bytes], separator: bytes, max_bytes: int) -> Ite
 
     With an empty separator, the whole file is one piece. A byte order mark at the start of the file is left out.
     """
-    parts: list[
-        bytes
-    ] = []  # parts of the piece at `byte` that cannot belong to a separator; empty if the piece is too long
+    # `parts` has the parts of the piece at `byte` that cannot belong to a separator. It is empty if the piece is too
+    # long.
+    parts: list[bytes] = []
     byte = part_bytes = 0
     tail = b""
     for block in blocks:
@@ -66,10 +66,10 @@ def cut_pieces(blocks: Iterable[bytes], separator: bytes, max_bytes: int) -> Ite
             size = part_bytes + len(piece)
             yield byte, size, b"".join([*parts, piece]) if size <= max_bytes else None
             byte, part_bytes, parts = byte + size + len(separator), 0, []
-        # Keep the last bytes of a block, in which a separator may begin.
+        # Keep the last bytes of a block, because a separator may begin in them.
         end = max(0, len(last_piece) - max(len(separator) - 1, 0))
         body, tail = last_piece[:end], last_piece[end:]
-        # Keep only the length, not the content, of a document beyond the limit.
+        # Keep only the length of a document beyond the limit, because its content could fill the memory.
         part_bytes += len(body)
         parts = [*parts, body] if part_bytes <= max_bytes else []
     size = part_bytes + len(tail)

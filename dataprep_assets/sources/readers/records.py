@@ -156,8 +156,8 @@ class RecordFields:
     def build_block_of_rows(self, row_block: RowBlock) -> Block:
         """Return the records of whole rows, including bad ones."""
         texts: list[Any] = values_at(row_block.rows, self.text) if self.id is None else []
-        # This is the fast path: all values are texts within the limit, because a character has at most four bytes in
-        # UTF-8.
+        # Take the fast path if all values are texts that are surely within the limit, because a character has at most
+        # four bytes in UTF-8.
         if {*map(type, texts)} == {str} and max(map(len, texts)) * 4 <= self.max_record_bytes:
             block = Block(texts, row_block.numbers[0], rows=row_block.numbers)
         else:
@@ -208,7 +208,8 @@ class JsonLinesReader(WrappingReader[JsonRows]):
         return self._read_lines(chain([first_block], pieces))
 
     def _read_lines(self, pieces: Iterator[bytes]) -> Iterator[Block]:
-        # Rows of a range must be counted before they are parsed. Skip this additional pass for a whole file.
+        # Reading a range, or single rows, needs a pass that counts and splits the lines before parsing. Skip this pass
+        # otherwise.
         if self._range is not None or must_read_single_rows():
             rows = self._range or RowRange()
             for lines, row, byte in read_wanted_lines(pieces, rows, self._fields.max_record_bytes):
@@ -222,7 +223,8 @@ class JsonLinesReader(WrappingReader[JsonRows]):
         for line_group, byte in read_whole_lines(pieces, self._fields.max_record_bytes):
             if line_group is not None and line_group.is_blank:
                 block = self._build_blank_block(row, count := len(line_group))
-            else:  # count lines here, because parsing must split them anyway
+            else:
+                # Let `_parse` count the lines, because it needs them split anyway.
                 block, count = self._parse(None if line_group is None else line_group.split(), row, byte)
             yield block
             row += count
@@ -256,7 +258,7 @@ class JsonLinesReader(WrappingReader[JsonRows]):
             else:
                 pairs = [(record[name], record[id_name]) for record in map(loads, lines)]
                 texts, ids = [text for text, _ in pairs], [record_id for _, record_id in pairs]
-        # Give up here, because `_parse_each` then finds the bad line and its defect.
+        # Return None, because the caller then uses `_parse_each`, which finds the bad line and its defect.
         except (orjson.JSONDecodeError, KeyError, TypeError, IndexError, AttributeError):
             return None
         if not set(map(type, texts)) <= {str}:
@@ -303,7 +305,7 @@ def _find_text_refusal(value: Any) -> str | None:
 
 
 def _find_id_refusal(value: Any) -> str | None:
-    if type(value) in (str, int):  # compare the exact type, because True is not an id
+    if type(value) in (str, int):  # compare the exact type, because True is also an int, but not an id
         return None
     return "missing_id" if value is None else "id_not_a_string"
 
@@ -337,7 +339,7 @@ def _build_absent_column_error(label: str, kind: str, name: str, setting: str, s
 class ParquetReader(ParquetBlocks[Block]):
     """Reader of the text column of a Parquet file and, if declared, of its id column."""
 
-    # This is the maximum number of rows per batch; batches of large rows are smaller (`parquet_pages`).
+    # Maximum number of rows per batch. Batches of large rows are smaller (`parquet_pages`).
     batch_rows = 2048
 
     def __init__(self, path: Path, fields: RecordFields, label: str, rows: RowRange | None = None) -> None:
@@ -352,7 +354,6 @@ class ParquetReader(ParquetBlocks[Block]):
             if its_type is None:
                 raise _build_absent_column_error(self._label, kind, name, setting, schema)
             if not any(allows(its_type) for allows in allowed):
-                # Name a struct without its fields.
                 type_text = f"its type is {_name_outer_type(its_type)}"
                 if types.is_null(its_type):
                     type_text = "its type is null, so no row has a value"
@@ -378,7 +379,7 @@ class ParquetReader(ParquetBlocks[Block]):
         lengths, limit = pc.binary_length(own_values(column)), self._fields.max_record_bytes
         fits = (pc.max(lengths).as_py() or 0) <= limit
         if fits and not column.null_count and (ids is None or not ids.null_count):
-            with suppress(UnicodeDecodeError):  # the loop below finds the row
+            with suppress(UnicodeDecodeError):  # the loop below finds the row with invalid UTF-8
                 return Block(column.to_pylist(), row, ids=None if ids is None else list(map(str, ids.to_pylist())))
         # Add records row by row, because one invalid UTF-8 text makes to_pylist fail for the whole batch.
         block = self._fields.block(row)

@@ -88,7 +88,7 @@ class Lines:
         self._begun, self._blocks = begun, blocks
 
     def __len__(self) -> int:
-        return sum(block.count(b"\n") for block in self._blocks) or 1  # 1 counts a last line without a line ending
+        return sum(block.count(b"\n") for block in self._blocks) or 1  # `or 1` counts a last line without a line ending
 
     @property
     def is_blank(self) -> bool:
@@ -120,11 +120,14 @@ def read_whole_lines(
     order mark at the start of the file is removed, but counted in the bytes.
     """
     byte = 0
-    opening: list[bytes] = []  # parts of the line that ends in the first block of the group
-    group: list[bytes] = []  # blocks whose lines will be yielded together
-    group_bytes = 0  # bytes of these lines
+    # `group` has the blocks whose lines will be yielded together, and `group_bytes` is the size of these lines.
+    # `opening` has the parts of the line that ends in the first block of the group. `line_parts` has the parts of the
+    # unfinished line after the group, unless that line is too long to keep, and `line_bytes` is the size of that line.
+    opening: list[bytes] = []
+    group: list[bytes] = []
+    group_bytes = 0
     line_parts: list[bytes] = []
-    line_bytes = 0  # bytes of the unfinished line after the group; `line_parts` is empty if it is too long to keep
+    line_bytes = 0
     for data in blocks:
         if not byte and not line_bytes and not group and data.startswith(BOM):
             data, byte = data[len(BOM) :], len(BOM)
@@ -142,7 +145,8 @@ def read_whole_lines(
             yield None, byte
             byte, data, last_end, line_bytes = byte + length, data[first_end:], last_end - first_end, 0
         if not last_end:
-            # Collect the parts of a line longer than a block, which are joined once the line ends.
+            # Collect the parts of a line that is longer than a block, because they can be joined only once the line
+            # ends.
             line_parts, line_bytes = [*line_parts, data], line_bytes + len(data)
             continue
         if not group:
@@ -304,12 +308,8 @@ class ParquetBlocks(ABC, Generic[B]):
                     row += batch.num_rows
         except (MemoryError, pa.ArrowMemoryError):
             raise build_memory_error(f"{self._label}, near row {row}") from None
-        except (
-            pa.ArrowException,
-            OSError,
-            UnicodeDecodeError,
-            FormatError,
-        ) as error:  # pyarrow reports some damage as OSError
+        # Also catch OSError, because pyarrow reports some damage in this way.
+        except (pa.ArrowException, OSError, UnicodeDecodeError, FormatError) as error:
             raise self._build_unreadable_error(row, error) from error
         self.sha256 = sha256_file(self._path)
         self.bytes_read = self._path.stat().st_size
@@ -343,7 +343,7 @@ class ParquetBlocks(ABC, Generic[B]):
         return groups, first_row
 
     def _build_unreadable_error(self, row: int, error: Exception) -> CorruptSourceError:
-        with suppress(OSError):  # the error below reports a missing file
+        with suppress(OSError):  # the file may be missing, which the error below reports
             if (kind := detect_non_table(self._path, ".parquet")) is not None:
                 return CorruptSourceError(f"{self._label}: {kind}")
         reason = str(error).rstrip(".")  # Arrow ends some of its messages with a period

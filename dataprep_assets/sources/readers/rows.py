@@ -126,7 +126,8 @@ class JsonRows(WrappingReader[TextReader]):
 
     def count(self) -> int:
         """Return the number of physical rows: lines, or elements of the array."""
-        # Begin with a line ending, so that an empty file has no rows, and only the first block can begin an array.
+        # Start with a line ending as the previous byte, so that an empty file has no rows, and only the first block can
+        # begin an array.
         lines, last_byte, blocks = 0, b"\n", iter(self._under)
         for data in blocks:
             if not lines and last_byte == b"\n" and is_array(data):
@@ -142,7 +143,7 @@ class JsonRows(WrappingReader[TextReader]):
             yield from self.read_array(first_block, blocks)
             return
         for lines, row, byte in read_wanted_lines(chain([first_block], blocks), self._range, self._largest):
-            if isinstance(lines, BlankLines):  # no progress to report
+            if isinstance(lines, BlankLines):  # report no position, because blank lines are not parsed
                 yield RowBlock(blank_lines=lines)
                 continue
             report_position(self._label, row, byte)
@@ -174,13 +175,14 @@ class JsonRows(WrappingReader[TextReader]):
         """Yield the rows of a file that is an array, starting with its first block."""
         block, block_bytes = RowBlock(), 0
         for number, (byte, raw) in enumerate(self._read_elements(first_bytes, blocks), 1):
-            # Cut elements outside of the range without parsing them, to count them and to find the array's end.
+            # Cut elements outside of the range without parsing them, because they must be counted, and the array's end
+            # must be found.
             if self._range.select_rows(number, 1) != slice(0, 1):
                 continue
             too_large = raw is None or is_too_large(raw, self._largest)
             if not block_bytes or must_read_single_rows():
                 report_position(self._label, number)
-            # Parse also the elements that are not requested, to check that the file is an array.
+            # Also parse the elements that are not requested, to check that the file is an array.
             value = None if raw is None or too_large else self._parse(raw, number, byte)
             if not self._is_wanted(number):
                 continue
@@ -291,11 +293,12 @@ def read_rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
     if file.only is not None:
         numbers = [number for number in numbers if number in file.only]
     elif not _may_be_too_large(batch, file):
-        with suppress(ValueError, OverflowError, LookupError):  # the loop below finds the row
+        with suppress(ValueError, OverflowError, LookupError):  # the loop below finds the row with a bad value
             rows = batch.to_pylist()
             return RowBlock([*map(to_json, rows)] if to_json else rows, numbers, [-1] * len(numbers))
     block = RowBlock()
-    for number in numbers:  # one by one, because some rows may be unwanted or bad
+    # Convert the rows one by one, because some of them may be unwanted or bad.
+    for number in numbers:
         row_batch = batch.slice(number - row, 1)
         if _may_be_too_large(row_batch, file):
             block.bad.append(BadRecord(number, -1, TOO_LARGE))
@@ -413,7 +416,8 @@ def _list_inner_arrays(array: Any) -> list[Any]:
         return [array.field(i) for i in range(array.type.num_fields)]
     if not types.is_map(array.type):
         return [array.flatten()]
-    start, stop = (array.offsets[end].as_py() for end in (0, -1))  # a map cannot be flattened
+    # Slice the values by the offsets, because a map has no `flatten`.
+    start, stop = (array.offsets[end].as_py() for end in (0, -1))
     return [array.values.slice(start, stop - start)]
 
 

@@ -27,7 +27,7 @@ def format_budget_advice(bad_rows: int, rows: int) -> str:
 
 def describe_place(record: BadRecord, name: str = "") -> str:
     """Return the position and the reason of a bad record in a sentence; `name` names the key of a missing field."""
-    byte = f", byte {record.byte}" if record.byte >= 0 else ""  # -1 if the format has no byte positions
+    byte = f", byte {record.byte}" if record.byte >= 0 else ""  # the byte is -1 if the format has no byte positions
     return f"row {record.row}{byte}: {record}{name}"
 
 

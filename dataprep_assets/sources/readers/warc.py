@@ -57,7 +57,7 @@ class _WarcStream:
         """Return the start of the content of the record at `byte`, whose headers have just been read."""
         content_start = self._at - len(self._recent)
         match = _END_OF_HEADERS.search(self._recent, byte - content_start)
-        # In a truncated file, the headers may have no end.
+        # In a truncated file, the headers may have no end, so there is no content.
         return self._at if match is None else content_start + match.end()
 
     def read_between(self, start: int, end: int) -> bytes:
@@ -69,7 +69,8 @@ class _WarcStream:
 class WarcRows(SequentialReader):
     """Reader of the records of a WARC or WET file."""
 
-    # `TextReader` refuses files that are not a crawl's archives. Inside an archive, any bytes are allowed.
+    # Use `TextReader`, because it refuses files that are not a crawl's archives. It accepts any bytes inside an
+    # archive.
     under = TextReader
 
     def _find_rows(self) -> Iterator[FoundRow]:
@@ -78,7 +79,8 @@ class WarcRows(SequentialReader):
         stream: Any = _WarcStream(iter(self._under))
         number, entry, end = 0, None, 0
         try:
-            # Disable fastwarc's detection, because the file is already decompressed and HTTP pages are not parsed.
+            # Disable fastwarc's detection of compression and its parsing of HTTP, because the file is already
+            # decompressed and HTTP pages are not read.
             records = ArchiveIterator(
                 stream, parse_http=False, verify_digests=False, stream_detect=False, fsspec_args=False
             )
@@ -115,7 +117,8 @@ class WarcRows(SequentialReader):
                 "Correct its spelling",
             )
         data = b"" if size > limit else record.reader.read()
-        # consume() skips unread bytes and returns their number, which is too small in a truncated file.
+        # Compare the lengths, because consume(), which skips and counts the unread bytes, finds fewer of them in a
+        # truncated file.
         if record.consume() + len(data) != size:
             raise self._build_corrupt_error(f"row {number}, byte {byte}: the file ends inside the record")
         row: dict[str, Any] | BadRecord | None

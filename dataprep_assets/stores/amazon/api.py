@@ -31,7 +31,7 @@ keep_secrets_from_logs()
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 # These are more connections than one store uses at a time (`s3.WORKERS`), because urllib3 closes connections beyond its
-# pool's size, and every further request would open a new one.
+# pool's size, and every further request would have to open a new connection.
 CONNECTIONS = 32
 
 # Retry by code, because some statuses mislead: RequestTimeout and BadDigest have 400. ConditionalRequestConflict and
@@ -93,8 +93,8 @@ def build_s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_sec
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         tcp_keepalive=True,
-        # Do not sign payloads, because this project sends a signed Content-MD5 of every body, and boto3 would hash the
-        # body again over plain HTTP.
+        # Do not sign payloads, because boto3 would hash each body again over plain HTTP, and this project already sends
+        # a signed Content-MD5 of every body.
         s3={"payload_signing_enabled": False},
     )
 
@@ -134,7 +134,7 @@ def create_s3_client(place: "S3Address", config: Any = None) -> Any:
             "the available profiles"
         ) from None
     except (BotoCoreError, ValueError) as error:
-        # Show only the error's type, because its text could contain the output of a credential process.
+        # Show only the error's type, because the error's text could contain the output of a credential process.
         raise ConfigError(
             f"boto3 cannot create a client ({type(error).__name__}). Check the endpoint, the region and the profile"
         ) from None

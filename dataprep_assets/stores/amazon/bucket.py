@@ -98,8 +98,8 @@ class S3Bucket:
         self._client = client
         self._credentials = credentials
         self._endpoint = find_endpoint(client)
-        # `_seen` is true once the bucket is known to exist. Until then, a 404 response to HEAD may mean that it is
-        # missing.
+        # `_seen` is true once the bucket is known to exist. Until then, a 404 response to HEAD may mean that the bucket
+        # is missing.
         self._seen = False
 
     @property
@@ -140,7 +140,7 @@ class S3Bucket:
         try:
             return self.run_with_retries(partial(self.attempt, operation, label, request), label)
         except RefusedError as error:
-            # A missing bucket has the same status as a missing key, but is always an error.
+            # Exclude a missing bucket, because it has the same status as a missing key, but is always an error.
             if {error.code, str(error.status)} & answers and error.code != "NoSuchBucket":
                 return {}
             raise self.explain(error, label) from None
@@ -233,7 +233,8 @@ class S3Bucket:
             try:
                 page = self.run_with_retries(attempt, label)
             except RefusedError as error:
-                # The upload was completed or aborted after it was listed, so it has no parts.
+                # Yield no parts of an upload that was completed or aborted after it was listed, because it has none
+                # left.
                 if operation == "list_parts" and error.code == "NoSuchUpload":
                     return
                 raise self.explain(error, label) from None
@@ -266,7 +267,7 @@ class S3Bucket:
         except DataprepError as error:
             logger.warning("%s: the faulty object could not be removed (%s). Remove it by hand", self.label(key), error)
 
-    # Multipart uploads. `name` is the key in the bucket, including the prefix.
+    # --- multipart uploads; `name` is the key in the bucket, including the prefix
 
     def create_upload(self, key: str, metadata: Mapping[str, str]) -> str:
         """Start a multipart upload and return its id."""
@@ -401,7 +402,7 @@ class Stream:
     stop: int | None
     # Every request requires `version`. If it is None, the first response sets it.
     version: str | None
-    # `source` is the body of the current response; None before the first one and after a failure.
+    # `source` is the body of the current response. It is None before the first response and after a failure.
     source: Iterator[bytes] | None = None
 
     def blocks(self) -> Iterator[bytes]:

@@ -60,16 +60,16 @@ from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.store import ObjectInfo, Progress, Store, build_conflict_error, check_key, check_range
 from dataprep_assets.stores.upload import MIN_PART_BYTES, plan_parts
 
-# An upload holds one part per worker in memory: 192 MiB.
+# Size of an upload's parts. An upload holds one part per worker in memory, which is 192 MiB in total.
 PART_BYTES = 16 * 1024 * 1024
 WORKERS = 12
 
 _RETRY = RetryPolicy()
 _NAMES = CredentialNames()
 
-# Copying more than this in one request may take a server longer than the read timeout.
+# A server may need longer than the read timeout to copy more than this in one request.
 _COPY_BYTES = 256 * 1024 * 1024
-# Larger ranges need fewer requests, and 32 ranges keep every worker busy until the end.
+# Ranges of at least 8 MiB need few requests, and 32 ranges keep every worker busy until the end.
 _SMALLEST_RANGE, _RANGES = 8 * 1024 * 1024, 32
 
 
@@ -109,7 +109,7 @@ class S3Store(Store):
                 f"s3://{bucket}: workers={workers} and range_bytes={range_bytes} must be positive, and "
                 f"copy_bytes={copy_bytes} at least 5 MiB"
             )
-        # Reject a part size that is too small now, and not only at the first large upload.
+        # Reject an invalid part size now, rather than at the first large upload.
         plan_parts(0, part_bytes=part_bytes)
         check_client(client)
         prefix = prefix.strip("/")
@@ -161,7 +161,8 @@ class S3Store(Store):
         metadata = {DIGEST: hashlib.sha256(data).hexdigest()}
         if not if_absent and if_version is None:
             return put_whole(self._bucket, key, view, metadata, {})
-        # If the response to a successful write is lost, the next attempt recognizes its own object by this mark.
+        # Mark a conditional write, so that the next attempt recognizes its own object if the response to a successful
+        # write is lost.
         metadata[WRITE] = secrets.token_hex(16)
         condition = {"IfNoneMatch": "*"} if if_absent else {"IfMatch": f'"{if_version}"'}
         try:
@@ -252,5 +253,4 @@ class S3Store(Store):
 
     def _choose_step(self, size: int) -> int:
         """Return the size of a download's ranges, which is small enough to give every worker some ranges."""
-        # The step depends only on the size, so that every run splits an object the same way.
         return min(self._range_bytes, max(_SMALLEST_RANGE, -(-size // _RANGES)))

@@ -50,7 +50,7 @@ from dataprep_assets.stores.upload import (
     send_parts,
 )
 
-# A store that refuses a completion with one of these codes has lost parts that it had accepted.
+# A store that refuses a completion with one of these codes has lost the upload, or parts that it had accepted.
 _LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "InvalidRequest"}
 
 
@@ -101,7 +101,8 @@ def put_whole(
     try:
         response = bucket.run_with_retries(attempt, label)
     except RefusedError as error:
-        # Some stores answer an unmet If-Match with 404 if there is no object to match.
+        # Also treat 404 as an unmet condition, because some stores answer an unmet If-Match with 404 if there is no
+        # object to match.
         unmet = error.status == 412 or (error.status == 404 and error.code != "NoSuchBucket")
         if condition and unmet:
             raise
@@ -293,7 +294,7 @@ class Composer:
         Raises IntegrityError if all bytes pass through the client and their SHA-256 is different.
         """
         objects = map_all(self._bucket.require_object, keys, self._workers)
-        # Empty sources add nothing. If all sources are empty, the first one is copied.
+        # Leave out empty sources, because they add nothing. If all sources are empty, keep the first one.
         sources = [source for source in objects if source.bytes] or objects[:1]
         # Copy only if the source has the digest to record, because a copy keeps the source's metadata.
         if len(sources) == 1 and (sha256 is None or sha256 == sources[0].sha256):
@@ -318,7 +319,7 @@ class Composer:
             return self._copy_whole(source_info, key)
         ranges = plan_parts(source_info.bytes, part_bytes=self._copy_bytes)
         parts = [(Piece(0, part.start, part.stop),) for part in ranges]
-        # CopyObject copies the metadata itself; an upload in parts must receive it.
+        # Pass the metadata, because an upload in parts does not copy metadata, unlike CopyObject.
         return self._assemble([source_info], parts, key, dict(response.get("Metadata", {})))
 
     def _assemble(
