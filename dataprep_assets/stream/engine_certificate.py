@@ -322,7 +322,7 @@ def _write_conversion(bundle: TokenizerBundle, sample: CertificateSample, staged
     """
     if not (bundle.directory / RECORD).is_file():
         return None
-    # Import this only when it is needed, because most tokenizers are not converted.
+    # Import the module only here, because most tokenizers are not converted and do not need it.
     from dataprep_assets.tokenization.conversion import require_equal
 
     description = require_equal(bundle, sample.texts())
@@ -383,9 +383,9 @@ def certify_engine(
     try:
         certificate = _certify_fast_engine(bundle, mode, sample)
     except TokenizerError as error:
-        # Remove the path, because a certificate must not contain a path of this machine.
+        # Remove the tokenizer's path from the message, because a certificate must not contain a path on this machine.
         return refuse_engine(bundle, mode, engine_name, str(error).removeprefix(f"{bundle.directory}").lstrip("/: "))
-    # Use a fixed order of classes, not the declaration's, so that equal certificates have equal bytes.
+    # Use the order of `CLASSES`, not the declaration's order, so that equal certificates have equal bytes.
     refused_classes = tuple(k for k in CLASSES if k in (*certificate.refused, *declaration.refuse))
     if refused_classes == certificate.refused:
         return certificate
