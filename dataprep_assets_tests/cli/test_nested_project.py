@@ -56,7 +56,7 @@ def test_every_command_accepts_the_declared_name(project: Path) -> None:
         done = dataprep(project, *arguments, project=project)
         assert done.returncode == 0, (arguments, done.stdout, done.stderr)
         assert said in done.stdout, arguments
-    assert dataprep(project, "status", "d01", project=project).returncode == 1  # this dataset never ran
+    assert dataprep(project, "status", "d01", project=project).returncode == 1  # this dataset was never built
     (project / "my_texts" / "defs" / "team" / "first" / "retracted.jsonl").unlink()
     assert dataprep(project, "lock", "d00", project=project).returncode == 0
     assert (project / "my_texts" / "defs" / "team" / "first" / "dataset.lock").is_file()
@@ -101,7 +101,7 @@ def test_the_code_location_loads_valid_datasets_and_reports_the_others(project: 
     # Add a second broken file of the same name, and one with the name of a valid dataset.
     write_corpus(project / "my_texts" / "defs" / "late" / "third", "d02").write_text("type: [\n  dataset: d02\n")
     write_corpus(project / "my_texts" / "defs" / "late" / "fourth", "d00").write_text("type: [\n  dataset: d00\n")
-    # Add a mistake that only resolved templates show, and two datasets that depend on each other.
+    # Add a mistake that is visible only after templates are resolved, and two datasets that depend on each other.
     for name, changed in (
         ("d05", ("./texts", '"{{ env.SURELY_NOT_SET }}"')),
         ("d06", ("  views", "  duplicates: {against: [d07]}\n  views")),

@@ -143,9 +143,9 @@ def test_the_run_after_a_removal_rebuilds_one_shard_without_the_rows(project: Pr
     assert rebuilt == [project.shard(stage)]
     told = project("run", stage)
     project.assert_removed(stage, told)
-    # The other shards are reused.
+    # Retracting the same rows again adds nothing.
     assert_names(project.retract(stage), "2 already retracted")
-    # The row is also removed when its file changes.
+    # The rows are omitted again when their file changes and its shard is rebuilt.
     path = project.defs / stage / "data" / "first" / "f0.jsonl"
     path.write_text("\n" + path.read_text())
     project("run", stage)

@@ -136,7 +136,7 @@ def test_every_webserver_is_behind_the_guard() -> None:
         assert SERVICES[name]["command"][:3] == ["python", "-m", "dataprep_assets.webserver"]
         assert SERVICES[name]["environment"]["DATAPREP_UI_HOSTS"] == "${DATAPREP_UI_HOSTS:-}"
         assert SERVICES[name]["environment"].items() >= COMPOSE["x-dagster"]["environment"].items()
-    # The Helm chart of Kubernetes has its own command, so the image replaces the program that it starts.
+    # The Helm chart of Kubernetes has its own command, so the image replaces the program that this command starts.
     assert "exec /opt/venv/bin/python -m dataprep_assets.webserver" in (FOLDER / "dagster-webserver").read_text()
     assert read_image_environment()["PATH"].startswith("/opt/guard:")
 

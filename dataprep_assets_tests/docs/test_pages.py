@@ -47,7 +47,7 @@ def list_pages() -> Iterator[Path]:
 
 def test_every_page_is_in_the_list_of_pages() -> None:
     listed = {(DOCS / target).resolve() for target in LINK.findall((DOCS / "README.md").read_text(encoding="utf-8"))}
-    # Pages of formats have their own index.
+    # Exclude the pages about formats, because they have their own index.
     expected = {path for path in DOCS.rglob("*.md") if path.parent.name != "formats"} - {DOCS / "README.md"}
     assert {path.relative_to(DOCS) for path in expected - listed} == set()
 
@@ -65,7 +65,7 @@ def test_every_declaration_on_a_page_is_valid(tmp_path: Path) -> None:
                 component = getattr(components, document.type.rpartition(".")[2])
                 declared = validate_document(component.model, document)
                 source = getattr(declared, "source", None)
-                # Require `include`, because its default matches only `.jsonl.zst`, which few readers have.
+                # Require `include`, because its default matches only `.jsonl.zst` files, which few readers have.
                 assert getattr(source, "kind", "") != "local" or "include" in declared.model_fields_set, page.name
                 found += 1
     assert found >= 1

@@ -14,7 +14,7 @@ import pytest
 
 from dataprep_assets.execution.guarded_command import CommandResult, run_guarded
 
-# The command starts a helper in its session, and one in a session of its own whose parent has ended.
+# The command starts a helper in its own session, and a second helper, whose parent process has ended, in a new session.
 HELPERS = """
 sleep 301 & echo $! > one
 (setsid sleep 302 & echo $! > two)

@@ -91,7 +91,8 @@ def test_equal_rows_have_equal_bytes_and_the_fingerprint_depends_on_the_rows(tmp
     files = {"train": {name: sha256_file(tmp_path / "a" / name) for name in names}}
     sft_rows.write_sidecars(tmp_path / "a", files, "chats", "About.")
     assert hf_datasets.fingerprints(tmp_path / "a")["train"] != before["train"]
-    # The fingerprint changes, so that `load_dataset` does not read old rows of the same file names from a cache.
+    # The fingerprint changes, so that `load_dataset` does not read the old rows of files with the same names from its
+    # cache.
     hf_datasets.both_ways(tmp_path / "b", tmp_path / "cache")
     assert len(hf_datasets.both_ways(tmp_path / "a", tmp_path / "cache")["train"]) == 7
 

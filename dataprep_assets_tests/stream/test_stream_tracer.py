@@ -152,7 +152,7 @@ def test_every_document_is_at_every_reported_position(built: Built) -> None:
             assert found.text == content
             assert found.tokens == len(expected[number])
             names = dict.fromkeys(place.artifact.split("/")[1] for place in found.places)
-            names.setdefault("mds_bins")  # the end of a split may be in no sample
+            names.setdefault("mds_bins")  # the end of a split may be in no sample of MDS
             assert list(names)[:2] == ["token_bins", "combined_bins"]
             assert set(list(names)[2:]) == {artifact_name(view) for view in VIEWS}
             for place in found.places:
@@ -198,7 +198,7 @@ def test_no_byte_range_is_given_for_a_changed_or_missing_source(built: Built, tm
     assert found.file == "val/f.jsonl"
     path = tmp_path / "source" / found.file
     for change in (
-        lambda data: data.replace(b"doc-205", b"doc-502"),  # the new text has the same size
+        lambda data: data.replace(b"doc-205", b"doc-502"),  # the changed text has the same size
         lambda data: b"x" * len(data),
         lambda data: data + b"\n",
     ):

@@ -84,7 +84,7 @@ def test_each_text_is_in_the_tokens_of_its_message(template: str, row: dict[str,
     bundle = bundle_and_encoder(TEMPLATES[template])[0]
     for sequence in found[1]:
         for owner, text in runs(sequence, bundle):
-            # Each text starts with the number of its message and ends with z.
+            # Each text starts with a letter and the number of its message, and ends with z.
             assert {int(number) for number in re.findall(r"[QA](\d+)[qar]", text)} == ({owner} - {TEMPLATE}), text
             if owner == TEMPLATE:
                 assert "z" not in text, text
