@@ -252,8 +252,8 @@ def _build_recipe(engine: CertifiedEngine, sample: CertificateSample) -> Recipe:
         key=digest_value([sample.kind, VERSION, digest, engine_settings, list(libraries.values()), *sample.parts]),
         version=VERSION,
         settings={
-            # The tables are not part of the key, because the key has the version of tokenizers, which determines the
-            # tables.
+            # The Unicode tables are not part of the key, because the key contains the version of tokenizers, which
+            # determines them.
             SETTING: tables,
             "special_tokens": engine.special_tokens,
             "tokenizer.engine": engine.tokenizer.engine,
@@ -447,7 +447,8 @@ class _OpenedCertificate:
         expected_facts = CertificateFacts.from_certificate(self.certificate, facts.months or None)
         expected_facts = expected_facts.model_copy(update={"conversion": facts.conversion})
         changes = [] if facts == expected_facts else ["the facts in its receipt"]
-        # Compare bytes, because a receipt could be rewritten to match other bytes with the same meaning.
+        # Also compare the bytes, because a rewritten receipt could match a file that has the same content in different
+        # bytes.
         if (self.store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _serialize(self.certificate):
             changes.append(f"the bytes of {CERTIFICATE}")
         return changes

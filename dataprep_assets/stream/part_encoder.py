@@ -240,7 +240,7 @@ class _CountingEncoder:
             if self._plan.separator_id is not None:
                 self._literal_separators += int(np.count_nonzero(ids == self._plan.separator_id))
         lengths = np.diff(offsets)
-        # The end of document k is its own offset, plus (k + 1) × the tokens added per document, plus the tokens of
+        # The end of document k is its end in `ids`, plus (k + 1) × the tokens added per document, plus the tokens of
         # earlier blocks.
         ends = (
             offsets[1:]

@@ -362,7 +362,7 @@ def _find_differences(
     # If no tokens are added, a record without ids is not a document, and only encoding shows whether a record has ids.
     bare = layout.around.is_bare
     for block in reader:
-        # Report progress, because a process that does not report for long is considered stalled and stopped.
+        # Report progress, because a process is considered stalled and is stopped if it reports nothing for a long time.
         report_progress()
         bad_records += [(bad_record.row, bad_record.byte, str(bad_record.reason)) for bad_record in block.bad]
         documents = selection.select(block).documents
@@ -414,7 +414,7 @@ def read_quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
             try:
                 row = load_untrusted_json(line)
                 rows_by_file.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
-                # Compare bytes, because a receipt could be rewritten to match other bytes with the same meaning.
+                # Refuse other forms of the same row, because a rewritten receipt could match them.
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("the row is not in canonical form")
             except (ValueError, KeyError, TypeError) as error:

@@ -156,7 +156,7 @@ class ShardJob:
         for piece, task in pieces.tasks.items():
             pool.submit(Task(TaskId(self.partition, pieces.names[0], piece), *task))
         if not self._waiting:
-            # Submit the last task now if an earlier run finished every file, but was killed before that task.
+            # No file is left to encode, because an earlier run finished all files but was killed before the last task.
             self._submit_last(pool)
         return None
 
@@ -315,7 +315,7 @@ def _build_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
 
 
 def _combine_errors(refusals: Mapping[int, DataprepError]) -> DataprepError:
-    # Put errors in the order of the files, regardless of which failed first.
+    # Put the errors in the order of the files, so that the message does not depend on which file failed first.
     return combine_errors([error for _, error in sorted(refusals.items())])
 
 

@@ -169,7 +169,8 @@ class StreamTracer(Tracer):
         hashed_id = hash_id(value, ids.key)
         for shard in self.index.shards(query.split, query.shard):
             facts = shard.facts
-            # Refuse hashes computed differently, because they never match, which would look like a missing document.
+            # Refuse hashes that were computed differently, because they would never match, as if the document were
+            # missing.
             if (facts.document_ids, facts.id_field, facts.id_key) != (
                 "text" if by_text else "field",
                 ids.id_field,

@@ -33,8 +33,8 @@ from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePa
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.engines import SpecialTokens
 
-# Version 2 added the document index, version 3 reads files by their content, and version 4 was raised with every step's
-# version. `STREAM_VERSION` is the version of the tokens.
+# Version 2 added the document index. Version 3 refuses files without a readable row. Version 4 was introduced together
+# with new versions of all steps. `STREAM_VERSION` is the version of the tokens.
 VERSION = 4
 TOKEN_BINS, TOKENS, ENDS = document_index.TOKEN_BINS, document_index.TOKENS, document_index.ENDS
 QUARANTINE = "quarantine.jsonl"
@@ -228,8 +228,9 @@ def encode_piece(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) -
         piece: The file's position in its shard, from 0.
     """
     files, counters = _list_part_files(staged, piece), _get_counters_path(staged, piece)
-    # Remove old files instead of overwriting them: after a kill between publishing and cleaning up, a part may be a
-    # hard link to the published shard's tokens. Also, earlier counters must not describe new bytes.
+    # Remove old files instead of overwriting them, because after a kill between publishing and cleaning up, a part may
+    # be a hard link to the published shard's tokens. Remove the old counters, because they do not describe the new
+    # files.
     for leftover in (*files.all_files, counters):
         leftover.unlink(missing_ok=True)
     with convert_disk_errors(staged):
@@ -314,8 +315,8 @@ def _seal_parts(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]
         },
         recipe=shard.recipe.to_json(),
     )
-    # Remove the parts last: after a kill before publishing, everything that sealing needs still exists, and after a
-    # later kill the next run cleans up.
+    # Remove the parts last, because they are needed to seal the shard again after a kill before publishing. After a
+    # later kill, the next run removes them.
     receipt.write(final)
     publish_directory(final, shard.directory)
     shard.store.publish(shard.artifact)

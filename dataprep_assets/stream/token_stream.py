@@ -35,8 +35,8 @@ from dataprep_assets.tokenization.engines import SpecialTokens
 if TYPE_CHECKING:
     from dataprep_assets.sources.readers.first_rows import FirstRows
 
-# In version 2, text never becomes a special token, regardless of the tokenizer's model. Version 3 was raised with every
-# step's version.
+# In version 2, text never becomes a special token, regardless of the tokenizer's model. Version 3 was introduced
+# together with new versions of all steps.
 STREAM_VERSION = 3
 """Part of every downstream key. Increase it if a change to `part_encoder` can change a byte of the stream."""
 

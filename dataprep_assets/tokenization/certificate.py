@@ -33,9 +33,9 @@ from dataprep_assets.tokenization.engines import (
 )
 from dataprep_assets.tokenization.reference import VERSIONS, UnicodeVersion
 
-# Documents on which tokenizer engines are known to differ.
+# The adversarial documents are texts on which tokenizer engines are known to differ.
 #
-# They are generated, and contain white-space runs, text that normalization changes, combining marks, scripts, emoji
+# They are generated, and contain runs of white space, text that normalization changes, combining marks, scripts, emoji
 # sequences, digits, contractions, literal special tokens, long words without a space, and some characters of each
 # Unicode version since 10.0, which an engine's tables may lack. The set is deterministic, so that certificates are
 # comparable.
@@ -267,7 +267,7 @@ def find_disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) 
     if np.array_equal(offsets, bounds) and np.array_equal(actual_ids, expected_ids):
         return []
     if len(offsets) != len(bounds):
-        return list(range(len(texts)))  # with a wrong number of documents, no ids can be assigned to them
+        return list(range(len(texts)))  # the counts differ, so no ids can be assigned to a document
     return [
         i
         for i in range(len(texts))

@@ -413,7 +413,7 @@ def _map_ids(model: _Model, added: list[dict[str, Any]]) -> dict[str, int] | Non
     next_id = len(vocab)
     for token in added:
         content, token_id = token["content"], token["id"]
-        # The last condition is true for content that is added twice.
+        # The last condition detects content that is added twice.
         if not content or token_id != vocab.get(content, next_id) or (content in ids and content not in vocab):
             return None
         ids[content] = token_id

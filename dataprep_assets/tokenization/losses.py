@@ -137,8 +137,8 @@ class Losses:
         non_spaces = [character for character in characters if not character.isspace()]
         self._kinds[[*map(ord, characters)]] = _KEPT
         if self._normalizer is not None:
-            # Put the character between two letters `q`, because a text cannot begin with a combining mark, and `q` does
-            # not compose.
+            # Put the character between two letters `q`, because a combining mark must follow a letter, and `q` does not
+            # compose.
             normalized = normalize_texts(self._normalizer, [f"q{character}q" for character in non_spaces])
             for character, text in zip(non_spaces, normalized, strict=True):
                 if normalize("NFC", character) not in normalize("NFC", text):

@@ -98,7 +98,7 @@ def test_list_names_each_dataset_with_its_state(project: Path) -> None:
 
 
 def test_the_code_location_loads_valid_datasets_and_reports_the_others(project: Path) -> None:
-    # Add a second broken file of the same name, and one with the name of a valid dataset.
+    # Add a second broken file with the dataset name `d02`, and a broken file with the name of a valid dataset.
     write_corpus(project / "my_texts" / "defs" / "late" / "third", "d02").write_text("type: [\n  dataset: d02\n")
     write_corpus(project / "my_texts" / "defs" / "late" / "fourth", "d00").write_text("type: [\n  dataset: d00\n")
     # Add a mistake that is visible only after templates are resolved, and two datasets that depend on each other.

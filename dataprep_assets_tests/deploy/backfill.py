@@ -192,7 +192,8 @@ def disturb(running: Cluster, instance: dg.DagsterInstance, backfill: str, engin
 
     detected = running.wait(failed, guard_seconds, "the killed run to be failed")
     retried = detected + running.wait(retrying, guard_seconds, "its retry")
-    # Only the daemon keeps the backfill running, and a new daemon can resume it, because its state is in Postgres.
+    # Kill the daemon, which keeps the backfill running. A new daemon can resume the backfill, because Postgres has its
+    # state.
     running.kill("daemon")
     running.start_daemon()
     running.wait(lambda: _ended(instance, backfill), guard_seconds, "the backfill")

@@ -88,8 +88,8 @@ def test_the_example_names_every_documented_variable() -> None:
         if not name.startswith("_")  # exclude the end of `…_SECRET_ACCESS_KEY`
     }
     assert len(named) > 15
-    # The example omits the profile, which is in a file of the home directory, and the alternative to
-    # DATAPREP_ENDPOINT_URL.
+    # The example omits AWS_PROFILE, because profiles are in a file of the home directory, and AWS_ENDPOINT_URL, because
+    # it is an alternative to DATAPREP_ENDPOINT_URL.
     elsewhere = {"AWS_PROFILE", "AWS_ENDPOINT_URL"}
     assert named - elsewhere <= read_example().keys()
 

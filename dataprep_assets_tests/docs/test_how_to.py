@@ -47,7 +47,7 @@ class Reader:
         self.folder, self.said, self._installed = folder / "empty", "", folder / "installed"
         self.folder.mkdir()
         self._environment = {
-            # Install a guide's packages into a separate folder, because only the guide's reader may see them.
+            # Install a guide's packages into a separate folder, because other tests must not find them.
             "PYTHONPATH": str(self._installed),
             "PIP_TARGET": str(self._installed),
             "PIP_NO_INDEX": "1",

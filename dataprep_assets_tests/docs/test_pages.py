@@ -56,7 +56,7 @@ def test_every_declaration_on_a_page_is_valid(tmp_path: Path) -> None:
     found = 0
     for page in list_pages():
         for block in find_blocks(page, "yaml"):
-            # Skip the blocks of `yaml-reference.md`, which are excerpts.
+            # Skip the blocks of `yaml-reference.md`, because they are excerpts.
             if not block.startswith("type:") or page.name == "yaml-reference.md":
                 continue
             path = tmp_path / "defs.yaml"

@@ -14,7 +14,8 @@ from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers import hf_datasets
 
-# These are two rows: sequences of 3 and 2 tokens, and one of 4. A mask of 1 trains the next token.
+# The first row has sequences of 3 and 2 tokens, and the second row has one sequence of 4. A mask of 1 trains the next
+# token.
 IDS = [10, 11, 12, 20, 21, 30, 31, 32, 33]
 MASK = [0, 1, 0, 1, 0, 1, 0, 1, 0]
 LABELS = [[-100, -100, 12], [-100, 21], [-100, 31, -100, 33]]

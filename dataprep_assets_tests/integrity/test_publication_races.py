@@ -284,7 +284,8 @@ def test_a_multipart_copy_of_an_older_replacement_never_completes(moto: str, tmp
             overtaken.append(target)
             build(machine("two", moto), artifact, second, "two")
 
-    # moto answers the completion of an aborted upload with a 500, which is retried and then given up.
+    # moto answers the completion of an aborted upload with status 500. The client retries the request and then gives
+    # up.
     with FaultProxy(moto, before=overtake) as proxy, raises(TransferError, "big.bin"):
         build(machine("one", proxy.url), artifact, first, "one")
     assert len(overtaken) == 1

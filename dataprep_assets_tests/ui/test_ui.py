@@ -291,7 +291,7 @@ def test_the_shares_of_a_blend_are_drawn(site: ServedProject, browser: Browser, 
     def drawn() -> bool:
         if not browser.evaluate(f"{_DRAWN}.length"):
             browser.evaluate(f"{link}.click()")  # retried if the page replaced the row meanwhile
-        # A browser gives a drawn picture its size, and a picture that it could not draw the size 0.
+        # `naturalWidth` is 0 for a picture that the browser cannot draw.
         return bool(browser.evaluate(f"{_DRAWN}.length === 1 && {_DRAWN}[0].naturalWidth > 400"))
 
     wait_until(drawn, 180)

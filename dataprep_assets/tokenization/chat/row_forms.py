@@ -243,7 +243,7 @@ def _find_unsupported_field(row: Mapping[str, Any]) -> str | None:
     """Return the reason for refusing a row of any form because of a field; None if its fields are acceptable."""
     for key in sorted(_UNSUPPORTED_ROW_KEYS.intersection(row)):
         value = row[key]
-        # `auto` is the default of models, so it does not change the meaning of a row.
+        # `auto` lets the model decide, which is also the default, so this value does not change the meaning of a row.
         if value and not (key in ("function_call", "tool_choice") and value == "auto"):
             return f"{UNSUPPORTED}: {key}"
     weight, train = row.get("weight"), row.get("train")
@@ -262,7 +262,7 @@ def _unpack(row: Mapping[str, Any], fields: ConversationFields) -> UnpackedRow |
         return NO_FORM
     if base == "pairs":
         return PAIR
-    # The form `kto` requires a boolean label, and no other form may have one.
+    # A row of the form `kto` must have a boolean label, and a row of any other form must not have one.
     if (type(label) is bool) != (form == "kto"):
         return LABELLED
     if form == "kto" and not label:

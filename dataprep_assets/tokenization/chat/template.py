@@ -276,7 +276,7 @@ def compile_template(
         raise ConfigError(
             f"template_kwargs: {', '.join(reserved_names)}: reserved, because each rendering sets them. Remove them"
         )
-    # Unexpected data raises these Python errors inside a template.
+    # A template can raise any of these errors if it receives unexpected data.
     failures = (
         *(jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError),
         RecursionError,  # a tool's schema may be nested too deeply for `tojson`
