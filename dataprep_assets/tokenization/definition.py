@@ -457,7 +457,7 @@ class Settings:
     def variables(self) -> dict[str, str]:
         """The tokens that transformers passes to every chat template, by name."""
         contents = {name: self.find_token(name) for name in _TOKEN_NAMES}
-        # Include the model's own tokens, such as `image_token`.
+        # Include the model's own tokens, such as `image_token`, as transformers does.
         own_values = {
             name: value for name, value in self.values.items() if name.endswith("_token") and name not in _TOKEN_NAMES
         }

@@ -199,7 +199,7 @@ def test_an_exception_names_the_tagger_the_row_and_the_users_line(
     assert "judge.py:9 in quality)" in said
     assert ("text 1" in said) is not sensitive
     assert len(said.splitlines()) == 1
-    # Worker processes and Ray pickle the exception.
+    # Pickle the exception, because worker processes and Ray send it pickled.
     copy = pickle.loads(pickle.dumps(failed.value))
     assert (str(copy), copy.at) == (said, failed.value.at)
     if sensitive:

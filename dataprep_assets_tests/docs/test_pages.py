@@ -95,7 +95,7 @@ def test_every_troubleshooting_message_is_in_the_code() -> None:
         message for row in rows if row.startswith("| `") for message in re.findall("`([^`]+)`", row.split(" | ")[0])
     ]
     assert len(messages) > 50
-    # Split the messages at the parts that vary in the code.
+    # Split the messages at the parts that vary, because only the fixed parts are in the code.
     filled = re.compile(r"…|[;:]|dataset\.lock|receipt\.json|[\d,]{4,}|--shards|\b[A-Z]{3,}\b")
     parts = [part.strip(" .,'") for message in messages for part in filled.split(message)]
     assert [part for part in parts if len(part) > 5 and part not in spoken] == []

@@ -336,7 +336,7 @@ def test_sensitive_documents_are_found_with_their_key_and_not_shown(
     monkeypatch.setenv("TRACED_KEY", "a key of thirty-two characters..")
     policy = {"separator": SEPARATOR, "id_field": "id", "id_key": {"env": "TRACED_KEY"}}
     keyed = declared(built.source, sensitive=True, document=policy, views=[])
-    # Also try without the id key, because the files of the dataset can be read without it.
+    # Documents cannot be found by id without the id key, although the dataset's files can be read without the key.
     corpus = keyed.model_copy(update={"document": keyed.document.model_copy(update={"id_key": None})})
     run_pipeline(keyed, tmp_path)
     store = LocalArtifacts(tmp_path)

@@ -247,7 +247,7 @@ def _check_row(row: Mapping[str, Any], unpacked: UnpackedRow, choices: ChatChoic
         messages.append(checked_message)
     if (refusal := _refuse_undeclared_calls(messages, bool(tools), choices)) is not None:
         return refusal
-    # Read the template variables of a row only if rows may have any form, because Nemotron ignores these variables.
+    # Nemotron, which accepts only rows with messages, ignores the template variables of a row.
     kwargs = read_kwargs(row.get(ALL_KWARGS)) if choices.row_form == "any" else {}
     if kwargs is None:
         return Refusal("bad_template_kwargs")
