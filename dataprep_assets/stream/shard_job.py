@@ -162,7 +162,7 @@ class ShardJob:
 
     def release(self) -> None:
         if not self._waiting and self._settled:
-            self._stack.close()  # the shard failed, and workers no longer write to it
+            self._stack.close()  # the outcome is known, and workers no longer write to the shard
 
     def _submit_last(self, pool: Pool) -> None:
         assert self._pieces is not None

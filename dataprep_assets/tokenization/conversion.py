@@ -169,8 +169,8 @@ def _convert(staging: Path, pattern: str | None) -> str | None:
         __name__,
         (str(staging), pattern),
         wall_seconds=_WALL_SECONDS,
-        # Disable downloads from the Hub. Also disable tiktoken's cache, because the cache may have a different file
-        # under the same key.
+        # Disable downloads from the Hub, because only the staged files may determine the result. Disable tiktoken's
+        # cache, because it may have a different file under the same key.
         environment={"HF_HUB_OFFLINE": "1", "TIKTOKEN_CACHE_DIR": ""},
     )
     if code == 0:

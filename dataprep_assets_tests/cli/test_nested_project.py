@@ -117,7 +117,7 @@ def test_the_code_location_loads_valid_datasets_and_reports_the_others(project: 
     broken = {key.partition("/")[0] for key in found["assets"] if key.endswith("/cannot_be_loaded")}
     assert broken == {"team_eu_third", "late_third", "d03", "late_fourth", "d05", "d06", "d07"}
     assert {"build_d00", "build_d01"} <= set(found["jobs"])
-    # `d00` is valid, and the broken file of the same name does not hide it from the command.
+    # The command finds the valid dataset `d00`, although a broken file has the same dataset name.
     done = dataprep(project, "status", "d00", project=project)
     assert done.returncode == 0, done.stderr
 

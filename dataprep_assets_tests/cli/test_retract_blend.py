@@ -170,6 +170,6 @@ def _run(project: Project, artifacts: Path, home: Path, at: int) -> int:
     )
     command = ["-m", "dataprep_assets.cli", "--project", str(project.root), "run", "sft"]
     done = forked.run(command, env=environment, cwd=project.root, timeout=600)
-    # The process that watches the command ends with the shell's exit code for the signal.
+    # The process that watches the command may end with the shell's exit code for the signal.
     assert done.returncode in ((-signal.SIGKILL, 128 + signal.SIGKILL) if at else (0,)), done.stdout + done.stderr
     return len(read_log(home, "parent"))

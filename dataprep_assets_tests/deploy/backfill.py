@@ -192,8 +192,8 @@ def disturb(running: Cluster, instance: dg.DagsterInstance, backfill: str, engin
 
     detected = running.wait(failed, guard_seconds, "the killed run to be failed")
     retried = detected + running.wait(retrying, guard_seconds, "its retry")
-    # Kill the daemon, which keeps the backfill running. A new daemon can resume the backfill, because Postgres has its
-    # state.
+    # Kill the daemon, which keeps the backfill running. A new daemon can resume the backfill, because the state of the
+    # backfill is in Postgres.
     running.kill("daemon")
     running.start_daemon()
     running.wait(lambda: _ended(instance, backfill), guard_seconds, "the backfill")

@@ -248,7 +248,7 @@ def test_a_verdict_on_a_whole_artifact_that_another_run_replaced_meanwhile_does_
     greeting = declaration.model_copy(update={"greeting": "Dear reader, "})
 
     def has_words(store: ArtifactStore) -> Finding:
-        # Simulate a second run that rebuilds an input while this check runs.
+        # Simulate a second run that rebuilds an input and this artifact during the check.
         build_notice(greeting, store, "n-1")
         list(made.build(BuildRequest(store=store)))
         return Finding(passed=True, summary="words")
