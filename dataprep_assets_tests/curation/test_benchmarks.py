@@ -182,7 +182,7 @@ def test_labels_and_identifiers_are_not_searched(tmp_path: Path) -> None:
     benchmarks = open_items(tmp_path, items)
     assert {part.place for whole in benchmarks.whole_items for part in whole.parts} == {"question", "choices"}
     assert find_leaks(benchmarks, [items[0]["url"]]) == [None]
-    # Choices that consist only of symbols do not count.
+    # Choices that consist only of symbols are ignored, so the question and `eq` are enough.
     asked = {"question": "In Lua, which operator compares two values for equality?", "choices": ["eq", "==", "="]}
     other = {"question": "In C, which one is it?", "choices": ["an equals sign", "two of them"]}
     assert find_leaks(open_items(tmp_path, [asked, other]), [f"{asked['question']}\nA. =\nB. ==\nC. eq"]) == ["quiz:1"]
