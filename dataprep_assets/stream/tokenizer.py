@@ -14,10 +14,11 @@ from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle
 from dataprep_assets.tokenization.definition import CONFIG, DECODER, OLDER_FILES, read_settings
 from dataprep_assets.tokenization.engines import try_in_process
 
-# Texts can contain special tokens, for example if a template rendered them. With `text`, the tokens stay plain text.
+# Texts can contain special tokens, for example if a template rendered them. With `special_tokens: text`, they stay
+# plain text.
 #
-# This is right for text that people wrote and wrong for text that was rendered for this tokenizer, so a remark reports
-# text that looks rendered.
+# Plain text is right for texts that people wrote and wrong for texts that were rendered for this tokenizer, so a remark
+# reports texts that look rendered.
 
 _MANY = 0.5
 """Minimum share of texts with special tokens that suggests rendered templates."""

@@ -227,7 +227,7 @@ def _find_defect(bundle: TokenizerBundle, name: str) -> str | None:
         return "panics"
     except MemoryError:
         return f"needs more than {MEMORY_BYTES >> 30} GiB of memory"
-    except TokenizerError:  # the engine cannot load the tokenizer; its users get the same error
+    except TokenizerError:  # each use of the engine reports that it cannot load the tokenizer
         return None
 
 
