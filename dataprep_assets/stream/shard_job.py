@@ -129,7 +129,7 @@ class ShardJob:
         if self._waiting:
             return None
         if self._settled:
-            self._stack.close()  # not earlier, because other files of the shard were in progress
+            self._stack.close()  # only now, because the shard's last task in progress has ended
         elif self._refused:
             return self._fail_shard(_combine_errors(self._refused))
         else:
