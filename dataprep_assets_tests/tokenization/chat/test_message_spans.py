@@ -136,7 +136,7 @@ def test_white_space_belongs_to_a_message_if_the_template_keeps_it(text: str) ->
         assert found is not None
         (sequence,) = found[1]
         decoded = [(owner, part) for owner, part in runs(sequence, chat_bundle()) if owner != TEMPLATE]
-        # A token may contain characters of both the header and the text.
+        # Strip the texts, because a token may contain characters of both the header and the text.
         assert [(owner, part.strip()) for owner, part in decoded] == [(0, "a"), (1, "a")]
         assert all(part.endswith(expected.lstrip()) for _, part in decoded)
 
@@ -145,7 +145,7 @@ def test_a_text_that_the_template_examines_is_located() -> None:
     row = {"messages": [{"role": "user", "content": "<result>x</result>"}, {"role": "assistant", "content": "y"}]}
     found = locate(row, EXAMINED)
     assert found is not None
-    # A token contains the template's space and the beginning of the text.
+    # Strip the texts, because a token contains the template's space and the beginning of the text.
     texts = [(owner, text.strip()) for owner, text in runs(found[1][0], chat_bundle()) if owner != TEMPLATE]
     assert texts == [(0, "<result>x</result>"), (1, "y")]
 
