@@ -252,8 +252,8 @@ def _build_recipe(engine: CertifiedEngine, sample: CertificateSample) -> Recipe:
         key=digest_value([sample.kind, VERSION, digest, engine_settings, list(libraries.values()), *sample.parts]),
         version=VERSION,
         settings={
-            # The tables are not part of the key, because the key has the version of tokenizers, which determines the
-            # tables.
+            # The Unicode tables are not part of the key, because the key contains the version of tokenizers, which
+            # determines them.
             SETTING: tables,
             "special_tokens": engine.special_tokens,
             "tokenizer.engine": engine.tokenizer.engine,
@@ -322,7 +322,7 @@ def _write_conversion(bundle: TokenizerBundle, sample: CertificateSample, staged
     """
     if not (bundle.directory / RECORD).is_file():
         return None
-    # Import this only when it is needed, because most tokenizers are not converted.
+    # Import the module only here, because most tokenizers are not converted and do not need it.
     from dataprep_assets.tokenization.conversion import require_equal
 
     description = require_equal(bundle, sample.texts())
@@ -383,9 +383,9 @@ def certify_engine(
     try:
         certificate = _certify_fast_engine(bundle, mode, sample)
     except TokenizerError as error:
-        # Remove the path, because a certificate must not contain a path of this machine.
+        # Remove the tokenizer's path from the message, because a certificate must not contain a path on this machine.
         return refuse_engine(bundle, mode, engine_name, str(error).removeprefix(f"{bundle.directory}").lstrip("/: "))
-    # Use a fixed order of classes, not the declaration's, so that equal certificates have equal bytes.
+    # Use the order of `CLASSES`, not the declaration's order, so that equal certificates have equal bytes.
     refused_classes = tuple(k for k in CLASSES if k in (*certificate.refused, *declaration.refuse))
     if refused_classes == certificate.refused:
         return certificate
@@ -447,7 +447,8 @@ class _OpenedCertificate:
         expected_facts = CertificateFacts.from_certificate(self.certificate, facts.months or None)
         expected_facts = expected_facts.model_copy(update={"conversion": facts.conversion})
         changes = [] if facts == expected_facts else ["the facts in its receipt"]
-        # Compare bytes, because a receipt could be rewritten to match other bytes with the same meaning.
+        # Also compare the bytes, because a rewritten receipt could match a file that has the same content in different
+        # bytes.
         if (self.store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _serialize(self.certificate):
             changes.append(f"the bytes of {CERTIFICATE}")
         return changes

@@ -62,15 +62,15 @@ def alignment(
     documents = {0, len(ends) - 1, *rng.integers(0, len(ends), max(windows - 2, 0)).tolist()} if count > 1 else set()
     defects: list[str] = []
     boundaries = 0
-    # The stream's last token is only a label, so a window has at most one token fewer than the stream.
+    # The last token of the stream is a label but never an input, so a window has at most `count - 1` inputs.
     length = min(block, count - 1)
     exact = not literal_separators and bos_id != separator_id
     for document in sorted(documents):
-        # Start at random, so that the document's end is at a random position within the labels.
+        # Choose a random start, so that the document's end is at a random position in the window.
         start = int(np.clip(int(ends[document]) - 1 - int(rng.integers(0, max(length, 1))), 0, count - 1 - length))
         x = np.fromfile(tokens_path, flat_bins.token_dtype(dtype), length, offset=start * width)
         y = np.fromfile(tokens_path, flat_bins.token_dtype(dtype), length, offset=(start + 1) * width)
-        # Use the dtype of `ends` for the keys, because NumPy would otherwise convert the whole mapped file.
+        # Use the dtype of `ends` for the keys, because NumPy would otherwise convert the whole memory-mapped file.
         first_document, last_document = np.searchsorted(
             ends, np.array([start + 1, start + length + 1], np.uint64), side="left"
         ).tolist()
@@ -104,7 +104,7 @@ def _find_alignment_defects(
         yield "two reads of the file differ, because a process writes to it or the disk is failing"
     if not np.array_equal(x[1:], y[:-1]):
         yield "labels are not the inputs shifted by one token"
-    # The whole window is its first token, which is not a label, followed by the labels.
+    # Join the window's first token, which is not a label, and the labels, to check every token of the window.
     ids = np.concatenate((x[:1], y))
     if len(positions := np.flatnonzero(ids >= vocab_size)):
         yield (
@@ -150,7 +150,7 @@ def random_batches_load(
     tokens = flat_bins.open_tokens(tokens_path, dtype)
     rng = np.random.default_rng(seed)
     uniform = math.log(vocab_size)
-    # Exclude the last token, which is only a label.
+    # Exclude the last token, because it is a label but never an input.
     blocks = max(len(tokens) - 1, 0) // block
     batch_size = min(batch_size, max(blocks // 2, 1))
     batches = min(batches, blocks // batch_size)
@@ -180,7 +180,7 @@ def random_batches_load(
             constant.append(
                 f"{batch}: all {count_of(block, 'token')} from token offset {offsets[row]} are id {x[row, 0]}: {source}"
             )
-        # Do not count a batch with an id outside of the vocabulary, because `counts` has no entry for the id.
+        # Skip a batch with an id outside the vocabulary, because `counts` has no entry for the id.
         wrong_positions = np.argwhere(y >= vocab_size).tolist()
         if wrong_positions:
             row, column = wrong_positions[0]
@@ -188,7 +188,7 @@ def random_batches_load(
                 f"{tokens_path.name}: batch {number}: id {y[row, column]} at token offset "
                 f"{offsets[row] + 1 + column} is not less than the vocabulary size {vocab_size}"
             )
-        # Fit the model on the first half of the batches, and evaluate it on the second.
+        # Fit the model on the first half of the batches and evaluate it on the second half, which it has not seen.
         elif number < batches // 2:
             counts += np.bincount(y.ravel().astype(np.int64), minlength=vocab_size)
         else:
@@ -209,7 +209,7 @@ def random_batches_load(
         "Possible causes are a wrong dtype and damaged bytes. If files_intact and round_trip pass, the text itself "
         "is repetitive. Drop such documents with a filter rule",
         facts={
-            # Use a string, because Dagster plots numbers over time, and this number cannot change.
+            # Use a string, because Dagster plots numbers over time, and a plot of a constant is useless.
             "uniform_loss": str(round(uniform, 4)),
             "batches": batches,
             "batch_tokens": batch_size * block,
@@ -300,7 +300,7 @@ def _choose_offsets(tokens: int, windows: int, rng: "np.random.Generator") -> li
 def _compute_statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: "np.random.Generator") -> dict[str, Any]:
     """Return the statistics of one window and the beginning of its text."""
     counts = np.unique(window, return_counts=True)[1]
-    # Draw as many random ids as the window has tokens, because entropy depends on the length.
+    # Draw as many random ids as the window has tokens, because the measured entropy depends on the number of tokens.
     noise = np.unique(rng.integers(0, bundle.vocab_size, len(window)), return_counts=True)[1]
     text = bundle.decode(window)
     return {
@@ -331,7 +331,7 @@ def _explain_unlikely_window(window: NDArray[Any], row: Mapping[str, Any]) -> It
     if len(window) >= WINDOW // 4:
         if row["bits_per_token"] < 3.0:
             yield f"has an entropy of {row['bits_per_token']} bits per token, but text has 6 to 11"
-        # If 32-bit ids are read as 16-bit ids, every second one is a high half, which is mostly 0.
+        # If 32-bit ids are read as 16-bit ids, every second id is the upper half of a 32-bit id, which is usually 0.
         halves = (window[::2], window[1::2])
         low, high = sorted(np.unique(half, return_counts=True)[1].max() / len(half) for half in halves)
         if high > 0.7 and low < 0.5:
@@ -341,7 +341,7 @@ def _explain_unlikely_window(window: NDArray[Any], row: Mapping[str, Any]) -> It
 def _measure_entropy(counts: NDArray[np.intp]) -> float:
     """Return the bits per item of an empirical distribution."""
     shares = counts / counts.sum()
-    # Adding 0.0 turns -0.0, the sum for a single id, into 0.0.
+    # Add 0.0, because the entropy of a single distinct id is -0.0, and the sum with 0.0 is 0.0.
     return float(-(shares * np.log2(shares)).sum()) + 0.0
 
 
@@ -351,7 +351,7 @@ def _measure_printable_share(text: str) -> float:
     Replacement characters at the edges are ignored, because the window's own boundaries cause them.
     """
     counts = Counter(text.strip("\ufffd"))
-    # Control characters, unassigned and private ones, and surrogates do not count as printable.
+    # The categories are control (Cc), unassigned (Cn), private-use (Co) and surrogate (Cs) characters.
     good = sum(
         n
         for c, n in counts.items()
@@ -377,10 +377,11 @@ def _find_hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
         sampled_tokens = tokens[start : start + BLOCK + stride : stride]
         for index in np.flatnonzero((sampled_tokens[1:] == 0) & (sampled_tokens[:-1] == 0)).tolist():
             hole_start = start + index * stride
-            # Two zeros may be unrelated, so the tokens between them decide.
+            # Check the tokens between the samples, because two neighboring samples of 0 need not be in the same run.
             if tokens[hole_start : hole_start + stride].any():
                 continue
-            # Search from `LONGEST_RUN` tokens before the pair, because an earlier run would have had an earlier pair.
+            # Look back only `LONGEST_RUN` tokens, because a run that began earlier would contain an earlier pair of
+            # samples.
             low = max(hole_start - LONGEST_RUN, 0)
             around = np.flatnonzero(tokens[low : hole_start + BLOCK])
             points_before, points_after = around[around < hole_start - low], around[around >= hole_start - low]

@@ -71,7 +71,8 @@ def encode_part(
                 tokens_before = counting.tokens
                 if (encoded := counting.encode(block)) is not None:
                     _write_all(tokens_file, encoded.data)
-                    # Hash after encoding, which is several times cheaper, because each text's UTF-8 is cached by then.
+                    # Hash the texts after they are encoded, because encoding caches the UTF-8 of each text, which makes
+                    # hashing several times cheaper.
                     ids_file.write(encoded.documents.id_bytes)
                     runs.add(encoded.documents.rows)
                 if report is not None:
@@ -84,11 +85,11 @@ def encode_part(
                     )
                     bytes_before, cpu_before = reader.bytes_read, cpu
     except BadRecordError:
-        # Check the digest first, because a damaged file must not be mistaken for a bad row.
+        # Check the digest before reporting a bad row, because the cause may be a damaged file.
         require_digest(part.label, part.digests.digest_of(sha256_file(part.path)), part.sha256, "`snapshot`")
         counting.require_readable()
         raise
-    # Compare the digest now, because it is known only after the last byte. The part of a different file is never used,
+    # Compare the digest only now, because it is known only after the last byte. If it differs, the part is never used,
     # because the counters that mark a part as finished are written later.
     require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`snapshot`")
     counting.require_readable()
@@ -113,7 +114,7 @@ def encode_part(
 def _write_all(file: Any, data: bytes) -> None:
     view = memoryview(data)
     while view:
-        view = view[file.write(view) :]  # a raw write may write only some of the bytes
+        view = view[file.write(view) :]  # an unbuffered write may write only some of the bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,8 @@ class _CountingEncoder:
         self._before = b"" if plan.bos_id is None else np.array(plan.bos_id, self._dtype).tobytes()
         self._after = b"" if plan.separator_id is None else np.array(plan.separator_id, self._dtype).tobytes()
         self._selection = plan.selection.limit_to_file(part.ruled_out, part.label)
-        # `_ends` has one array per block, which is kept until the file ends; a document takes 8 bytes.
+        # `_ends` has one array per block. The arrays are kept until the end of the file, because a document takes only
+        # 8 bytes.
         self._ends: list[NDArray[np.uint64]] = []
         self._dropped: Counter[str] = Counter()
         self.quarantine: list[tuple[int, int, str]] = []
@@ -146,7 +148,7 @@ class _CountingEncoder:
         # `_first_bad` is the position and reason of the file's first bad record. `_has_read` is whether any row could
         # be read.
         self._first_bad, self._has_read = "", False
-        # The range of ids is empty at first, and the first ids replace it.
+        # Start with an empty range (`_low` above `_high`), so that the first ids replace both limits.
         self._low, self._high = self._limit, 0
 
     def encode(self, block: Block) -> "_EncodedDocuments | None":
@@ -168,7 +170,8 @@ class _CountingEncoder:
         if not self._plan.around:
             lengths = np.diff(offsets)
             documents = self._count_dropped_documents(drop_empty(documents, lengths))
-            # An empty document ends where the previous one ends, so the ids stay valid without its offset.
+            # An empty document ends where the previous document ends, so its offset can be removed without changing the
+            # ids.
             offsets = np.concatenate([offsets[:1], offsets[1:][lengths > 0]])
         if not documents.texts:
             return None
@@ -215,7 +218,7 @@ class _CountingEncoder:
             return ids, offsets
         self.truncated += int(np.count_nonzero(long))
         kept_lengths = np.minimum(lengths, np.uint64(limit))
-        # `positions` has each token's position in its document. The counts are converted, because `np.repeat` does not
+        # `positions` has each token's position in its document. The lengths are converted, because `np.repeat` does not
         # accept uint64.
         positions = np.arange(len(ids), dtype=np.uint64) - np.repeat(offsets[:-1], lengths.astype(np.int64))
         return ids[positions < limit], np.concatenate(
@@ -227,7 +230,7 @@ class _CountingEncoder:
         if len(ids):
             low, high = int(ids.min()), int(ids.max())
             # Check the ids before they are narrowed, because an id that is too large would wrap to a valid but wrong
-            # one.
+            # id.
             if high > self._limit:
                 raise FormatError(
                     f"{self._part.label}: token id {high} does not fit {self._plan.dtype}. "
@@ -237,7 +240,7 @@ class _CountingEncoder:
             if self._plan.separator_id is not None:
                 self._literal_separators += int(np.count_nonzero(ids == self._plan.separator_id))
         lengths = np.diff(offsets)
-        # The end of document k is its own offset, plus (k + 1) × the tokens added per document, plus the tokens of
+        # The end of document k is its end in `ids`, plus (k + 1) × the tokens added per document, plus the tokens of
         # earlier blocks.
         ends = (
             offsets[1:]
@@ -251,7 +254,8 @@ class _CountingEncoder:
         self._characters += sum(map(len, texts))
         self._special_literals += self._literals.count(texts)
         self._losses.count(texts, ids)
-        # One join copies every document between its neighbors' separators, without per-token work in Python.
+        # Join the documents with the special tokens between them in one call, because a loop over tokens in Python is
+        # slow.
         width = self._dtype.itemsize
         flat = np.ascontiguousarray(ids, self._dtype).view(np.uint8).data
         bounds = (offsets * np.uint64(width)).tolist()
@@ -277,7 +281,7 @@ class _CountingEncoder:
 
     def build_ledger(self) -> Ledger:
         """Return the ledger of the blocks encoded so far."""
-        # Count separator and BOS too, because a stream of empty documents has no other ids.
+        # Include the separator and the BOS in the range of ids, because a stream of empty documents has no other ids.
         added = [i for i in (self._plan.separator_id, self._plan.bos_id) if i is not None]
         has_documents = self._documents > 0
         return Ledger(

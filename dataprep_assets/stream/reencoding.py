@@ -116,7 +116,8 @@ def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: 
         certificate = Certificate.from_json(value)
     except (TypeError, KeyError) as error:
         raise IntegrityError(f"{name}: its receipt has no valid engine certificate: {error}. {REBUILD}") from error
-    # With engines of the certificate's own versions, only differences that affect the ids remain.
+    # The defect is explained with the versions of the certificate, because a different installed version is only a
+    # warning.
     own_engine = _InstalledEngine(certificate.engine, certificate.engine_version)
     own_reference = _InstalledEngine(ReferenceEngine.name, certificate.reference_version)
     installed_engine, reference = (
@@ -162,7 +163,8 @@ def _find_uncertified_actions(receipt: Receipt, ledger: Ledger, certificate: Cer
         (certificate.engine, certificate.engine_version),
         (ReferenceEngine.name, certificate.reference_version),
     ):
-        # Assume the certificate's version if a receipt does not name the version.
+        # If a receipt does not record the version, assume the certified version, so that only a recorded difference is
+        # reported.
         ran = receipt.measured.get("versions", {}).get(package, certified)
         if fast and ran != certified:
             yield f"encoded with {package} {ran}, but the certificate covers {certified}"
@@ -273,11 +275,11 @@ def _choose_files(receipt: Receipt, samples: int | None) -> list[_RereadFile]:
     counts = [int(line["documents"]) for line in receipt.sources]
     firsts = list(accumulate(counts, initial=0))
     sample_numbers = draw_documents(receipt.key, firsts[-1], samples)
-    # Draw the reference's documents from the sample, so that no further file is read.
+    # Draw the documents for the reference from the sample, so that no additional file must be read.
     by_reference = sample_numbers[draw_documents(receipt.key, len(sample_numbers), BY_REFERENCE)]
     readings = []
     for file, (line, first_document, count) in enumerate(zip(receipt.sources, firsts, counts, strict=False)):
-        # The numbers ascend, so the numbers of one file are a slice.
+        # The document numbers are sorted, so the numbers of one file are a contiguous slice.
         file_numbers, reference_numbers = (
             numbers[slice(*np.searchsorted(numbers, [first_document, first_document + count]))] - first_document
             for numbers in (sample_numbers, by_reference)
@@ -300,9 +302,9 @@ class _AddedTokens:
         """Return a text's ids as laid out in the stream; empty if the text has no ids and no tokens are added."""
         prefix = [] if self.bos is None else [self.bos]
         suffix = [] if self.separator is None else [self.separator]
-        # Truncate to leave room for the added tokens, so that the text ends like every other document.
+        # Leave room for the added tokens, because a truncated document also begins and ends with them.
         room = None if self.max_tokens is None else self.max_tokens - len(prefix) - len(suffix)
-        # Use int64 and not the stored dtype, in which a larger id would wrap instead of being different.
+        # Use int64, because in the stored dtype an id that is too large would wrap and could equal the stored id.
         return np.concatenate([np.array(prefix, np.int64), ids[:room].astype(np.int64), np.array(suffix, np.int64)])
 
     @property
@@ -357,10 +359,10 @@ def _find_differences(
     reader, selection = part.read_records(fields), selection.limit_to_file(part.ruled_out, part.label)
     # Remember reported documents, because a document that both engines encode must be reported only once.
     count, bad_records, reported_documents = 0, [], set[int]()
-    # If no tokens are added, a record without ids is not a document, and only encoding shows whether it has ids.
+    # If no tokens are added, a record without ids is not a document, and only encoding shows whether a record has ids.
     bare = layout.around.is_bare
     for block in reader:
-        # Report progress, because a long check would otherwise be stopped as a stalled process.
+        # Report progress, because a process is considered stalled and is stopped if it reports nothing for a long time.
         report_progress()
         bad_records += [(bad_record.row, bad_record.byte, str(bad_record.reason)) for bad_record in block.bad]
         documents = selection.select(block).documents
@@ -412,7 +414,7 @@ def read_quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
             try:
                 row = load_untrusted_json(line)
                 rows_by_file.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
-                # Compare bytes, because a receipt could be rewritten to match other bytes with the same meaning.
+                # Refuse other forms of the same row, because a rewritten receipt could match them.
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("the row is not in canonical form")
             except (ValueError, KeyError, TypeError) as error:
@@ -433,5 +435,5 @@ def build_encode_function(plan: StreamPlan) -> Encode:
     """
     try:
         return load_encoder(plan).encode
-    except CertificateError:  # `engine_certified` reports the invalid certificate
+    except CertificateError:  # the check `engine_certified` reports the invalid certificate
         return ReferenceEngine(load_cached(plan.tokenizer), plan.special_tokens).encode

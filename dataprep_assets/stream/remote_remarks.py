@@ -22,7 +22,7 @@ def find_remote_remarks(source: Source) -> Iterator[Remark]:
         access = open_source(source)
         address = access.address() if isinstance(access, ObjectStorePrefix) else None
     except ConfigError as error:
-        # The message begins with the key or the environment variable that is wrong.
+        # The message begins with the key or the environment variable whose value is wrong.
         keys = parse_error_keys(error)
         yield Remark(keys=keys if keys[0] == "source" else ("source",), sentence=str(error))
         return

@@ -89,7 +89,7 @@ def no_retracted_document(
     remaining_defects = list(_find_retained(directory, receipt, plan, retracted_documents))
     copies = list(_find_copies(directory, receipt, plan, bundle, searched_documents)) if searched_documents else []
     by_field = plan.ids is not None and plan.ids.id_field is not None
-    # Documents whose removal the list requires are defects; other copies are only a warning.
+    # Only documents whose removal the list requires are defects. Other copies of their tokens are only a warning.
     listed_defects = (
         remaining_defects
         if by_field
@@ -159,7 +159,7 @@ def _find_copies(
                 int(ends[candidate - 1]) if candidate else 0,
                 int(ends[candidate]),
             )
-            # Report the first match, unless a later one is a whole document.
+            # Report the first match, unless a later match is a whole document.
             document = candidate if document is None or is_whole else document
             if is_whole:
                 break
@@ -199,7 +199,7 @@ def _count_retracted_documents(line: Mapping[str, Any], files: Mapping[str, Sour
 
 def _find_positions(path: Path, digest: bytes, item: int) -> Iterator[int]:
     """Yield the item positions at which a file contains these bytes."""
-    # Check the size first, because an empty file cannot be mapped.
+    # Check the size first, because an empty file cannot be memory-mapped.
     if path.stat().st_size < len(digest):
         return
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:

@@ -55,7 +55,7 @@ def boundaries_match(
     scan = _Boundaries(tokens, ends, separator, bos)
     scan.read_documents()
     scan.read_tokens()
-    # If BOS is the same token as the separator, each document has it twice.
+    # If BOS and the separator are the same token, each document has this token twice.
     separators_per_document = 0 if separator is None else 2 if bos == separator else 1
     expected_count = len(ends) * separators_per_document + ledger.literal_separators
     if scan.separators != expected_count:
@@ -116,7 +116,7 @@ class _Boundaries:
         """Check the first and last token of every document."""
         previous = 0
         for first_document in range(0, len(self._ends), document_ends.BLOCK):
-            # Use signed ends, because differences of uint64 would wrap.
+            # Use signed ends, because a negative difference of uint64 numbers would wrap.
             ends = np.asarray(self._ends[first_document : first_document + document_ends.BLOCK]).astype(np.int64)
             starts = np.concatenate(([previous], ends[:-1]))
             previous = int(ends[-1])
@@ -127,7 +127,7 @@ class _Boundaries:
                 lengths < self._extra,
                 f"is too short for its {count_of(self._extra, 'special token')}",
             )
-            # Exclude shorter documents, whose ends would be their neighbors' tokens.
+            # Exclude shorter documents, because the tokens at their ends may belong to neighboring documents.
             has_room = lengths >= self._extra
             self.empty += int(np.count_nonzero(lengths == self._extra))
             if self._separator is not None:
@@ -181,8 +181,9 @@ class _Boundaries:
         ends = np.asarray(self._ends[document]).astype(np.int64)
         starts = np.where(document > 0, np.asarray(self._ends[np.maximum(document, 1) - 1]).astype(np.int64), 0)
         begins, is_empty = np.equal(starts, seconds), np.equal(ends - starts, self._extra)
-        # If BOS differs from the separator or is not used, only an empty document creates a pair, with the separator
-        # before it. If they are the same, each beginning of a document and each empty document creates a pair.
+        # Without BOS, only an empty document creates a pair, with the separator before it. If BOS is the separator,
+        # each beginning of a document and each empty document creates a pair. With a different BOS, no pair is
+        # explained.
         combine = np.logical_or if self._bos == self._separator else np.logical_and
         is_explained: NDArray[np.bool_] = combine(begins, is_empty)
         return is_explained

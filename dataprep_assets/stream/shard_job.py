@@ -91,13 +91,14 @@ class ShardJob:
         self.partition, self.source_bytes = shard.artifact.partition or "", shard.source_bytes
         self.directory = shard.store.directory(shard.artifact)
         self._verify, self._begin, self._locks = verify, begin, locks
-        # `_settled` is true once the outcome (failed, or reused) is known, which may be before all tasks have ended.
+        # `_settled` is true once the outcome is known to be a failure or a reused shard, which may be before all tasks
+        # have ended.
         self._settled = False
-        # `_stack` has the contexts entered by `begin`, such as the shard's lock.
+        # `_stack` holds the contexts that `begin` entered, such as the shard's lock.
         self._stack = ExitStack()
         self._pieces: ShardPieces | None = None
-        # `_waiting` has the files that are queued or in progress. `_results` and `_refused` have the results of
-        # finished files.
+        # `_waiting` has the files that are queued or in progress. `_results` has the results of finished files, and
+        # `_refused` has the errors of refused files.
         self._waiting: set[int] = set()
         self._results: dict[int, Any] = {}
         self._refused: dict[int, DataprepError] = {}
@@ -120,15 +121,15 @@ class ShardJob:
         elif isinstance(end.error, _SINGLE_FILE_ERRORS):
             self._refused[piece] = end.error
         elif not self._settled:
-            # Cancel the shard's queued tasks, because any other error concerns the whole shard. Running tasks cannot
-            # be stopped, and the lock is kept until they have ended.
+            # Cancel the shard's queued tasks, because an error that is not specific to one file concerns the whole
+            # shard. Running tasks cannot be stopped, and the lock is kept until they have ended.
             forgotten = pool.cancel(lambda other: other.partition == self.partition)
             self._waiting -= {other.piece for other in forgotten if other.piece is not None}
             return self._fail_shard(end.error)
         if self._waiting:
             return None
         if self._settled:
-            self._stack.close()  # not earlier, because other files of the shard were in progress
+            self._stack.close()  # only now, because the shard's last task in progress has ended
         elif self._refused:
             return self._fail_shard(_combine_errors(self._refused))
         else:
@@ -139,8 +140,8 @@ class ShardJob:
         if self._settled:
             return None
         try:
-            # The stack is closed at once if another run has built the shard or `begin` fails. Otherwise `_stack` keeps
-            # it.
+            # The stack is closed at once if another run has built the shard or `begin` fails. Otherwise, its contexts
+            # move to `_stack`.
             with ExitStack() as stack:
                 pieces = self._begin(stack)
                 if isinstance(pieces, Receipt):
@@ -155,13 +156,13 @@ class ShardJob:
         for piece, task in pieces.tasks.items():
             pool.submit(Task(TaskId(self.partition, pieces.names[0], piece), *task))
         if not self._waiting:
-            # Submit the last task now if an earlier run finished every file, but was killed before that task.
+            # No file is left to encode, because an earlier run finished all files but was killed before the last task.
             self._submit_last(pool)
         return None
 
     def release(self) -> None:
         if not self._waiting and self._settled:
-            self._stack.close()  # the shard failed, and workers no longer write to it
+            self._stack.close()  # the outcome is known, and workers no longer write to the shard
 
     def _submit_last(self, pool: Pool) -> None:
         assert self._pieces is not None
@@ -207,7 +208,7 @@ def build_job_by_files(shard: TokenShard, verification: Verification, locks: Exi
             last=lambda parts: (_seal_once, (shard, staged, parts, verification)),
         )
 
-    # Verify in a worker, because this may hash all bytes of a finished shard.
+    # Verify in a worker, because verification may hash all bytes of a finished shard.
     verify: Call = (shard.store.find_current, (shard.artifact, shard.key, verification))
     return ShardJob(shard, verify, begin, locks)
 
@@ -314,7 +315,7 @@ def _build_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
 
 
 def _combine_errors(refusals: Mapping[int, DataprepError]) -> DataprepError:
-    # Put errors in the order of the files, regardless of which failed first.
+    # Put the errors in the order of the files, so that the message does not depend on which file failed first.
     return combine_errors([error for _, error in sorted(refusals.items())])
 
 
@@ -351,7 +352,7 @@ def build_token_bins(
             yield outcome
         sweep(shard.directory for shard in shards if shard.partition in reused)
         return
-    # Release the shards' locks when workers no longer write below them.
+    # Keep the shards' locks until workers no longer write to the shards' directories.
     with ExitStack() as locks:
         jobs = [shard_job(shard, verification, locks) for shard in shards]
         yield from run_and_sweep(jobs, workers=workers, progress=progress, prepare=_build_encoder_loader(shards))
@@ -363,7 +364,8 @@ def _build_encoder_loader(shards: Sequence[TokenShard]) -> Callable[[], object] 
     if not missing_shards:
         return None
     plan = missing_shards[0].plan
-    # Warm up with the fields of one plan, because datasets of a blend may have different fields.
+    # Warm up only on shards with the fields of the first plan, because the datasets of a blend may have different
+    # fields.
     same_shards = [shard for shard in missing_shards if shard.plan.fields == plan.fields]
     # Skip formats such as Parquet, which start Arrow's threads, because a process with threads must not fork workers.
     files = [file for shard in same_shards for file in shard.files if not input_format(file.format).starts_threads]

@@ -24,8 +24,8 @@ from dataprep_assets.stream.declaration import (
 )
 from dataprep_assets.table import format_share
 
-# The list of a snapshot's source files is `files.jsonl` (path, size, SHA-256). The checks verify that the files have
-# these digests, and that the disk has room for the downstream artifacts.
+# `files.jsonl` lists the path, size and SHA-256 of each source file of a snapshot. Checks verify that the files still
+# have these digests, and that the disk has room for the downstream artifacts.
 
 FILES = "files.jsonl"
 
@@ -117,7 +117,7 @@ def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -
             "used_bytes": usage.used,
             "free_bytes": usage.free,
             "needed_bytes": needed,
-            # Use a string, because Dagster plots numbers over time, and this number does not change.
+            # Use a string, because Dagster plots numbers over time, and a plot of a constant is useless.
             "total_bytes": str(usage.total),
             "used_share": round(usage.used / usage.total, 4),
         },

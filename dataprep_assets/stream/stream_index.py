@@ -35,7 +35,7 @@ Numbers = NDArray[Any] | RemoteTokens
 def count_at_most(numbers: Numbers, value: int) -> int:
     """Return how many of the ascending `numbers` are at most `value`; only a few pages of a remote file are read."""
     if isinstance(numbers, np.ndarray):
-        # Use uint64, because with a Python int NumPy would compare as float64 and convert the whole mapped file.
+        # Use uint64, because NumPy would compare a Python int as float64 and convert the whole memory-mapped file.
         return int(np.searchsorted(numbers, np.uint64(value), side="right"))
     low, high = 0, -(-len(numbers) // _PAGE)
     while low < high:  # binary search for the first page whose last number is above the value
@@ -87,7 +87,7 @@ class IndexedShard:
     @cached_property
     def rows(self) -> SourceRowIndex:
         """The source row of each document."""
-        # The file is missing if no row was omitted from the shard; its folder is not needed then.
+        # If no row was omitted from the shard, the file of rows does not exist, and its folder is not needed.
         has_rows_file = any(record.path == ROWS for record in self.handle.receipt.files)
         return build_document_rows(self.handle.path(ROWS).parent if has_rows_file else Path(), self.handle.receipt)
 
@@ -103,8 +103,8 @@ class IndexedShard:
     def find_by_hashes(self, wanted_hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return the numbers, ascending, of the documents with one of these sorted hashes."""
         hashes = self.hashes
-        # Read a remote file in blocks, so that only one is in memory. `or 1` is needed, because `range` rejects a step
-        # of 0.
+        # Read a remote file in blocks, so that only one block is in memory. `or 1` is needed, because `range` rejects a
+        # step of 0.
         step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
         starts = range(0, len(hashes), step)
         blocks = ((start, np.asarray(hashes[start : start + step])) for start in starts)
@@ -128,7 +128,7 @@ class IndexedShard:
         """Return the source files of these documents: name → SHA-256."""
         lines = self.handle.receipt.sources
         stops = np.cumsum([line["documents"] for line in lines])
-        # `right` skips a file without documents, because it stops where the previous file stops.
+        # `right` skips a file without documents, because the file ends at the same number as the previous file.
         line_numbers = np.unique(np.searchsorted(stops, np.asarray(documents), side="right"))
         return {str(lines[number]["file"]): str(lines[number]["sha256"]) for number in line_numbers.tolist()}
 
@@ -199,7 +199,8 @@ class StreamIndex:
         split = self.require_one_split(split)
         sums = self._documents[split]
         _require_within("document", document, int(sums[-1]), split)
-        # `right` skips an empty shard, which begins at the same number as the next shard, where the document is.
+        # `right` skips an empty shard, because it begins at the same number as the next shard, which contains the
+        # document.
         number = int(np.searchsorted(sums, document, side="right")) - 1
         return self.splits[split][number], document - int(sums[number])
 
@@ -312,7 +313,7 @@ def list_current_retractions(
         shard_ids = open_ids(store.local(shard, [IDS]) / IDS, documents)
     except (DataprepError, OSError):
         return ()
-    # Ids of dropped documents still count while they are listed, because the finished shard's key contains them.
+    # Include the listed ids of dropped documents, because the finished shard's key contains these ids.
     dropped_ids = np.array([int(hex_id, 16) for hex_id in facts.retracted], np.uint64)
     return format_ids(
         np.union1d(shard_ids[find_listed(shard_ids, listed_hashes)], np.intersect1d(listed_hashes, dropped_ids))

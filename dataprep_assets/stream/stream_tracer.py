@@ -110,7 +110,7 @@ class StreamTracer(Tracer):
             return [index.locate_token(split, partition, query.token)]
         number = query.document if query.document is not None else query.megatron_index
         if number is None and query.file is None:
-            number = query.row  # with a shard and without a file, this is a row of the shard
+            number = query.row  # with `shard` and without `file`, `row` is the number of a document
         if number is not None:
             return [index.locate_document(split, partition, number)]
         if query.file is not None and query.row is not None:
@@ -143,7 +143,8 @@ class StreamTracer(Tracer):
         start, stop = int(ends[sample - 1]) if sample else 0, int(ends[sample])
         documents_before = 0
         for shard in self.index.splits[split]:
-            # A sample may continue in the next shard; in shards outside of the sample, the range is empty.
+            # A sample may continue in the next shard. In a shard that has no part of the sample, `low` is not below
+            # `high`.
             low, high = max(start - documents_before, 0), min(stop - documents_before, shard.tokens)
             yield from self.find_documents_between(shard, low, high)
             documents_before += shard.tokens
@@ -168,7 +169,8 @@ class StreamTracer(Tracer):
         hashed_id = hash_id(value, ids.key)
         for shard in self.index.shards(query.split, query.shard):
             facts = shard.facts
-            # Refuse hashes computed differently, because they never match, which would look like a missing document.
+            # Refuse hashes that were computed differently, because they would never match, as if the document were
+            # missing.
             if (facts.document_ids, facts.id_field, facts.id_key) != (
                 "text" if by_text else "field",
                 ids.id_field,
@@ -187,7 +189,8 @@ class StreamTracer(Tracer):
             refusal = self._refusal(query.file, query.row)
             for shard in self.index.find_holders(query.file):
                 quarantined_row = find_quarantined(shard.handle, query.file, query.row)
-                # Prefer the current file's reason, which has more detail, if the quarantine gives the same one.
+                # Keep the reason found in the current file if the quarantine has the same reason, because the file's
+                # has more detail.
                 if quarantined_row is not None and (refusal is None or quarantined_row["reason"] not in refusal):
                     refusal = f"was dropped as {quarantined_row['reason']}"
             if refusal is not None:

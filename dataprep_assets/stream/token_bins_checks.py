@@ -184,7 +184,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
         REBUILD,
         facts={
             "tokens": len(tokens),
-            # Use a string, because Dagster plots numbers over time, and this number never changes.
+            # Use a string, because Dagster plots numbers over time, and a plot of a constant is useless.
             "vocab_size": str(vocab_size),
             "ids_outside_vocabulary": outside,
             **({"min_id": low, "max_id": high} if low is not None and high is not None else {}),

@@ -33,8 +33,8 @@ from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePa
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.engines import SpecialTokens
 
-# Version 2 added the document index, version 3 reads files by their content, and version 4 was raised with every step's
-# version. `STREAM_VERSION` is the version of the tokens.
+# Version 2 added the document index. Version 3 refuses files without a readable row. Version 4 was introduced together
+# with new versions of all steps. `STREAM_VERSION` is the version of the tokens.
 VERSION = 4
 TOKEN_BINS, TOKENS, ENDS = document_index.TOKEN_BINS, document_index.TOKENS, document_index.ENDS
 QUARANTINE = "quarantine.jsonl"
@@ -129,7 +129,7 @@ class TokenShard:
     def key(self) -> str:
         """Digest of everything that determines the shard's bytes."""
         files = [_build_file_identity(f) for f in self.files]
-        # The key omits the reasons, because a shard with the same dropped rows is the same for any reason.
+        # The key omits the reasons for dropping rows, because they do not change the shard's bytes.
         ruled_out = "" if self.ruled_out is None else self.ruled_out.digest
         options = [self.megatron, self.salt, list(self.retracted), ruled_out]
         return digest_value(["token_bins", VERSION, self.plan.key_parts(), self.budget, files, options])
@@ -200,7 +200,8 @@ def find_finished_part(staged: Path, piece: int) -> EncodedPart | None:
         sizes = _read_sizes(_list_part_files(staged, piece))
     except (OSError, ValueError, KeyError, DataprepError):
         return None
-    # Rebuild a part of an earlier boot, or if the boot id is unknown, because a crash may have lost its unsynced bytes.
+    # Do not reuse a part that an earlier boot or an unknown boot wrote, because a crash may have lost its unsynced
+    # bytes.
     if read_boot_id() is None or value["boot"] != read_boot_id() or value["sizes"] != sizes:
         return None
     return EncodedPart(
@@ -227,8 +228,9 @@ def encode_piece(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) -
         piece: The file's position in its shard, from 0.
     """
     files, counters = _list_part_files(staged, piece), _get_counters_path(staged, piece)
-    # Remove old files instead of overwriting them: after a kill between publishing and cleaning up, a part may be a
-    # hard link to the published shard's tokens. Also, earlier counters must not describe new bytes.
+    # Remove old files instead of overwriting them, because after a kill between publishing and cleaning up, a part may
+    # be a hard link to the published shard's tokens. Remove the old counters, because they do not describe the new
+    # files.
     for leftover in (*files.all_files, counters):
         leftover.unlink(missing_ok=True)
     with convert_disk_errors(staged):
@@ -264,12 +266,12 @@ def seal_shard(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]
 
 def _seal_parts(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) -> Receipt:
     """Join the parts of a shard, write its receipt, and publish it in place of `staged`."""
-    # Check this before joining, so that a shard over budget or with an unbalanced ledger costs no copy.
+    # Check the ledger before joining, so that a refused shard does not cost a copy of its parts.
     ledger = Ledger.total(p.ledger for p in in_order)
     ledger.require_balance(str(shard.artifact))
     _check_budget(shard, ledger, in_order)
     final = staged / "final"
-    # Remove files that a run killed while sealing left here, because joining only creates new files.
+    # Remove files left here by a run that was killed while sealing, because joining fails if a file exists.
     _clear_directory(final)
     final.mkdir()
     paths = [_list_part_files(staged, piece) for piece in range(len(shard.files))]
@@ -277,7 +279,8 @@ def _seal_parts(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]
     document_ends.concatenate(
         [(p.ends, part.ledger.tokens) for p, part in zip(paths, in_order, strict=True)], final / ENDS
     )
-    # Find a part shorter or longer than its ledger before a receipt describes it.
+    # Check the joined tokens before the receipt is written, because a part may be shorter or longer than its ledger
+    # says.
     flat_bins.validate(final / TOKENS, shard.plan.dtype, ledger.tokens)
     if shard.plan.ids is not None:
         document_index.concatenate_ids([p.ids for p in paths], final / IDS, ledger.documents)
@@ -312,8 +315,8 @@ def _seal_parts(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]
         },
         recipe=shard.recipe.to_json(),
     )
-    # Remove the parts last: after a kill before publishing, everything that sealing needs still exists, and after a
-    # later kill the next run cleans up.
+    # Remove the parts last, because they are needed to seal the shard again after a kill before publishing. After a
+    # later kill, the next run removes them.
     receipt.write(final)
     publish_directory(final, shard.directory)
     shard.store.publish(shard.artifact)
@@ -323,7 +326,7 @@ def _seal_parts(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]
 
 def _build_facts(shard: TokenShard, parts: Sequence[EncodedPart]) -> TokenBinsFacts:
     plan = shard.plan
-    # Leave facts that do not apply unset, so that they are not in the receipt.
+    # Do not set facts that do not apply, so that the receipt omits them.
     optional_facts: dict[str, Any] = {}
     if shard.retracted:
         optional_facts["retracted"] = shard.retracted

@@ -35,8 +35,8 @@ from dataprep_assets.tokenization.engines import SpecialTokens
 if TYPE_CHECKING:
     from dataprep_assets.sources.readers.first_rows import FirstRows
 
-# In version 2, text never becomes a special token, regardless of the tokenizer's model. Version 3 was raised with every
-# step's version.
+# In version 2, text never becomes a special token, regardless of the tokenizer's model. Version 3 was introduced
+# together with new versions of all steps.
 STREAM_VERSION = 3
 """Part of every downstream key. Increase it if a change to `part_encoder` can change a byte of the stream."""
 
@@ -224,7 +224,7 @@ def find_unreadable_error(
         first: Position of the first bad row, and the reason (`describe_place`).
         has_rows: Returns whether any row of a file can be read.
     """
-    # A range without a readable row must not fail a file with readable rows elsewhere.
+    # If the file has readable rows elsewhere, do not fail, because only this range of rows is unreadable.
     if has_rows(replace(part, rows=RowRange())):
         return None
     return build_unreadable_error(part.path, part.format, part.compression, part.label, first)
@@ -311,7 +311,7 @@ def load_encoder(plan: StreamPlan) -> CertifiedEncoder:
     """Return the encoder of a plan, loaded once per process."""
     encoder = _load_encoder(plan.tokenizer, plan.tokenizer_digest, plan.special_tokens, json.dumps(plan.certificate))
     if plan.sample_rate > 0:
-        _ = encoder.reference  # load the reference now and not during encoding, because every worker will need it
+        _ = encoder.reference  # load the reference before encoding starts, because every worker needs it
     return encoder
 
 
@@ -324,6 +324,6 @@ def load_warm_encoder(plan: StreamPlan, parts: Sequence[SourcePart]) -> None:
     encoder, max_characters = load_encoder(plan), WARM_UP_CHARACTERS // len(parts)
     for part in parts:
         if (block := next(iter(part.read_records(plan.fields)), None)) is not None:
-            # Use only whole documents. A file whose first document is too long is skipped.
+            # Warm up only with whole documents. A file whose first document is too long is skipped.
             fitting = takewhile(lambda length: length <= max_characters, accumulate(map(len, block.texts)))
             encoder.warm_up(block.texts[: len(list(fitting))])

@@ -14,11 +14,11 @@ from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle
 from dataprep_assets.tokenization.definition import CONFIG, DECODER, OLDER_FILES, read_settings
 from dataprep_assets.tokenization.engines import try_in_process
 
-# Texts can contain special tokens, for example if a template rendered them. With `text`, the tokens stay plain text.
+# Texts can contain special tokens, for example if a template rendered them. With `special_tokens: text`, they stay
+# plain text.
 #
-# Plain text is right if people wrote the text, and wrong if it was rendered for this tokenizer, so a remark reports it.
-#
-# Entry points: `describe_literals`, `find_rendered_remarks`.
+# Plain text is right for texts that people wrote and wrong for texts that were rendered for this tokenizer, so a remark
+# reports texts that look rendered.
 
 _MANY = 0.5
 """Minimum share of texts with special tokens that suggests rendered templates."""
@@ -89,7 +89,7 @@ def _load_bundle(declaration: TokenizerDeclaration) -> TokenizerBundle:
 
 
 def _convert(folder: Path, pattern: str | None) -> Path | None:
-    # Import this only when it is needed, because most tokenizers need no conversion.
+    # Import the module only here, because most tokenizers need no conversion.
     from dataprep_assets.tokenization.conversion import convert_folder
 
     return convert_folder(folder, pattern)
@@ -135,7 +135,7 @@ def fetch_hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer
     try:
         return Path(hf_hub_download(repo, file, revision=revision))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        # If the Hub is unreachable, the file may exist, unless the cache has recorded its absence.
+        # If the Hub is unreachable, the file counts as missing only if the cache has recorded that it does not exist.
         out_of_reach = isinstance(error, LocalEntryNotFoundError)
         if is_cached(repo, revision, file) if out_of_reach else isinstance(error, EntryNotFoundError):
             return None
@@ -171,7 +171,7 @@ def _is_at_hand(tokenizer: TokenizerDeclaration) -> bool:
     if not all(is_cached(repo, revision, file) for file in (TOKENIZER, CONFIG)):
         return False
     path = fetch_hub_file(repo, revision, TOKENIZER)
-    # Require the older files only if the settings have no list of tokens.
+    # Require the older files only if the settings have no list of tokens, because only then are they read.
     has_tokens = path is not None and DECODER in read_settings(path.parent).values
     return has_tokens or all(is_cached(repo, revision, file) for file in OLDER_FILES)
 

@@ -45,8 +45,8 @@ class TracedRows:
             columns: Number of columns in the file of origins.
         """
         self._handle, self._rows, self._origins, self._columns = handle, rows, origins, columns
-        # `_group` is the number and the ids of the last row group, cached because the segments of one question are near
-        # each other.
+        # `_group` is the number and the ids of the row group that was read last. It is cached, because the segments of
+        # a query are near each other.
         self._group: tuple[int, Any] = (-1, None)
         self._is_padded = False  # set when the index is read
 
@@ -84,7 +84,7 @@ class TracedRows:
     def segment(self, position: int) -> TracedSegment:
         """Return the segment with this number in the file."""
         heads, starts, _ = self._index
-        # Find the last row whose first segment is not after this segment.
+        # The segment is in the last row whose first segment is not after it.
         row = int(np.searchsorted(heads, position, side="right")) - 1
         ids, start = self._read_ids(row), int(starts[position])
         number = position - int(heads[row])

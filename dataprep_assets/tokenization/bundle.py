@@ -131,7 +131,7 @@ class TokenizerBundle:
     @property
     def _reference(self) -> Reference:
         """The reference library's tokenizer, for uses that do not depend on the reading of literal special tokens."""
-        # Do not use `text`, because a variant with renamed special tokens cannot decode them.
+        # Do not use the reading `text`, because its tokenizer may have renamed special tokens, which it cannot decode.
         return load_reference_tokenizer(self, "match")
 
     @cached_property
@@ -299,7 +299,7 @@ def load_reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Re
                 f"{bundle.directory}: tokenizers cannot load this tokenizer: {error}. Save it again with "
                 "`save_pretrained(folder)` of transformers"
             ) from error
-        # Remove the first key, which is the tokenizer that was loaded first, because a dict keeps its insertion order.
+        # Remove the tokenizer that was loaded first. It is the first key, because a dict keeps its insertion order.
         while len(_cached_references) > 1:
             del _cached_references[next(iter(_cached_references))]
         _cached_references[text] = loaded
@@ -315,7 +315,8 @@ class LiteralFinder:
 
     def __init__(self, literals: tuple[str, ...]) -> None:
         prefixes = sorted({literal[:2] for literal in literals if literal})
-        # Assume that the last character that is neither a letter nor a digit is the rarer one, or else the first one.
+        # Assume that the last character of the prefix that is neither a letter nor a digit is the rarest one. If there
+        # is none, use the prefix's first character.
         self._begins = tuple(
             (next((character for character in reversed(prefix) if not character.isalnum()), prefix[0]), prefix)
             for prefix in prefixes

@@ -33,9 +33,9 @@ from dataprep_assets.tokenization.engines import (
 )
 from dataprep_assets.tokenization.reference import VERSIONS, UnicodeVersion
 
-# Documents on which tokenizer engines are known to differ.
+# The adversarial documents are texts on which tokenizer engines are known to differ.
 #
-# They are generated, and contain white-space runs, text that normalization changes, combining marks, scripts, emoji
+# They are generated, and contain runs of white space, text that normalization changes, combining marks, scripts, emoji
 # sequences, digits, contractions, literal special tokens, long words without a space, and some characters of each
 # Unicode version since 10.0, which an engine's tables may lack. The set is deterministic, so that certificates are
 # comparable.
@@ -89,7 +89,7 @@ _APERIODIC_TEXTS = 4
 process its parts in parallel (`fastokens` from 16 KiB on)."""
 _REPEATED_UNITS = (
     ("a", 300_000),  # one word
-    ("ab1", 100_000),  # words without a space between
+    ("ab1", 100_000),  # words without spaces between them
     (" ", 300_000),  # white space, at which a pattern must look ahead
     ("\n", 100_000),  # line endings, at which a pattern must look ahead
     ("中", 100_000),  # a word with three bytes per character
@@ -119,7 +119,7 @@ def generate_adversarial_documents(special_literals: Sequence[str] = ()) -> Iter
             literal[1:],
             f"{literal}\n\n{literal}",
         )
-    # Any fixed seed will do, but changing it would change the meaning of certificates.
+    # The seed is arbitrary. It must not change, because certificates are comparable only if the documents are equal.
     generator = random.Random(20240229)
     alphabet = "".join(_SAMPLES) + _SPACES
     for length in (3, 10, 40, 200):
@@ -146,8 +146,8 @@ def _generate_unicode_documents(version: UnicodeVersion) -> Iterator[str]:
         yield f"a{character}b {character}{character}1 {character}'s\n-{character}-"
         yield f" e{character}\u0316\u0301{character}"
     for mark in version.marks:
-        # Put the mark next to marks of the classes 1, 220 and 230, because a table that has the mark reorders it by its
-        # class.
+        # Put the mark next to marks of the combining classes 1, 220 and 230, because a library that knows the mark
+        # reorders it by its class.
         yield from (f"a{mark}\u0334", f"e{mark}\u0316 o\u0301{mark}", f"{mark}u\u0323{mark}\u0308")
     for composed, decomposed in version.compositions:
         yield from (composed, f"x{decomposed}y", f"{decomposed}\u0301 {composed}\u0323")
@@ -170,7 +170,8 @@ def classify_document(text: str, literals: LiteralFinder) -> str:
         return "ascii"
     if not unicodedata.is_normalized("NFC", text):
         return "unnormalized"
-    if any("\u2e80" <= c <= "\ud7ff" or c >= "\U00020000" for c in text[:2000]):  # from CJK radicals to Hangul
+    # The ranges are from CJK radicals to Hangul, and the ideographs from U+20000 on.
+    if any("\u2e80" <= c <= "\ud7ff" or c >= "\U00020000" for c in text[:2000]):
         return "east_asian"
     return "other_script"
 
@@ -266,7 +267,7 @@ def find_disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) 
     if np.array_equal(offsets, bounds) and np.array_equal(actual_ids, expected_ids):
         return []
     if len(offsets) != len(bounds):
-        return list(range(len(texts)))  # with a wrong number of documents, no ids can be assigned to them
+        return list(range(len(texts)))  # the counts differ, so no ids can be assigned to a document
     return [
         i
         for i in range(len(texts))
@@ -507,7 +508,7 @@ class CertifiedEncoder:
             text = text[:limit]
             documents_before = self.reference_documents
             ids = self.encode([text])[0]
-            # Do not count the recheck, because only documents of the stream count.
+            # Restore the counter, because it counts only documents of the stream.
             self.reference_documents = documents_before
         if not np.array_equal(self.reference.encode([text])[0], ids):
             kind = classify_document(text, self.bundle.special_literals)

@@ -139,7 +139,7 @@ def convert_folder(folder: Path, pattern: str | None = None) -> Path | None:
         (staging / "converter").unlink()
         record = Conversion(form=original.form, pattern=original.pattern, files=digests, converter=converter)
         (staging / RECORD).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
-        with suppress(OSError):  # another process has finished the same conversion
+        with suppress(OSError):  # fails if another process has finished the same conversion
             staging.rename(target)
             staging.mkdir()
     return target
@@ -169,7 +169,8 @@ def _convert(staging: Path, pattern: str | None) -> str | None:
         __name__,
         (str(staging), pattern),
         wall_seconds=_WALL_SECONDS,
-        # Disable the Hub, and tiktoken's cache, because another file in the cache may have the same key.
+        # Disable downloads from the Hub, because only the staged files may determine the result. Disable tiktoken's
+        # cache, because it may have a different file under the same key.
         environment={"HF_HUB_OFFLINE": "1", "TIKTOKEN_CACHE_DIR": ""},
     )
     if code == 0:
@@ -295,7 +296,7 @@ def _convert_by_description(original: Original) -> _Candidate:
     )
     tokens = {"bos": trainer.bos_id, "eos": trainer.eos_id, "unk": trainer.unk_id, "pad": trainer.pad_id}
     settings = {f"{name}_token": pieces[number].piece for name, number in tokens.items() if number >= 0}
-    with suppress(Exception):  # a model without a class has only its own tokens
+    with suppress(Exception):  # fails for a model without a class, which has only its own tokens
         by_class = _convert_by_class(original)
         settings |= by_class.settings
         tokenizer.add_tokens(

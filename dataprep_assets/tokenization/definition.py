@@ -243,7 +243,7 @@ def _complete_added_tokens(
         content = token["content"]
         if content in token_by_content and is_from_older_file(token):
             continue
-        # Every library uses the file's id for a token that the file contains.
+        # Use the id in `tokenizer.json` for a token that this file contains, because every library does.
         token_id: int = (
             token_by_content[content]["id"] if content in token_by_content else model.ids.get(content, next_id)
         )
@@ -334,7 +334,7 @@ def _turn_literals_into_text(value: dict[str, Any], model: _Model, contents: Col
     """
     added = value.get("added_tokens") or []
     flagged = [token["content"] for token in added if token["content"] in contents and not token.get("special")]
-    # Byte tokens keep their names, because the model finds the bytes of unknown characters by name.
+    # Keep the names of byte tokens, because the model uses these names to look up the bytes of unknown characters.
     fallback = set(_BYTE_NAMES) if model.value.get("byte_fallback") else set()
     names = model.rename_entries({*contents} - fallback)
     hides_bytes = bool(fallback) and model.kind == "Unigram"
@@ -342,11 +342,11 @@ def _turn_literals_into_text(value: dict[str, Any], model: _Model, contents: Col
         return None
     for token in added:
         token["special"] = bool(token.get("special")) or token["content"] in contents
-    # The library gives an added token that the vocabulary lacks the next free id. Put renamed tokens last, so that
-    # they do not shift the ids of other tokens.
+    # The library gives the next free id to an added token that is not in the vocabulary. Put renamed tokens last, so
+    # that they do not shift the ids of other tokens.
     value["added_tokens"] = sorted(added, key=lambda token: token["content"] in names)
     if hides_bytes:
-        # Split texts that spell a byte token before tokenizing, because they would otherwise get its id.
+        # Split text that spells the name of a byte token, because the text would otherwise get the token's id.
         splitter = {"type": "Split", "pattern": {"Regex": _BETWEEN_BYTE_NAMES}, "behavior": "Isolated", "invert": False}
         old_pre_tokenizer = value.get("pre_tokenizer")
         value["pre_tokenizer"] = (
@@ -363,7 +363,7 @@ def _find_rewriting_normalizer(normalizer: Any) -> str | None:
 
 def _may_change(part: Mapping[str, Any]) -> bool:
     if part.get("type") == "Replace":
-        # Replacing a space with a visible sign is not a change, because the decoder reverts it.
+        # Replacing a space with a visible character is not a change, because the decoder reverts it.
         pattern, sign = (part.get("pattern") or {}).get("String"), str(part.get("content") or "")
         return pattern != " " or not sign or sign.isspace()
     return part.get("type") not in _FORM_NORMALIZERS
@@ -413,7 +413,7 @@ def _map_ids(model: _Model, added: list[dict[str, Any]]) -> dict[str, int] | Non
     next_id = len(vocab)
     for token in added:
         content, token_id = token["content"], token["id"]
-        # The last condition is true for content that is added twice.
+        # The last condition detects content that is added twice.
         if not content or token_id != vocab.get(content, next_id) or (content in ids and content not in vocab):
             return None
         ids[content] = token_id
@@ -457,7 +457,7 @@ class Settings:
     def variables(self) -> dict[str, str]:
         """The tokens that transformers passes to every chat template, by name."""
         contents = {name: self.find_token(name) for name in _TOKEN_NAMES}
-        # Include the model's own tokens, such as `image_token`.
+        # Include the model's own tokens, such as `image_token`, as transformers does.
         own_values = {
             name: value for name, value in self.values.items() if name.endswith("_token") and name not in _TOKEN_NAMES
         }

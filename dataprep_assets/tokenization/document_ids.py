@@ -87,8 +87,8 @@ class RowIds(DocumentIds):
 def _serialize_sorted(row: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(row, option=orjson.OPT_SORT_KEYS)
-    # This error means that the row has an integer beyond 64 bits, half a surrogate pair, a type that JSON lacks, or is
-    # nested too deeply.
+    # This error means that the row is nested too deeply, or has an integer beyond 64 bits, half a surrogate pair, or a
+    # type that JSON lacks.
     except TypeError:
         return _serialize_parts(row)
 

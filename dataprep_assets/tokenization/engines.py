@@ -72,7 +72,7 @@ class FastokensEngine:
     """
 
     name = "fastokens"
-    # Cache only one tokenizer, because most tokenizers serve both readings of special tokens, and each call passes its
+    # Cache only one tokenizer, because most tokenizers serve both readings of special tokens. Each call passes its
     # reading.
     _cache: ClassVar[dict[str, Any]] = {}
 
@@ -83,7 +83,7 @@ class FastokensEngine:
         self._split = special_tokens == "text"
         text = bundle.build_engine_json(special_tokens)
         if text not in self._cache:
-            # Load before removing the cached tokenizer, which is kept if loading fails.
+            # Load first, so that the cached tokenizer is kept if loading fails.
             loaded = self._load(bundle, text)
             self._cache.clear()
             self._cache[text] = loaded
@@ -117,7 +117,7 @@ def find_installed_version(name: str) -> str | None:
         return None
 
 
-# A cache of results about tokenizers, shared by all datasets of a user.
+# The functions below cache results about tokenizers. All datasets of a user share the cache.
 
 T = TypeVar("T")
 
@@ -145,8 +145,9 @@ def write_cached(kind: str, key: str, value: Any) -> None:
 
 # A tokenizer is first tested in a separate process with limits.
 #
-# A `tokenizer.json` is a program: its expressions may run forever, its normalizers may take gigabytes, and unexpected
-# content may crash the process. A tokenizer that passes is not tested again with the same libraries (`write_cached`).
+# The reason is that a `tokenizer.json` is a program. Its expressions may run forever, its normalizers may take
+# gigabytes, and unexpected content may crash the process. A tokenizer that passes is not tested again with the same
+# libraries (`write_cached`).
 
 VERSION = 1
 """Version of the test. Increase it if a change makes the test stricter, so that tokenizers are tested again."""
@@ -226,7 +227,7 @@ def _find_defect(bundle: TokenizerBundle, name: str) -> str | None:
         return "panics"
     except MemoryError:
         return f"needs more than {MEMORY_BYTES >> 30} GiB of memory"
-    except TokenizerError:  # the engine cannot load the tokenizer; its users get the same error
+    except TokenizerError:  # each use of the engine reports that it cannot load the tokenizer
         return None
 
 

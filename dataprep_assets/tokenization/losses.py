@@ -29,7 +29,7 @@ from dataprep_assets.tokenization.engines import ReferenceEngine, SpecialTokens
 from dataprep_assets.tokenization.library_errors import EncodingError
 from dataprep_assets.tokenization.reference import list_parts, normalize_texts
 
-# Errors with the location of a document that a tokenizer cannot encode.
+# If a tokenizer cannot encode a document, the error has the document's location.
 #
 # A vocabulary without an unknown token is valid for the texts that it covers, so it is not refused. For other texts,
 # the library raises an error that does not name the document.
@@ -137,7 +137,8 @@ class Losses:
         non_spaces = [character for character in characters if not character.isspace()]
         self._kinds[[*map(ord, characters)]] = _KEPT
         if self._normalizer is not None:
-            # Put the character between letters that do not compose, because a text cannot begin with a combining mark.
+            # Put the character between two letters `q`, because a combining mark must follow a letter, and `q` does not
+            # compose.
             normalized = normalize_texts(self._normalizer, [f"q{character}q" for character in non_spaces])
             for character, text in zip(non_spaces, normalized, strict=True):
                 if normalize("NFC", character) not in normalize("NFC", text):
@@ -148,12 +149,13 @@ class Losses:
 
     def _find_dropped_characters(self, characters: list[str]) -> None:
         """Classify the characters that do not affect the ids as dropped."""
-        # Try each character by itself, within a word and between words, because an engine may add a sign before a text.
+        # Try each character by itself, within a word and between words, because an engine may add a space marker before
+        # a text.
         frames = ("{}", "x{}x", "x {} x")
         bare_ids = [self._try_encoding(frame.format("")) for frame in frames]
         for character in characters:
             frame_ids = [self._try_encoding(frame.format(character)) for frame in frames]
-            # Ignore unknown ids, because unknown neighbors share one token with an unknown character.
+            # Ignore ids with the unknown token, because adjacent unknown characters may share one unknown token.
             known_flags = [ids is not None and self._unknown_id not in ids for ids in frame_ids]
             same_flags = [ids == bare for ids, bare in zip(frame_ids, bare_ids, strict=True)]
             if known_flags[0] and any(
@@ -202,7 +204,8 @@ class _Spaces:
             "".join(space for index, space in spaces if leading[index] == bare),
             "".join(space for index, space in spaces if trailing[index] == bare),
         )
-        # A unique sign for a space, such as `▁`, is no loss, so count only signs that several characters share.
+        # Replacing a space with a unique character such as `▁` loses nothing, so count only replacements that several
+        # white-space characters share.
         repeats = Counter(single)
         self.changed = frozenset(
             space

@@ -19,13 +19,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-# Some characters that each Unicode version since 10.0 added, which identify the tables of a library.
+# Some characters of each Unicode version since 10.0 identify the version of a library's Unicode tables.
 #
 # The reference normalizes and splits text by Unicode tables that are compiled into it. A different version of it, or a
-# different engine, may have tables of a different Unicode version. Then characters that only one of them knows get
-# different ids. The differences concern letters, marks and digits: a mark that a table does not know is not reordered,
-# and an unknown letter is split from its word. Other characters are read the same way, assigned or not, except by
-# patterns with `\p{S}` or `\p{P}`.
+# different engine, may have tables of a different Unicode version. Then characters that only one of the two tables has
+# get different ids. The differences concern letters, marks and digits: a mark that a table lacks is not reordered, and
+# a letter that a table lacks is split from its word. Other characters are read the same way whether or not a table has
+# them, except by patterns with `\p{S}` or `\p{P}`.
 #
 # The characters are from the Unicode Character Database. They are stable, because no version changes earlier
 # assignments.
@@ -210,7 +210,8 @@ def flatten_ids(rows: Sequence[Any]) -> tuple[NDArray[np.uint32], NDArray[np.uin
     """Return lists or arrays of ids as flat uint32 ids and n + 1 uint64 offsets, starting with 0."""
     offsets = np.zeros(len(rows) + 1, np.uint64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
-    # Concatenate arrays, which the library returns instead of lists from 1.0 on.
+    # From version 1.0 on, the library returns arrays instead of lists. Concatenate them, because this is faster than
+    # iterating over their ids.
     if rows and isinstance(rows[0], np.ndarray):
         return np.concatenate(rows).astype(np.uint32, copy=False), offsets
     return np.fromiter(chain.from_iterable(rows), np.uint32, int(offsets[-1])), offsets
@@ -280,7 +281,8 @@ def detect_tables() -> dict[str, str]:
 
 def _build_probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) -> str:
     """Return a byte tokenizer that merges an `a` with the first byte of the next character in the same word."""
-    # Use the first bytes of characters from U+00C0 on, because these bytes map to themselves.
+    # Use the first bytes of characters from U+00C0 on, because each of these bytes is represented by the letter with
+    # the same code.
     merges = [["a", chr(lead)] for lead in range(0xC3, 0xF5)]
     vocabulary = [*BYTE_LETTERS, *(a + b for a, b in merges)]
     # Split by GPT-2's pattern, which every version of the library has.

@@ -36,8 +36,8 @@ attributes:
 """
 DROP = "bad_records: {policy: drop}"
 STATE = json.dumps({"_data_files": [{"filename": "data.arrow"}]}).encode()
-# Each case has the files next to `a.jsonl`, the check's output (empty if the files are read correctly), and whether the
-# output is only a note.
+# Each case has the files next to `a.jsonl`, the expected output of the check (empty if the files are read correctly),
+# and whether this output is only a note.
 CASES: dict[str, tuple[dict[str, bytes], str, bool]] = {
     "array": ({"z.json": json.dumps([{"text": "a"}]).encode()}, "", False),
     "gzip_without_ending": ({"z.jsonl": gzip.compress(GOOD)}, "", False),
@@ -84,7 +84,7 @@ def _declared() -> Iterator[tuple[str, str, dict[str, bytes], str, bool]]:
                 text = text.replace('["**/*"]\n  splits', '["**/*.jsonl", "**/*.arrow"]\n  splits')
             yield name, text, files, said, note
     for case, (files, said, note) in CASES.items():
-        if case not in ("lists", "under_a_key"):  # only their missing field makes these rows invalid
+        if case not in ("lists", "under_a_key"):  # a blend is refused only if `a.jsonl` has no usable row either
             text = BLEND.format(name=f"blend_{case}", tokenizer=SAMPLE / "tokenizer", extra=DROP)
             yield f"blend_{case}", text, files, said, note
 

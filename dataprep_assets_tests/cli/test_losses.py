@@ -402,14 +402,15 @@ def test_a_partial_run_lists_present_artifacts_then_changes_since_the_last_full_
     project.run("leaves")
     write_rows(project.folder / "sources" / "leaves" / "train" / "a.jsonl", [rows[0], b"{\n"])
     assert read_block(project.run("leaves", "--split", "train"))[0] == "lost: 1 of 6 rows dropped"
-    # The comparison is the same as after a killed run, whose artifacts exist when the next run begins.
+    # This comparison is the same as after a killed run, because in both cases the artifacts exist when the next run
+    # begins.
     _, changed, *splits_changed = read_block(project.run("leaves"))[1:]
     assert changed.startswith("changed since the complete run of ")
     assert [line.partition(" documents")[0] for line in splits_changed] == ["  train: 4 → 1"]
 
 
 def test_a_rule_that_drops_most_of_a_language_gives_a_warning_without_a_budget(project: Project) -> None:
-    # Words are split at white space, so such a rule drops text in languages that are written without it.
+    # Words are split at white space, so such a rule drops text in languages that are written without white space.
     chinese = texts(*(f"春天的港口有第{i}艘船，船长在码头上等待潮水。" for i in range(30)))
     english = texts(*(f"In spring the captain of ship {i} waits for the tide." for i in range(170)))
     declared = corpus(project, "ports", {"train/a.jsonl": [*english, *chinese]}, tag=["gopher", "language"], views=[])

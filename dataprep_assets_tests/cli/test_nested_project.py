@@ -56,7 +56,7 @@ def test_every_command_accepts_the_declared_name(project: Path) -> None:
         done = dataprep(project, *arguments, project=project)
         assert done.returncode == 0, (arguments, done.stdout, done.stderr)
         assert said in done.stdout, arguments
-    assert dataprep(project, "status", "d01", project=project).returncode == 1  # this dataset never ran
+    assert dataprep(project, "status", "d01", project=project).returncode == 1  # this dataset was never built
     (project / "my_texts" / "defs" / "team" / "first" / "retracted.jsonl").unlink()
     assert dataprep(project, "lock", "d00", project=project).returncode == 0
     assert (project / "my_texts" / "defs" / "team" / "first" / "dataset.lock").is_file()
@@ -98,10 +98,10 @@ def test_list_names_each_dataset_with_its_state(project: Path) -> None:
 
 
 def test_the_code_location_loads_valid_datasets_and_reports_the_others(project: Path) -> None:
-    # Add a second broken file of the same name, and one with the name of a valid dataset.
+    # Add a second broken file with the dataset name `d02`, and a broken file with the name of a valid dataset.
     write_corpus(project / "my_texts" / "defs" / "late" / "third", "d02").write_text("type: [\n  dataset: d02\n")
     write_corpus(project / "my_texts" / "defs" / "late" / "fourth", "d00").write_text("type: [\n  dataset: d00\n")
-    # Add a mistake that only resolved templates show, and two datasets that depend on each other.
+    # Add a mistake that is visible only after templates are resolved, and two datasets that depend on each other.
     for name, changed in (
         ("d05", ("./texts", '"{{ env.SURELY_NOT_SET }}"')),
         ("d06", ("  views", "  duplicates: {against: [d07]}\n  views")),
@@ -117,7 +117,7 @@ def test_the_code_location_loads_valid_datasets_and_reports_the_others(project: 
     broken = {key.partition("/")[0] for key in found["assets"] if key.endswith("/cannot_be_loaded")}
     assert broken == {"team_eu_third", "late_third", "d03", "late_fourth", "d05", "d06", "d07"}
     assert {"build_d00", "build_d01"} <= set(found["jobs"])
-    # `d00` is valid, and the broken file of the same name does not hide it from the command.
+    # The command finds the valid dataset `d00`, although a broken file has the same dataset name.
     done = dataprep(project, "status", "d00", project=project)
     assert done.returncode == 0, done.stderr
 

@@ -81,7 +81,7 @@ def test_shards_in_a_third_party_bucket_are_adopted_into_a_folder_and_trained_on
     kept = tmp_path / "here" / "mine" / MANIFEST
     again = run_command(tmp_path / "here", *line, **environment)
     assert again.returncode == 0, again.stderr
-    assert "reading" not in again.stdout  # digests from an earlier adoption are reused
+    assert "reading" not in again.stdout  # the digests of the earlier adoption are reused
 
     release = read_release(ReleaseLocation(LocalStore(kept.parent)))
     wanted = make_release(tmp_path / "built", (8, 6, 8), val=1)
@@ -97,7 +97,7 @@ def test_shards_in_a_third_party_bucket_are_adopted_into_a_folder_and_trained_on
         state = window.state(3)
     turns = managed_turns(kept, tmp_path / "of the manager", LENGTH, 1, 2, environment)
     assert [turn["shard"] for turn in turns] == [1, 2, 0]
-    # With only the import changed, the manifest is found in the local folder of the shards.
+    # A trainer that changes only its import finds the manifest in the local folder of the shards.
     at_home = {**environment, "DATASET_BINS_PATH": "mine"}
     turns = managed_turns(None, None, LENGTH, 0, 1, at_home, tmp_path / "here")
     assert [turn["shard"] for turn in turns] == [0, 1]

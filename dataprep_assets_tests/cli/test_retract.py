@@ -104,7 +104,7 @@ def test_the_run_after_a_retraction_removes_the_document_from_obsolete_artifacts
 ) -> None:
     left = {"token_bins/train-00003", "megatron_bins"}
     assert own.find_traces(GONE) == left | {"token_bins/train-00001", "combined_bins/train", "nanogpt_bins"}
-    # Leave a killed build of an obsolete shard that has no other files.
+    # Leave the staged files of a killed build of an obsolete shard that has no other files.
     with open_staging(own.artifacts / "token_bins" / "train-00007", "0123456789abcdef") as staged:
         shutil.copy(own.artifacts / "token_bins" / "train-00003" / "tokens.bin", staged)
     begun = "token_bins/.staging/train-00007-0123456789abcdef"

@@ -145,9 +145,9 @@ def test_the_run_after_a_removal_rebuilds_one_shard_without_the_rows(project: Pr
     assert rebuilt == [project.shard(stage)]
     told = project("run", stage)
     project.assert_removed(stage, told)
-    # The other shards are reused.
+    # Retracting the same rows again adds nothing.
     assert_names(project.retract(stage), "2 already retracted")
-    # The row is also removed when its file changes.
+    # The rows are omitted again when their file changes and its shard is rebuilt.
     path = project.defs / stage / "data" / "first" / "f0.jsonl"
     path.write_text("\n" + path.read_text())
     project("run", stage)
@@ -172,6 +172,6 @@ def _run(project: Project, artifacts: Path, home: Path, at: int) -> int:
     )
     command = ["-m", "dataprep_assets.cli", "--project", str(project.root), "run", "sft"]
     done = forked.run(command, env=environment, cwd=project.root, timeout=600)
-    # The process that watches the command ends with the shell's exit code for the signal.
+    # The process that watches the command may end with the shell's exit code for the signal.
     assert done.returncode in ((-signal.SIGKILL, 128 + signal.SIGKILL) if at else (0,)), done.stdout + done.stderr
     return len(read_log(home, "parent"))

@@ -46,7 +46,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for other in (clone / "dataprep_assets" / "defs").iterdir():
         if other.is_dir():
             shutil.rmtree(other)
-    # The text repeats one id, from which a model can learn nothing.
+    # The text repeats one token, so a model can learn nothing from it.
     declare(clone, "words", [" the" * 60_000])
     # This valid text looks like token ids of a different width.
     declare(clone, "numbers", [",".join(["0"] * 2000)] * 40)

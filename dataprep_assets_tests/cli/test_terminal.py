@@ -73,7 +73,7 @@ def test_the_end_of_a_run_fits_the_screen_and_names_the_next_command(tmp_path: P
         assert any(" .dataprep/artifacts/pages/" in line for line in below), below
         assert "7 of 47 rows dropped" in "\n".join(below)
         assert "dataprep ui" in below[-1]
-    # Fail a check of one split while the views of the previous run still exist.
+    # Make a check of each split fail while the views of the previous run still exist.
     declared.write_text(VIEWS.replace("NAME", "pages") + "  tag: [gopher]\n  drop: {short: words < 90}\n")
     declared.write_text(declared.read_text() + "  budget: {per_rule: {short: 0.1}}\n")
     with Terminal(command, variables, columns) as terminal:

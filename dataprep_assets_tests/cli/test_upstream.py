@@ -168,7 +168,8 @@ def test_partitions_are_folders_that_splits_name(project: Path) -> None:
     trace = _run(project, "trace", "parts", "--split", "val", "--document", "2")
     assert trace.startswith("held-out/part.jsonl:3\n")
     yaml.write_text(yaml.read_text().replace("by_part]}", 'by_part], path: "../../../cleaned/parts/{partition}"}'))
-    assert "token_bins" not in _run(project, "run", "parts")  # the declaration changed, so the checks run again
+    # Only the checks run again, because only the declaration has changed.
+    assert "token_bins" not in _run(project, "run", "parts")
 
 
 def test_an_asset_without_a_reported_location_uses_the_declared_one(project: Path) -> None:

@@ -58,11 +58,11 @@ def test_an_item_of_short_texts_is_found_as_a_whole_in_every_form(tmp_path: Path
         pages = [f"{FILLER}\n\n{text}\n\n{FILLER}" for text in forms.values()]
         assert find_leaks(benchmarks, [*forms.values(), *pages]) == [whole.name] * 14
         assert find_leaks(benchmarks, list(build_look_alikes(whole.parts, whole.name).values())) == [None] * 3
-        # The question, a choice, or two choices are not an item on their own.
+        # None of these texts is an item on its own: the question, a choice, two choices.
         question, *choices = (part.text for part in whole.parts)
         assert find_leaks(benchmarks, [question, *choices, " ".join(choices[:2])]) == [None] * 6
-    # The first two texts have an explanation between question and choices, and a reworded question. The last one has
-    # too few choices.
+    # The first text has an explanation between the question and the choices. The second text has a reworded question.
+    # The last text has too few choices.
     question, choices = items[3]["question"], items[3]["choices"]
     assert find_leaks(benchmarks, [
         f"{question} Think of it step by step.\n* {choices[2]}\n* {choices[0]}\n* {choices[1]}\nThe last one is right.",
@@ -182,11 +182,11 @@ def test_labels_and_identifiers_are_not_searched(tmp_path: Path) -> None:
     benchmarks = open_items(tmp_path, items)
     assert {part.place for whole in benchmarks.whole_items for part in whole.parts} == {"question", "choices"}
     assert find_leaks(benchmarks, [items[0]["url"]]) == [None]
-    # Choices that consist only of signs do not count.
+    # Choices that consist only of symbols are ignored, so the question and `eq` are enough.
     asked = {"question": "In Lua, which operator compares two values for equality?", "choices": ["eq", "==", "="]}
     other = {"question": "In C, which one is it?", "choices": ["an equals sign", "two of them"]}
     assert find_leaks(open_items(tmp_path, [asked, other]), [f"{asked['question']}\nA. =\nB. ==\nC. eq"]) == ["quiz:1"]
-    # A text in pieces, as in datasets of tagged words, is one text.
+    # A list of words, as in datasets with a tag for each word, is searched as one text.
     tokens = "The brass lamps of the old harbour were lit by the keeper on that night".split(" ")  # noqa: SIM905
     benchmarks = open_items(tmp_path, [{"tokens": tokens, "tags": ["O"] * len(tokens)}])
     assert find_leaks(benchmarks, [" ".join(tokens)]) == ["quiz:1:tokens"]
@@ -242,7 +242,7 @@ def test_ngrams_have_equal_weight_in_every_script_and_never_cross_texts() -> Non
                 wanted += [(end - len(words) + at, end - len(words) + stop)] if stop is not None else []
         assert list(zip(starts.tolist(), stops.tolist(), strict=True)) == wanted
         hashes = dict(zip([tuple(flat[a:b]) for a, b in wanted], runs.hash_runs(starts, stops).tolist(), strict=True))
-        # Equal n-grams have equal hashes at any position, and other n-grams have other hashes.
+        # Equal n-grams have equal hashes at any position, and different n-grams have different hashes.
         assert [hashes[tuple(flat[a:b])] for a, b in wanted] == runs.hash_runs(starts, stops).tolist()
         assert len(set(hashes.values())) == len(hashes)
     assert count_words(sum(4 for _ in split_words("公民的个人信息主要受下列哪部法律的保护"))) == 13

@@ -120,7 +120,7 @@ def test_the_older_document_stays_unless_a_column_decides(tmp_path: Path) -> Non
     assert found.removed.tolist() == list(range(30, 60))
     found, _ = find_kept_set(tmp_path / "new", [old, new], ages=[1, 0])
     assert found.removed.tolist() == list(range(30))
-    # An unknown value comes last.
+    # A document with an unknown value has the lowest priority.
     values = [[float("nan")] * 30, [-float(at) for at in range(30)]]
     found, _ = find_kept_set(tmp_path / "column", [old, new], values=values)
     assert found.removed.tolist() == list(range(30))
@@ -157,7 +157,7 @@ def test_documents_of_other_datasets_stay_and_remove_duplicates_in_every_split(t
     assert (found.representatives >= first).all()
     assert found.across.tolist() == []
     assert sorted(found.similarities.tolist())[-2:] == [1, 1]
-    # The comparisons depend only on the documents, so the same documents stay if they are dealt to other shards.
+    # The comparisons depend only on the documents, so the same documents stay if they are distributed to other shards.
     dealt = [shards[0][::2], shards[0][1::2], shards[1], shards[2][::-1]]
     again, _ = find_kept_set(
         tmp_path / "dealt", dealt, splits=[0, 0, 1, 2], theirs=[False, False, False, True], across=across
@@ -171,7 +171,7 @@ def test_a_text_and_its_translations_are_distinct_and_all_stay(tmp_path: Path, n
     texts = NOTICES[notice]
     assert len(set(texts)) == 8
     found, _ = find_kept_set(tmp_path, [texts[:3], texts[3:], [texts[0]]])
-    assert found.removed.tolist() == [len(texts)]  # only the copy is removed, and no translation
+    assert found.removed.tolist() == [len(texts)]  # only the copy is removed, but no translation
     hashes, ends = Signer(NEAR).compute_shingles(texts)
     sets = np.split(hashes, ends[:-1])
     shared = [count_overlap(one, other) for one, other in combinations(sets, 2)]
@@ -264,7 +264,7 @@ def test_a_pair_exactly_at_the_threshold_is_removed(tmp_path: Path, threshold: f
     draw, most = random.Random(8), 100
     words = [f"w{number}" for number in range(most + 4)]
     settings = replace(NEAR, banding=choose_banding(threshold, 128))
-    # Each text has 100 shingles, and exactly the threshold's share of them is common.
+    # The longer text has 100 shingles, and the shorter text has exactly the threshold's share of them.
     texts = [" ".join(words), " ".join(words[: round(threshold * most) + 4])]
     for seed in range(5):
         draw.shuffle(words)
@@ -329,7 +329,8 @@ def test_copies_and_form_letters_need_no_quadratic_number_of_comparisons(
 ) -> None:
     draw = random.Random(9)
     words = draw_page(draw, 60)
-    forms = [" ".join([*words, *draw_page(draw, 22)]) for _ in range(2000)]  # half of the shingles belong to the form
+    # Any two of these letters have more than half of their shingles in common.
+    forms = [" ".join([*words, *draw_page(draw, 22)]) for _ in range(2000)]
     copies = [" ".join(words)] * 2000
     counted = []
     real = candidates.find_pairs

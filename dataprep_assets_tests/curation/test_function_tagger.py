@@ -19,7 +19,7 @@ from dataprep_assets.curation.tagging import TaggingError, compute_tags
 from dataprep_assets.errors import ConfigError
 from dataprep_assets_tests.messages import raises
 
-# Importing any of these modules would raise, because computing a version must execute nothing.
+# Importing any of these modules raises an error, because computing a version must execute nothing.
 CODE = {
     "pond/__init__.py": "raise SystemExit('executed')\n",
     "pond/taggers.py": '''
@@ -162,7 +162,8 @@ def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., F
         (tmp_path / "data" / f"{name}.txt").write_text("x")
 
     def make(source: str, **keys: Any) -> FunctionTagger:
-        package = f"brook_{abs(hash((tmp_path, source, str(keys))))}"  # because Python imports a module only once
+        # Use a new name for each package, because Python imports a module only once.
+        package = f"brook_{abs(hash((tmp_path, source, str(keys))))}"
         (tmp_path / package).mkdir()
         (tmp_path / package / "judge.py").write_text(source)
         said = DeclaredTagger(function=f"{package}.judge:quality", columns={"quality": "number"}, **keys)
@@ -198,7 +199,7 @@ def test_an_exception_names_the_tagger_the_row_and_the_users_line(
     assert "judge.py:9 in quality)" in said
     assert ("text 1" in said) is not sensitive
     assert len(said.splitlines()) == 1
-    # Worker processes and Ray pickle the exception.
+    # Pickle the exception, because worker processes and Ray send it pickled.
     copy = pickle.loads(pickle.dumps(failed.value))
     assert (str(copy), copy.at) == (said, failed.value.at)
     if sensitive:

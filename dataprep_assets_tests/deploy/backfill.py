@@ -81,7 +81,8 @@ def kill_a_run(instance: dg.DagsterInstance, backfill: str) -> str | None:
     for run in reversed(find_backfill_runs(instance, backfill)):
         if run.status == dg.DagsterRunStatus.STARTED and (pid := read_run_pid(instance, run.run_id)) is not None:
             try:
-                os.kill(pid, signal.SIGSTOP)  # the run cannot end between this check and the kill
+                # Stop the process first, so that the run cannot end between the next check and the kill.
+                os.kill(pid, signal.SIGSTOP)
                 now = instance.get_run_by_id(run.run_id)
                 if now is None or now.is_finished:
                     os.kill(pid, signal.SIGCONT)
@@ -184,14 +185,15 @@ def disturb(running: Cluster, instance: dg.DagsterInstance, backfill: str, engin
         return run is not None and run.is_finished
 
     def retrying() -> bool:
-        # Exclude STARTING, because a run is lost until its start times out if the daemon is killed between that state
-        # and the launch.
+        # Exclude STARTING, because a daemon that is killed between that state and the launch loses the run until its
+        # start times out.
         begun = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.SUCCESS)
         return any(r.parent_run_id == killed[0] and r.status in begun for r in find_backfill_runs(instance, backfill))
 
     detected = running.wait(failed, guard_seconds, "the killed run to be failed")
     retried = detected + running.wait(retrying, guard_seconds, "its retry")
-    # Only the daemon keeps the backfill running, and a new daemon can resume it, because its state is in Postgres.
+    # Kill the daemon, which keeps the backfill running. A new daemon can resume the backfill, because the state of the
+    # backfill is in Postgres.
     running.kill("daemon")
     running.start_daemon()
     running.wait(lambda: _ended(instance, backfill), guard_seconds, "the backfill")

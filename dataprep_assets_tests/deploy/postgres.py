@@ -35,7 +35,7 @@ def run_postgres() -> Iterator[dict[str, str]]:
     if (folder := find_binaries()) is None:
         pytest.skip("no Postgres: initdb is neither on PATH nor below /usr/lib/postgresql")
     identity = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
-    # Do not use pytest's own folders, which the server's user cannot read.
+    # Do not use pytest's own folders, because the server's user cannot read them.
     with tempfile.TemporaryDirectory(prefix="dataprep-pg-", ignore_cleanup_errors=True) as home:
         data, secret = Path(home, "data"), Path(home, "password")
         secret.write_text(PASSWORD)

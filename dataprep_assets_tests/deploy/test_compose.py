@@ -88,8 +88,8 @@ def test_the_example_names_every_documented_variable() -> None:
         if not name.startswith("_")  # exclude the end of `…_SECRET_ACCESS_KEY`
     }
     assert len(named) > 15
-    # The example omits the profile, which is in a file of the home directory, and the alternative to
-    # DATAPREP_ENDPOINT_URL.
+    # The example omits AWS_PROFILE, because profiles are in a file of the home directory, and AWS_ENDPOINT_URL, because
+    # it is an alternative to DATAPREP_ENDPOINT_URL.
     elsewhere = {"AWS_PROFILE", "AWS_ENDPOINT_URL"}
     assert named - elsewhere <= read_example().keys()
 
@@ -136,7 +136,7 @@ def test_every_webserver_is_behind_the_guard() -> None:
         assert SERVICES[name]["command"][:3] == ["python", "-m", "dataprep_assets.webserver"]
         assert SERVICES[name]["environment"]["DATAPREP_UI_HOSTS"] == "${DATAPREP_UI_HOSTS:-}"
         assert SERVICES[name]["environment"].items() >= COMPOSE["x-dagster"]["environment"].items()
-    # The Helm chart of Kubernetes has its own command, so the image replaces the program that it starts.
+    # The Helm chart of Kubernetes has its own command, so the image replaces the program that this command starts.
     assert "exec /opt/venv/bin/python -m dataprep_assets.webserver" in (FOLDER / "dagster-webserver").read_text()
     assert read_image_environment()["PATH"].startswith("/opt/guard:")
 

@@ -169,7 +169,8 @@ def test_a_new_folder_in_defs_is_loaded_after_a_reload(services: Cluster) -> Non
     reloaded = services.graphql(_RELOAD)["reloadRepositoryLocation"]
     assert reloaded["locationOrLoadError"]["__typename"] == "RepositoryLocation", reloaded
     assert datasets() == {"sample_corpus", "sample_tasks"}
-    for log in ("code.log", "web.log"):  # the daemon of a fresh instance warns about its own cursors
+    # Exclude the daemon's log, because the daemon of a fresh instance warns about its own cursors.
+    for log in ("code.log", "web.log"):
         assert "warning" not in (services.folder / log).read_text().lower(), log
 
 

@@ -248,7 +248,7 @@ def names() -> set[str]:
 
 def _checks() -> dict[str, dict[str, _Rows]]:
     """Component → artifact, as the page names it → its proofs."""
-    # Put base components first, because the page shows a check that several components share only once.
+    # Put base components first, because the page shows a shared check only once, at the first component that has it.
     ordered = sorted(
         components.__all__, key=lambda name: (len(components.find_dataset_class(name).model.__mro__), name)
     )

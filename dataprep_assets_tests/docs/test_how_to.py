@@ -47,7 +47,7 @@ class Reader:
         self.folder, self.said, self._installed = folder / "empty", "", folder / "installed"
         self.folder.mkdir()
         self._environment = {
-            # Packages that a guide installs must be visible only to its reader.
+            # Install a guide's packages into a separate folder, because other tests must not find them.
             "PYTHONPATH": str(self._installed),
             "PIP_TARGET": str(self._installed),
             "PIP_NO_INDEX": "1",

@@ -47,7 +47,7 @@ def list_pages() -> Iterator[Path]:
 
 def test_every_page_is_in_the_list_of_pages() -> None:
     listed = {(DOCS / target).resolve() for target in LINK.findall((DOCS / "README.md").read_text(encoding="utf-8"))}
-    # Pages of formats have their own index.
+    # Exclude the pages about formats, because they have their own index.
     expected = {path for path in DOCS.rglob("*.md") if path.parent.name != "formats"} - {DOCS / "README.md"}
     assert {path.relative_to(DOCS) for path in expected - listed} == set()
 
@@ -56,7 +56,7 @@ def test_every_declaration_on_a_page_is_valid(tmp_path: Path) -> None:
     found = 0
     for page in list_pages():
         for block in find_blocks(page, "yaml"):
-            # Skip the blocks of `yaml-reference.md`, which are excerpts.
+            # Skip the blocks of `yaml-reference.md`, because they are excerpts.
             if not block.startswith("type:") or page.name == "yaml-reference.md":
                 continue
             path = tmp_path / "defs.yaml"
@@ -65,7 +65,7 @@ def test_every_declaration_on_a_page_is_valid(tmp_path: Path) -> None:
                 component = getattr(components, document.type.rpartition(".")[2])
                 declared = validate_document(component.model, document)
                 source = getattr(declared, "source", None)
-                # Require `include`, because its default matches only `.jsonl.zst`, which few readers have.
+                # Require `include`, because its default matches only `.jsonl.zst` files, which few readers have.
                 assert getattr(source, "kind", "") != "local" or "include" in declared.model_fields_set, page.name
                 found += 1
     assert found >= 1
@@ -95,7 +95,7 @@ def test_every_troubleshooting_message_is_in_the_code() -> None:
         message for row in rows if row.startswith("| `") for message in re.findall("`([^`]+)`", row.split(" | ")[0])
     ]
     assert len(messages) > 50
-    # Split the messages at the parts that vary in the code.
+    # Split the messages at the parts that vary, because only the fixed parts are in the code.
     filled = re.compile(r"…|[;:]|dataset\.lock|receipt\.json|[\d,]{4,}|--shards|\b[A-Z]{3,}\b")
     parts = [part.strip(" .,'") for message in messages for part in filled.split(message)]
     assert [part for part in parts if len(part) > 5 and part not in spoken] == []

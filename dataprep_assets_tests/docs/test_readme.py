@@ -72,7 +72,7 @@ def test_every_figure_of_the_readme_is_on_the_benchmark_page() -> None:
     known = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
     ratios = re.findall(r"\| ([0-9.]+) × \|", table)
     assert len(ratios) >= 5
-    # The page has only the two times of near-deduplication, not their ratio.
+    # Compute the ratio for near-deduplication here, because the page has only the two times.
     assert f"{1013 / 194:.1f}" in ratios
     assert [ratio for ratio in ratios if ratio not in known and ratio != f"{1013 / 194:.1f}"] == []
     rows = [row for row in table.splitlines() if " × " in row and row.startswith("|")]
@@ -185,7 +185,7 @@ def test_the_declarations_are_built_as_printed(home: Path, hub: HubServer, envir
     line = find_blocks(SFT, "json")[0]
     chat = project / "my_data" / "defs" / "my_chat"
     chat.mkdir()
-    # Copy the data of the sample `chats`, which the guide's project has.
+    # Copy the data of the sample `chats`, because the guide's project has it.
     data = chat.parent / CHAT.name / "data"
     data.mkdir(parents=True)
     (data / "chat.jsonl").write_text(line + (CHAT / "data" / "chat.jsonl").read_text(encoding="utf-8"))

@@ -50,7 +50,7 @@ def test_nested_keys_have_their_yaml_names_types_defaults_and_bounds(
         model = Outer
 
     monkeypatch.setattr(components, "TokenizedCorpus", Component, raising=False)
-    monkeypatch.setattr(reference, "samples", lambda: ())  # these models have the keys of the real one
+    monkeypatch.setattr(reference, "samples", lambda: ())  # no samples, because they belong to the real component
     text = reference.pages()[reference.find_page("TokenizedCorpus")]
     assert "| `inner` | list of [Inner](#inner) | empty | The inner ones. |" in text
     assert "| `mode` | one of `a`, `b` | `a` | Which. |" in text

@@ -312,7 +312,7 @@ def read_patterns() -> list[re.Pattern[str]]:
         for cell in cells
         for text in re.split(r"`[,;]|an error that (?:begins|ends) with|and ends with|\bor `", cell)
     ]
-    # For a message with names, match the words between two names.
+    # `…` stands for any text, so match only the words around it.
     return [
         re.compile(r".*?".join(re.escape(part) for part in text.replace("`", "").split("…")))
         for text in (text.split(". ")[0].strip(" `…") for text in texts)

@@ -309,7 +309,8 @@ def test_a_view_that_is_no_longer_declared_is_obsolete_for_diff_and_verify(
     both, one = built("nanogpt", "olmo"), built("nanogpt")
     obsolete = ["datatrove_bins", "megatron_bins", "olmo_bins"]
     assert is_told(one) == (obsolete, obsolete, {}), "as a lock of what is declared now has it"
-    # A lock from before the removal names the artifact, which is unchanged.
+    # With a lock from before the removal, only the data card differs, because the artifact of the removed view still
+    # exists.
     assert is_told(both)[2].keys() == {"data_card"}
     # A newer artifact is not obsolete, although the card does not name it yet.
     corpus.run(views=["nanogpt", "megatron"], dtype="uint32")

@@ -107,7 +107,7 @@ def test_a_run_builds_exactly_the_predicted_artifacts(
         assert told.keys() == wanted
     outcome = corpus.run(**settings)
     assert outcome.failed == {}
-    if "shards" in settings:  # the combined bins keep their content, because other shards have the same documents
+    if "shards" in settings:  # the combined bins keep their content, because the new shards have the same documents
         assert set(outcome.built) == told.keys() - VIEWS
         assert all(told[view] for view in VIEWS), "provisional"
     else:
@@ -143,7 +143,7 @@ def test_a_changed_tokenizer_rebuilds_the_certificate_and_every_token_shard(corp
 
     path = corpus.tokenizer / "tokenizer_config.json"
     path.write_text(path.read_text() + "\n")
-    load_declared_tokenizer.cache_clear()  # a new process would read it again
+    load_declared_tokenizer.cache_clear()  # a new process would not have the cached tokenizer
     try:
         told = names(corpus)
         assert told >= {"engine_certificate", *(f"token_bins/{shard}" for shard in SHARDS)}

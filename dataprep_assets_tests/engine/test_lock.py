@@ -54,7 +54,7 @@ def test_another_machine_writes_the_same_bytes_without_path_host_or_time(corpus:
     (tmp_path / "other").mkdir()
     there = ChangedCorpus(tmp_path / "other", corpus.root)
     shutil.rmtree(there.root)
-    there.run()  # build from nothing, at another time, in another folder
+    there.run()  # build everything at a different time and in a different folder
     assert encode_lock(lock_dataset(there.specs(), there.store)) == here
     text = here.decode()
     for word in (str(tmp_path), str(Path.home()), socket.gethostname(), "created", "seconds"):

@@ -121,7 +121,8 @@ def find_ignored_claims(spec: ArtifactSpec, store: LocalArtifacts) -> Iterator[s
 
 def is_stale(spec: ArtifactSpec, store: LocalArtifacts) -> bool:
     """Return whether any of its partitions is out of date, with unchanged inputs."""
-    found = decide_slots(spec, store, spec.slots(store), verification="size")  # no test damages its files
+    # Compare only sizes, because no test damages files.
+    found = decide_slots(spec, store, spec.slots(store), verification="size")
     return any(one.is_stale for one in found.values())
 
 
@@ -140,7 +141,7 @@ def read_receipt(source: ArtifactSpec | DatasetInput | AssetInput, store: LocalA
 def test_values_that_a_blocking_check_compares_with_are_in_the_recipe(name: str, tmp_path: Path) -> None:
     store, found = LocalArtifacts(tmp_path / "artifacts"), []
     specs = build_source(name, store).specs
-    if name == COMPARED:  # all other datasets are as in the sample
+    if name == COMPARED:  # the other artifacts are the same as in the sample
         specs = [spec for spec in specs if any(isinstance(source, DatasetInput) for source in spec.inputs)]
         assert specs
     for spec in specs:

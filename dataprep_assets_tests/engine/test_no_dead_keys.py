@@ -129,7 +129,8 @@ class Changed:
                 left.add(spec)
 
     def _is_stale(self, spec: ArtifactSpec) -> bool:
-        found = decide_slots(spec, self.store, spec.slots(self.store), verification="size")  # no test damages its files
+        # Compare only sizes, because no test damages files.
+        found = decide_slots(spec, self.store, spec.slots(self.store), verification="size")
         return any(one.is_stale for one in found.values())
 
     def red(self, artifact: tuple[str, ...], changes: Sequence[Change]) -> set[str] | None:

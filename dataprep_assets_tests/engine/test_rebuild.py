@@ -146,7 +146,7 @@ def test_for_an_appended_file_the_new_shard_is_certain_and_its_effects_are_not(c
     least, most = found.seconds
     certain = [work.timed_seconds or 0.0 for work in found.works if work.certain]
     assert 0 < len(certain) < len(found.works)
-    # A run counts as one of the thousand bytes that take a second, see `timed`.
+    # In `timed`, a thousand bytes take a second, and a run counts as one byte.
     assert least == pytest.approx(FIXED + 0.001 + sum(certain))
     assert most == pytest.approx(FIXED + 0.001 + sum(work.timed_seconds or 0.0 for work in found.works))
 

@@ -198,7 +198,7 @@ def test_a_different_tokenizer_is_a_changed_source(corpus: ChangedCorpus) -> Non
 
     path = corpus.tokenizer / "tokenizer_config.json"
     path.write_text(path.read_text() + "\n")
-    load_declared_tokenizer.cache_clear()  # a new process would read it again
+    load_declared_tokenizer.cache_clear()  # a new process would not have the cached tokenizer
     try:
         first = corpus.statuses()[0]
     finally:

@@ -173,5 +173,5 @@ def test_a_process_knows_its_start_time() -> None:
     before = time.monotonic()
     code = "from dataprep_assets.execution.watch import read_process_start; print(read_process_start())"
     began = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-    # The kernel counts hundredths of a second.
+    # The kernel measures start times in hundredths of a second.
     assert before - 0.02 <= began <= time.monotonic()

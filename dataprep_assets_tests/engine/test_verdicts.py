@@ -223,7 +223,7 @@ def test_a_verdict_on_a_partition_that_another_run_replaced_meanwhile_does_not_c
     def prove(partitions: Sequence[str]) -> Iterator[tuple[str, dict[str, Finding]]]:
         for partition in partitions:
             said = check_notice(store, declaration, partition)
-            if partition == "n-1":  # simulate the other run
+            if partition == "n-1":  # simulate a second run that rebuilds this partition
                 (declaration.folder / "n-1.txt").write_text("")
                 build_notice(declaration, store, "n-1")
             yield partition, said
@@ -248,7 +248,8 @@ def test_a_verdict_on_a_whole_artifact_that_another_run_replaced_meanwhile_does_
     greeting = declaration.model_copy(update={"greeting": "Dear reader, "})
 
     def has_words(store: ArtifactStore) -> Finding:
-        build_notice(greeting, store, "n-1")  # simulate the other run, on the first call
+        # Simulate a second run that rebuilds an input and this artifact during the check.
+        build_notice(greeting, store, "n-1")
         list(made.build(BuildRequest(store=store)))
         return Finding(passed=True, summary="words")
 

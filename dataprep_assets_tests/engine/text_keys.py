@@ -25,7 +25,7 @@ def find_text_keys(schema: Mapping[str, Any]) -> list[TextKey]:
     """Return every place of a schema that takes a text: nested ones, items of lists, values and keys of mappings."""
     found: dict[tuple[str | int, ...], Build] = {}
     for keys, build in _Schema(schema.get("$defs", {})).texts(schema):
-        found.setdefault(keys, build)  # the members of a union share keys
+        found.setdefault(keys, build)  # members of a union can have the same keys
     return [TextKey(keys=keys, build=build) for keys, build in found.items()]
 
 

@@ -9,7 +9,7 @@ def hold_memory(mebibytes: int, row: int) -> str:
     """Hold this much memory at a row, and return whether this is the second attempt."""
     report_position("hungry.jsonl", row, 100)
     held = [bytearray(1 << 20) for _ in range(mebibytes)]
-    time.sleep(1 if mebibytes > 256 else 0)  # longer than the interval between two samples
+    time.sleep(1 if mebibytes > 256 else 0)  # longer than the interval between two memory samples
     return f"{len(held)} MiB, {'closely' if must_read_single_rows() else 'at once'}"
 
 

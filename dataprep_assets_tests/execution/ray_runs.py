@@ -135,7 +135,7 @@ def run_ray_cluster(folder: Path, disk: Path | None = None) -> Iterator[RayClust
     """
     if disk is not None:
         require_own_disks(disk)
-    # Use a short folder, because a socket's path has at most 107 bytes.
+    # Use a short path, because a socket's path has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as sessions:
         cluster = RayCluster(folder, sessions, disk)
         try:

@@ -14,7 +14,7 @@ import pytest
 
 from dataprep_assets.execution.guarded_command import CommandResult, run_guarded
 
-# The command starts a helper in its session, and one in a session of its own whose parent has ended.
+# The command starts a helper in its own session, and a second helper, whose parent process has ended, in a new session.
 HELPERS = """
 sleep 301 & echo $! > one
 (setsid sleep 302 & echo $! > two)
@@ -51,7 +51,8 @@ def test_the_exit_of_a_command_is_reported_with_the_end_of_its_standard_error(tm
     assert run(tmp_path, "pwd; echo why >&2; exit 3") == CommandResult(code=3, errors="why\n")
     assert run(tmp_path, "echo why >&2; exit 3", quoted=False) == CommandResult(code=3)
     assert run(tmp_path, "kill -9 $$").code == -signal.SIGKILL
-    # The output exceeds a pipe's capacity on both streams: the command does not block, and only the end is kept.
+    # The output on each stream exceeds a pipe's capacity. The command does not block, and only the end of the errors is
+    # kept.
     loud = run(tmp_path, "head -c 3000000 /dev/zero | tee /dev/stderr; echo last >&2")
     assert loud.code == 0
     assert loud.errors.endswith("last\n")

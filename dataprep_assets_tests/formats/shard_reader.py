@@ -55,7 +55,7 @@ def read_batches(
         try:
             yield example.decode_rows([record.payload for record in batch], columns)
         except FormatError:
-            decode_tfrecord(path, columns)  # adds the number of the record in the file
+            decode_tfrecord(path, columns)  # raises an error with the number of the record in the file
             raise
 
 

@@ -54,7 +54,7 @@ def test_datatroves_dataset_reads_the_same_stream_and_positions(tmp_path: Path, 
     for window in range(len(read)):
         where = slice(window * 32, window * 32 + 32)
         assert np.array_equal(read[window]["input_ids"], ids[where])
-        # datatrove counts from the start of the window or of the document, whichever comes later.
+        # datatrove counts positions from the start of the window or of the document, whichever comes later.
         expected = np.minimum(since_start[where], np.arange(32))
         assert np.array_equal(read[window]["positions"], expected)
 

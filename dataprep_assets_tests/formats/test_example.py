@@ -33,7 +33,8 @@ def _make_values(top: int) -> npt.NDArray[np.int64]:
     return np.array([*random.Random(top).choices(values, k=40), 0, top], np.int64)
 
 
-# Each case needs a different varint width, or mixes widths and dtypes; the shapes are those of small and of wide rows.
+# Each case needs a different varint width, or mixes widths and dtypes. The shapes are those of small rows and of wide
+# rows.
 BATCHES: dict[str, Rows] = {
     "packed rows": make_packed_rows(3, 8192),
     "short packed rows": make_packed_rows(300, 64),

@@ -147,7 +147,7 @@ def test_a_part_that_changes_its_size_meanwhile_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     parts = _parts(tmp_path, [100, 100])
-    # Change the size at the reservation, which is after the sizes are read and before the bytes are read.
+    # Change the size when disk space is reserved, which is after the sizes are read and before the bytes are read.
     monkeypatch.setattr(os, "posix_fallocate", lambda *_: os.truncate(parts[1], size))
     with raises(FormatError, parts[1], 100):
         flat_bins.concatenate(parts, tmp_path / "all")

@@ -61,7 +61,8 @@ def test_datasets_never_confuses_new_content_with_cached_content(tmp_path: Path)
 
     forward, backward = [TOKENS[:3].tolist()] * 2, [TOKENS[::-1][:3].tolist()] * 2
     assert (first(here), first(there)) == (forward, backward)
-    shutil.rmtree(here)  # new content at the same path, and the old content under another name
+    # Swap the contents of the two folders.
+    shutil.rmtree(here)
     shutil.move(there, here)
     _write(there)
     renamed = Path(shutil.copytree(here, tmp_path / "renamed"))

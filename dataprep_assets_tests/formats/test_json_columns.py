@@ -90,7 +90,7 @@ def test_random_columns_are_read_back_equal(seed: int) -> None:
     random = Random(seed)
     for _ in range(50):
         prototype = random_value(random)
-        # Rows of one shape are as frequent as rows of several shapes.
+        # Repeat the first value often, so that many columns have rows of only one shape.
         values = [prototype if random.random() < 0.6 else random_value(random) for _ in range(random.randint(1, 6))]
         values = json.loads(json.dumps(values))
         assert_equal(values, round_trip(values)[1])

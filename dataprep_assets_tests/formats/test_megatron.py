@@ -118,7 +118,8 @@ def _remove_leading_zero(idx: Path) -> None:
     idx.write_bytes(raw[:26] + struct.pack("<Q", 3) + raw[34:indices_at] + raw[indices_at + 8 :])
 
 
-# Three documents of 4, 3 and 5 tokens, uint32: lengths at 34, pointers at 46, document indices at 70, end at 102.
+# The index has three documents of 4, 3 and 5 tokens in uint32. The lengths begin at byte 34, the pointers at 46, and
+# the document indices at 70, and the file ends at 102.
 DEFECTS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "bin truncated by a token": (lambda bin_, idx: _cut(bin_, -4), (44, 48)),
     "bin truncated within a token": (lambda bin_, idx: _cut(bin_, -1), (47, 48)),

@@ -58,7 +58,7 @@ def test_a_written_index_is_valid_and_reaches_every_instance(tmp_path: Path, dty
     assert json.loads(path.read_text()) == index
     for entry in index["files"]:
         if entry["n_instances"]:
-            # MaxText maps the file without a header and slices it by instance.
+            # MaxText memory-maps the file, which has no header, and slices it by instance.
             stream = np.memmap(tmp_path / entry["path"], dtype=index["dtype"], mode="r")
             assert stream[(entry["n_instances"] - 1) * 100 :][:100].size == 100
             assert np.array_equal(stream, flat_bins.open_tokens(tmp_path / entry["path"], dtype))

@@ -14,7 +14,8 @@ from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers import hf_datasets
 
-# These are two rows: sequences of 3 and 2 tokens, and one of 4. A mask of 1 trains the next token.
+# The first row has sequences of 3 and 2 tokens, and the second row has one sequence of 4. A mask of 1 trains the next
+# token.
 IDS = [10, 11, 12, 20, 21, 30, 31, 32, 33]
 MASK = [0, 1, 0, 1, 0, 1, 0, 1, 0]
 LABELS = [[-100, -100, 12], [-100, 21], [-100, 31, -100, 33]]
@@ -91,7 +92,8 @@ def test_equal_rows_have_equal_bytes_and_the_fingerprint_depends_on_the_rows(tmp
     files = {"train": {name: sha256_file(tmp_path / "a" / name) for name in names}}
     sft_rows.write_sidecars(tmp_path / "a", files, "chats", "About.")
     assert hf_datasets.fingerprints(tmp_path / "a")["train"] != before["train"]
-    # The fingerprint changes, so that `load_dataset` does not read old rows of the same file names from a cache.
+    # The fingerprint changes, so that `load_dataset` does not read the old rows of files with the same names from its
+    # cache.
     hf_datasets.both_ways(tmp_path / "b", tmp_path / "cache")
     assert len(hf_datasets.both_ways(tmp_path / "a", tmp_path / "cache")["train"]) == 7
 

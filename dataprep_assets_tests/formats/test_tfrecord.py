@@ -186,7 +186,7 @@ def _rows(*values: list[int]) -> list[bytes]:
     return [packed.encode_example([packed.encode_entry(b"a", row)]) for row in values]
 
 
-# Three records of one column of two values: frames of 31 bytes, at 0, 31 and 62.
+# These are three records with one column of two values. Their frames have 31 bytes and begin at 0, 31 and 62.
 GOOD = _rows([1, 2], [3, 4], [5, 6])
 DEFECTS: dict[str, tuple[Callable[[Path], None], tuple[object, ...]]] = {
     "cut within the last record": (lambda path: os.truncate(path, 92), (92, 2, 62)),

@@ -175,7 +175,8 @@ METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], tuple[object, ...]]]
     "another encoding": (_column(lambda c: c["tensor"].update(encoding="zlib")), ("'inputs'", "encoding", "none")),
 }
 
-# Defects that only the shards show; `first` states whether first records and counts are enough to find them.
+# These defects are visible only in the shards. The last item states whether the first records and the counts are enough
+# to find the defect.
 SHARD_DEFECTS: dict[str, tuple[Callable[[Path], object], tuple[object, ...], bool]] = {
     "wrong lengths, right sum": (change_lengths(3, 4, 5), (TRAIN[0], 4, "dataset_info.json", 3), True),
     "wrong sum": (change_lengths(4, 3, 6), (TRAIN[2], 5, "dataset_info.json", 6), True),

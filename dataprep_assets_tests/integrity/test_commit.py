@@ -44,7 +44,7 @@ def list_leftovers(parent: Path) -> list[str]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Use the kernel's exchange, or behave like a file system without it."""
     if request.param == "two renames":
-        monkeypatch.setattr(commit, "_RENAME_EXCHANGE", 1 << 20)  # a flag that no kernel knows, which gives EINVAL
+        monkeypatch.setattr(commit, "_RENAME_EXCHANGE", 1 << 20)  # a flag that every kernel refuses with EINVAL
     return str(request.param)
 
 

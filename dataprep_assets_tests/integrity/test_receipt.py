@@ -148,8 +148,8 @@ def replaced(path: Path, make: Callable[[Path], Any]) -> None:
 
 
 def bound(path: Path) -> None:
-    # Bind at a short path, because an address has at most 108 bytes, and the test folders of several workers have
-    # longer paths.
+    # Bind at a short path, because a socket's address has at most 108 bytes, and the test folders of several workers
+    # have longer paths.
     with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as made:
         made.bind(f"{short}/a")
         shutil.move(f"{short}/a", path)
@@ -228,7 +228,7 @@ def test_content_is_equal_exactly_for_equal_files(artifact: Path) -> None:
     assert replace(receipt, files=receipt.files[:1]).content != receipt.content
 
 
-# The ledger
+# --- the ledger
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_scratch_folder_is_private_and_removed_after_its_block(tmp_path: Path)
 
 
 def test_folders_of_killed_processes_are_removed_and_those_of_running_ones_stay(tmp_path: Path) -> None:
-    sweep_scratch(tmp_path)  # the dataset has no scratch folders yet
+    sweep_scratch(tmp_path)  # the dataset may have no scratch folders yet
     (killed, left), (living, kept) = hold_scratch(tmp_path), hold_scratch(tmp_path)
     end(killed, signal.SIGKILL)
     assert (left / "texts").is_file()

@@ -54,7 +54,7 @@ def test_a_flipped_byte_in_any_data_file_is_found_in_its_artifact(root: Path) ->
         raw = path.read_bytes()
         assert raw, path
         stat = path.stat()
-        path.unlink()  # a damaged copy with its own inode, because other files may link the old one
+        path.unlink()  # write the damaged copy to a new inode, because other files may be hard links to the old inode
         path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
         ((name, (defect,)),) = find_defects(root).items()
@@ -98,7 +98,7 @@ def test_a_planted_fault_is_found_at_its_location(
     root: Path, where: str, plant: Callable[[Path], Any], message: str
 ) -> None:
     directory = root / "sample_corpus" / where
-    for path in directory.iterdir():  # no links, so that only this artifact has the fault
+    for path in directory.iterdir():  # replace hard links with copies, so that only this artifact has the fault
         if path.is_file():
             raw = path.read_bytes()
             path.unlink()

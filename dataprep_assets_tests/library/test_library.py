@@ -123,7 +123,8 @@ def test_damage_is_named_reported_by_status_and_repaired(corpus: OpenDataset) ->
     assert bad.name == "d00/nanogpt_bins"
     rebuild = corpus.status()
     assert rebuild.works[0].stale.kind == "damaged"
-    # The build recorded the time of each step and the overhead of the run.
+    # The estimate is one number and not a range, because the build recorded the time of each step and the overhead of
+    # the run.
     assert (rebuild.untimed, rebuild.seconds[0]) == ([], rebuild.seconds[1])
     assert not corpus.run().ended
     assert corpus.status().works == ()

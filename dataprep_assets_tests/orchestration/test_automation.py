@@ -198,7 +198,7 @@ def test_a_cron_schedule_makes_the_same_decision_without_a_cursor(tmp_path: Path
         (request,) = made.tick(SENSOR).run_requests
         assert request.tags[CHANGE] == "3 notices new"
         run = queue_run(made, {**request.tags, "dagster/schedule_name": SENSOR})
-        # The run key belongs to this source, whatever the outcome of the run.
+        # No second run is requested for the same state of the source, whatever the outcome of the first run.
         assert made.tick(SENSOR).skip_message == "nothing changed since the last poll"
         made.say("n-0", "something else")
         assert "is queued" in made.tick(SENSOR).skip_message

@@ -164,7 +164,7 @@ def test_a_failure_blocks_only_downstream_artifacts(tmp_path: Path) -> None:
         before = train.stat().st_mtime_ns
         train.unlink()
         victim.unlink()
-        victim.mkdir()  # damage that no build can repair by itself
+        victim.mkdir()  # damage that a build may be unable to repair
         result = job.execute_in_process(instance=corpus.instance, raise_on_error=False, run_config=QUIET)
         names = [name for name, _ in list_materializations(result)]
         assert "combined_bins_train" in names

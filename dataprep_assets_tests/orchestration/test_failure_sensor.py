@@ -67,7 +67,7 @@ def read_errors(tick: Any) -> list[str]:
 
 def test_a_failed_run_is_posted_once(tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATAPREP_UI_URL", "https://dagster.example.org/team/")
-    # Keep the instance on disk, where each run has its own event log.
+    # Use an instance on disk, because an instance in memory has one event log for all runs.
     with make_board(tmp_path, {"webhook": hook.url}, home=tmp_path / "home") as board:
         cursor = start_cursor(board)
         (board.declaration.folder / "n-1.txt").unlink()

@@ -32,7 +32,7 @@ POLITE = (dg.AssetKey(["notices", "notices"]), "is_polite")
 
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[NoticeBoard]:
-    # Keep the instance on disk, where each run has its own event ids.
+    # Use an instance on disk, because in memory all runs share one sequence of event ids.
     with make_notice_board(tmp_path, home=tmp_path / "home") as made:
         yield add_card(made)
 

@@ -46,7 +46,7 @@ def run_on_terminal(*arguments: str, **variables: str) -> tuple[str, dict[str, A
     try:
         while data := os.read(terminal, 65_536):
             seen += data
-    except OSError:  # the last writer has closed it
+    except OSError:  # all writers have closed the terminal
         pass
     finally:
         os.close(terminal)
@@ -105,7 +105,8 @@ def test_a_pipe_gets_occasional_lines_without_escape_codes() -> None:
     for writer in writers:
         os.close(writer)
     texts = []
-    for reader, _ in pipes:  # each buffer is far larger than the output
+    # Read one pipe after the other, because each pipe's buffer is far larger than the output.
+    for reader, _ in pipes:
         with open(reader) as stream:
             texts.append(stream.read())
     stdout, stderr = texts
@@ -126,7 +127,7 @@ def test_a_pipe_gets_occasional_lines_without_escape_codes() -> None:
 def test_messages_appear_at_once_although_dagster_redirects_the_output_of_a_step(
     is_heard: str, said: list[str], tmp_path: Path
 ) -> None:
-    # Dagster uses `tail` to show the output of a step; on a busy machine it ends before it has shown anything.
+    # Dagster uses `tail` to show the output of a step. On a busy machine, `tail` ends before it has shown anything.
     busy = tmp_path / "tail"
     busy.write_text("#!/bin/sh\nexec sleep 5\n")
     busy.chmod(0o755)

@@ -210,7 +210,7 @@ def test_a_run_of_assets_is_tagged_with_its_dataset(board: NoticeBoard) -> None:
 def test_an_interrupt_that_a_finalizer_swallows_is_raised_again(capfd: pytest.CaptureFixture[str]) -> None:
     class Finalized:
         def __del__(self) -> None:
-            # Dagster's handler for Ctrl-C raises this error at any place in Python.
+            # Dagster's handler for Ctrl-C may raise this error anywhere in Python code.
             raise dg.DagsterExecutionInterruptedError
 
     def interrupted() -> None:

@@ -25,7 +25,7 @@ def read_group_tags() -> dict[str, set[str | None]]:
     found: dict[str, set[str | None]] = {}
     loaded = bind_resources(dg.ComponentTree.for_project(DEFS).build_defs(Path()), PROJECT_ROOT)
     for spec in loaded.resolve_all_asset_specs():
-        if spec.group_name == "overview":  # skip the overview page of all datasets
+        if spec.group_name == "overview":  # this group is the overview page, not a dataset
             continue
         found.setdefault(spec.group_name or "", set()).add(spec.tags.get(SHOWN_AS))
     return found

@@ -15,7 +15,8 @@ def make_rule(pipeline: Pipeline, pad: int | None = PAD, unk: int | None = None,
 @pytest.mark.parametrize(
     ("pipeline", "row", "inputs", "targets", "trained"),
     [
-        # tfds shifts rows of L + 1 tokens and loses one at both ends; the others lose the label of the last position.
+        # tfds splits a row of L + 1 tokens into inputs without the last token and targets without the first. The other
+        # pipelines have no target for the last position.
         ("tfds", [1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5], [2, 3, 4, 5, 6], [1, 1, 1, 1, 1]),
         ("grain", [1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [2, 3, 4, 5, PAD], [1, 1, 1, 1, 0]),
         ("hf", [1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [2, 3, 4, 5, PAD], [1, 1, 1, 1, 0]),

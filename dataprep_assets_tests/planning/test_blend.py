@@ -16,7 +16,8 @@ SIZES = st.lists(st.integers(0, 10_000), min_size=1, max_size=40)
 def test_files_are_assigned_by_size_then_path_to_the_least_loaded_shard() -> None:
     """The order and the ties are those of Nemotron's `create_size_balanced_assignments`."""
     files = [("b", 5), ("a", 5), ("d", 9), ("c", 1), ("e", 5)]
-    # d→0; a→1 (shard 1 of two empty), b→2; e→1 (5 and 5: the lower number), c→2
+    # The largest file, `d`, gets shard 0. `a` and `b` get the empty shards 1 and 2. `e` gets shard 1, because it has a
+    # lower number than shard 2, which is as large. `c` gets shard 2.
     assert blend.assign_by_size(files, 3) == [[2], [1, 4], [0, 3]]
 
 

@@ -66,8 +66,8 @@ def test_twice_the_cores_halve_only_the_tokenizing() -> None:
 
 
 def test_a_small_corpus_is_estimated_within_a_factor_of_two() -> None:
-    # The sample corpus with six views and 92 checks took 5.7 s of `dataprep run` on two idle cores (`bench.whole_run`
-    # compares estimates with times on larger corpora).
+    # `dataprep run` of the sample corpus with six views and 92 checks took 5.7 s on two idle cores. `bench.whole_run`
+    # compares estimates with measured times on larger corpora.
     entries = corpus(7, 70_000, 2)
     found = costed(entries, Machine(cores=2, bandwidth=125e6), mirrored=False)
     assert 5.7 / 2 < found.seconds < 5.7 * 2

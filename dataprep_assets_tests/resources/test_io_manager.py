@@ -37,7 +37,7 @@ def storage_at(place: Any, kind: str, folder: Path, monkeypatch: pytest.MonkeyPa
     elif kind == "gcs":
         values |= {"DATAPREP_BUCKET": place.bucket, "DATAPREP_ROOT": place.prefix, "GOOGLE_CLOUD_PROJECT": "project"}
     else:
-        # moto accepts any key, so the tests use secrets that can be found in any output.
+        # moto accepts any key, so the tests can use unique secrets and search for them in all output.
         canary = kind == "moto"
         values |= {
             "DATAPREP_STORAGE": "r2",
@@ -106,7 +106,7 @@ def test_the_whole_graph_runs_and_a_trainer_reads_by_ranges(
         in_one_run = run(found, [train], [BINS, train.key])
         assert in_one_run.success
         if kind == "moto":
-            # Look for secrets after a failed run too.
+            # Also look for secrets after a failed run.
             monkeypatch.setenv("R2_DATASET_BUCKET_NAME", "no-such-bucket")
             found.storage = build_storage(tmp_path)
             assert not found.run([found.key("manifest")]).success

@@ -24,7 +24,7 @@ def pytest_handlecrashitem(crashitem: str) -> None:
     _dead[:] = [f"a worker died in {crashitem}"]
 
 
-# Run last, after the terminal has received the test's report, or another worker's next event.
+# Run last, so that the terminal has already received the report of the test or the next event of another worker.
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """End the session."""

@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle-files", type=int, metavar="SEED", help="run the files in the order of this seed")
 
 
-# Run last, after pytest has deselected tests by `-m`.
+# Run last, so that pytest has already deselected tests by `-m`.
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Sort the files, and set the time limits."""

@@ -68,7 +68,7 @@ def _keep_engines(module: Any) -> Any:
     def made(url: str, *settings: Any) -> Any:
         named = {name: dict(value) if isinstance(value, tuple) else value for name, value in settings}
         engine = create(url, **named)
-        # The engine has nothing to close, and closing it would create its empty pool again.
+        # Do not dispose of the engine, because it has nothing to close, and disposal would create its empty pool again.
         engine.dispose = lambda **_: None
         _keep_open(engine)
         return engine
@@ -130,6 +130,7 @@ def _keep_open(engine: Any) -> None:
     def keep(connection: sqlite3.Connection, _: Any) -> None:
         if not spare and connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
             spare.append(sqlite3.connect(engine.url.database, check_same_thread=False))
-            spare[0].execute("SELECT count(*) FROM sqlite_master").fetchone()  # the connection counts only after a read
+            # Read once, because an idle connection keeps the write-ahead log only after its first read.
+            spare[0].execute("SELECT count(*) FROM sqlite_master").fetchone()
 
     event.listen(engine, "connect", keep)

@@ -34,7 +34,7 @@ def run_session(folder: Path, files: dict[str, str], *arguments: str, settings: 
         (folder / name).write_text(text)
     ours = [f"dataprep_assets_tests.session.{name}" for name in PLUGINS]
     plugins = [word for name in ("xdist.plugin", "pytest_timeout", *ours) for word in ("-p", name)]
-    # Leave out the variables that a surrounding session sets for its children, and plugins that load slowly.
+    # Leave out the variables of a surrounding session, which would affect this session, and plugins that load slowly.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     variables |= {"PYTHONPATH": str(CHECKOUT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     began = time.monotonic()

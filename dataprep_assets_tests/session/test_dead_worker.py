@@ -17,8 +17,7 @@ def test_crashes():
 
 def test_after(): pass
 """
-# This is the remaining work of other workers: five minutes, compared with a few seconds for a session on an idle
-# machine.
+# The other workers have five minutes of work left. On an idle machine, a whole session takes a few seconds.
 LONG = "import time, pytest\n\n@pytest.mark.parametrize('n', range(60))\ndef test_long(n):\n    time.sleep(5)\n"
 NAMED = "test_a_crash.py::test_crashes"
 

@@ -73,7 +73,7 @@ def test_row_numbers_include_dropped_rows(sample: Sample, special: Special) -> N
 
 
 def test_documents_in_another_order_fail(shard: Shard, sample: Sample) -> None:
-    # All files swap positions, so it does not matter which two files the check samples.
+    # Reverse the order of all files, so that it does not matter which two files the check samples.
     receipt = replace(shard.receipt, sources=tuple(reversed(shard.receipt.sources)))
     found = round_trip(shard.directory, receipt, shard.sources, sample.bundle, samples=64)
     assert not found.passed

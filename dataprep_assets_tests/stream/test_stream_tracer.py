@@ -152,7 +152,7 @@ def test_every_document_is_at_every_reported_position(built: Built) -> None:
             assert found.text == content
             assert found.tokens == len(expected[number])
             names = dict.fromkeys(place.artifact.split("/")[1] for place in found.places)
-            names.setdefault("mds_bins")  # the end of a split may be in no sample
+            names.setdefault("mds_bins")  # the end of a split may be in no sample of MDS
             assert list(names)[:2] == ["token_bins", "combined_bins"]
             assert set(list(names)[2:]) == {artifact_name(view) for view in VIEWS}
             for place in found.places:
@@ -198,7 +198,7 @@ def test_no_byte_range_is_given_for_a_changed_or_missing_source(built: Built, tm
     assert found.file == "val/f.jsonl"
     path = tmp_path / "source" / found.file
     for change in (
-        lambda data: data.replace(b"doc-205", b"doc-502"),  # the new text has the same size
+        lambda data: data.replace(b"doc-205", b"doc-502"),  # the changed text has the same size
         lambda data: b"x" * len(data),
         lambda data: data + b"\n",
     ):
@@ -336,7 +336,7 @@ def test_sensitive_documents_are_found_with_their_key_and_not_shown(
     monkeypatch.setenv("TRACED_KEY", "a key of thirty-two characters..")
     policy = {"separator": SEPARATOR, "id_field": "id", "id_key": {"env": "TRACED_KEY"}}
     keyed = declared(built.source, sensitive=True, document=policy, views=[])
-    # Remove the id key, which a dataset in a bucket may lack, because its files need no key.
+    # Documents cannot be found by id without the id key, although the dataset's files can be read without the key.
     corpus = keyed.model_copy(update={"document": keyed.document.model_copy(update={"id_key": None})})
     run_pipeline(keyed, tmp_path)
     store = LocalArtifacts(tmp_path)

@@ -23,7 +23,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path), raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    load_declared_tokenizer.cache_clear()  # a new process would read it again
+    load_declared_tokenizer.cache_clear()  # a new process would not have the cached tokenizer
     (tmp_path / "models--org--model" / "snapshots" / COMMIT).mkdir(parents=True)
     shutil.copy(SAMPLE / "tokenizer" / FILES[0], tmp_path / "models--org--model" / "snapshots" / COMMIT)
     (tmp_path / "models--org--model" / ".no_exist" / COMMIT).mkdir(parents=True)

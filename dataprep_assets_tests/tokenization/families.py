@@ -34,7 +34,7 @@ def _trained(tokenizer: Tokenizer, trainer: Any, *, special: bool = True) -> Def
     tokenizer.train_from_iterator(TEXTS, trainer)
     if special:
         tokenizer.add_special_tokens([*SPECIAL, *ADDED])
-    # Add ordinary entries after the special tokens, because their ids must not change.
+    # Add ordinary entries last, because the ids of the special tokens must not change.
     tokenizer.add_tokens([AddedToken("<think>", normalized=False), AddedToken("</s>x", normalized=False)])
     value: Definition = json.loads(tokenizer.to_str())
     return value

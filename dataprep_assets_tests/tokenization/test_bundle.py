@@ -184,7 +184,7 @@ def _configured(folder: Path, decoder: Any) -> TokenizerBundle:
         ({0: {"content": "<|one|>", "lstrip": True}}, True),
         ({0: {"content": "<|one|>", "special": False}}, True),
         ({1: {"content": "<|two|>", "special": False}, 2: {"content": "cat"}}, True),
-        # For a token in tokenizer.json, the id in that file counts.
+        # If tokenizer.json has the token, the configuration's id is ignored.
         ({5: {"content": "<|one|>"}}, False),
     ],
 )

@@ -155,7 +155,7 @@ def test_an_engine_certified_for_text_cannot_be_used_for_match() -> None:
     assert find_disagreements(FastokensEngine(bundle(), "text"), ReferenceEngine(bundle(), "match"), texts) == [0]
 
 
-# Changes that make a certificate invalid.
+# --- changes that make a certificate invalid
 
 CHANGES = {
     "tokenizer": {"tokenizer_digest": "0" * 64},
@@ -200,7 +200,7 @@ def test_if_the_engine_cannot_load_the_tokenizer_the_reference_encodes_everythin
     assert (ids.tolist(), offsets.tolist(), encoder.reference_documents) == ([0, 1, 0], [0, 2, 3], 2)
 
 
-# Text that the encoder routes to the reference.
+# --- text that the encoder routes to the reference
 
 MIXED = [
     "plain ascii",
@@ -241,7 +241,7 @@ def test_batches_of_only_refused_documents_and_empty_batches_are_encoded() -> No
     assert encoder.encode([])[1].tolist() == [0]
 
 
-# Checks that the encoder repeats.
+# --- checks that the encoder repeats
 
 SECRET = "Ms Example lives at 7 Elm Street"
 
@@ -263,7 +263,7 @@ def test_a_recheck_that_agrees_is_counted() -> None:
     assert encoder.sampled_documents == 3
 
 
-# Real tokenizers on the shared adversarial documents.
+# --- real tokenizers on the shared adversarial documents
 
 
 @pytest.mark.slow
@@ -274,7 +274,7 @@ def test_difficult_documents_get_the_references_ids_from_the_certified_encoder(s
     raw = zstandard.ZstdDecompressor().decompressobj().decompress((shared / "data/corpus/nasty.jsonl.zst").read_bytes())
     block = read(shared / "data/corpus/nasty.jsonl.zst")
     assert (len(block.texts), block.bad) == (raw.count(b"\n"), [])
-    # Use only some of the other documents, because the reference is slow.
+    # Use only every fourth of the shorter documents, because the reference is slow.
     texts = [t for at, t in enumerate(block.texts) if len(t) < 100_000 and at % 4 == 0]
     reference, engine = ReferenceEngine(folder, "text"), FastokensEngine(folder, "text")
     earned = certify(folder, "text", engine, texts[::5], reference=reference)

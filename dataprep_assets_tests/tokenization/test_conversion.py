@@ -71,7 +71,8 @@ def test_a_converted_tokenizer_gives_the_ids_of_its_original(tmp_path: Path, for
 
 def test_words_have_the_ids_of_transformers_own_tokenizer(tmp_path: Path) -> None:
     folder, texts = write_words(tmp_path / "t"), [*SENTENCES[:5], "  Two  blanks ", "New\n\n\tlines"]
-    # Import transformers in a separate process, because its own code is the reference for `vocab.txt`.
+    # Use a separate process, because the comparison with `vocab.txt` imports transformers, which no test process may
+    # import.
     code = (
         "import json, sys\n"
         "from pathlib import Path\n"

@@ -126,7 +126,7 @@ def test_an_unknown_engine_is_refused_with_the_two_available_ones(engine: str) -
         declared(engine=engine)
 
 
-# Keys
+# --- keys
 
 
 def test_the_engine_is_not_part_of_a_key_but_its_refused_classes_are() -> None:
@@ -172,7 +172,7 @@ def test_only_tables_that_the_tokenizer_uses_count() -> None:
     assert bundle().reference_tables == known
 
 
-# The candidate of tokenizers 1.0.
+# --- the candidate of tokenizers 1.0
 
 _ENCODES = """
 import json, sys

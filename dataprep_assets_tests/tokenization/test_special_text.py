@@ -48,7 +48,7 @@ def test_no_text_becomes_a_special_token(tmp_path: Path, family: str) -> None:
     assert [special[number] for number in np.unique(ids[np.isin(ids, banned)]).tolist()] == []
     matched = ReferenceEngine(bundle, "match").encode(texts)[0]
     assert np.isin(matched, banned).any()
-    # Decoding still gives the original name of each hidden entry.
+    # Decoding still gives the original name of each renamed entry.
     library = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     decoded = [library.decode([number], skip_special_tokens=False) for number in banned]
     assert [bundle.decode([number]) for number in banned] == decoded
@@ -107,7 +107,7 @@ def test_a_separator_that_text_can_encode_to_is_refused(tmp_path: Path) -> None:
                 find(content, reading)
     assert bundle.choose_separator("a", "match").content == "a"
     assert bundle.choose_separator("auto", "text").content == "</s>"
-    # No text can encode to an entry that no merge creates.
+    # No merge creates `[SEP]`, so no text can get its id.
     folder = save(tmp_path / "bytes", "bytes")
     value = json.loads((folder / "tokenizer.json").read_bytes())
     value["added_tokens"] = [one for one in value["added_tokens"] if one["content"] != "[SEP]"]

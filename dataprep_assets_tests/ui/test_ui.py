@@ -198,7 +198,7 @@ def test_an_appended_file_is_built_while_the_sensor_is_on(
         wait_until(lambda: said()[0] == "nothing changed since the last poll", 120)
         assert site.all_materialized(corpus)
         assert f"{corpus}/nanogpt_bins: {FRESH}" in site.checks(corpus)
-        wait_until(lambda: is_green(site, corpus), 240)  # its sensor polls once a minute
+        wait_until(lambda: is_green(site, corpus), 240)  # the freshness sensor polls once per minute
         assert hook.got == []
     site.declare(corpus, "TokenizedCorpus", declaration)
 
@@ -207,7 +207,7 @@ TINY = 60
 """The number of shards, for two runs."""
 
 
-@pytest.mark.timeout(1200)  # the test has two backfills, each of which waits for ticks of the daemon
+@pytest.mark.timeout(1200)  # the test runs two backfills, and each backfill waits for ticks of the daemon
 def test_materialize_all_is_canceled_half_way_and_the_rest_resumed(
     site: ServedProject, browser: Browser, tmp_path: Path
 ) -> None:
@@ -291,7 +291,7 @@ def test_the_shares_of_a_blend_are_drawn(site: ServedProject, browser: Browser, 
     def drawn() -> bool:
         if not browser.evaluate(f"{_DRAWN}.length"):
             browser.evaluate(f"{link}.click()")  # retried if the page replaced the row meanwhile
-        # A browser gives a drawn picture its size, and a picture that it could not draw the size 0.
+        # `naturalWidth` is 0 for a picture that the browser cannot draw.
         return bool(browser.evaluate(f"{_DRAWN}.length === 1 && {_DRAWN}[0].naturalWidth > 400"))
 
     wait_until(drawn, 180)

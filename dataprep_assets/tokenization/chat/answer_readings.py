@@ -116,7 +116,7 @@ def compare_readings(
         for chunk in _list_trained_chunks(rendered):
             if (opening := _find_opening(chunk, probe)) is not None:
                 openings.add(opening)
-            elif probe.tools is None:  # some templates omit the text of a message with calls
+            elif probe.tools is None:  # with tools, a template may omit the text of a message with calls
                 is_verbatim = False
         prompted_answers = prompted.render(conversation)
         if not differences and isinstance(prompted_answers, RenderedConversation):

@@ -88,7 +88,7 @@ def find_losses(
             position = position if part else end
             continue
         own_texts = list(find_own_texts(message, index))
-        # Compare the texts of calls only with other texts, because a call may have thousands of texts.
+        # Compare the texts of calls only with texts outside of calls, because a call may have thousands of texts.
         prose = [own_text for own_text in own_texts if own_text.feature in _PROSE]
         for own_text in own_texts:
             if part is not None:
@@ -118,7 +118,7 @@ def _cut_others(part: str, own_text: OwnText, neighbors: Sequence[OwnText]) -> s
         if text
         and neighbor is not own_text
         and text in (quoting_text := neighbor.text.strip())
-        # Of two equal texts, the one in the content counts as lost.
+        # If two texts are equal and the answer has only one of them, the text of the content counts as lost.
         and (text != quoting_text or own_text.feature in ("answer", "call_text"))
     }
     for quoting_text in sorted(quoting_texts, key=len, reverse=True):
@@ -136,8 +136,8 @@ def _find_quoted(
         if index not in answers and isinstance(content := message.get("content"), str)
     ]
     remainder = outside
-    # Cut out the longest texts first, so that a text that they quote must also occur elsewhere. Of several equal texts,
-    # the last ones count as lost.
+    # Cut out the longest texts first, so that a text that they quote must also occur elsewhere. If equal texts do not
+    # all occur, the last of them count as lost.
     for index, content in sorted(contents, key=lambda pair: -len(pair[1])):
         if content in remainder:
             remainder = remainder.replace(content, _GAP, 1)

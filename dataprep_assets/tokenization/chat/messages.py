@@ -165,7 +165,7 @@ def read_conversation(
 
     `fields` has the names of the row's fields. `choices` decide which rows are conversations.
     """
-    # Filter first, so that an unused row is not reported as bad.
+    # Filter first, so that a row that is not used is not reported as bad.
     if fields.used_in_filter and not _find_used_fields(value_at(row, fields.used_in)) & set(fields.used_in_filter):
         return Refusal("not_used_in")
     if choices.row_form == "messages" and fields.format in ("auto", "messages"):
@@ -247,7 +247,7 @@ def _check_row(row: Mapping[str, Any], unpacked: UnpackedRow, choices: ChatChoic
         messages.append(checked_message)
     if (refusal := _refuse_undeclared_calls(messages, bool(tools), choices)) is not None:
         return refusal
-    # Read a row's variables only if rows may have any form, because Nemotron ignores them.
+    # Nemotron, which accepts only rows with messages, ignores the template variables of a row.
     kwargs = read_kwargs(row.get(ALL_KWARGS)) if choices.row_form == "any" else {}
     if kwargs is None:
         return Refusal("bad_template_kwargs")
@@ -261,7 +261,7 @@ def _find_used_fields(value: Any) -> set[str]:
 
 def _read_tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refusal | None:
     if choices.tools == "parse":
-        if isinstance(value, str):  # JSON text, because Parquet has no type for tools of different shapes
+        if isinstance(value, str):  # tools may be JSON text, because Parquet has no type for tools of different shapes
             try:
                 value = parse_json(value) if value.strip() else None
             except ValueError:
@@ -278,18 +278,18 @@ def _read_tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refu
 
 def _check_message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any] | str:
     """Return a checked copy of a message, or the reason for refusing it."""
-    # fast path, because most messages have only a role and a text
+    # Return early, because most messages have only a role and a text.
     if message.keys() == _PLAIN_KEYS and message["role"] in _PLAIN_ROLES:
         content = message["content"]
         if type(content) is str and content.strip() and (choices.roles == "any" or message["role"] in choices.roles):
             return dict(message)
-    copy = {key: value for key, value in message.items() if value is not None}  # Parquet fills absent fields with null
+    copy = {key: value for key, value in message.items() if value is not None}  # Parquet fills missing fields with null
     role = copy.get("role")
     if choices.row_form == "any":
         if (reason := find_unsupported_field(copy)) is not None:
             return reason
         if role == "function" and "function" not in choices.roles:
-            copy["role"] = role = "tool"  # OpenAI's earlier name of this role
+            copy["role"] = role = "tool"  # `function` is OpenAI's earlier name of this role
         if "function_call" in copy and not _convert_function_call(copy):
             return "bad_tool_call"
     if not isinstance(role, str) or (choices.roles != "any" and role not in choices.roles):

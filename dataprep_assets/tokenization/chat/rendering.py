@@ -129,7 +129,7 @@ class ConversationRenderer:
         # `_last_judgment` is the last conversation, and whether it is rendered with `enable_thinking`.
         self._last_judgment: tuple[Conversation | None, bool] = (None, False)
         self._cuts: dict[str, None] = {}  # reasons for leaving out parts of the current conversation
-        # A template that may drop tools may also shorten them.
+        # If the declaration allows the loss of tools, it also allows the loss of their parameters.
         self._allowed_losses = {*choices.allow_loss, *({"tool_parameters"} if "tools" in choices.allow_loss else ())}
         self._indexes = {token.content: i for i, token in enumerate(tokens)}
         as_text = self._indexes.keys() if choices.special_literals == "text" else set()
@@ -240,7 +240,8 @@ class ConversationRenderer:
             except _ChatRefusedError as error:
                 if self._is_strict or not error.may_be_split:
                     raise
-            # With `last_turn`, keep only the last turn, because a single sequence would train only the last turn.
+            # With `last_turn`, keep only the last turn, because the single sequence would also have trained only this
+            # turn.
             users = users[-1:] if self._choices.answers == "last_turn" else users
         starts = [user + 1 for user in users]
         if not self._is_strict and (not users or any(m["role"] == "assistant" for m in messages[: users[0]])):
@@ -370,7 +371,8 @@ class ConversationRenderer:
             added = self._stops.after_call if message.get("tool_calls") else self._stops.after_answer
             if added is not None and end == len(text):
                 return text + added.content, len(text) + len(added.content)
-            # The template writes more text after the stop token, such as the header of a tool's result.
+            # Look for a stop token inside the answer, because a template may write more text after it, such as the
+            # header of a tool's result.
             inner = max(((answer.rfind(stop), len(stop)) for stop in self._stop_contents), default=(-1, 0))
             if inner[0] > 0:
                 return text, start + sum(inner)
@@ -390,7 +392,7 @@ class ConversationRenderer:
         empty_answers: set[int] = set()
         if not self._is_strict:
             losses, empty_answers = find_losses(text, parts, messages, tools)
-            # Report other losses first, because a conversation that loses only tools is still useful.
+            # Consider losses of tools last, because a conversation that loses only tools may still be useful.
             losses.sort(key=lambda loss: loss[0] in ("tools", "tool_parameters"))
             has_calls = any(message.get("tool_calls") for message in messages)
             for feature, fault in losses:
@@ -454,7 +456,8 @@ class ConversationRenderer:
         if not header.strip():
             return None
         text = self._render_text(messages, tools, False, thinking, index)
-        # Find the first header after the previous message, because a thought and the text after it may each have one.
+        # Find the first header after the previous message, because a thought and the text after it may each have a
+        # header.
         texts_end = _find_end_of_texts(text, messages[:-1])
         header_start = text.rfind(header) if texts_end is None else text.find(header, texts_end)
         return None if header_start < 0 else text[header_start + len(header) :]
@@ -534,13 +537,14 @@ class ConversationRenderer:
             return len(text)
         prompts = []
         thought = thinking and (has_reasoning or self._has_inline_reasoning(upto[-1]))
-        # Also try the other prompt, because an answer with a thought in its text may need it; Nemotron tries only one.
+        # Also try the other prompt, because an answer with a thought in its text may need it. Nemotron tries only one
+        # prompt.
         for mode in (thought,) if self._is_strict else (thought, not thought):
             prompt = self._render_text(messages_before, tools, True, mode, index)
             if full_text.startswith(prompt):
                 return len(prompt)
             prompts.append(prompt.rstrip())
-        # The rendering may lack the thought that a prompt opens, but an answer with a thought follows that prompt.
+        # Also try a prompt without the `<think>` at its end, because an answer without a thought may lack it.
         if not self._has_inline_reasoning(upto[-1]):
             headers = [prompt.removesuffix(_OPEN_THOUGHT) for prompt in prompts if prompt.endswith(_OPEN_THOUGHT)]
             prompts += [*headers, *map(str.rstrip, headers)]
@@ -650,7 +654,7 @@ def _begins_at_cut(text: str, cut_position: int, message: dict[str, Any]) -> boo
 def _is_restorable(text: str, mark: str) -> bool:
     """Return whether every placeholder is intact. A template may cut or escape its input."""
     parts = text.split(mark)
-    # A number must be between two marks, and no mark may be escaped by `tojson`.
+    # Each number must be between two marks, and `tojson` must not have escaped a mark.
     return len(parts) % 2 == 1 and all(map(str.isdigit, parts[1::2])) and f"\\u{ord(mark):04x}" not in text.lower()
 
 

@@ -243,7 +243,7 @@ def _find_unsupported_field(row: Mapping[str, Any]) -> str | None:
     """Return the reason for refusing a row of any form because of a field; None if its fields are acceptable."""
     for key in sorted(_UNSUPPORTED_ROW_KEYS.intersection(row)):
         value = row[key]
-        # `auto` is the default of models, so it does not change the meaning of a row.
+        # `auto` lets the model decide, which is also the default, so this value does not change the meaning of a row.
         if value and not (key in ("function_call", "tool_choice") and value == "auto"):
             return f"{UNSUPPORTED}: {key}"
     weight, train = row.get("weight"), row.get("train")
@@ -262,7 +262,7 @@ def _unpack(row: Mapping[str, Any], fields: ConversationFields) -> UnpackedRow |
         return NO_FORM
     if base == "pairs":
         return PAIR
-    # The form `kto` requires a boolean label, and no other form may have one.
+    # A row of the form `kto` must have a boolean label, and a row of any other form must not have one.
     if (type(label) is bool) != (form == "kto"):
         return LABELLED
     if form == "kto" and not label:
@@ -363,7 +363,7 @@ def _split_pair(row: Mapping[str, Any], row_messages: list[Any]) -> tuple[list[A
         return UNCLEAR_PROMPT
     if prompt:
         return prompt, chosen_side, rejected_side
-    # The prompt is the common beginning of both sides.
+    # Without a separate prompt, the prompt is the common beginning of both sides.
     length = sum(
         1 for _ in takewhile(lambda sides: sides[0] == sides[1], zip(chosen_side, rejected_side, strict=False))
     )
@@ -431,7 +431,7 @@ def _convert_sharegpt(message: Any) -> Any:
     if role != _CALLS:
         return {"role": role, "content": text, **other_fields}
     calls = _parse_text(text)
-    # Leave text that is not JSON unchanged; it is refused later as a call.
+    # Leave text that is not JSON unchanged, because it is refused later as an invalid call.
     calls = calls if isinstance(calls, list) else [calls]
     return {"role": "assistant", "content": "", **other_fields, "tool_calls": _convert_to_functions(calls)}
 
@@ -484,5 +484,7 @@ def _parse_text(value: Any) -> Any:
 
 def parse_json(text: str) -> Any:
     """Return the value of JSON text, with exact integers. Raises ValueError for other text."""
-    orjson.loads(text)  # strict, but it converts integers beyond 64 bits to doubles
+    # Parse with orjson first, because it is strict. Its value is not used, because it converts integers beyond 64 bits
+    # to doubles.
+    orjson.loads(text)
     return load_untrusted_json(text)

@@ -141,7 +141,7 @@ def _find_stop(tokens: Sequence[SpecialToken], text: str, rest: str) -> tuple[Sp
 
 
 def _choose_longest(tokens: Sequence[SpecialToken], matches: Any) -> SpecialToken | None:
-    # Take the longest match, because a special token may end with another one.
+    # Take the longest match, because a special token may begin or end with another special token.
     return max((t for t in tokens if matches(t.content)), key=lambda t: len(t.content), default=None)
 
 

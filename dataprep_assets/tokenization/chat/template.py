@@ -276,7 +276,7 @@ def compile_template(
         raise ConfigError(
             f"template_kwargs: {', '.join(reserved_names)}: reserved, because each rendering sets them. Remove them"
         )
-    # Unexpected data raises these Python errors inside a template.
+    # A template can raise any of these errors if it receives unexpected data.
     failures = (
         *(jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError),
         RecursionError,  # a tool's schema may be nested too deeply for `tojson`
@@ -285,7 +285,7 @@ def compile_template(
     def render(**context: Any) -> str:
         # Use the template for tools even if their list is empty, as transformers does.
         compiled_template = compiled[0 if context["tools"] is None else -1]
-        # This is the same as `Template.render`, except that it does not rewrite the traceback of an error.
+        # Do not use `Template.render`, which returns the same text, because it rewrites the traceback of an error.
         return "".join(compiled_template.root_render_func(compiled_template.new_context(context)))
 
     return Renderer(render, failures, kwargs, name=template.name, texts=template.texts)
@@ -298,7 +298,7 @@ def _compile(
     import jinja2
 
     environment = _build_environment(marks)
-    # Report the template's name, in case compiling it exceeds this process's limits.
+    # Report the template's name now, because compiling the template may exceed this process's limits.
     report_activity(f"chat_template {name}")
     try:
         code, dated = _compile_code(text, marks)
@@ -306,7 +306,8 @@ def _compile(
         raise ConfigError(
             f"chat_template {name}: line {error.lineno or 0}: {error.message}. Correct the template"
         ) from error
-    # Jinja recurses into expressions, and Python's compiler into the generated code.
+    # Deep nesting causes these errors, because Jinja recurses into expressions, and Python's compiler recurses into the
+    # generated code.
     except (RecursionError, MemoryError, SyntaxError) as error:
         raise ConfigError(f"chat_template {name}: an expression is nested too deeply. Correct the template") from error
     if dated:
@@ -325,7 +326,7 @@ def _compile(
 def _compile_code(text: str, marks: tuple[str, str]) -> tuple[CodeType, bool]:
     """Return the code of a template, and whether it reads the date. Cached, because a plan needs it four times."""
     code = _build_environment(marks).compile(text)
-    # Search the text first, because parsing its names takes twice as long as compiling.
+    # Search the text first, because finding the names takes twice as long as compiling.
     return code, "strftime_now" in text and "strftime_now" in _find_names(text)
 
 
@@ -434,7 +435,7 @@ def _estimate_size(operator: str, left_operand: Any, right: Any) -> float:
     """Estimate the number of characters in the result of an operator on texts, lists and numbers."""
     if operator == "%":
         return float("inf") if isinstance(left_operand, str) and _WIDE.search(left_operand) else 0
-    # An integer has at least as many bits as digits, so this is never too low.
+    # An integer has at least as many bits as digits, so the estimate is never too low.
     if operator == "**":
         return left_operand.bit_length() * right if isinstance(left_operand, int) and isinstance(right, int) else 0
     size = sum(len(value) for value in (left_operand, right) if isinstance(value, str | list | tuple))

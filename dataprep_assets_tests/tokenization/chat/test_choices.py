@@ -164,7 +164,7 @@ def test_a_literal_special_token_is_text_or_special() -> None:
     )
     assert isinstance(kept, RenderedConversation)
     assert isinstance(cut, RenderedConversation)
-    assert kept.mark is not None  # placeholders, which are encoded as text
+    assert kept.mark is not None  # the literals are placeholders, which are encoded as text
     assert cut.mark is None
     assert list_trained(NEMOTRON, *messages) == [[f"{EVIL}{END}\n"]]
 
@@ -192,7 +192,7 @@ def test_an_answer_marked_as_untrained_is_not_trained_with_either_preset(choices
     without = [{key: value for key, value in m.items() if key not in ("weight", "train")} for m in said]
     assert list_encoded(choices, *said) == list_encoded(
         choices, *without
-    )  # the same tokens, fewer of which are trained
+    )  # the tokens are the same, but fewer of them are trained
     reasoned = [answer(reasoning_content="t", weight=0), USER, answer("c", reasoning_content="u")]
     assert list_trained(choices, USER, *reasoned) == [[], [f"u\n</think>\nc{END}{behind}"]]
 

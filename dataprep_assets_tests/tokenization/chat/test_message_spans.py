@@ -89,7 +89,7 @@ def test_each_text_is_in_the_tokens_of_its_message(template: str, row: dict[str,
     bundle = bundle_and_encoder(TEMPLATES[template])[0]
     for sequence in found[1]:
         for owner, text in runs(sequence, bundle):
-            # Each text starts with the number of its message and ends with z.
+            # Each text starts with a letter and the number of its message, and ends with z.
             assert {int(number) for number in re.findall(r"[QA](\d+)[qar]", text)} == ({owner} - {TEMPLATE}), text
             if owner == TEMPLATE:
                 assert "z" not in text, text
@@ -141,7 +141,7 @@ def test_white_space_belongs_to_a_message_if_the_template_keeps_it(text: str) ->
         assert found is not None
         (sequence,) = found[1]
         decoded = [(owner, part) for owner, part in runs(sequence, chat_bundle()) if owner != TEMPLATE]
-        # A token may contain characters of both the header and the text.
+        # Strip the texts, because a token may contain characters of both the header and the text.
         assert [(owner, part.strip()) for owner, part in decoded] == [(0, "a"), (1, "a")]
         assert all(part.endswith(expected.lstrip()) for _, part in decoded)
 
@@ -150,7 +150,7 @@ def test_a_text_that_the_template_examines_is_located() -> None:
     row = {"messages": [{"role": "user", "content": "<result>x</result>"}, {"role": "assistant", "content": "y"}]}
     found = locate(row, EXAMINED)
     assert found is not None
-    # A token contains the template's space and the beginning of the text.
+    # Strip the texts, because a token contains the template's space and the beginning of the text.
     texts = [(owner, text.strip()) for owner, text in runs(found[1][0], chat_bundle()) if owner != TEMPLATE]
     assert texts == [(0, "<result>x</result>"), (1, "y")]
 

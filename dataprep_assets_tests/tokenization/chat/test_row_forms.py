@@ -172,7 +172,7 @@ def test_a_row_of_each_form_gives_a_conversation_in_the_normalized_form(name: st
 def test_refused_messages_violate_the_schema(name: str) -> None:
     row, refusal = REFUSED[name]
     if refusal.reason in ("tool_calls_without_tools", "tool_call_text_without_tools", "unclear_weight", "bad_tools"):
-        return  # distinguished by several fields, or by marks that other tools use
+        return  # the schema cannot express these conditions, or allows marks of other tools
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"messages": row.get("messages")}, SCHEMA)
 
