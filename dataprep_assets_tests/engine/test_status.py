@@ -36,7 +36,7 @@ def told(found: list[Decision]) -> dict[str, tuple[str, str]]:
     return {one.name.removeprefix("sample_corpus/"): (one.kind, one.reason) for one in found}
 
 
-def because_of(name: str, state: str = "stale") -> tuple[str, str]:
+def because_of(name: str, state: str = "out of date") -> tuple[str, str]:
     return "input changed", f"its input sample_corpus/{name} is {state}"
 
 

@@ -146,6 +146,23 @@ def test_an_item_that_cannot_be_found_fails_the_check(tmp_path: Path, monkeypatc
     assert_names(found.summary, "'case'")
 
 
+def test_planted_texts_come_from_all_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaky, planted = Leaky(tmp_path), list[str]()
+    leaky.build()
+    checks = "dataprep_assets.pipelines.corpus.curation.benchmark_checks"
+
+    def record(text: str) -> dict[str, str]:
+        planted.append(text)
+        return rewrite_text(text)
+
+    monkeypatch.setattr(f"{checks}.rewrite_text", record)
+    # With fewer than twice as many texts as are planted, every n-th text would be every one of the first texts.
+    monkeypatch.setattr(f"{checks}._MAX_PLANTED", 30)
+    assert leaky.findings("selection", "train")["no_benchmark_contamination"].passed
+    texts = [item[key] for item in leaky.items for key in ("question", "answer")]
+    assert planted == [texts[len(texts) * number // 30] for number in range(30)]
+
+
 def test_a_changed_set_runs_its_tagger_again(tmp_path: Path) -> None:
     leaky = Leaky(tmp_path)
     leaky.build()

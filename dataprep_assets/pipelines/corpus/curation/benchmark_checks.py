@@ -166,8 +166,9 @@ def _measure_false_matches(benchmarks: Benchmarks, containment: float) -> dict[s
 
 
 def _sample_evenly(values: Sequence[_T]) -> Sequence[_T]:
-    # Take every n-th value instead of the first values, because the values are ordered by benchmark.
-    return values[:: max(1, len(values) // _MAX_PLANTED)][:_MAX_PLANTED]
+    # Choose from all values instead of the first ones, because the values are ordered by benchmark.
+    count = min(len(values), _MAX_PLANTED)
+    return [values[len(values) * number // count] for number in range(count)]
 
 
 def _measure_found_shares(
