@@ -104,7 +104,7 @@ def connect(send: Callable[[dict[str, int]], None] | None) -> None:
 
 
 def report_work(**amount: int) -> None:
-    """Report, from inside a task, the work since the last call; does nothing outside of a worker."""
+    """Report the work that the current task has done since the last call. Outside a task, this does nothing."""
     if _send is not None:
         _send(amount)
 

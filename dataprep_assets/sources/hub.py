@@ -333,7 +333,7 @@ class HubRepo:
                     f"{label}: the file list has more than {_MAX_PAGES:,} pages. Check HF_ENDPOINT and any proxy"
                 )
             entries, url = self.retry.run(partial(self._fetch_tree_page, url, headers, label), label=label)
-            # Refuse a page on a different host, because the token is sent with each page.
+            # Refuse a page on a different host, because the token is sent with each request.
             if url is not None and parse_origin(url) != parse_origin(first_url):
                 raise SourceError(
                     f"{label}: the next page of the file list is on a different host, {urlsplit(url).netloc}. Check "

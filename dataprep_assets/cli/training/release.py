@@ -50,8 +50,8 @@ def command(
     from dataprep_assets.serving.window.release import ReleaseLocation, locate_release
 
     location = locate_release(url) if profile is None else ReleaseLocation(project.open_store(url, profile)())
-    # Name the file of known digests after the location, so that a second adoption finds it and reads no unchanged shard
-    # again.
+    # Name the file of known digests after the location, so that a second adoption finds it and does not reread
+    # unchanged shards.
     identity = hashlib.sha256(str(location).encode()).hexdigest()[:16]
     adoption = Adoption(
         place=location,

@@ -313,7 +313,7 @@ def _build_recipes(
                 known_recipes[remaining_slots.popleft()] = recipe
         except DataprepError as error:
             refusals[remaining_slots.popleft()] = str(error)
-            # If two failures in a row have the same error, assume that this error concerns all remaining slots.
+            # If the previous failure had the same error, assume that this error concerns all remaining slots.
             if str(error) == last:
                 refusals |= dict.fromkeys(remaining_slots, last)
                 break

@@ -230,8 +230,9 @@ def _find_unclosed_quote(text: str, last: int) -> int | None:
 def wrap_json(path: Path, text: str, value: Any) -> Document:
     """Return a document for a JSON file that a declaration names; its `attributes` are the parsed `value`.
 
-    Nearly all JSON is YAML, whose parser provides the lines. Mistakes have no line in JSON that is not YAML (a tab, an
-    escaped slash), and in texts of more than 1 MiB, whose tree may take a thousand times their size.
+    Line numbers come from the YAML parser, because nearly all JSON is valid YAML. Mistakes are reported without a line
+    number if the text is not valid YAML (for example, because of escaped surrogate pairs), or is larger than 1 MiB,
+    because its tree may take a thousand times as much memory.
     """
     node = None
     if len(text) <= _MAX_BYTES_FOR_LINES:

@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 
 from dataprep_assets.orchestration.component import DatasetComponent, build_scaffolder
-from dataprep_assets.pipelines.notes.dataset import Notes, Replay
+from dataprep_assets.pipelines.notes.dataset import CohortMixture, Notes
 
 
 @dg.scaffold_with(build_scaffolder(Path(__file__).with_name("packed_cohorts.scaffold.yaml")))
@@ -14,5 +14,5 @@ class PackedCohorts(Notes, DatasetComponent):
 
 
 @dg.scaffold_with(build_scaffolder(Path(__file__).with_name("combined_cohorts.scaffold.yaml")))
-class CombinedCohorts(Replay, DatasetComponent):
+class CombinedCohorts(CohortMixture, DatasetComponent):
     """Several datasets of packed rows as one directory, for training with replay."""

@@ -328,7 +328,7 @@ def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
     return [certificate, cohorts, *shards, *directories]
 
 
-class Replay(Dataset):
+class CohortMixture(Dataset):
     """Several datasets of packed rows as one directory, for training with replay."""
 
     component: ClassVar[str] = "CombinedCohorts"
@@ -354,7 +354,7 @@ class Replay(Dataset):
         replay = self.declaration
         # Skip splits that are declared, because the user chose them. Only the default could omit a source's splits
         # unnoticed.
-        if not isinstance(source, Notes | Replay) or "splits" in replay.model_fields_set:
+        if not isinstance(source, Notes | CohortMixture) or "splits" in replay.model_fields_set:
             return
         if splits := [split for split in source.declaration.splits if split not in replay.splits]:
             name = source.declaration.dataset

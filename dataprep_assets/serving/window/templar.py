@@ -315,8 +315,8 @@ def _list_buckets(prefix: str) -> list[S3Address]:
         buckets = load_untrusted_json(os.environ["R2_DATASET_BUCKET_LIST"])
         for bucket in buckets:
             keys = bucket["credentials"]["read"]
-            # Use the bucket's own account, because the buckets may have different ones. DATAPREP_ENDPOINT_URL, if set,
-            # replaces all accounts.
+            # Use the bucket's own account, because buckets may belong to different accounts. If DATAPREP_ENDPOINT_URL
+            # is set, all buckets use that endpoint instead of the endpoint of their account.
             account = {"R2_DATASET_ACCOUNT_ID": str(bucket["account_id"])}
             bucket_places.append(
                 S3Address(

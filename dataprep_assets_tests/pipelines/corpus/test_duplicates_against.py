@@ -130,7 +130,7 @@ def test_rows_that_the_other_dataset_drops_or_retracts_remove_no_duplicates(shel
     told = {f"{one.name}": one.reason for one in find_stale(corpus_specs(shelf.pages().corpus), shelf.pages().store)}
     assert told["pages/duplicates"].startswith("its source changed: kept rows of books/train-0000")
     pages = shelf.pages()
-    # One copy of the version is restored in each split, because dropping duplicates across splits is not declared.
+    # The near-duplicate of the retracted text is restored in both splits, because `across_splits` is `ignore`.
     assert [one for one in pages.build() if one != "duplicates"] == ["selection/train-00000", "selection/val-00000"]
     assert pages.warnings == ["pages/duplicates: 2 documents were restored, because their kept duplicates were removed"]
     assert len(pages.dropped()) == 13

@@ -19,7 +19,7 @@ from dataprep_assets.formats.tensorflow import array_record
 from dataprep_assets.orchestration import component
 from dataprep_assets.orchestration.component import build_dataset_definitions
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
-from dataprep_assets.pipelines.notes.dataset import Notes, Replay
+from dataprep_assets.pipelines.notes.dataset import CohortMixture, Notes
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.resources import StorageResource, create_resources
 from dataprep_assets_tests.messages import raises
@@ -67,7 +67,7 @@ def test_its_tokenizer_has_the_tokens_that_it_names(shared: Path) -> None:
 @pytest.mark.parametrize("name", ["arcus_notes", "sample_notes", "sample_replay", "sample_notes_replay_combined"])
 def test_the_shipped_definitions_load(name: str) -> None:
     loaded = dataset_named(name)
-    assert isinstance(loaded, Notes | Replay)
+    assert isinstance(loaded, Notes | CohortMixture)
     assert list(graph_of(loaded).asset_check_keys)
 
 
