@@ -315,7 +315,7 @@ def build_manifest(
                 "Narrow the globs"
             )
         if matching_splits:
-            # Check only included files, because other files in the source may have any name.
+            # Check only files that are in a split, because other files in the source may have any name.
             if reason := explain_invalid_name(file.relpath):
                 raise SourceError(
                     f"{file.relpath!r}: this file name is not allowed in a manifest: {reason}. Rename the file, or "
@@ -589,8 +589,8 @@ def _count_new_shards(
         count = round(total / mean_bytes) if mean_bytes else 1
     else:
         count = sizing.count
-    # Plan at least one shard, because `count` is 0 if the new files are much smaller than the existing shards, and is 0
-    # or less if the plan already has `MAX_SHARDS` shards.
+    # Plan at least one shard, because `count` is 0 if the new files are empty or much smaller than the existing shards,
+    # and is 0 or less if the split already has at least `MAX_SHARDS` shards.
     return max(1, min(count, len(added)))
 
 

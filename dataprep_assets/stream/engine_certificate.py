@@ -447,8 +447,8 @@ class _OpenedCertificate:
         expected_facts = CertificateFacts.from_certificate(self.certificate, facts.months or None)
         expected_facts = expected_facts.model_copy(update={"conversion": facts.conversion})
         changes = [] if facts == expected_facts else ["the facts in its receipt"]
-        # Also compare the bytes, because a rewritten receipt could match a file that has the same content in different
-        # bytes.
+        # Also compare the bytes, because a file with the same JSON values in different bytes would pass the other
+        # checks if its receipt had been rewritten to match.
         if (self.store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _serialize(self.certificate):
             changes.append(f"the bytes of {CERTIFICATE}")
         return changes

@@ -281,7 +281,7 @@ class _CountingEncoder:
 
     def build_ledger(self) -> Ledger:
         """Return the ledger of the blocks encoded so far."""
-        # Include the separator and the BOS in the range of ids, because a stream of empty documents has no other ids.
+        # Include the separator and the BOS in the range of ids, because `_low` and `_high` cover only the ids of texts.
         added = [i for i in (self._plan.separator_id, self._plan.bos_id) if i is not None]
         has_documents = self._documents > 0
         return Ledger(

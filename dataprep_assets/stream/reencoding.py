@@ -116,8 +116,8 @@ def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: 
         certificate = Certificate.from_json(value)
     except (TypeError, KeyError) as error:
         raise IntegrityError(f"{name}: its receipt has no valid engine certificate: {error}. {REBUILD}") from error
-    # The defect is explained with the versions of the certificate, because a different installed version is only a
-    # warning.
+    # These objects have the certificate's own versions, so that the explanation of a defect does not mention different
+    # installed versions, which are only a warning.
     own_engine = _InstalledEngine(certificate.engine, certificate.engine_version)
     own_reference = _InstalledEngine(ReferenceEngine.name, certificate.reference_version)
     installed_engine, reference = (
@@ -414,7 +414,8 @@ def read_quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
             try:
                 row = load_untrusted_json(line)
                 rows_by_file.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
-                # Refuse other forms of the same row, because a rewritten receipt could match them.
+                # Require canonical JSON, because a line with the same values in different bytes would pass the other
+                # checks if the receipt had been rewritten to match.
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("the row is not in canonical form")
             except (ValueError, KeyError, TypeError) as error:

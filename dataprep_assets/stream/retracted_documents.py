@@ -89,7 +89,10 @@ def no_retracted_document(
     remaining_defects = list(_find_retained(directory, receipt, plan, retracted_documents))
     copies = list(_find_copies(directory, receipt, plan, bundle, searched_documents)) if searched_documents else []
     by_field = plan.ids is not None and plan.ids.id_field is not None
-    # Only documents whose removal the list requires are defects. Other copies of their tokens are only a warning.
+    # If the ids are hashes of texts, a whole document with the tokens of a retracted document is a defect, because a
+    # copy of a text has the same id. If the ids come from a field, it is only a warning, because a copy may have an id
+    # that is not on the list. Tokens within a longer document are always only a warning, because that document has a
+    # different text.
     listed_defects = (
         remaining_defects
         if by_field

@@ -127,7 +127,8 @@ class _Boundaries:
                 lengths < self._extra,
                 f"is too short for its {count_of(self._extra, 'special token')}",
             )
-            # Exclude shorter documents, because the tokens at their ends may belong to neighboring documents.
+            # Exclude documents that are too short for their special tokens, because the tokens at their ends may belong
+            # to neighboring documents.
             has_room = lengths >= self._extra
             self.empty += int(np.count_nonzero(lengths == self._extra))
             if self._separator is not None:

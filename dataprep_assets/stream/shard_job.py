@@ -129,7 +129,7 @@ class ShardJob:
         if self._waiting:
             return None
         if self._settled:
-            self._stack.close()  # only now, because the shard's last task in progress has ended
+            self._stack.close()  # the shard's last running task has ended, so no worker writes to the shard
         elif self._refused:
             return self._fail_shard(_combine_errors(self._refused))
         else:
@@ -156,7 +156,7 @@ class ShardJob:
         for piece, task in pieces.tasks.items():
             pool.submit(Task(TaskId(self.partition, pieces.names[0], piece), *task))
         if not self._waiting:
-            # No file is left to encode, because an earlier run finished all files but was killed before the last task.
+            # No file is left to process, because an earlier run finished all files but did not complete the last task.
             self._submit_last(pool)
         return None
 

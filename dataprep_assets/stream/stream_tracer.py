@@ -169,8 +169,8 @@ class StreamTracer(Tracer):
         hashed_id = hash_id(value, ids.key)
         for shard in self.index.shards(query.split, query.shard):
             facts = shard.facts
-            # Refuse hashes that were computed differently, because they would never match, as if the document were
-            # missing.
+            # Refuse hashes that were computed with different settings, because none would match, and the document would
+            # wrongly be reported as missing.
             if (facts.document_ids, facts.id_field, facts.id_key) != (
                 "text" if by_text else "field",
                 ids.id_field,
@@ -189,7 +189,7 @@ class StreamTracer(Tracer):
             refusal = self._refusal(query.file, query.row)
             for shard in self.index.find_holders(query.file):
                 quarantined_row = find_quarantined(shard.handle, query.file, query.row)
-                # Keep the reason found in the current file if the quarantine has the same reason, because the file's
+                # If the current file and the quarantine give the same reason, keep the reason from the file, because it
                 # has more detail.
                 if quarantined_row is not None and (refusal is None or quarantined_row["reason"] not in refusal):
                     refusal = f"was dropped as {quarantined_row['reason']}"

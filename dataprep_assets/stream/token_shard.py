@@ -200,8 +200,8 @@ def find_finished_part(staged: Path, piece: int) -> EncodedPart | None:
         sizes = _read_sizes(_list_part_files(staged, piece))
     except (OSError, ValueError, KeyError, DataprepError):
         return None
-    # Do not reuse a part that an earlier boot or an unknown boot wrote, because a crash may have lost its unsynced
-    # bytes.
+    # Reuse a part only if it was certainly written since the last boot, because a crash before that boot may have lost
+    # the part's unsynced bytes.
     if read_boot_id() is None or value["boot"] != read_boot_id() or value["sizes"] != sizes:
         return None
     return EncodedPart(

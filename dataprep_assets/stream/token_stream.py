@@ -35,8 +35,8 @@ from dataprep_assets.tokenization.engines import SpecialTokens
 if TYPE_CHECKING:
     from dataprep_assets.sources.readers.first_rows import FirstRows
 
-# In version 2, text never becomes a special token, regardless of the tokenizer's model. Version 3 was introduced
-# together with new versions of all steps.
+# Since version 2, no text becomes a special token with `special_tokens: text`, regardless of the tokenizer's model.
+# Version 3 was introduced together with new versions of all steps.
 STREAM_VERSION = 3
 """Part of every downstream key. Increase it if a change to `part_encoder` can change a byte of the stream."""
 
@@ -311,7 +311,8 @@ def load_encoder(plan: StreamPlan) -> CertifiedEncoder:
     """Return the encoder of a plan, loaded once per process."""
     encoder = _load_encoder(plan.tokenizer, plan.tokenizer_digest, plan.special_tokens, json.dumps(plan.certificate))
     if plan.sample_rate > 0:
-        _ = encoder.reference  # load the reference before encoding starts, because every worker needs it
+        # Load the reference now, because every worker needs it, and workers that are forked later inherit it.
+        _ = encoder.reference
     return encoder
 
 
@@ -324,6 +325,7 @@ def load_warm_encoder(plan: StreamPlan, parts: Sequence[SourcePart]) -> None:
     encoder, max_characters = load_encoder(plan), WARM_UP_CHARACTERS // len(parts)
     for part in parts:
         if (block := next(iter(part.read_records(plan.fields)), None)) is not None:
-            # Warm up only with whole documents. A file whose first document is too long is skipped.
+            # Take whole documents from the beginning of the file while they fit into `max_characters`. If the first
+            # document is longer, the file is skipped.
             fitting = takewhile(lambda length: length <= max_characters, accumulate(map(len, block.texts)))
             encoder.warm_up(block.texts[: len(list(fitting))])

@@ -171,7 +171,7 @@ def _is_at_hand(tokenizer: TokenizerDeclaration) -> bool:
     if not all(is_cached(repo, revision, file) for file in (TOKENIZER, CONFIG)):
         return False
     path = fetch_hub_file(repo, revision, TOKENIZER)
-    # Require the older files only if the settings have no list of tokens, because only then are they read.
+    # Require the older files only if the settings have no `added_tokens_decoder`, because they are not read otherwise.
     has_tokens = path is not None and DECODER in read_settings(path.parent).values
     return has_tokens or all(is_cached(repo, revision, file) for file in OLDER_FILES)
 

@@ -79,8 +79,8 @@ class TokenizerBundle:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the names and digests of the files that determine ids."""
-        # Tokens from the settings change the digest, because older versions of this project ignored them and gave
-        # different ids.
+        # Tokens and flags that only the settings contain change the digest, because older versions of this project
+        # ignored them and gave different ids.
         has_more = bool(self.settings.values.get(DECODER) or self.settings.extra_tokens)
         is_completed = has_more and self.definition.is_completed
         digest = digest_value([self._digest_files, DECODER]) if is_completed else self._digest_files
@@ -131,7 +131,8 @@ class TokenizerBundle:
     @property
     def _reference(self) -> Reference:
         """The reference library's tokenizer, for uses that do not depend on the reading of literal special tokens."""
-        # Do not use the reading `text`, because its tokenizer may have renamed special tokens, which it cannot decode.
+        # Do not use the reading `text`, because its `tokenizer.json` may contain renamed special tokens, whose ids
+        # would be decoded to the new names.
         return load_reference_tokenizer(self, "match")
 
     @cached_property
@@ -198,7 +199,7 @@ class TokenizerBundle:
         if configured and not self.ends_chat_turn(configured):
             eos_token = self.find_token(configured, key=f"{key} (auto: eos_token)")
             return self._require_delimiter(eos_token, special_tokens, key)
-        # Consider only special tokens, because `</s>` is an ordinary word in many vocabularies.
+        # Consider only special tokens, because `</s>` is an ordinary token in many vocabularies.
         own_tokens = [token.content for token in self.special_tokens if token.content in _DOCUMENT_END_TOKENS]
         reason = (
             f"its eos_token {configured!r} ends a chat turn, not a document" if configured else "it has no eos_token"

@@ -132,7 +132,7 @@ def generate_adversarial_documents(special_literals: Sequence[str] = ()) -> Iter
             if number < 60 - _APERIODIC_TEXTS
             else "".join(text[offset:] + text[:offset] for offset in range(0, 2000, 100))
         )
-    for _ in range(200):  # any code point except surrogates
+    for _ in range(200):  # random code points except U+0000 and surrogates
         yield "".join(chr(c) for c in (generator.randrange(1, 0x110000) for _ in range(60)) if not 0xD800 <= c < 0xE000)
     for version in VERSIONS:
         yield from _generate_unicode_documents(version)
@@ -170,7 +170,7 @@ def classify_document(text: str, literals: LiteralFinder) -> str:
         return "ascii"
     if not unicodedata.is_normalized("NFC", text):
         return "unnormalized"
-    # The ranges are from CJK radicals to Hangul, and the ideographs from U+20000 on.
+    # The first range is from the CJK radicals to Hangul. The second range begins with the ideographs at U+20000.
     if any("\u2e80" <= c <= "\ud7ff" or c >= "\U00020000" for c in text[:2000]):
         return "east_asian"
     return "other_script"

@@ -296,7 +296,7 @@ def _convert_by_description(original: Original) -> _Candidate:
     )
     tokens = {"bos": trainer.bos_id, "eos": trainer.eos_id, "unk": trainer.unk_id, "pad": trainer.pad_id}
     settings = {f"{name}_token": pieces[number].piece for name, number in tokens.items() if number >= 0}
-    with suppress(Exception):  # fails for a model without a class, which has only its own tokens
+    with suppress(Exception):  # fails if no tokenizer class is known; then the model's own tokens are the only ones
         by_class = _convert_by_class(original)
         settings |= by_class.settings
         tokenizer.add_tokens(

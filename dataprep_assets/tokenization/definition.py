@@ -99,7 +99,7 @@ class _Model:
         """The merges of a BPE model."""
         merges = self.value.get("merges") or []
         pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in merges)
-        # Skip malformed pairs, which the library refuses.
+        # Skip malformed pairs, because the library reports them when it loads the tokenizer.
         return [pair for pair in pairs if len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], str)]
 
     @cached_property

@@ -147,7 +147,7 @@ def write_cached(kind: str, key: str, value: Any) -> None:
 #
 # The reason is that a `tokenizer.json` is a program. Its expressions may run forever, its normalizers may take
 # gigabytes, and unexpected content may crash the process. A tokenizer that passes is not tested again with the same
-# libraries (`write_cached`).
+# version of the engine (`write_cached`).
 
 VERSION = 1
 """Version of the test. Increase it if a change makes the test stricter, so that tokenizers are tested again."""
@@ -160,7 +160,7 @@ _READINGS: tuple[SpecialTokens, ...] = ("match", "text")
 _TEXTS = (
     "".join(map(chr, range(0x20, 0x7F))),
     "The quick brown fox's 42 dogs can't\n\n\tjump; naïve café, Größe, 敏捷的狐狸, быстрая лиса, हिन्दी क्षत्रिय, 👩‍👩‍👧",
-    # These are long runs with an unexpected end, because an expression may backtrack on them forever.
+    # Test long runs with different ends, because an expression may backtrack on such a text forever.
     *(f"{run}{end}" for run in ("a" * 3_000, "1" * 3_000, " " * 3_000, "ab " * 1_000, "-_" * 1_500) for end in "!a"),
     *(character * 500 for character in "qzAZ0é中\n.<▁"),
 )

@@ -149,8 +149,8 @@ class Losses:
 
     def _find_dropped_characters(self, characters: list[str]) -> None:
         """Classify the characters that do not affect the ids as dropped."""
-        # Try each character by itself, within a word and between words, because an engine may add a space marker before
-        # a text.
+        # Also try each character within a word and between words, because by itself, a dropped character may still get
+        # the id of the space marker that an engine adds before a text.
         frames = ("{}", "x{}x", "x {} x")
         bare_ids = [self._try_encoding(frame.format("")) for frame in frames]
         for character in characters:

@@ -183,7 +183,7 @@ class _TokenizerFrom1:
     def __init__(self, tokenizer_json: str) -> None:
         from tokenizers import Tokenizer
 
-        # Use a temporary file, because 1.0 loads only from files.
+        # Use a temporary file, because version 1.0 of the library loads tokenizers only from files.
         with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
             file.write(tokenizer_json)
             file.flush()
@@ -285,7 +285,7 @@ def _build_probe(*, normalizer: dict[str, Any] | None = None, splits: bool = Fal
     # the same code.
     merges = [["a", chr(lead)] for lead in range(0xC3, 0xF5)]
     vocabulary = [*BYTE_LETTERS, *(a + b for a, b in merges)]
-    # Split by GPT-2's pattern, which every version of the library has.
+    # With `splits`, split by GPT-2's pattern, because every version of the library has this pattern.
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": splits}
     model = {
         "type": "BPE",

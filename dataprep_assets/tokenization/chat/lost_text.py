@@ -245,6 +245,6 @@ def _find_occurrence(own_text: str, text: str, position: int) -> tuple[bool, int
     if json.dumps(own_text, ensure_ascii=False)[1:-1] in text:
         return True, position, True
     words = _WORDS.findall(own_text)
-    # Search single words first, because a missing text usually lacks a word, and single words are faster to find.
+    # Search single words first, because they are faster to find, and if a text is missing, one of its words usually is.
     has_words = bool(words) and all(word in text for word in words) and "".join(words) in "".join(_WORDS.findall(text))
     return has_words, position, True

@@ -96,7 +96,7 @@ def find_stops(
         if last_stop is not None and is_header:
             headers.append(last_stop)
             added.setdefault(probe.messages[-1] is _CALL, last_stop)
-        # Also look for the end of an earlier answer, which may be a different token than the end of the last one.
+        # Also look for the token after an earlier answer, because it may differ from the token after the last answer.
         middle = None if suffix or not longer else _find_first_after(specials, longer)
         stops += [token for token in (last_stop, middle) if token is not None]
     tokens = tuple(dict.fromkeys(stops))
