@@ -129,8 +129,8 @@ class _RowLayout:
 
     def position(self) -> Int32:
         """Return positions from the start of each piece, including padding."""
-        # All rows have the same length and follow each other without gaps, so the remainder is the start of a piece in
-        # its row.
+        # All rows have the same length and follow each other without gaps, so the start of a piece in its row is its
+        # start modulo this length.
         starts = (np.cumsum(self._pieces) - self._pieces) % self._shape[1]
         positions: Int32 = np.repeat(starts.astype(np.int32), self._pieces).reshape(self._shape)
         np.subtract(np.arange(self._shape[1], dtype=np.int32), positions, out=positions)

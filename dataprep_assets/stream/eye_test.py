@@ -197,7 +197,7 @@ def random_batches_load(
     unigram = float(np.mean(losses)) if losses else math.inf
     weak: list[str] = []
     if not defects and not unigram < uniform:
-        # With few blocks, only warn, because the blocks may be in different languages.
+        # With few blocks, only warn, because the model may be fitted and evaluated on blocks in different languages.
         (defects if batches // 2 * batch_size >= _FEWEST_BLOCKS else weak).append(
             f"{tokens_path.name}: on held-out batches, a unigram model has a loss of {unigram:.3f}, and a uniform "
             f"model has {uniform:.3f}, so the ids have no more structure than noise"
@@ -351,7 +351,8 @@ def _measure_printable_share(text: str) -> float:
     Replacement characters at the edges are ignored, because the window's own boundaries cause them.
     """
     counts = Counter(text.strip("\ufffd"))
-    # The categories are control (Cc), unassigned (Cn), private-use (Co) and surrogate (Cs) characters.
+    # Control (Cc), unassigned (Cn), private-use (Co) and surrogate (Cs) characters count as unprintable, except tabs
+    # and line endings.
     good = sum(
         n
         for c, n in counts.items()

@@ -22,7 +22,8 @@ def find_remote_remarks(source: Source) -> Iterator[Remark]:
         access = open_source(source)
         address = access.address() if isinstance(access, ObjectStorePrefix) else None
     except ConfigError as error:
-        # The message begins with the key or the environment variable whose value is wrong.
+        # The message begins with the key or the environment variable whose value is wrong. A remark on a variable is
+        # shown at `source`, because a remark must be at a key.
         keys = parse_error_keys(error)
         yield Remark(keys=keys if keys[0] == "source" else ("source",), sentence=str(error))
         return

@@ -364,8 +364,8 @@ def _build_encoder_loader(shards: Sequence[TokenShard]) -> Callable[[], object] 
     if not missing_shards:
         return None
     plan = missing_shards[0].plan
-    # Warm up only on shards with the fields of the first plan, because the datasets of a blend may have different
-    # fields.
+    # Warm up only on shards with the record fields of the first plan, because all files are read with these fields, and
+    # the datasets of a blend may have different ones.
     same_shards = [shard for shard in missing_shards if shard.plan.fields == plan.fields]
     # Skip formats such as Parquet, which start Arrow's threads, because a process with threads must not fork workers.
     files = [file for shard in same_shards for file in shard.files if not input_format(file.format).starts_threads]

@@ -160,7 +160,7 @@ _READINGS: tuple[SpecialTokens, ...] = ("match", "text")
 _TEXTS = (
     "".join(map(chr, range(0x20, 0x7F))),
     "The quick brown fox's 42 dogs can't\n\n\tjump; naïve café, Größe, 敏捷的狐狸, быстрая лиса, हिन्दी क्षत्रिय, 👩‍👩‍👧",
-    # Test long runs with different ends, because an expression may backtrack on such a text forever.
+    # Test long runs with different ends, because an expression may backtrack on such texts forever.
     *(f"{run}{end}" for run in ("a" * 3_000, "1" * 3_000, " " * 3_000, "ab " * 1_000, "-_" * 1_500) for end in "!a"),
     *(character * 500 for character in "qzAZ0é中\n.<▁"),
 )

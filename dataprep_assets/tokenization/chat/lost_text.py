@@ -88,7 +88,8 @@ def find_losses(
             position = position if part else end
             continue
         own_texts = list(find_own_texts(message, index))
-        # Compare the texts of calls only with texts outside of calls, because a call may have thousands of texts.
+        # Compare the texts of calls only with texts outside of calls, because a call may have thousands of texts, and
+        # comparing all pairs would be slow.
         prose = [own_text for own_text in own_texts if own_text.feature in _PROSE]
         for own_text in own_texts:
             if part is not None:
@@ -245,6 +246,6 @@ def _find_occurrence(own_text: str, text: str, position: int) -> tuple[bool, int
     if json.dumps(own_text, ensure_ascii=False)[1:-1] in text:
         return True, position, True
     words = _WORDS.findall(own_text)
-    # Search single words first, because they are faster to find, and if a text is missing, one of its words usually is.
+    # Search single words first, because this is faster, and if a text is missing, one of its words usually is too.
     has_words = bool(words) and all(word in text for word in words) and "".join(words) in "".join(_WORDS.findall(text))
     return has_words, position, True
