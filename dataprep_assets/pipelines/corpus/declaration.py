@@ -287,7 +287,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
     @classmethod
     def _require_valid_split_names(cls, splits: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for name, globs in splits.items():
-            # The name of a split becomes part of Dagster asset keys.
+            # Allow only names that are valid in Dagster asset keys, because a split's name becomes part of such keys.
             if not (name.isascii() and name.isidentifier()):
                 raise ValueError(
                     f"split name {name!r}: must be letters, digits and `_`, and must not begin with a digit, e.g., "

@@ -75,7 +75,8 @@ def build_snapshot(
     entries = manifest.shard(partition)
     access.fetch(entries, progress)
     lines = _build_lines(corpus, access, entries)
-    # Compute the key of a mirrored source from its listing, so that `status` does not have to download the files.
+    # If the source is mirrored, compute the snapshot's key from the listing, so that `status` does not have to download
+    # the files.
     recipe = _build_recipe(corpus, partition, _list_lines(entries) if access.mirrored else lines)
     return _ensure_snapshot(recipe, store, entries, lines)
 
