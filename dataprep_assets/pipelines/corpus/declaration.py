@@ -445,7 +445,8 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
     @property
     def columns(self) -> dict[str, ColumnType]:
         """The columns that rules may name: first the carried fields, then the taggers' columns."""
-        # Leave out the id column, because the declaration must be checked even if the key of the ids is not available.
+        # Leave out the id column, because it needs the key of the ids, and a declaration is also checked on machines
+        # without the key.
         columns = {name: kind for name, kind in self._build_carried_fields(None).columns.items() if name != "bad"}
         for tagger in self.taggers:
             if duplicates := [name for name in tagger.columns if name in (*columns, *DECIDED, *OTHERS)]:

@@ -187,7 +187,7 @@ def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int,
         )
         for source, first_token, stop in rows:
             skip, until = max(low - position, 0), min(stop, high) - position
-            # Copy a long document in pieces of at most one block, so that its length does not determine the memory.
+            # Copy a long document in pieces of at most one block, so that the memory use does not depend on its length.
             for offset in range(skip, until, BLOCK):
                 piece = tokens[source][first_token + offset : first_token + min(offset + BLOCK, until)]
                 pieces.append(piece)
