@@ -118,7 +118,8 @@ def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequen
             f"special_tokens, tokenizer): {'; '.join(', '.join(kind) for kind in sorted(kinds))}. Rebuild "
             "token_bins: only stale shards are rebuilt"
         )
-    # Shards that agree with each other may all be out of date, but `meta.pkl` is written from the current declaration.
+    # Also compare the shards with the current declaration, because `meta.pkl` is written from the declaration, and
+    # shards with the same settings may all be out of date.
     meta_values = build_meta(corpus)
     for receipt, facts in pairs:
         if (facts.dtype, receipt.inputs["tokenizer"]) != (meta_values["dtype"], meta_values["tokenizer_sha256"]):

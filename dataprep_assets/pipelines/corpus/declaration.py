@@ -287,7 +287,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
     @classmethod
     def _require_valid_split_names(cls, splits: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for name, globs in splits.items():
-            # The name of a split becomes part of Dagster asset keys.
+            # Allow only names that are valid in Dagster asset keys, because a split's name becomes part of such keys.
             if not (name.isascii() and name.isidentifier()):
                 raise ValueError(
                     f"split name {name!r}: must be letters, digits and `_`, and must not begin with a digit, e.g., "
@@ -445,7 +445,8 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
     @property
     def columns(self) -> dict[str, ColumnType]:
         """The columns that rules may name: first the carried fields, then the taggers' columns."""
-        # Leave out the id column, because the declaration must be checked even if the key of the ids is not available.
+        # Leave out the id column, because it needs the key of the ids, and a declaration is also checked on machines
+        # without the key.
         columns = {name: kind for name, kind in self._build_carried_fields(None).columns.items() if name != "bad"}
         for tagger in self.taggers:
             if duplicates := [name for name in tagger.columns if name in (*columns, *DECIDED, *OTHERS)]:

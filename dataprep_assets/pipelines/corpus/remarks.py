@@ -112,7 +112,8 @@ def _check_libraries(corpus: CorpusDeclaration) -> Iterator[Remark]:
             # Read the property only because it raises an error if a library or a file is missing.
             tagger.version  # noqa: B018
         except ConfigError as error:
-            # The benchmark tagger has no entry in `tag`, so get the key from the error message, which begins with it.
+            # The benchmark tagger has no entry in `tag`, so take the path of the YAML key from the error message, which
+            # begins with this path.
             keys = ("tag", index) if index < len(corpus.tag) else parse_error_keys(error)
             yield Remark(keys=keys, sentence=str(error))
         except SourceError as error:  # the tagger's asset cannot be listed, e.g., because it was never materialized
@@ -140,7 +141,7 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
     except SourceError as error:
         yield Remark(keys=("source",), sentence=str(error), of_source=True)
         return
-    except ConfigError as error:  # the message begins with the key
+    except ConfigError as error:  # the message begins with the YAML key
         yield Remark(keys=parse_error_keys(error), sentence=str(error))
         return
     if excluded_files := select_included_paths(listing.left_out, corpus.include):
@@ -171,7 +172,7 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
     yield from _check_priority_order(corpus, entries)
     faults = list(_check_fields(corpus, entries, bundle))
     yield from faults
-    # Check the lengths only if the fields have no faults, because a wrong text field makes every split seem too short.
+    # Check the lengths only if all faults are hints, because a wrong text field makes every split seem too short.
     if bundle is not None and all(fault.hint for fault in faults):
         for view in map(load_corpus_view, corpus.views):
             if view.shortest is not None:
@@ -220,7 +221,7 @@ def _find_duplicate_files(corpus: CorpusDeclaration, entries: Sequence[ManifestE
     source, names = open_source(corpus.source), dict[tuple[int, int], str]()
     repeated_pairs: list[tuple[str, str]] = []
     unique_entries: list[ManifestEntry] = []
-    # Ignore unreadable files, because `_check_fields` or a run reports them.
+    # Stop at the first unreadable file without a remark, because `_check_fields` or a run reports the file.
     with suppress(OSError, SourceError):
         for entry in entries[:_MAX_EXAMINED_FILES]:
             status = source.path(entry).stat()

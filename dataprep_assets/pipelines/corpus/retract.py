@@ -289,8 +289,7 @@ def _find_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> tuple[list[
     unplanned_keys = [key for key in store.partitions(corpus.dataset, TOKEN_BINS) if key not in plan]
     # Do not suppress errors here, because an unreadable shard of the plan may contain listed documents.
     planned_shards = [shard for shard in _open_indexes(corpus, store, plan) if shard.facts.document_ids is not None]
-    # Search only unplanned shards with the current id field and key, because other hashes cannot be compared with the
-    # list.
+    # Skip unplanned shards with a different id field or key, because their hashes cannot be compared with the list.
     kind = (ids.id_field, ids.key_digest)
     same_shards = []
     for key in unplanned_keys:

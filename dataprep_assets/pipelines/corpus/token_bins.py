@@ -267,11 +267,12 @@ def _build_recipes(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
 ) -> Iterator[Recipe]:
     manifest, plan = load_manifest(corpus, store), build_stream_plan(corpus, load_certificate(corpus, store))
-    # Plan each shard separately, so that an error in one shard does not hide the recipes of other shards.
+    # Plan one shard at a time, because an error ends the iteration. `status` then has the recipes of the shards before
+    # the failed shard, and resumes after it.
     for partition in partitions:
         (shard,) = plan_token_shards(corpus, store, manifest, plan, [partition or ""])
-        # Leave the key of a missing shard empty, because the retractions that apply to it are known only after it is
-        # built.
+        # If documents are retracted without a selection, leave the key of a missing shard empty, because the
+        # retractions that apply to the shard are known only after it is built.
         is_known = corpus.selects or not plan.retracted or store.receipt(shard.artifact) is not None
         yield shard.recipe if is_known else replace(shard.recipe, key="")
 

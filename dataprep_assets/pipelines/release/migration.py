@@ -91,12 +91,12 @@ def migrate(
     paths: list[Path] = []
 
     def find_path(file: ReleaseFile) -> Path:
-        # Delete the previous file, because its upload has finished when `send_release` requests the next file.
+        # Delete the previous download, because its upload has finished when `send_release` requests the next file.
         for path in paths:
             path.unlink()
         paths.clear()
-        # Name the file by its digest, so that the next run can reuse a killed copy's download. An existing file is
-        # complete, because a download gets its name only after it was verified.
+        # Name the file by its digest, so that the next run can reuse the download if the copy is killed. An existing
+        # file is complete, because a download gets its name only after it was verified.
         path = scratch / file.sha256
         if not path.exists():
             source.store.download(source.key(file.key), path, sha256=file.sha256)

@@ -76,7 +76,8 @@ class ShardRecipe(Recipe):
     def find_change(self, receipt: Receipt) -> Change | None:
         recipe = receipt.recipe
         if recipe["settings"].get("release") != self.settings["release"]:
-            # Use the inputs of the receipt, so that the first difference found is the option.
+            # Compare with the receipt's own input artifacts, so that the changed option is reported instead of the
+            # different token bins.
             return Recipe.find_change(replace(self, upstream=recipe["upstream"]), receipt)
         return super().find_change(receipt)
 

@@ -68,7 +68,8 @@ class NpyStreams:
         for shard_cut in cuts[start // size : (stop - 1) // size + 1]:
             low, high = max(start, shard_cut.start) - shard_cut.start, min(stop, shard_cut.stop) - shard_cut.start
             if low >= high:
-                continue  # skip tokens in the dropped tail, which are in no shard
+                # The shard has no tokens of the document if the document is empty or is in the dropped tail.
+                continue
             handle = self._open_handle(span.split, shard_cut)
             samples = list(range(low // length, (high - 1) // length + 1))
             ids = self._open_sample_ids(span.split, shard_cut)

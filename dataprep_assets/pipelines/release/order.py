@@ -88,8 +88,8 @@ def _open_verified_array(artifact: Artifact, folder: Path, record: FileRecord, d
     return _map_file(artifact, path, record, dtype, (status.st_ino, status.st_size, status.st_ctime_ns))
 
 
-# The size allows two files for each source shard of a group of at most 32 shards (`mix` is 8 by default). The cache
-# must hold the token files of a group, because otherwise every npy shard would read and verify them again.
+# The cache holds two files (tokens and document ends) of each source shard in a group of up to 32 shards (`mix` is 8 by
+# default). The token files of a group must fit, because otherwise every npy shard would read and verify them again.
 @lru_cache(maxsize=64)
 def _map_file(
     artifact: Artifact, path: Path, record: FileRecord, dtype: str, stamp: tuple[int, int, int]
@@ -187,7 +187,7 @@ def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int,
         )
         for source, first_token, stop in rows:
             skip, until = max(low - position, 0), min(stop, high) - position
-            # Copy a long document in pieces of at most one block, so that its length does not determine the memory.
+            # Copy a long document in pieces of at most one block, so that the memory use does not depend on its length.
             for offset in range(skip, until, BLOCK):
                 piece = tokens[source][first_token + offset : first_token + min(offset + BLOCK, until)]
                 pieces.append(piece)

@@ -315,7 +315,8 @@ def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamp
     # List the documents in stored order, because only the shuffle index determines the order of the samples.
     write_array(staged / f"{base}document_index.npy", [np.arange(len(samples.ends))], "int32")
     read_count = samples.sampler.samples if blend.is_one else samples.size
-    # Add one to the samples that the run reads, because a blend pads with the sample after the last one.
+    # Add one to the number of samples that the run reads, because the padding of a blend is the sample after the last
+    # one that is read.
     min_samples = max(read_count + 1, blend.count_requested_samples(number), samples.window_rows)
 
     def list_order() -> Iterator[NDArray[np.int64]]:

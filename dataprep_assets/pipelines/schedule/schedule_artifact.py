@@ -175,8 +175,8 @@ def _drop_unread_revisions(
         return schedule
     stored_history = TrainingData(store, declaration.dataset).schedule
     made_count = kept_count = len(stored_history.revisions)
-    # Keep all revisions if the artifact has a different history, because its history then does not show which of them
-    # are built.
+    # Keep all revisions if the artifact has a different history, because that history does not show which of these
+    # revisions are built.
     if schedule.take_first_revisions(made_count).digest != stored_history.digest:
         return schedule
     for number, revision in enumerate(schedule.revisions[made_count:], made_count + 1):
@@ -367,7 +367,7 @@ def _find_copy_differences(declaration: ScheduleDeclaration, store: ArtifactStor
     for content, dataset in _map_contents_to_datasets(data).items():
         folder = get_documents_folder(content)
         description = _parse_description(data.handle.read(f"{folder}/{SHARD}"))
-        # Allow other differences, because a later build may have the same content from different source files.
+        # Report only contradictions, because a later build may have the same content from different source files.
         if content in found_shards and _is_contradictory(
             description, _describe_shard(dataset, found_shards[content][1])
         ):

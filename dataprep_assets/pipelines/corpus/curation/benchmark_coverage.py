@@ -81,7 +81,8 @@ def find_benchmark_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
             continue
         total = coverage.items + coverage.empty
         floor = corpus.decontaminate.least_covered
-        # Compare the share only if the sample contains all items, because the share of a sample is only an estimate.
+        # Compare the share only if the set is smaller than the sample, because the share of a sample is only an
+        # estimate.
         if total < _SAMPLE_SIZE and corpus.decontaminate.action != "tag" and coverage.share < floor:
             for text in find_uncovered_sets({item_set.name: coverage}, floor):
                 remedy = "Lower `min_words`, declare other `fields`, or lower `coverage`"

@@ -61,7 +61,8 @@ class CorpusDocuments(DocumentTable):
         if not rules and duplicates is None:
             return None
         rule_texts = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
-        # List duplicates only if the `duplicates` artifact exists, because their number is unknown before.
+        # List duplicates only if the `duplicates` artifact exists, because the number of duplicates is unknown until it
+        # is built.
         if duplicates is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
             least = duplicates.similarity
             rule_texts[DUPLICATE] = (
@@ -85,8 +86,8 @@ class CorpusDocuments(DocumentTable):
                     if not self._corpus.sensitive:
                         _add_examples(examples, piece)
             except DataprepError:
-                # Count the shard as untagged if its tags or its duplicates are missing or unreadable, or if its taggers
-                # changed.
+                # Count the shard as untagged if its tags, the file of a newly declared tagger, or its duplicates are
+                # missing or unreadable.
                 untagged += 1
         total = SelectionCounts.total(by_split.values())
         sums = sum_counts(total.sources.values())

@@ -122,8 +122,8 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
     taggers = [tagger.name for tagger in corpus.taggers]
     return Recipe(
         artifact=corpus.artifact(DOCUMENTS, partition),
-        # Include the taggers in the key, because their order determines the order of the columns, which the digests of
-        # the tags do not cover.
+        # Include the taggers in the key, because their order determines the order of the columns, but the digests of
+        # the tags do not depend on the order.
         key=digest_value([DOCUMENTS, VERSION, upstream, list(taggers)]),
         version=VERSION,
         settings={"taggers": taggers},
@@ -287,7 +287,7 @@ class _TokenizedDocuments:
         ends = document_ends.open_ends(self.directory / ENDS)
         documents, start = {}, 0
         for number, line in enumerate(self.receipt.sources):
-            # Documents are numbered consecutively in the shard, so the documents of a file are one range of the index
+            # The shard's documents are in the order of its files, so the documents of a file are one range of the index
             # and of the ends.
             stop = start + int(line["documents"])
             rows = np.asarray(index.find_rows(number, start, stop)).astype(np.uint64)

@@ -66,7 +66,8 @@ class ShardTasks(Generic[S]):
     ) -> Iterator[Recipe]:
         """Yield the recipe of each partition."""
         manifest = load_manifest(corpus, store)
-        # Plan each shard separately, so that an error in one shard does not hide the recipes of other shards.
+        # Plan one shard at a time, because an error ends the iteration. `status` then has the recipes of the shards
+        # before the failed shard, and resumes after it.
         for partition in partitions:
             (shard,) = self.shards(corpus, store, manifest, [partition or ""])
             yield shard.recipe()

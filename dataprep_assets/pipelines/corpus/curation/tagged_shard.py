@@ -225,7 +225,8 @@ def write_tags(
                 shard.shard,
                 sensitive=shard.fields.sensitive,
             )
-            # Remove the file, because the next tagger writes a file with the same name.
+            # Remove the output, because the next tagger has the same output path. If that tagger wrote no file, this
+            # output would otherwise be taken for its output.
             columns_path.unlink()
     return facts
 

@@ -75,8 +75,8 @@ def _read_first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
             entry = next((candidate for candidate in entries if candidate.split == split), None)
             if entry is None:
                 continue
-            # Read only one batch, because the reader compares the digest of the file after the last batch, and this
-            # part has no digest to compare it with.
+            # Read only one batch, because the reader compares the digest of the file after the last batch, but a part
+            # from `build_present_part` has no digest.
             batch = next(read_part_batches(build_present_part(corpus, entry, source.path(entry)), fields), None)
             if batch is not None and batch.texts:
                 batches.append(batch.slice_texts(slice(0, _ROWS_PER_SPLIT)))

@@ -259,7 +259,7 @@ def _write(
     compared_documents.append(decide_kept_documents(corpus, store, ages, pairs=pairs))
     all_documents, kept_set = compared_documents[0].joined, compared_documents[0].kept
     documents = all_documents.documents
-    # Read only the names of documents that the files mention, because a dataset may have millions of rows.
+    # Read only the names of documents that the written files contain, because a dataset may have millions of rows.
     nodes = np.unique(np.concatenate([kept_set.removed, kept_set.representatives, kept_set.across.ravel()]))
     names = _Names(corpus, store, all_documents, nodes)
     removed_counts: dict[str, int] = dict.fromkeys(corpus.splits, 0)

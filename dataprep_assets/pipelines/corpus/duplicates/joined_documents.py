@@ -68,7 +68,8 @@ def join_documents(
     duplicates = corpus.duplicates
     assert duplicates is not None
     ages = compute_ages(corpus, store, manifest) if ages is None else ages
-    # Rank the files by name, because the priority must not depend on when a file was appended to the plan.
+    # Rank the files by name, because the ranks break ties, and the kept documents must not depend on when a file was
+    # appended to the plan.
     ranks = {name: index for index, name in enumerate(sorted((e.relpath for e in manifest.entries), key=natural_key))}
     splits = {name: index for index, name in enumerate(corpus.splits)}
     shards, masks, orders = [], [], []

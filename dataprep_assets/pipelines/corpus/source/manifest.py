@@ -619,8 +619,8 @@ def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest
         yield f"{location}: the lines do not match the listing in the receipt"
 
 
-# The first two checks do not block, because they read the current source, which is not part of the key, so they may
-# fail although the manifest is up to date.
+# The first two checks do not block, because they read the current source. If it has changed since the manifest was
+# built, they fail although the manifest is undamaged.
 _CHECKS: tuple[Check[_OpenedManifest], ...] = (
     Check(
         "count_matches_source",

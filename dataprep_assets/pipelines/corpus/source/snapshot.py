@@ -75,7 +75,8 @@ def build_snapshot(
     entries = manifest.shard(partition)
     access.fetch(entries, progress)
     lines = _build_lines(corpus, access, entries)
-    # Compute the key of a mirrored source from its listing, so that `status` does not have to download the files.
+    # If the source is mirrored, compute the snapshot's key from the listing, so that `status` does not have to download
+    # the files.
     recipe = _build_recipe(corpus, partition, _list_lines(entries) if access.mirrored else lines)
     return _ensure_snapshot(recipe, store, entries, lines)
 
@@ -315,8 +316,8 @@ def _check_digests(snapshot: _OpenedSnapshot) -> Finding:
 
 
 _CHECKS = (Check("digests_match", "The source files have the SHA-256 digests listed in the snapshot.", _check_digests),)
-# Check the free disk space for all partitions together, because verdicts on single partitions are cached, but the free
-# disk space changes.
+# Check the free disk space for all partitions together, because a run reuses the verdicts on unchanged partitions, but
+# the free disk space changes between runs.
 _HEADROOM: Check[tuple[Path, int]] = Check(
     "disk_headroom",
     "The free disk space is at least 120% of the estimated size of the token bins.",

@@ -171,8 +171,8 @@ def build_corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
 def _draw_sample(corpus: CorpusDeclaration, store: ArtifactStore) -> CertificateSample:
     manifest = load_manifest(corpus, store)
     files = _sample_files(corpus, manifest)
-    # Identify the files by their listing, so that they need not be read. An edit of a local file that keeps its size is
-    # not noticed.
+    # Identify the files by their listing, so that they need not be read. If an edit does not change the size of a local
+    # file, it is not noticed.
     digest = digest_value([[e.relpath, *identify_entry(e)] for e in files])
     return CertificateSample(
         kind="engine_certificate",

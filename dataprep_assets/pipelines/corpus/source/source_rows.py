@@ -60,8 +60,8 @@ class CorpusFiles:
             if (kind := explain_missing_lines(path, entry.compression)) is not None:
                 return SourceBytes(absent=f"no byte range: the source file is {kind}")
             byte_range = find_line_range(path, row)
-            # If the file is not longer than `MAX_BYTES`, the whole file was searched, so it has changed since it was
-            # tokenized.
+            # If the file is not longer than `MAX_BYTES`, the whole file was searched. A missing row therefore shows
+            # that the file has changed since it was tokenized.
             if byte_range is None and entry.size_bytes <= MAX_BYTES:
                 return _CHANGED
             if byte_range is None:
