@@ -246,7 +246,7 @@ def chat_plan(
         turn_end=_find_turn_end(plan, bundle),
         openings=readings.openings,
         differences=readings.differences,
-        # Use this project's default choices, because a renderer with Nemotron's choices does not look for lost texts.
+        # Do not use the declared choices, because with Nemotron's choices, the renderer does not look for lost texts.
         capabilities=find_capabilities(load_conversation_renderer(replace(plan, choices=_FOR_CAPABILITIES), bundle)),
     )
     if isinstance(trial, Refusal):

@@ -504,8 +504,8 @@ class _AnswerComparison:
         if self._plan.choices.special_literals == "special":
             return False  # a message may itself contain a stop token
         # Count only the stop token of answers without calls, because reasoning or a call in an answer may end with a
-        # different stop token. Allow one per answer, because consecutive answers are one trained text if the template
-        # marks their headers.
+        # different stop token. Allow one stop token per answer, because consecutive answers are one trained text if the
+        # template marks their headers.
         return int(np.count_nonzero(labels == self._plan.stop.id)) > max(1, answers)
 
 
