@@ -453,7 +453,7 @@ class _AnswerComparison:
         for start, stop in find_runs(sample.mask):
             labels = sample.tokens[start:stop]
             text, is_cut = self._bundle.decode(labels), stop == len(sample.tokens) and not self._has_stop_at_end(labels)
-            # A run that begins at token 1 begins the sequence, because the first token is never a label.
+            # A run from token 1 includes the beginning of the sequence, because the first token is never a label.
             targets, is_whole = stripped_answers, is_unprompted and start == 1
             if not self._is_any(text, targets, is_cut, is_whole):
                 # Encode and decode the answers only if necessary, because encoding is slow, and most tokenizers do not
