@@ -95,7 +95,7 @@ def discard_spools(shard: SftShard) -> None:
     folders = [get_spool_artifact(shard.artifact, source.ordinal).directory(shard.scratch) for source in shard.sources]
     sweep(folders)
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)  # a reused shard has no spools
+        shutil.rmtree(folder, ignore_errors=True)  # a reused shard may have no spools
 
 
 class _ShardPacking:
