@@ -130,7 +130,7 @@ def build_progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
                 "downloaded": len(_load_receipts(blend, store, BLEND_SNAPSHOT, unit.partitions)),
                 "processed": len(receipts),
                 "total_tokens": sum(r.ledger.tokens for r in receipts if r.ledger),
-                # Use the shard's number of sequences if its facts have one, because a conversation can become several
+                # Count the sequences of the shard's facts if there are any, because a conversation can become several
                 # sequences. A document, pair or record counts as one sequence.
                 "total_sequences": sum(int(r.facts.get("sequences", r.ledger.documents)) for r in receipts if r.ledger),
                 "status": "completed" if is_done else "in_progress" if receipts else "pending",
@@ -233,7 +233,8 @@ def build_blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> Artifa
         kinds={"json", "file"},
         inputs=(shards,),
         artifact=partial(find_blend_run, blend),
-        # The files contain the shards' paths, so a lock must not compare their bytes.
+        # A lock must not compare the bytes of the files, because they contain the shards' paths, which differ between
+        # machines.
         names_places=frozenset(),
         recipes=partial(_build_recipes, blend),
         build=partial(_build_run, blend),

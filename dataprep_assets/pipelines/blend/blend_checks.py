@@ -239,7 +239,7 @@ def _list_sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSo
             current_files = rediscover_dataset(blend, unit)
         except TransferError:
             reachable = False
-            # Do not list further mirrored datasets, because each listing would again wait for a host that does not
+            # Do not list further mirrored datasets, because each listing could again wait for a host that does not
             # respond.
             yield _BlendSource(unit=unit, current_files=None)
             continue
@@ -275,8 +275,8 @@ def _build_source_rows(
         for source in own_sources
     }
     weights = normalize_weights({source.unit.name: source.unit.dataset.weight for source in own_sources})
-    # Use the same budget for the planned and the current amounts, because with a budget that grows with the sources, a
-    # grown source would seem to be read as often as before.
+    # Use the same budget for the planned and the current amounts. A budget that grew with the sources would hide that a
+    # larger dataset is read less often.
     budget = blend.train_tokens or sum(planned_amounts.values())
     epochs = [
         {outlook.name: outlook.epochs for outlook in compute_outlooks(weights, amounts, train_tokens=budget)}
@@ -305,7 +305,7 @@ def _compute_share(amounts: dict[str, int], name: str) -> float:
 
 
 def _replace_infinity(epochs: float) -> float:
-    # Replace infinity, the epochs of a dataset without data, with 0, because JSON cannot represent it.
+    # A dataset without data has infinite epochs. Return 0 instead, because JSON cannot represent infinity.
     return round(epochs, 4) if isfinite(epochs) else 0.0
 
 

@@ -199,8 +199,8 @@ class DataBlend(_AnnotatedPart):
         except json.JSONDecodeError as error:
             reason = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
             raise ConfigError(f"blend: {path}:{error.lineno}: not a blend file: {reason}. Correct the JSON") from error
-        # JSONDecodeError is caught above. Any other ValueError means that the file is not UTF-8, repeats a key,
-        # contains NaN or infinity, or is nested too deeply.
+        # JSONDecodeError is caught above. There is a different ValueError, for example, if the file is not UTF-8,
+        # repeats a key, contains NaN or infinity, or is nested too deeply.
         except ValueError as error:
             raise ConfigError(f"blend: {path}: not a blend file: {error}") from error
         longest = (

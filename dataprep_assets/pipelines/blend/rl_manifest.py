@@ -51,7 +51,8 @@ def build_rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> Art
         description="`manifest.json` of the latest run, at a path that does not change.",
         kinds={"json"},
         inputs=(run,),
-        # The manifest contains the trainer's paths, so a lock must not compare its bytes.
+        # A lock must not compare the bytes of the manifest, because it contains the trainer's paths, which differ
+        # between machines.
         names_places=frozenset(),
         recipes=lambda store, _: [_build_recipe(blend, store)],
         build=partial(_build_manifest, blend),

@@ -175,8 +175,8 @@ def _find_file_defects(run: _RunDescription, directory: Path, receipt: Receipt) 
     """Yield a sentence for each data file of the run in `directory` that does not match its shards' receipts."""
     digests = {record.path: record.sha256 for record in receipt.files}
     for name, parts in run.parts.items():
-        # Do not read a file that comes from a single shard, because the receipts of the run and of the shard must list
-        # the same digest for it.
+        # Do not read a file that comes from a single shard, because it is enough to compare the file's digests in the
+        # receipts of the run and of the shard.
         if len(parts) == 1:
             shard_file, shard = parts[0].record, parts[0].artifact.partition
             if digests.get(name) != shard_file.sha256:

@@ -286,8 +286,8 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
     _require_outside_old_project(route)
     artifact = declaration.artifact(TASK_FOLDER, partition)
     with _lock_partition(store.directory(artifact)):
-        # Read all files and reject all conflicts before the first change. The lock prevents other migrations from
-        # changing the files in between.
+        # Read all files and reject all conflicts before the first change. The lock prevents other migrations of this
+        # partition from changing the files in between.
         source = read_source(route)
         states = [(placement, placement.find_state()) for placement in source.placements]
         if conflicts := list(find_conflicts(declaration, store, source)):
@@ -318,7 +318,7 @@ def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, 
     """Yield a sentence for each file that blocks a migration: files in the new project that users wrote or changed."""
     try:
         record = read_record(store.local(declaration.artifact(TASK_FOLDER, source.route.partition)))
-    except IntegrityError:  # without a record, every file counts as the user's own
+    except IntegrityError:  # without a record, every regular file counts as the user's own
         record = None
     for placement in source.placements:
         state, target = placement.find_state(), placement.target

@@ -48,8 +48,8 @@ def format_trainer_lines(stage: Stage, root: str, used_names: Collection[str], f
     """
     if stage == "pretrain":
         lines = ["Megatron-LM:", f"--per-split-data-args-path {root}/{BLEND}"]
-        # `DATA_ARGS` exists only for a run with a single split whose location has no white space. It has the same
-        # entries as the blend file.
+        # `DATA_ARGS` exists only if the run has a single split and its location contains no white space. The file has
+        # the same entries as the blend file.
         return [*lines, f"or --data-args-path {root}/{DATA_ARGS}"] if DATA_ARGS in files else lines
     if stage == "sft":
         keys = {"train": "packed_train_data_path", "valid": "packed_val_data_path"}

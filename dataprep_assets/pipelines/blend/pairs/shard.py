@@ -76,8 +76,8 @@ class PairsShard(ChatShard):
             "row_group_size": self.row_group_size,
             "compression": self.compression,
         }
-        # Omit `turns` and `too_long`, because a pair is never split or truncated, and `pack_size`, which is
-        # `max_length` in these settings.
+        # Omit `turns` and `too_long`, because a pair is never split or truncated. Omit `pack_size`, because these
+        # settings contain it as `max_length`.
         return self.build_recipe(VERSION, settings, omitted=("turns", "too_long", "pack_size"))
 
 

@@ -215,8 +215,8 @@ def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, other_dataset
     ]
     if not defects and compute_plan_key(new_plan) != compute_plan_key(committed_plan):
         defects.append(f"{blend.dataset}: the run hash was {committed_plan.run_hash}, and is now {new_plan.run_hash}")
-    # Omit the other defects if a plan hash or the run hash differs, because they are consequences that would hide the
-    # cause.
+    # Omit the defects of the other checks if a plan hash or the run hash differs, because they are consequences that
+    # would hide the cause.
     if not defects:
         defects += other_datasets
     return build_verdict(
@@ -269,7 +269,8 @@ def build_blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> Arti
         watch=build_blend_watch(blend),
         pool="network",
         verification="full",
-        # The file `plan.json` contains the datasets' paths, so a lock must not compare its bytes.
+        # A lock must not compare the bytes of `plan.json`, because it contains the datasets' paths, which differ
+        # between machines.
         names_places=frozenset(),
         recipes=partial(_build_recipes, blend),
         build=lambda request: [Outcome.from_receipt(*build_blend_plan(blend, request.store))],

@@ -292,8 +292,9 @@ def _estimate_file(
     min_bytes = _ARROW_BYTES if entry.format == "arrow" else 0
     rows, examined_rows, read_bytes, is_complete = 0, 0, 0, True
     for block in reader:
-        # Compare rows with bytes only when the next piece of the file begins, because a piece may contain several
-        # blocks. Once all bytes are read, also read the remaining rows: this costs little and makes the count exact.
+        # Stop only when the reader begins a new piece of the file, because a piece may contain several blocks, and the
+        # estimate divides the rows of whole pieces by their bytes. Once all bytes are read, also read the remaining
+        # rows, because this costs little and makes the count exact.
         if reader.bytes_read > read_bytes:
             if rows >= ROWS_PER_FILE and read_bytes >= min_bytes and reader.bytes_read < entry.size_bytes:
                 is_complete = False
@@ -310,7 +311,7 @@ def _estimate_file(
             # The footer contains the exact number of rows, so no data page needs to be read.
             rows = count_rows(path, format=entry.format, compression=None, label=entry.relpath)
         else:
-            # Both sizes count stored bytes, so the estimate is also valid for compressed files.
+            # Both `size_bytes` and `read_bytes` count stored bytes, so the estimate is also valid for compressed files.
             rows = round(rows * entry.size_bytes / max(1, read_bytes))
     # Assume that rows without text, which have no tokens, are as frequent in the rest of the file as in the sample.
     text_rows = rows * len(sample.rows) / max(1, examined_rows)
@@ -363,7 +364,8 @@ def build_blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> 
         kinds={"json"},
         inputs=(plan,),
         verification="full",
-        # The file `preview.json` contains the datasets' paths, so a lock must not compare its bytes.
+        # A lock must not compare the bytes of `preview.json`, because it contains the datasets' paths, which differ
+        # between machines.
         names_places=frozenset(),
         recipes=lambda store, _: [_build_recipe(blend, store, load_blend_plan(blend, store))],
         build=partial(_build_preview, blend),
@@ -427,7 +429,7 @@ def _build_facts(plan: BlendPlan, previews: Sequence[SourcePreview], faults: Map
         shards=sum(source.shards for source in previews),
         bytes_to_fetch=sum(source.bytes_to_fetch for source in previews),
         disk_bytes=sum(source.disk_bytes for source in previews),
-        # Omit empty faults, so that receipts without faults equal the receipts of earlier versions.
+        # Omit `faults` if there are none, so that such receipts equal the receipts of earlier versions.
         **{"faults": dict(faults)} if faults else {},
     )
 
@@ -438,8 +440,8 @@ def _find_faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str,
     for unit in plan.units:
         if (source := sources.get(unit.name)) is not None:
             paths = fetch_sample_paths(blend, unit)
-            # Search for the most specific fault first: a missing field, then only rejected rows, then only
-            # conversations that are too long, then too little data. Report only the first fault, because it may cause
+            # Search for the most specific fault first. In this order, the faults are: a missing field, no usable row,
+            # only conversations that are too long, too little data. Report only the first fault, because it may cause
             # the others.
             fault = find_fault(blend, unit.dataset, paths, is_whole=len(paths) == len(unit.entries))
             if fault is None and not (source.tokens or (blend.stage == "rl" and source.rows)):

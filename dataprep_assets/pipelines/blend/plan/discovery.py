@@ -245,8 +245,8 @@ def list_dataset_files(place: SourceLocation, dataset: BlendDataset) -> tuple[Li
     artifacts.
     """
     root = place.access.root if isinstance(place.access, LocalTree) and place.single_file is None else None
-    # Detect a `path` that is the name of a different dataset of the project. It was resolved to a nonexistent folder
-    # next to this declaration.
+    # Detect a `path` that is the name of a different dataset of the project. Such a path was resolved to a nonexistent
+    # folder next to this declaration.
     if root is not None and not root.is_dir() and (root.parent.parent / root.name / _DECLARATION).is_file():
         raise _build_dataset_error(dataset)
     listing = _list_files(place, dataset)
@@ -369,7 +369,7 @@ def describe_dataset(
 ) -> DiscoveredDataset:
     """Return the dataset with an entry per file, in natural order. Local files are read to compute their digests."""
     entries = []
-    # Sort the files, because folders list them in any order, but the same files must give the same plan.
+    # Sort the files, because a folder may list them in any order, but the same files must give the same plan.
     for index, file in enumerate(sorted(files, key=lambda f: natural_key(f.relpath))):
         kind, compression = file_format(file.relpath)
         entry = ManifestEntry(

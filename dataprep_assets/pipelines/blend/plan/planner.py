@@ -91,7 +91,7 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     too few shards or its own split. Raises SourceError if a source cannot be listed.
     """
     if blend.stage == "pretrain":
-        # Report an invalid separator or BOS token now, because the build first uses these tokens after the downloads.
+        # Report an invalid separator or BOS token now, because the build would report it only after the downloads.
         bundle = load_declared_tokenizer(blend.required_tokenizer)
         find_separator(blend, bundle)
         find_bos(blend, bundle)
@@ -166,8 +166,8 @@ def discover_datasets(blend: BlendDeclaration, previous_units: dict[str, Planned
         elif by_rl_split and unit.dataset.split is None:
             datasets += discover_splits(unit, blend.sources, digests).values()
         elif by_rl_split:
-            # If `split` names no split, such as `math` of Skywork's dataset, use `train`, because the value only
-            # selects files.
+            # Use `train` if `split` is not the name of a split, because such a value only selects files (for example
+            # `math` in Skywork's dataset).
             split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), "train")
             of_split = Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split)
             datasets.append(discover_dataset(of_split, blend.sources, digests))

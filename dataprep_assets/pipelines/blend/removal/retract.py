@@ -114,7 +114,7 @@ def retract_rows(
     rows = [lookup.find_row(line) for line in lines]
     listed_before = read_retractions(blend.retractions, ids).keys()
     new_hashes = {row.hash for row in rows if row is not None} - listed_before
-    # Also count rows that were already listed, because no run may have removed them yet.
+    # Also count rows that were already listed, because the shards may still contain them.
     amounts, held_hashes, files = lookup.count({row.hash for row in rows if row is not None})
     reasons = lookup.find_left_out_reasons(new_hashes - held_hashes)
     # Also report rows that no shard has read, but prefer the reason in a shard's index, which is more precise.

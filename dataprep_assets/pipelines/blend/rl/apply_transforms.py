@@ -75,7 +75,8 @@ def apply_transforms(
         and (outcome := _describe_missing_prompt(current_record, [rules.prompt_keys], rules)) is not None
     ):
         return outcome
-    # With `left_out`, follow Nemotron, which writes pairs without a preference.
+    # Refuse pairs without a preference, except under Nemotron's rules (`without_prompt` is `left_out`), because
+    # Nemotron writes such pairs.
     if rules.without_prompt == "bad_record" and _has_no_preference(current_record):
         return RefusedRecord(NO_PREFERENCE)
     return current_record

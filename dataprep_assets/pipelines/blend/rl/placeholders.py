@@ -223,7 +223,7 @@ def fill_placeholder(
     if not has_placeholder(record, rules):
         return fields
     placeholder = record["_hf_placeholder"]
-    # Convert the name to text, because a list or a dict is not hashable.
+    # Convert the dataset's name to text, because it may be a list or a dict, which is not hashable.
     source = sources.get(str(record.get("dataset")))
     row, template = _get_value(placeholder, "row"), _get_value(placeholder, "question_template")
     # Refuse a boolean unless the rules accept it, because in Python, True is an int and would be row 1.

@@ -318,7 +318,7 @@ def _transform_lines(
             continue
         try:
             line = encode_line(outcome)
-        # JSON cannot represent the record, for example because of an integer beyond 64 bits, half a surrogate pair,
+        # The record cannot be written, for example because of an integer beyond 64 bits, half a surrogate pair,
         # infinity or NaN.
         except (TypeError, ValueError):
             _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _describe_unwritable(outcome)))
@@ -356,7 +356,8 @@ def _describe_unwritable(record: Record) -> str:
         try:
             encode_line({key: value})
         except (TypeError, ValueError) as error:
-            # Show only orjson's message about integers, which quotes no data. The other messages repeat the type.
+            # Show only orjson's message about integers, which quotes no data. The other messages add little to the
+            # type.
             reason = str(error).replace("Integer exceeds", ": an integer exceeds")
             return f"field {number}, of type {type(value).__name__}{reason if reason.startswith(':') else ''}"
     return ""

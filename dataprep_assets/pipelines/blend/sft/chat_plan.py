@@ -229,12 +229,12 @@ def chat_plan(
         quotes=find_quotes(renderer, form, bundle.special_tokens),
     )
     trial = _render_trial(plan, bundle)
-    # If the trial has several sequences, the template renders an answer differently when a later answer follows, as
-    # Qwen3's template does.
+    # If the trial has several sequences, the template renders an answer differently when a later answer follows (as
+    # Qwen3's template does), so each turn must be a separate sequence.
     if turns == "auto" and isinstance(trial, RenderedConversation) and len(trial.sequences) > 1:
         plan = replace(plan, turns="always")
-    # Compare the readings before raising the trial's error, because the error about an answer with two readings is more
-    # specific.
+    # Compare the readings before raising the trial's error, because `compare_readings` raises a more specific error for
+    # a template whose answers can be read in two ways.
     readings = compare_readings(
         load_conversation_renderer(plan, bundle),
         load_conversation_renderer(plan, bundle, is_marked=False),
@@ -246,7 +246,7 @@ def chat_plan(
         turn_end=_find_turn_end(plan, bundle),
         openings=readings.openings,
         differences=readings.differences,
-        # Use this project's default choices, because a renderer with Nemotron's choices does not look for lost texts.
+        # Do not use the declared choices, because with Nemotron's choices, the renderer does not look for lost texts.
         capabilities=find_capabilities(load_conversation_renderer(replace(plan, choices=_FOR_CAPABILITIES), bundle)),
     )
     if isinstance(trial, Refusal):

@@ -228,8 +228,8 @@ class OpenedShard:
         repeats = rows.tokens[1:] == rows.tokens[:-1]
         repeats[begins[1:] - 1] = False  # the next token belongs to a different sequence
         indexes = np.flatnonzero(repeats)
-        # Exempt quotes, which may enclose an empty text, and the unknown token, which replaces each unknown part of a
-        # text.
+        # Allow repeated quote tokens, because they may enclose an empty text, and repeated unknown tokens, because each
+        # unknown part of a text becomes one.
         exempt = {self.bundle.definition.unknown_id, *(token.id for token in self.plan.quotes)}
         special = [token.id for token in self.bundle.special_tokens if token.id not in exempt]
         indexes = indexes[np.isin(rows.tokens[indexes], special)]

@@ -453,7 +453,7 @@ class _AnswerComparison:
         for start, stop in find_runs(sample.mask):
             labels = sample.tokens[start:stop]
             text, is_cut = self._bundle.decode(labels), stop == len(sample.tokens) and not self._has_stop_at_end(labels)
-            # A run that begins at token 1 begins the sequence, because the first token is never a label.
+            # A run from token 1 includes the beginning of the sequence, because the first token is never a label.
             targets, is_whole = stripped_answers, is_unprompted and start == 1
             if not self._is_any(text, targets, is_cut, is_whole):
                 # Encode and decode the answers only if necessary, because encoding is slow, and most tokenizers do not
@@ -504,8 +504,8 @@ class _AnswerComparison:
         if self._plan.choices.special_literals == "special":
             return False  # a message may itself contain a stop token
         # Count only the stop token of answers without calls, because reasoning or a call in an answer may end with a
-        # different stop token. Allow one per answer, because consecutive answers are one trained text if the template
-        # marks their headers.
+        # different stop token. Allow one stop token per answer, because consecutive answers are one trained text if the
+        # template marks their headers.
         return int(np.count_nonzero(labels == self._plan.stop.id)) > max(1, answers)
 
 

@@ -57,8 +57,8 @@ def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:
 
     # Update the retracted ids, because a worker that died after its commit may have built the shard with other ids.
     shard = shard.with_current_retractions()
-    # Commit the shard before discarding its spools, because a killed run would otherwise lose both. The next run
-    # discards the spools of a finished shard.
+    # Commit the shard before discarding its spools, because a run that is killed between these steps would otherwise
+    # lose both. The next run discards the spools of a finished shard.
     receipt, _ = ensure_built(shard.recipe, shard.store, write, verification)
     discard_spools(shard)
     return receipt
@@ -95,7 +95,7 @@ def discard_spools(shard: SftShard) -> None:
     folders = [get_spool_artifact(shard.artifact, source.ordinal).directory(shard.scratch) for source in shard.sources]
     sweep(folders)
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)  # a reused shard has no spools
+        shutil.rmtree(folder, ignore_errors=True)  # a reused shard may have no spools
 
 
 class _ShardPacking:

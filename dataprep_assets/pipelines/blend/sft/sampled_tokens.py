@@ -53,7 +53,7 @@ def _build_plan(blend: BlendDeclaration, dataset: BlendDataset) -> ChatPlan:
 def _explain_refusal(plan: ChatPlan, row: dict[str, Any], *, has_words: bool) -> str | None:
     rendered = _render(plan, row)
     if isinstance(rendered, Refusal):
-        # Hide the template's words for sensitive data, because they may quote the row.
+        # Hide the template's error message if the data is sensitive, because the message may quote the row.
         return f"{rendered} ({rendered.words})" if has_words and rendered.words else str(rendered)
     return None if rendered.sequences else "no_answer"
 

@@ -166,7 +166,7 @@ class _SpoolBuild:
         self._losses = Losses(self._encoder.bundle, "text")
         self._ids = ReadRows(plan.retractions)
         self._read_source_rows = SourceRows(plan, source, read_conversation, CHOSEN, self._ids)
-        # Sequences that were dropped from kept conversations are counted by reason.
+        # Count only dropped sequences of kept conversations here, because a dropped conversation is counted as a whole.
         self._sequences_dropped: Counter[str] = Counter()
         self._cut: Counter[str] = Counter()
         self._files: dict[str, BinaryIO] = {}
@@ -244,8 +244,8 @@ class _SpoolBuild:
             self._encoder.bundle.name,
             lambda position: locate_row(self._source.label, block.numbers[indexes[position]]),
         )
-        # Exclude conversations with special tokens in messages, because their chunks contain placeholders for these
-        # tokens, which are not in the encoded text.
+        # Exclude conversations with special tokens in messages, because their chunks contain placeholders instead of
+        # these tokens, so the text of the chunks is not the encoded text.
         bare = (chunks for r in conversations if r.mark is None for chunks in r.sequences)
         self._losses.count([chunk.text for chunks in bare for chunk in chunks], encoded.tokens)
         counts = np.array([len(r.sequences) for r in conversations], np.int64)

@@ -108,7 +108,7 @@ class UsedConversations:
                 if not is_strict:
                     conversation = _cut_after_answers(conversation, renderer)
                 yield UsedConversation(conversation, part.label, number)
-        # Verify the file at the end, because its digest is known only after a complete read.
+        # Verify the digest at the end, because it is known only after a complete read of the file.
         require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "its snapshot")
         if rows:
             raise IntegrityError(

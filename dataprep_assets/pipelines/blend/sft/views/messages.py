@@ -111,7 +111,7 @@ def _compare_split(subject: OpenedBlendView[PackedSplit], split: PackedSplit) ->
 def _find_difference(used: UsedConversation, row: dict[str, Any]) -> str:
     """Return the part in which a row differs from its conversation; an empty string if they are equal."""
     conversation, info = used.conversation, row["extra_info"]
-    # Compare whole rows first, which is fast, because most rows have exactly the conversation's messages.
+    # Compare whole rows first, because this is fast, and most rows have exactly the conversation's messages.
     plain_row = {"messages": conversation.messages, "extra_info": {"file": used.file, "row": used.row}}
     if row == plain_row and not conversation.tools and not conversation.kwargs:
         return ""

@@ -68,7 +68,8 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
 
     def write(split: PackedSplit, number: int) -> list[str]:
         paths = _list_part_paths(view.target, split, number)
-        # Reuse the files of a killed run, because equal keys imply equal sequences and therefore equal settings.
+        # Reuse the files of a killed run with the same key, because equal keys imply equal sequences and therefore
+        # equal settings.
         if not all(path.exists() for path in paths):
             olmo_sft.write_part(paths, split.open(view.store, number), boundary, vocab_size)
         return [sha256_file(path) for path in paths]
