@@ -93,8 +93,8 @@ def build_s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_sec
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         tcp_keepalive=True,
-        # Do not sign payloads, because boto3 would hash each body again over plain HTTP, and this project already sends
-        # a signed Content-MD5 of every body.
+        # Do not sign payloads, because over plain HTTP boto3 would hash each body a second time, and this project
+        # already sends a signed Content-MD5 of every body.
         s3={"payload_signing_enabled": False},
     )
 
