@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 #
 # Entry points: :class:`RemoteFile` and :func:`translate_errors`.
 
-# Matches the Hub's header with the remaining time of an exhausted quota, `RateLimit: "api";r=0;t=55` (IETF draft
+# Pattern of the remaining seconds of an exhausted quota in the Hub's header, `RateLimit: "api";r=0;t=55` (IETF draft
 # httpapi-ratelimit).
 _RATE_LIMIT = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
 

@@ -536,8 +536,8 @@ class GcsStore(Store):
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
         label = self._bucket.label(self._bucket.check_key(key))
         check_range(start, stop, label)
-        # If the version and the end are known, no HEAD is needed, because each request names the version's generation,
-        # and a short body is detected.
+        # If the version and the end are known, no HEAD is needed, because each request names the generation, and a
+        # short body is detected.
         if version is None or stop is None or start == stop:
             info = self._bucket.require_object(key)
             if version not in (None, info.version):

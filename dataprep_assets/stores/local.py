@@ -169,7 +169,8 @@ class LocalStore(Store):
                 return
             path.unlink()
             files.fsync_directory(path.parent)
-            # Prune folders under the lock, so that a writer's new folder is not removed before its rename.
+            # Prune folders under the lock, so that a writer's new folder is not removed before the writer moves its
+            # file there.
             self._prune(path.parent)
 
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:

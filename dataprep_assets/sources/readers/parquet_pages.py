@@ -134,9 +134,9 @@ class _Column:
         """Return the maximum bytes of any `rows` consecutive rows, which may be too low by a factor of up to two."""
         values = rows * self.values_per_row
         # For rows that begin in page i, count the pages that this many values fill from the page's start, and one more.
-        # Rows that begin late in page i may span many small pages; they take page i and the bytes counted for page i +
-        # 1. The result may therefore be too low by a factor of two, which is harmless. Do not make it strict, because
-        # this would move the batch boundaries, which determine where pages of tag tables end.
+        # Rows that begin late in page i may span many small pages; they take page i and the bytes counted for the next
+        # page. The result may therefore be too low by a factor of two, which is harmless. Do not make it strict,
+        # because this would move the batch boundaries, which determine where pages of tag tables end.
         until = np.minimum(np.searchsorted(self.ends, self.ends[:-1] + values) + 1, len(self.ends) - 1)
         dense = (self.sizes[until] - self.sizes[:-1]).max(initial=0.0)
         return float(dense) + values * (self.width + self.repeated)

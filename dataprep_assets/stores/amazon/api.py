@@ -30,8 +30,8 @@ keep_secrets_from_logs()
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
-# These are more connections than one store uses at a time (`s3.WORKERS`), because urllib3 closes connections beyond its
-# pool's size, and every further request would have to open a new connection.
+# This is more than the number of connections that one store uses at a time (`s3.WORKERS`), because urllib3 closes
+# connections beyond its pool's size, and later requests would have to open new ones.
 CONNECTIONS = 32
 
 # Retry by code, because some statuses mislead: RequestTimeout and BadDigest have 400. ConditionalRequestConflict and

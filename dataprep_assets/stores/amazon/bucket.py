@@ -400,7 +400,7 @@ class Stream:
     # `position` is the next byte to read. `stop` is None until the first response contains the object's size.
     position: int
     stop: int | None
-    # Every request requires `version`. If it is None, the first response sets it.
+    # `version` is the version of the object that every request requires. If it is None, the first response sets it.
     version: str | None
     # `source` is the body of the current response. It is None before the first response and after a failure.
     source: Iterator[bytes] | None = None
