@@ -313,7 +313,7 @@ class _ZstdSteps:
     def __init__(self, file: BinaryIO) -> None:
         # `_step` has the bytes read since the last yielded step.
         self._file, self._step = file, bytearray()
-        # `_short` is true if the file ended inside a read.
+        # `_short` is true if the file ended before a read was complete.
         self.whole, self._short = False, False
         # `_step_output` is the maximum output of the current step in bytes.
         self._step_output = 0
