@@ -153,8 +153,8 @@ def main(arguments: list[str] | None = None) -> int:
     # their collection would take a tenth of a short command's time, plus a seventh at exit.
     gc.set_threshold(400_000, 20, 20)
     atexit.register(gc.freeze)
-    # Limit NumPy's BLAS and the fast engine to one thread, because their idle threads use CPU time. Large work runs in
-    # worker processes with one thread each (`execution.processes.ONE_THREAD`).
+    # Limit NumPy's BLAS and the tokenizer engine fastokens to one thread, because their idle threads use CPU time.
+    # Large work runs in worker processes with one thread each (`execution.processes.ONE_THREAD`).
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
         os.environ.setdefault(name, "1")
     words = sys.argv[1:] if arguments is None else arguments

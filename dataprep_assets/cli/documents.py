@@ -61,8 +61,7 @@ def command(
     write, printed = _start_csv(table.columns) if as_csv else _print_json if json_ else _print_row, 0
     for printed, row in enumerate(islice(rows, max_rows), 1):  # noqa: B007
         write(row)
-    # Count the rows with `count`, because it does not read the remaining rows, only the columns that it needs to select
-    # them.
+    # Count the rows with `count`, because it reads only the columns that are needed to select the rows.
     if max_rows is not None and (remaining := rows.count() - printed):
         advice = "remove --limit to print all" if as_csv or json_ else "use --json or --csv to print all"
         print(f"and {count_of(remaining, 'more row')}: {advice}", file=sys.stderr if as_csv or json_ else sys.stdout)

@@ -52,8 +52,8 @@ def estimate_engine_seconds(cost: "Cost", machine: "Machine", engine: str) -> fl
         engine: A key of `OVERHEADS`.
     """
     engine_overhead, baseline = OVERHEADS[engine], OVERHEADS[_PROCESSES]
-    # Concurrent runs share the start-up time, and cores share the shards. A shard uses only one core, so more cores
-    # than shards do not help.
+    # Concurrent runs start at the same time, and cores share the shards. A shard uses only one core, so more cores than
+    # shards do not help.
     starts = cost.runs / machine.runs_at_a_time
     shards = cost.shards / min(machine.cores, max(cost.shards, 1))
     extra = starts * (engine_overhead.run_seconds - baseline.run_seconds) + shards * (

@@ -228,8 +228,8 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
         locked.begin()
     started, counts_before = time.monotonic(), read_current_counts(component, store)
     if dataset.up_to_date():
-        # Remove leftovers here, because a build that is killed right after it publishes leaves its staging folder
-        # behind.
+        # Remove leftovers here as well, because only the end of a build removes them, and a build that is killed after
+        # it publishes may leave its staging folder behind.
         remove_leftovers(specs, store)
         print_lines(list(describe_up_to_date(component, store, read_width(sys.stdout))))
     else:
@@ -379,8 +379,8 @@ def _run_part(name: str, part: PartitionSelection) -> int:
         return int(result.ended)
     _print_warnings(result)
     width = read_width(sys.stdout)
-    # Count all finished partitions of the dataset, not only the partitions of this part. List no changes since the last
-    # complete run (`None`), because the dataset may still be incomplete.
+    # Count all finished partitions of the dataset, not only the partitions of this part. Pass None to list no changes
+    # since the last complete run, because the dataset may still be incomplete.
     losses = describe_end(dataset.component, dataset.store, None, width or LAYOUT_COLUMNS)
     section = replace(losses, end=[*losses.end, count_checks(dataset.component, dataset.store)])
     _print_sections(name, [section], width, max_rows=MAX_LINES - 1)

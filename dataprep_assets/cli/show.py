@@ -130,7 +130,7 @@ def _to_json(dataset: "OpenDataset", rows: Sequence[_ArtifactRow]) -> dict[str, 
 
     component = dataset.component
     try:
-        # Omit these lines if the data is private, because they contain counts.
+        # Omit the summary if the data is private, because it contains counts.
         lines = [*component.summary(dataset.store), *component.describe_trainers(dataset.store)]
         summary = None if project.get_privacy().closed else [line for line in lines if line]
     except DataprepError:  # an unfinished dataset has no summary

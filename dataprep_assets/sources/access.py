@@ -26,15 +26,15 @@ from dataprep_assets.sources.hub_cache import (
 )
 from dataprep_assets.stores.files import sha256_file
 
-# Import the Hub's client only for type checkers, because most sources are local and do not need it.
+# Import `HubRepo` only for type checkers, because most sources are local and do not need the Hub's client.
 if TYPE_CHECKING:
     from dataprep_assets.sources.hub import HubRepo
 
 # Folders that `datasets` writes contain Arrow files of the dataset, and cached results of its functions.
 #
 # `map()` and `filter()` store their results next to the data, as `cache-<fingerprint>.arrow`. `state.json` names the
-# files of the dataset (`save_to_disk`). A folder in the cache of `datasets` has only `dataset_info.json`, so file names
-# decide there.
+# files of the dataset (`save_to_disk`). A folder in the cache of `datasets` has only `dataset_info.json`, so only
+# the file names distinguish the two kinds there.
 
 _STATE, _INFO = "state.json", "dataset_info.json"
 _MAX_STATE = 16 << 20
@@ -358,7 +358,7 @@ class HubMirror:
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
         if not entries:
             return
-        # The first entry is enough, because all entries of a manifest have the same commit.
+        # Take the commit from the first entry, because all entries of a manifest have the same commit.
         self.repo.mirror(_require_commit(entries[0]), [_to_hub_file(e) for e in entries], progress=progress)
 
     def path(self, entry: ManifestEntry) -> Path:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 #
 # Entry points: :class:`RemoteFile` and :func:`translate_errors`.
 
-# Matches the Hub's header with the remaining time of an exhausted quota, `RateLimit: "api";r=0;t=55` (IETF draft
+# Pattern of the remaining seconds of an exhausted quota in the Hub's header, `RateLimit: "api";r=0;t=55` (IETF draft
 # httpapi-ratelimit).
 _RATE_LIMIT = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
 
@@ -80,7 +80,7 @@ class RemoteFile:
     token: str | None = field(repr=False)
     timeout_seconds: float
     # `location` is the storage URL of the last HEAD request. The URL is signed, so it expires and never appears in a
-    # message. The workers of a file share the URL, and the first worker that finds it expired replaces it for all.
+    # message. The workers of a file share the URL, and a worker that finds it expired replaces it for all.
     location: str = field(default="", repr=False)
 
     def locate(self) -> None:
@@ -120,7 +120,7 @@ class RemoteFile:
         headers = build_hf_headers(token=self.token)
         if parse_origin(location) != parse_origin(url):
             # Send the token only to the Hub, because storage hosts use signed URLs. The session also drops the token on
-            # redirects.
+            # a redirect to a different host.
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
         # Request the stored bytes, because a range of an encoded response would count encoded bytes.
         headers["Accept-Encoding"] = "identity"
@@ -403,8 +403,8 @@ class HubRepo:
                 with lock:
                     progress(count)
 
-        # If there are at least as many files as workers, each file gets one worker. Otherwise, each file gets several
-        # parallel ranges.
+        # Divide the workers among the files. If there are fewer files than workers, each file may get several workers,
+        # which read its ranges in parallel.
         at_once = max(1, min(workers, len(unique_files)))
         fetch = _BlobFetcher(
             repo=self,
@@ -452,7 +452,7 @@ class HubRepo:
     def _write(self, path: Path, text: str, *, draft_name: str) -> None:
         """Write a file below ``repo_dir`` by renaming a synced draft."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Use a fixed name, so that the next writer overwrites a draft that an interruption left.
+        # Use a fixed name, so that the next writer overwrites a draft left by an interrupted one.
         draft = self.repo_dir / draft_name
         # Lock the repository, because two concurrent mirrors would write the same draft.
         with lock_directory(self.repo_dir):
@@ -483,7 +483,7 @@ class _BlobFetcher:
     workers: int
     part_bytes: int
     report: Callable[[int], None]
-    # `run_all` sets this event when the group ends, so that running digests and downloads stop early.
+    # `run_all` sets this event after an error or an interrupt, so that running digests and downloads stop early.
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, file: HubFile) -> None:
@@ -528,8 +528,9 @@ class _BlobFetcher:
                 "%s: the cached blob %s has %d bytes, not %d; downloading it again", label, blob, size, file.size
             )
         if size is not None or blob.is_symlink():
-            # Remove wrong bytes, which must not stay readable, and a dangling link into a shared store, which is
-            # useless. Do not touch an absent name, because another process may be creating the right blob.
+            # Remove a blob of the wrong size or content, because it must not stay readable, and a dangling link,
+            # because it is useless. If there is neither, remove nothing, because another process may be creating the
+            # right blob.
             blob.unlink(missing_ok=True)
         return False
 

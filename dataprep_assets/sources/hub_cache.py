@@ -172,7 +172,7 @@ def link_blob(snapshot: Path, file: HubFile) -> Path:
     Raises SourceError if another process keeps replacing the link.
     """
     path = snapshot / file.relpath
-    # The target leads up from snapshots/<commit>, and once more per folder of the file's path.
+    # The target goes two levels up, out of snapshots/<commit>, and one more level up per folder of the file's path.
     up = "../" * (2 + file.relpath.count("/"))
     target = f"{up}blobs/{file.etag}"
     path.parent.mkdir(parents=True, exist_ok=True)

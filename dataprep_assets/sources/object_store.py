@@ -66,7 +66,7 @@ _OPTIONS = {"endpoint_url": None, "region": "auto", "access": "keys"}
 _BLOCK = 4 * 1024 * 1024
 _POLL_SECONDS = 0.05
 
-# Suffixes of the files that this module writes next to a mirrored file.
+# Suffixes of the files that a fetch writes next to a mirrored file.
 _COMPANIONS = (".etag", ".part")
 _OBSTRUCTED_ERRNOS = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
@@ -158,8 +158,8 @@ class ObjectStorePrefix:
                 with lock:
                     progress(count)
 
-        # If there are at least as many files as workers, each file gets one worker. Otherwise, each file gets several
-        # parallel ranges.
+        # Divide the workers among the files. If there are fewer files than workers, each file may get several workers,
+        # which read its ranges in parallel.
         at_once = min(WORKERS, len(unique_entries))
         fetcher = _Fetcher(source=self, store=self.open(), workers=WORKERS // at_once, report=report)
         run_all(fetcher, unique_entries, at_once, fetcher.stop)
@@ -191,7 +191,7 @@ class _Fetcher:
     store: Store
     workers: int
     report: Callable[[int], None]
-    # `run_all` sets this event when the group ends, so that running digests and downloads stop early.
+    # `run_all` sets this event after an error or an interrupt, so that running digests and downloads stop early.
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, entry: ManifestEntry) -> None:

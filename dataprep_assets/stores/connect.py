@@ -234,7 +234,7 @@ def find_s3_endpoint(environment: Mapping[str, str]) -> str | None:
     Raises ConfigError if the variable is not a valid endpoint or account id.
     """
     if endpoint := environment.get("DATAPREP_ENDPOINT_URL"):
-        if not _ENDPOINT.fullmatch(endpoint):  # the value is not shown, because text before an @ is a secret
+        if not _ENDPOINT.fullmatch(endpoint):  # the value is not shown, because text before an @ may be a secret
             raise ConfigError("DATAPREP_ENDPOINT_URL: must be http(s)://host[:port] without credentials")
         return endpoint
     # Check the account id, because it becomes part of a host name, and a dot or slash in it could lead to someone

@@ -70,8 +70,8 @@ class SourceDigests:
         """Return the digest (64 hex digits) that identifies the file with this SHA-256 (hex)."""
         if self.key is None:
             return sha256
-        # The prefix names the first kind of source that had keyed digests. Do not change it, because all notes would be
-        # rebuilt.
+        # The prefix names the first kind of source that had keyed digests. Do not change it, because the digests of all
+        # sensitive files would change, and their artifacts would be rebuilt.
         return hmac.digest(self.key, b"dataprep_assets/cohort_file\0" + sha256.encode(), "sha256").hex()
 
 
@@ -439,7 +439,8 @@ def _append_file(part: Path, size: int, target: int) -> None:
             position += _move_all(move, source, target, position, size)
             if position == size:
                 break
-        # If the file is longer, another process writes to it, so the copy may end within a token.
+        # Also compare the file's current size, because a file that has grown is still being written, so the copy may
+        # end within a token.
         if position != size or os.fstat(source).st_size != size:
             raise FormatError(
                 f"{part}: changed during the copy from {count_of(size, 'byte')} to {os.fstat(source).st_size} "

@@ -154,8 +154,8 @@ class GcsBucket:
 
     def info(self, blob: Blob) -> ObjectInfo:
         """Return the object described by a response; raise ValueError or a similar error if it is malformed."""
-        # A missing or malformed field raises, and `run_with_retries` then retries the request, because the response may
-        # be damaged.
+        # A missing or malformed field raises an error, upon which `run_with_retries` repeats the request, because the
+        # response may be damaged.
         if blob.updated is None:
             raise ValueError("not a time")
         sha256, crc32c = (blob.metadata or {}).get(DIGEST, ""), base64.b64decode(blob.crc32c, validate=True)
@@ -536,7 +536,8 @@ class GcsStore(Store):
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
         label = self._bucket.label(self._bucket.check_key(key))
         check_range(start, stop, label)
-        # A known version needs no HEAD, because each request names its generation and a short body is detected.
+        # If the version and the end are known, no HEAD is needed, because each request names the generation, and a
+        # short body is detected.
         if version is None or stop is None or start == stop:
             info = self._bucket.require_object(key)
             if version not in (None, info.version):
@@ -700,7 +701,8 @@ class GcsStore(Store):
             area = info.key.rpartition("/")[0]
             areas.setdefault(area, []).append(info.key)
             if not (blob.metadata or {}).get(KEY, "").startswith(prefix) or blob.updated.timestamp() > latest:
-                # Keep an area as a whole, because one recent part means that its upload is still running.
+                # Keep an area as a whole, because all of its parts belong to one upload, and one recent part means that
+                # this upload may still be running.
                 kept_areas.add(area)
         swept = areas.keys() - kept_areas
         map_all(self._bucket.remove, [key for area in swept for key in areas[area]], self._workers)

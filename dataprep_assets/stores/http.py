@@ -82,7 +82,7 @@ class HttpStore(ReadOnlyStore):
     ) -> None:
         parts = urlsplit(base)
         if parts.query or parts.fragment:
-            # The message omits the rest of the URL, because a query may be a signature.
+            # The message omits the rest of the URL, because a query may contain a signature.
             raise ConfigError(
                 f"{parts.scheme}://{parts.hostname}: the URL of a folder cannot have a query. Remove the query"
             )
@@ -177,7 +177,8 @@ class HttpStore(ReadOnlyStore):
                             f"{label}: requested bytes {start}-{stop - 1} of {info.bytes}, but the server sent a "
                             "different range. Run the command again"
                         )
-                # Accept a whole file, which a server can send without range support.
+                # A server without range support sends the whole file. Accept it only if the requested range is the
+                # whole file.
                 elif (start, stop) != (0, info.bytes):
                     raise SourceError(
                         f"{label}: the server ignores ranges (HTTP {response.status_code}). Use a server that supports "

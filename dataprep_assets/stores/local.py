@@ -54,7 +54,7 @@ _COPY_BLOCK = 4 * 1024 * 1024
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _OBSTRUCTED_ERRNOS = {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST}
-# Error numbers of refused hard links: the file system has none, or the file has too many.
+# Error numbers of refused hard links: the file system does not support them, or the file has too many.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -169,7 +169,8 @@ class LocalStore(Store):
                 return
             path.unlink()
             files.fsync_directory(path.parent)
-            # Prune folders under the lock, so that a writer's new folder is not removed before its rename.
+            # Prune folders under the lock, so that a writer's new folder is not removed before the writer moves its
+            # file there.
             self._prune(path.parent)
 
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
@@ -276,8 +277,8 @@ class LocalStore(Store):
                 raise ConflictError(f"{path}: expected no object, but found one")
             if if_version is not None and (current_info is None or current_info.version != if_version):
                 raise build_conflict_error(str(path), if_version, current_info and current_info.version)
-            # After `_link_file`, both names are one file, so this call does nothing. The temporary name is removed with
-            # its folder.
+            # If `_link_file` has created a link, both names are one file, and this call does nothing. The temporary
+            # name is removed with its folder.
             os.replace(temporary, path)
             for folder in (path.parent, *changed_folders):
                 files.fsync_directory(folder)

@@ -337,7 +337,7 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
 
     A full disk is thus reported before the download, as TransferError with ``label`` and the needed and free bytes.
     """
-    # Truncate a larger file that a killed process left, because its last bytes would remain after the new ones.
+    # Truncate a larger file left by a killed process, because its last bytes would remain after the new ones.
     if os.fstat(descriptor).st_size > size:
         os.ftruncate(descriptor, size)
     if size == 0:

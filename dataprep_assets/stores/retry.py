@@ -100,7 +100,8 @@ class RetryPolicy:
         ceiling = min(self.max_seconds, self.base_seconds * 2.0 ** min(failures - 1, 64))
         if retry_after is None:
             return random.uniform(ceiling / 2, ceiling)
-        # Add jitter to the requested wait, because the server sends every worker the same value.
+        # Add jitter to the requested wait, because the server sends every worker the same value, and all workers would
+        # otherwise retry at the same moment.
         return retry_after + random.uniform(0, self.base_seconds)
 
     def run(self, attempt: Callable[[], T], *, label: str, stopped: Callable[[], bool] = lambda: False) -> T:

@@ -88,7 +88,8 @@ def find_listed_documents(
     documents: dict[int, list[KeptDocument]] = {}
     for document in find_documents(ledger, rows=rows, dataset=dataset) if rows else ():
         if (line := line_of.get((document.file, document.row))) is not None:
-            # A row of the list selects all documents with the same id, so look up the id of the row's document below.
+            # A line that names a row selects all documents with the same id as this row's document, so look up that id
+            # below.
             if document.hash is None:
                 documents.setdefault(line, []).append(document)
             else:
@@ -126,8 +127,8 @@ def describe_trained_steps(dataset: str, id_lines: "Sequence[IdLine]") -> Iterat
             yield f"{name} reads none of these documents"
             continue
         all_steps = sorted({step for steps in steps_by_dataset.values() for step in steps})
-        # Omit the counts if the data is private, because they show how many documents were trained on. Show the steps,
-        # because they are only positions in the training run.
+        # Omit the counts if the data is private, because they show how many of the listed documents were trained on.
+        # Show the steps, because they are only positions in the training run.
         counts = f": {len(steps_by_dataset)} of {count_of(len(id_lines), 'line')}"
         summary = format_steps(all_steps) + ("" if project.get_privacy().closed else counts)
         yield f"{name} reads these documents at {summary}"

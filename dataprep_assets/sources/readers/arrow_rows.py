@@ -36,7 +36,7 @@ class _ArrowStream:
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks, self._held = blocks, b""
-        # `last` has the last bytes that pyarrow read, which are the end marker of a complete stream.
+        # `last` has the last bytes that pyarrow read. In a complete stream, they are the end marker.
         self.last = b""
 
     def peek(self, size: int) -> bytes:
@@ -112,12 +112,12 @@ class ArrowRows(WrappingReader[BlockReader]):
         except (MemoryError, pa.ArrowMemoryError):
             raise build_memory_error(f"{self._file.label}, near row {row}") from None
         except (pa.ArrowException, OSError, EOFError) as error:
-            # Suggest polars only if not even the first batch can be read as a stream. After a later error, the file is
-            # damaged.
+            # Name polars as a possible cause only if not even the first batch can be read as a stream. A later error
+            # means that the file is damaged.
             is_of_polars = of_file and not by_footer and row == 1
             raise self._build_unreadable_error(row, str(error), _POLARS_HINT if is_of_polars else "") from error
-        # Require the end marker, because a truncated stream may end between two batches. In a file, the footer and the
-        # magic follow the marker.
+        # Require the end marker, because a truncated stream may end between two batches. In Arrow's file format, the
+        # footer and the magic number follow the marker.
         has_end = stream.last == _END
         tail = stream.drain()
         if not by_footer and (not has_end or (of_file and not tail.endswith(_MAGIC))):

@@ -65,7 +65,8 @@ class BlockReader:
         self.label = label or str(path)
         self.bytes_read = 0
         self._digest = hashlib.sha256()
-        # `_step` is the number of compressed bytes of the current step, which messages report.
+        # `_step` is the number of compressed bytes from the start of the current step to the last byte read. Messages
+        # report these bytes as the location of the damage.
         self._step = 0
 
     @property
@@ -271,8 +272,8 @@ def _decompress_gzip(member: Any, step: bytes) -> Iterator[bytes]:
     output = member.decompress(step, _BLOCK)
     while output:
         yield output
-        # `has_more` is true if more output may remain. Do not call a member again after its end, because it would
-        # consume the following bytes a second time.
+        # `has_more` is true if more output may remain. Do not call a member again after its end, because it would add
+        # the following bytes to `unused_data` a second time.
         has_more = not member.eof and (len(output) == _BLOCK or member.unconsumed_tail)
         output = member.decompress(member.unconsumed_tail, _BLOCK) if has_more else b""
 
@@ -285,7 +286,7 @@ def _open_gzip_member() -> Any:
 def _open_xz_member() -> Any:
     import lzma
 
-    # The limit covers all memory of the decompressor: its window and some hundred kilobytes more.
+    # The limit covers all memory of the decompressor: its window and a few hundred kilobytes more.
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=read_max_window_bytes() + (1 << 20))
 
 
@@ -312,7 +313,7 @@ class _ZstdSteps:
     def __init__(self, file: BinaryIO) -> None:
         # `_step` has the bytes read since the last yielded step.
         self._file, self._step = file, bytearray()
-        # `_short` is true if the file ended inside a read.
+        # `_short` is true if the file ended before a read was complete.
         self.whole, self._short = False, False
         # `_step_output` is the maximum output of the current step in bytes.
         self._step_output = 0

@@ -147,8 +147,8 @@ def _detect_utf16_without_mark(head: bytes) -> ContentKind | None:
     even, odd_bytes = head[: len(head) // 2 * 2 : 2], head[1::2]
     if len(head) < _LEAST:
         return None
-    # In UTF-16 text in the Latin script, every other byte is 0 and the bytes in between are not. Holes of zeros and
-    # binary numbers have zeros in both places.
+    # In UTF-16 text in the Latin script, almost every second byte is 0, and the bytes in between are not. Holes of
+    # zeros and binary numbers have zeros in both places.
     for name, zeros, text_bytes in (("UTF-16BE", even, odd_bytes), ("UTF-16LE", odd_bytes, even)):
         if zeros.count(0) > 0.9 * len(zeros) and text_bytes.count(0) == 0:
             return ContentKind(f"text in {name} without a byte order mark", _CONVERT.format(name))

@@ -28,12 +28,12 @@ class _Lines:
 
     def __init__(self, file: InputFile, block_reader: BlockReader, delimiter: str) -> None:
         self._file, self._delimiter = file, delimiter.encode()
-        # Maximum number of bytes of a record that are kept, even if the record will be refused, because only the parser
-        # finds its end.
+        # Maximum size of a record in bytes; a longer record is an error. It is at least MAX_RECORD_BYTES, even if the
+        # declared limit is lower, because only the parser finds the end of a record that is then refused.
         self._max_bytes = max(file.max_record_bytes, MAX_RECORD_BYTES)
         self._lines = self._read_lines(block_reader)
         self.row = self.byte = self.size = 0
-        # `delimiters` has the number of delimiters in each line of the record, quoted or not.
+        # `delimiters` has the number of delimiters in each line of the current record, including those inside quotes.
         self.delimiters: list[int] = []
         self.valid, self.ended = True, False
 
@@ -162,8 +162,8 @@ class CsvRows(SequentialReader):
                 row=lines.row,
                 byte=lines.byte,
             )
-        # Do not refuse CSV, because line endings in values are common, and a value may have the same number of commas
-        # in each line.
+        # Do not refuse a CSV file, because line endings in values are common, and a value may by chance have the same
+        # number of delimiters in each line.
         if columns > 1 and self.merged is None:
             self.merged = lines.row, lines.byte
 

@@ -89,7 +89,7 @@ class ReadOptions:
         options = {
             "text_separator": (self.text_separator, ("txt",)),
             "csv_delimiter": (self.csv_delimiter, CSV),
-            # Only `false` changes the rows, because declared and default quoting give the same rows.
+            # Only `false` changes the rows, because `true` and the default give the same rows.
             "csv_quotes": ("false" if self.csv_quotes is False else None, CSV),
         }
         return {name: value for name, (value, formats) in options.items() if value is not None and format in formats}

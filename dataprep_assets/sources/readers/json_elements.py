@@ -13,10 +13,11 @@ from dataprep_assets.sources.readers.contents import BOM
 _WHITE = b" \t\r\n"
 _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 _OPENING, _CLOSING = b"[{", b"]}"
-# Match only commas between elements, because the parser handles those inside an element.
+# Unlike `_DEEPER`, this also matches commas, because commas separate the elements. The element's parser handles the
+# commas inside an element.
 _BETWEEN = re.compile(rb'["{}\[\],]')
-# The repeat is bounded and not possessive, because in Python 3.11.2 the possessive repeat of a group matches one byte
-# too many.
+# The repeat is not possessive, because in Python 3.11.2 the possessive repeat of a group matches one byte too many. It
+# is bounded, because a repeat that is not possessive needs memory for each repetition.
 _INNERMOST = re.compile(rb'(?:[^"{}\[\]]++|\{[^"{}\[\]]*+\}|\[[^"{}\[\]]*+\]){1,4096}')
 """Pairs of brackets without strings and brackets inside, up to 4,096 of possibly millions in a row."""
 _DEEPER = re.compile(rb'["{}\[\]]')

@@ -27,7 +27,7 @@ def find_line_range(path: Path, row: int, max_bytes: int = MAX_BYTES) -> tuple[i
     the file cannot be read.
     """
     start = offset = 0
-    # Skip this many line endings, including the line ending of the row itself.
+    # Number of line endings still to be found, including the line ending of the row itself.
     remaining = row
     with open(path, "rb", buffering=0) as file:
         while offset < max_bytes and (data := file.read(min(_BLOCK, max_bytes - offset))):

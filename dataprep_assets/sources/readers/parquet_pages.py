@@ -133,10 +133,10 @@ class _Column:
     def bytes(self, rows: int) -> float:
         """Return the maximum bytes of any `rows` consecutive rows, which may be too low by a factor of up to two."""
         values = rows * self.values_per_row
-        # For rows that begin in page i, count the pages that this many values fill from the page's start, and one
-        # more. Rows that begin late in page i may span many small pages; they take page i and the bytes counted for
-        # page i + 1. A factor of two is harmless, unlike a strict limit, because batch boundaries determine where
-        # pages of tag tables end.
+        # For rows that begin in page i, count the pages that this many values fill from the page's start, and one more.
+        # Rows that begin late in page i may span many small pages; they take page i and the bytes counted for the next
+        # page. The result may therefore be too low by a factor of two, which is harmless. Do not make it strict,
+        # because this would move the batch boundaries, which determine where pages of tag tables end.
         until = np.minimum(np.searchsorted(self.ends, self.ends[:-1] + values) + 1, len(self.ends) - 1)
         dense = (self.sizes[until] - self.sizes[:-1]).max(initial=0.0)
         return float(dense) + values * (self.width + self.repeated)
@@ -157,7 +157,8 @@ def _read_pages(file: int, chunk: Any) -> Iterator[_Page]:
         kind, decoded_bytes, stored_bytes = (header.get(field, 0) for field in (1, 2, 3))
         if not all(isinstance(value, int) and value >= 0 for value in (kind, decoded_bytes, stored_bytes)):
             raise FormatError(f"the page header at byte {offset} is damaged")
-        # Field 7 is the header of a dictionary page. The first field of each of these headers is the number of values.
+        # Field 7 describes a dictionary page. In the description of each kind of page, the first field is the number of
+        # values.
         counts = header.get(_DATA_PAGES.get(kind, 7), {})
         values = counts.get(1, 0) if isinstance(counts, dict) else 0
         if kind in _DATA_PAGES or kind == _DICTIONARY_PAGE:
@@ -196,7 +197,7 @@ class _Struct:
 
     def _read_varint(self) -> int:
         value = 0
-        # Read at most ten bytes of seven bits each, which are enough for 64 bits.
+        # Read at most ten bytes, because each byte has seven bits of the number, and a number has at most 64 bits.
         for shift in range(0, 70, 7):
             byte = self._read_byte()
             value |= (byte & 0x7F) << shift

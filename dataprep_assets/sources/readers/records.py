@@ -156,8 +156,8 @@ class RecordFields:
     def build_block_of_rows(self, row_block: RowBlock) -> Block:
         """Return the records of whole rows, including bad ones."""
         texts: list[Any] = values_at(row_block.rows, self.text) if self.id is None else []
-        # Take the fast path if all values are texts that are surely within the limit, because a character has at most
-        # four bytes in UTF-8.
+        # Take the fast path if all values are texts that fit within the limit even at four bytes per character, the
+        # maximum in UTF-8.
         if {*map(type, texts)} == {str} and max(map(len, texts)) * 4 <= self.max_record_bytes:
             block = Block(texts, row_block.numbers[0], rows=row_block.numbers)
         else:
@@ -381,7 +381,8 @@ class ParquetReader(ParquetBlocks[Block]):
         if fits and not column.null_count and (ids is None or not ids.null_count):
             with suppress(UnicodeDecodeError):  # the loop below finds the row with invalid UTF-8
                 return Block(column.to_pylist(), row, ids=None if ids is None else list(map(str, ids.to_pylist())))
-        # Add records row by row, because one invalid UTF-8 text makes to_pylist fail for the whole batch.
+        # Add records row by row, to refuse only the bad ones. For the whole batch, one invalid UTF-8 text makes
+        # `to_pylist` fail.
         block = self._fields.block(row)
         for offset in range(batch.num_rows):
             if not fits and (lengths[offset].as_py() or 0) > limit:

@@ -209,7 +209,8 @@ def is_too_large(line: bytes, max_record_bytes: int) -> bool:
 
 def may_be_too_large(lines: list[bytes], max_record_bytes: int) -> bool:
     """Return whether any of these lines may be too large, so that they must be checked one by one."""
-    # A value takes two bytes with its comma, so a shorter line cannot have too many values.
+    # A value takes at least two bytes with its comma, so a line of at most `2 * MAX_VALUES - 1` bytes cannot have too
+    # many values.
     return max(map(len, lines), default=0) > min(max_record_bytes, 2 * MAX_VALUES - 1)
 
 

@@ -182,7 +182,7 @@ class JsonRows(WrappingReader[TextReader]):
             too_large = raw is None or is_too_large(raw, self._largest)
             if not block_bytes or must_read_single_rows():
                 report_position(self._label, number)
-            # Also parse the elements that are not requested, to check that the file is an array.
+            # Also parse elements that the caller did not request, because parsing them checks that they are JSON.
             value = None if raw is None or too_large else self._parse(raw, number, byte)
             if not self._is_wanted(number):
                 continue
@@ -310,7 +310,8 @@ def read_rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
             block.bad.append(BadRecord(number, -1, "bad_json", describe_fault(error)))
         except UnicodeDecodeError:
             block.bad.append(BadRecord(number, -1, "invalid_utf8"))
-        except (ValueError, OverflowError, LookupError) as error:  # the error's message may contain the value
+        # Do not chain the error, because its message may contain the value.
+        except (ValueError, OverflowError, LookupError) as error:
             raise CorruptSourceError(
                 f"{file.label}: row {number} has a value that Python cannot represent ({type(error).__name__}): a "
                 "date after the year 9999, a time in an unknown zone, or two fields of the same name. Correct the "

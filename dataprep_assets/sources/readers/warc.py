@@ -69,8 +69,8 @@ class _WarcStream:
 class WarcRows(SequentialReader):
     """Reader of the records of a WARC or WET file."""
 
-    # Use `TextReader`, because it refuses files that are not a crawl's archives. It accepts any bytes inside an
-    # archive.
+    # Use `TextReader`, because it refuses content of other known kinds, such as an HTML page. It does not require a
+    # record's content to be UTF-8.
     under = TextReader
 
     def _find_rows(self) -> Iterator[FoundRow]:

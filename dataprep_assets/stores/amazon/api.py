@@ -30,8 +30,8 @@ keep_secrets_from_logs()
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
-# These are more connections than one store uses at a time (`s3.WORKERS`), because urllib3 closes connections beyond its
-# pool's size, and every further request would have to open a new connection.
+# This is more than the number of connections that one store uses at a time (`s3.WORKERS`), because urllib3 closes
+# connections beyond its pool's size, and later requests would have to open new ones.
 CONNECTIONS = 32
 
 # Retry by code, because some statuses mislead: RequestTimeout and BadDigest have 400. ConditionalRequestConflict and
@@ -93,8 +93,8 @@ def build_s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_sec
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         tcp_keepalive=True,
-        # Do not sign payloads, because boto3 would hash each body again over plain HTTP, and this project already sends
-        # a signed Content-MD5 of every body.
+        # Do not sign payloads, because over plain HTTP boto3 would hash each body a second time, and this project
+        # already sends a signed Content-MD5 of every body.
         s3={"payload_signing_enabled": False},
     )
 

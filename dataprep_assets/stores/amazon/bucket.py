@@ -165,8 +165,8 @@ class S3Bucket:
             if error.status != 404:
                 self.call("list_objects_v2", label, Prefix=self.prefix, MaxKeys=1)
                 try:
-                    # Try HEAD again, because the listing, unlike HEAD, reports a wrong clock and is retried until the
-                    # clock is corrected.
+                    # Try HEAD again, because a wrong clock may have caused the refusal. Only the listing reports a
+                    # wrong clock, and it is retried until the clock is corrected.
                     return ask()
                 except RefusedError:
                     raise self.explain(error, label) from None
@@ -223,7 +223,7 @@ class S3Bucket:
 
         def attempt() -> Mapping[str, Any]:
             page = self.attempt(operation, label, request)
-            # Require this field, because an empty body is parsed without an error and would look like an empty
+            # Require `IsTruncated`, because an empty body is parsed without an error and would look like an empty
             # listing.
             if "IsTruncated" not in page:
                 raise RetryableError("the response is not a listing")
@@ -400,7 +400,7 @@ class Stream:
     # `position` is the next byte to read. `stop` is None until the first response contains the object's size.
     position: int
     stop: int | None
-    # Every request requires `version`. If it is None, the first response sets it.
+    # `version` is the version of the object that every request requires. If it is None, the first response sets it.
     version: str | None
     # `source` is the body of the current response. It is None before the first response and after a failure.
     source: Iterator[bytes] | None = None
@@ -491,7 +491,7 @@ def find_etag_mismatch(bucket: S3Bucket, info: ObjectInfo, path: Path) -> str:
 
 def _find_part_size(bucket: S3Bucket, info: ObjectInfo) -> int | None:
     """Return the part size of a multipart object, if it is recorded and agrees with the number of parts."""
-    # Request the object, because an ObjectInfo has no metadata. Ignore the metadata of a different version.
+    # Request the object's metadata, because an ObjectInfo has none. Ignore the metadata of a different version.
     parts, response = COMPOSITE.fullmatch(info.version), bucket.head(info.key)
     if parts is None or response is None or read_etag(response) != info.version or is_opaque(response):
         return None

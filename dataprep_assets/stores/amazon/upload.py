@@ -296,7 +296,7 @@ class Composer:
         objects = map_all(self._bucket.require_object, keys, self._workers)
         # Leave out empty sources, because they add nothing. If all sources are empty, keep the first one.
         sources = [source for source in objects if source.bytes] or objects[:1]
-        # Copy only if the source has the digest to record, because a copy keeps the source's metadata.
+        # Copy a single source only if no other digest must be recorded, because a copy keeps the source's metadata.
         if len(sources) == 1 and (sha256 is None or sha256 == sources[0].sha256):
             return self.copy(sources[0].key, key)
         parts = plan_concatenation([source.bytes for source in sources])
@@ -391,7 +391,7 @@ class Composer:
             if source.md5 is not None and piece.bytes == source.bytes:
                 good = hashlib.md5(data, usedforsecurity=False).hexdigest() == source.md5
             else:
-                # Read the range twice, because a range has no digest to compare with.
+                # Read the bytes twice, because the store has no MD5 of them to compare with.
                 good = data == read()
             if not good:
                 raise RetryableError(f"bytes {piece.start}-{piece.stop - 1} arrived damaged")
