@@ -295,8 +295,8 @@ class LossTable:
         return dict(zip(loss.files, self._privacy.public_counts(list(loss.files.values())), strict=True))
 
     def _is_shown(self, loss: Loss) -> bool:
-        # Hide the total if the count is hidden or the remainder is small, because the total and the count reveal the
-        # remainder.
+        # Hide the total if the count is hidden or the remainder is small, because any two of total, count and remainder
+        # reveal the third.
         is_counted = loss.unit not in _ITEM_NOUNS
         return not loss.count or (
             isinstance(self._counts[id(loss)], int) and not (is_counted and self._privacy.hides(loss.of - loss.count))

@@ -468,7 +468,8 @@ class ArtifactSpec:
 
     @cached_property
     def _groups(self) -> tuple[CheckGroup, ...]:
-        # Add the permission check here, so that it is never forgotten. Only artifacts with files need it.
+        # Add the permission check here, so that no spec of a sensitive dataset lacks it. Only artifacts with files need
+        # it.
         is_closed = self.declaration.sensitive and self.kept
         return (
             *([build_permission_checks(self.declaration.dataset, self.locate_artifact)] if is_closed else []),

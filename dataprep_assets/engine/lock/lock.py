@@ -346,8 +346,8 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
         if all(name in own_receipts and own_receipts[name].content == content for name, content in upstream.items()):
             used_names |= upstream.keys()
     splits = {find_artifact_name(name) for name in used_names}
-    # If artifacts read other partitions of an artifact's split, but not a given partition, all artifacts with this
-    # partition are obsolete.
+    # If some partitions of an artifact's split are read and others are not, the unread partitions are obsolete, and so
+    # are the partitions of the same name of all other artifacts.
     partitions = {
         name.partition("/")[2]
         for name in own_receipts

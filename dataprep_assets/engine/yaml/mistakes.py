@@ -366,7 +366,7 @@ def describe_mistakes(error: "ValidationError", model: "type[BaseModel]", docume
     hides_all = bool(model.model_config.get("hide_input_in_errors", False))
     lines = []
     errors = error.errors(include_url=False)
-    # Collect misspelled keys, so that they are not also reported as missing.
+    # Collect the intended keys of misspelled keys, so that the intended keys are not also reported as missing.
     suggestions = {
         (d["loc"][:-1], suggestion)
         for d in errors

@@ -368,8 +368,8 @@ def _match_documents(
 
 def _find_longest_rising_pairs(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Return the longest subsequence of the pairs, sorted by their first numbers, whose second numbers also rise."""
-    # For each length, `lows` has the smallest last number of a rising run of that length, and `tails` the pair with
-    # that number.
+    # For each length, `lows` has the smallest last target of a rising subsequence of that length, and `tails` has the
+    # index of the pair with this target.
     lows: list[int] = []
     tails: list[int] = []
     earlier = []

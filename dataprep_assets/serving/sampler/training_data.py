@@ -276,8 +276,8 @@ class TrainingData:
                 labels[row, marks - 1] = IGNORED
                 begins = np.concatenate([[offset], marks[marks < to]])
                 lengths = np.diff(begins, append=to)
-                # A span that begins where the previous span ends continues the document of that span. A boundary
-                # between earlier samples split this document.
+                # If a span begins where the previous span ends, and no document ends there, the document continues.
+                # It was split at a boundary between samples of an earlier order.
                 if document_start is not None and previous_end == (source, shard, start):
                     begins[0], document = document_start, document - 1
                 documents[row, offset:to] = document + np.repeat(np.arange(len(begins)), lengths)
