@@ -256,8 +256,8 @@ class LossTable:
             texts = (
                 [location] if max_lines else wrap(location, room, break_long_words=False, break_on_hyphens=False)
             ) or [""]
-            # Put the files on a new line if the reason or a file name is too long, because they then do not fit on one
-            # line.
+            # Put the files on a new line if a long reason extends beyond its column, or if the columns leave too little
+            # room for the files.
             is_alone = len(start) > indent
             if max_lines and len(start) + len(texts[0]) > width:
                 indent, is_alone = _FILES_INDENT, True
