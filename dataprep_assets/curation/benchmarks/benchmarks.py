@@ -139,8 +139,8 @@ class Benchmarks:
         for part in item.parts:
             words = split_words(part.text)
             text = " ".join(words)
-            # Skip a text that the field already has, and a text without letters or digits, which has no words to
-            # search for.
+            # Skip a text that occurred before in the same field of the item, and a text without letters or digits,
+            # which has no words to search for.
             if (part.field, text) in known_texts or not any(map(str.isalnum, text)):
                 continue
             known_texts.add((part.field, text))

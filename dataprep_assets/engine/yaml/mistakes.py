@@ -402,7 +402,7 @@ def _is_of_other_member(details: "ErrorDetails", errors: "Sequence[ErrorDetails]
     """
     value, loc = attributes, details["loc"]
     for depth, member in enumerate(loc):
-        if isinstance(value, dict) and member not in value:  # the key is a member of a union, or a missing last key
+        if isinstance(value, dict) and member not in value:  # `member` is a member of a union, or a missing last key
             # For each member of the union: whether the block lacks keys of the member's model, or has keys that the
             # model does not have.
             is_unfit: dict[str | int, bool] = {}
