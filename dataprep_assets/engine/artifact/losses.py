@@ -209,7 +209,7 @@ class LossTable:
 
     def __init__(self, losses: Sequence[Loss], privacy: Privacy) -> None:
         self._all, self._privacy = losses, privacy
-        # Sort the losses by part, in build order, so that parts of the same split or source are adjacent.
+        # Sort the losses by part, in build order, so that the losses of one split, dataset or task are adjacent.
         part_orders = {part: order for order, part in enumerate(dict.fromkeys(loss.part for loss in losses))}
         self.losses = sorted(
             (loss for loss in losses if loss.count),

@@ -108,7 +108,8 @@ class LockEntry(RecipeInputs):
             libraries={
                 name: version
                 for name, version in receipt.measured.get("versions", {}).items()
-                # Omit libraries that were not installed, because they cannot have affected the bytes.
+                # Omit unrelated packages and libraries that were not installed, because neither explains a difference
+                # in bytes.
                 if name not in _UNRELATED_PACKAGES and version != "not installed"
             },
             counts=None

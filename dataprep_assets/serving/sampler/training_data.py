@@ -265,8 +265,8 @@ class TrainingData:
             # The span was read with one more token, which is the last label, except at the end of a shard.
             labels[row, offset : offset + len(ids) - 1] = ids[1:]
             if numbers is not None and documents is not None:
-                # Find the ends of documents within the span, as positions in the sample, because the token at an end
-                # has no label.
+                # Find the ends of documents within the span, as positions in the sample, because the last token of a
+                # document has no label.
                 ends = self.open_document_ends(rule.revision.sources[source].shards[shard])
                 # Search with uint64, because for a Python int NumPy would convert the whole memory-mapped file to
                 # float64.
