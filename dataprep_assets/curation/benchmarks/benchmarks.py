@@ -139,8 +139,8 @@ class Benchmarks:
         for part in item.parts:
             words = split_words(part.text)
             text = " ".join(words)
-            # Skip a text that the field already has, and a text without letters or digits, which has no words to
-            # search for.
+            # Skip a text that occurred before in the same field of the item, and a text without letters or digits,
+            # which has no words to search for.
             if (part.field, text) in known_texts or not any(map(str.isalnum, text)):
                 continue
             known_texts.add((part.field, text))
@@ -285,7 +285,7 @@ def _has_content_words(
             position += 1
     begin, stop = np.searchsorted(positions, starts), np.searchsorted(positions, stops)
     changed = np.concatenate([[0], np.cumsum(changes)]).astype(np.int64)
-    # Keep a run only if it has two different content words. It has if `changed`, which counts changes between
+    # Keep a run only if it has two different content words. This is the case if `changed`, which counts changes between
     # neighboring content words, increases within the run.
     is_meaningful: NDArray[np.bool_] = (stop > begin) & (
         changed[stop] - changed[np.minimum(begin + 1, len(positions))] > 0

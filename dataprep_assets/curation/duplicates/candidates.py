@@ -191,8 +191,8 @@ class CandidateOrder:
             order = np.lexsort((digests[:, 1], digests[:, 0]))
             starts, ends = find_runs(digests[order])
             with_theirs = np.repeat(np.logical_or.reduceat(is_from_others[order], starts), ends - starts)
-            # Put all documents that share a digest with a different dataset in one group, because a document of that
-            # dataset represents its duplicates in every split.
+            # Put all documents that share a digest with a document of a different dataset in one group, because that
+            # document represents its duplicates in every split.
             groups[order[with_theirs]] = len(self.split)
         return groups
 

@@ -43,8 +43,8 @@ _IBAN_LENGTHS = {
 _LENGTH = {country: length for length, countries in _IBAN_LENGTHS.items() for country in countries}
 
 _CARD = re.compile(
-    # Reject a number that is followed by a further group of digits, because it is then part of a longer number. Only
-    # the expiry date of the card may follow.
+    # Reject a number in groups that is followed by a further group of digits, because it is then part of a longer
+    # number. Only the expiry date of the card, which has a slash, may follow.
     r"(?<![\d.])(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?(?!\1\d(?!\d?/\d))"
     r"|3\d{3}([ -])\d{6}\2\d{4,5}(?!\2\d(?!\d?/\d)))(?![\d.]\d|\d)"
 )

@@ -186,7 +186,7 @@ def ensure_built(
             measured={"created": format_current_time(), "versions": read_versions(), "wall_seconds": round(seconds, 3)},
             recipe=final_recipe.to_json(),
         )
-        # Write the receipt last and publish with one rename, so that a build that is killed before leaves no artifact.
+        # Write the receipt last and publish with one rename, so that a build that is killed earlier leaves no artifact.
         receipt.write(staged)
         publish_directory(staged, directory)
         # Upload the artifact if the store is a bucket. In a folder, the rename has already published it.

@@ -43,8 +43,8 @@ def validate_declaration(model: type[D], attributes: Mapping[str, Any], yaml_pat
     except ValidationError as error:
         document = Document(path=yaml_path, type="", attributes=attributes, node=None, line=0)
         with suppress(ConfigError, OSError):
-            # Read the file only for its line numbers, because its values still contain templates, which `attributes`
-            # has resolved. Ignore errors, because some tests have no file.
+            # Read the file only for its line numbers, because its values may contain templates, which are already
+            # resolved in `attributes`. Ignore errors, because some tests have no file.
             document = next(
                 (replace(d, attributes=attributes) for d in read_documents(yaml_path) if d.attributes), document
             )

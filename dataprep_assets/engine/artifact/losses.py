@@ -209,7 +209,7 @@ class LossTable:
 
     def __init__(self, losses: Sequence[Loss], privacy: Privacy) -> None:
         self._all, self._privacy = losses, privacy
-        # Sort the losses by part, in build order, so that parts of the same split or source are adjacent.
+        # Sort the losses by part, in build order, so that the losses of one split, dataset or task are adjacent.
         part_orders = {part: order for order, part in enumerate(dict.fromkeys(loss.part for loss in losses))}
         self.losses = sorted(
             (loss for loss in losses if loss.count),
@@ -256,8 +256,8 @@ class LossTable:
             texts = (
                 [location] if max_lines else wrap(location, room, break_long_words=False, break_on_hyphens=False)
             ) or [""]
-            # Put the files on a new line if the reason or a file name is too long, because they then do not fit on one
-            # line.
+            # Put the files on a new line if a long reason extends beyond its column, or if the columns leave too little
+            # room for the files.
             is_alone = len(start) > indent
             if max_lines and len(start) + len(texts[0]) > width:
                 indent, is_alone = _FILES_INDENT, True
@@ -295,8 +295,8 @@ class LossTable:
         return dict(zip(loss.files, self._privacy.public_counts(list(loss.files.values())), strict=True))
 
     def _is_shown(self, loss: Loss) -> bool:
-        # Hide the total if the count is hidden or the remainder is small, because the total and the count reveal the
-        # remainder.
+        # Hide the total if the count is hidden or the remainder is small, because any two of total, count and remainder
+        # reveal the third.
         is_counted = loss.unit not in _ITEM_NOUNS
         return not loss.count or (
             isinstance(self._counts[id(loss)], int) and not (is_counted and self._privacy.hides(loss.of - loss.count))

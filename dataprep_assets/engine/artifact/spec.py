@@ -128,7 +128,8 @@ def join_counts(counts: Iterable[tuple[int, str, str]]) -> str:
     return ", ".join(f"{count_of(count, noun)} {verb}" for count, noun, verb in counts if count)
 
 
-# Every artifact of a sensitive dataset has the check that only the owner can read its files on this machine.
+# In a sensitive dataset, every artifact with files has the check that only the owner can read these files on this
+# machine.
 #
 # `ArtifactSpec` adds this check automatically. The verdicts of this check are never cached, because file modes may
 # change at any time.
@@ -468,7 +469,8 @@ class ArtifactSpec:
 
     @cached_property
     def _groups(self) -> tuple[CheckGroup, ...]:
-        # Add the permission check here, so that it is never forgotten. Only artifacts with files need it.
+        # Add the permission check here, so that no spec of a sensitive dataset lacks it. Only artifacts with files need
+        # it.
         is_closed = self.declaration.sensitive and self.kept
         return (
             *([build_permission_checks(self.declaration.dataset, self.locate_artifact)] if is_closed else []),

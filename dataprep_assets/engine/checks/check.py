@@ -257,9 +257,9 @@ FILES_INTACT: Check[_Files] = Check(
 """The check that most artifacts share."""
 
 
-# The checks of an artifact rebuild a part of it from the source: a sample of its documents, or every document.
+# The checks of an artifact rebuild documents from the source. The level determines which: a sample, or every document.
 #
-# This level is declared (`prove: {level: …}`) and does not affect bytes, so changing the level rebuilds no artifact.
+# The level is declared (`prove: {level: …}`) and does not affect bytes, so changing the level rebuilds no artifact.
 # However, a verdict from a sample is ignored if every document is required.
 #
 # Entry points: `draw_documents`, `choose_sample_count`, `set_level`; `RebuildCount`, `count_rebuilt` for the reported

@@ -129,7 +129,7 @@ def read_results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, Unpassed
     checks, accept = spec.checks, spec.declaration.accept
     try:
         facts = read_check_facts(spec, store, spec.slots(store))
-    except DataprepError:  # the partitions are not planned yet
+    except DataprepError:  # the plan of the partitions is missing or damaged
         return {check.name: UnpassedCheck() for check in checks}
     failures: dict[str, UnpassedCheck | None] = {}
     for check in checks:

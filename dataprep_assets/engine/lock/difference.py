@@ -159,7 +159,7 @@ def group_reasons(reasons: Mapping[str, str]) -> list[str]:
 def _describe_file(source: ChangedSource, privacy: Privacy) -> str:
     counts_before, counts_after = source.before or LockCounts(), source.after or LockCounts()
     gains = {noun: getattr(counts_after, noun) - getattr(counts_before, noun) for noun in ("documents", "tokens")}
-    if privacy.hides(abs(gains["documents"])):  # the number of tokens would reveal how few documents there are
+    if privacy.hides(abs(gains["documents"])):  # the tokens would reveal how few documents were added or removed
         del gains["tokens"]
     texts = []
     for noun, gain in gains.items():

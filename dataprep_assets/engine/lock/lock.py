@@ -108,7 +108,8 @@ class LockEntry(RecipeInputs):
             libraries={
                 name: version
                 for name, version in receipt.measured.get("versions", {}).items()
-                # Omit libraries that were not installed, because they cannot have affected the bytes.
+                # Omit unrelated packages and libraries that were not installed, because neither explains a difference
+                # in bytes.
                 if name not in _UNRELATED_PACKAGES and version != "not installed"
             },
             counts=None
@@ -346,8 +347,8 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
         if all(name in own_receipts and own_receipts[name].content == content for name, content in upstream.items()):
             used_names |= upstream.keys()
     splits = {find_artifact_name(name) for name in used_names}
-    # If artifacts read other partitions of an artifact's split, but not a given partition, all artifacts with this
-    # partition are obsolete.
+    # If some partitions of an artifact's split are read and others are not, the unread partitions are obsolete, and so
+    # are the partitions of the same name of all other artifacts.
     partitions = {
         name.partition("/")[2]
         for name in own_receipts

@@ -191,7 +191,8 @@ class _Survey:
 
     def _note(self, decision: Decision, spec: ArtifactSpec, slot: str | None) -> None:
         self._stale.setdefault(spec, {})[slot] = decision
-        # Keep a slot with a forecast open until `_forecast` has built the files that downstream artifacts read.
+        # If the spec has a forecast, keep the slot open even if a rebuild gives the same content, because downstream
+        # artifacts need the files that `_forecast` builds.
         if not decision.same_content or spec.foresee is not None:
             self._open.setdefault(spec, {})[slot] = decision
 

@@ -67,7 +67,7 @@ class Drops:
                 privacy.public_count(rule_drops.documents),
                 privacy.public_share(rule_drops.documents, self.documents),
                 *(
-                    # Omit the number of bytes, because it would reveal how few documents there are.
+                    # Omit the number of bytes, because it would reveal how few documents the rule drops.
                     ("", "")
                     if privacy.hides(rule_drops.documents)
                     else (privacy.public_count(rule_drops.bytes), privacy.public_share(rule_drops.bytes, self.bytes))

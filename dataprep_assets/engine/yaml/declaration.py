@@ -284,7 +284,8 @@ def resolve_path(path: Path, folder: Path) -> Path:
     return full_path if full_path.is_absolute() else Path(os.path.realpath(folder / full_path))
 
 
-# These datasets run their heavy steps as tasks of an engine (`execution.pool`): worker processes or Ray.
+# Datasets with this declaration run their heavy steps as tasks of an engine (`execution.pool`): worker processes or
+# Ray.
 #
 # Entry point: `WorkersDeclaration`.
 

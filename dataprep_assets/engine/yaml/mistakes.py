@@ -366,7 +366,7 @@ def describe_mistakes(error: "ValidationError", model: "type[BaseModel]", docume
     hides_all = bool(model.model_config.get("hide_input_in_errors", False))
     lines = []
     errors = error.errors(include_url=False)
-    # Collect misspelled keys, so that they are not also reported as missing.
+    # Collect the intended keys of misspelled keys, so that the intended keys are not also reported as missing.
     suggestions = {
         (d["loc"][:-1], suggestion)
         for d in errors
@@ -402,7 +402,7 @@ def _is_of_other_member(details: "ErrorDetails", errors: "Sequence[ErrorDetails]
     """
     value, loc = attributes, details["loc"]
     for depth, member in enumerate(loc):
-        if isinstance(value, dict) and member not in value:  # the key is a member of a union, or a missing last key
+        if isinstance(value, dict) and member not in value:  # `member` is a member of a union, or a missing last key
             # For each member of the union: whether the block lacks keys of the member's model, or has keys that the
             # model does not have.
             is_unfit: dict[str | int, bool] = {}

@@ -155,7 +155,8 @@ class SourceSamples:
                 "`megatron` and use TrainingData"
             )
         tokens = self._tokens[shards]
-        # Most samples are windows, which already have rows. Add a pair of rows for each other sample.
+        # Most samples are windows, which already have rows. Add a pair of rows for each other contiguous sample. All
+        # remaining samples, which the index cannot represent, become padding.
         windows = is_whole & (start % self._length == 0) & (stop == np.minimum(start + self._length, tokens))
         rows = np.where(windows, self._firsts[shards] + start // self._length, self.padding)
         odd_samples = np.flatnonzero(is_whole & ~windows)

@@ -117,8 +117,8 @@ def add_revision(
         if not 0 <= from_step <= end:
             raise ConfigError(f"{request.name}: --from-step must be from 0 to {end}, not {from_step}")
         _require_same_tokenizer(history, sources, from_step)
-    # Only these steps are known to be trained. Steps after the last revision's first step do not count, even if they
-    # were trained before, because that revision took them back.
+    # Only the steps before the latest of these steps are known to be trained. Later steps that were trained under an
+    # earlier revision do not count, because the last revision took them back.
     known_steps = (
         max(from_step, revisions[-1].first_step, *(replaced_revision.trained for replaced_revision in unmade))
         if revisions
@@ -368,8 +368,8 @@ def _match_documents(
 
 def _find_longest_rising_pairs(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Return the longest subsequence of the pairs, sorted by their first numbers, whose second numbers also rise."""
-    # For each length, `lows` has the smallest last number of a rising run of that length, and `tails` the pair with
-    # that number.
+    # For each length, `lows` has the smallest last target of a rising subsequence of that length, and `tails` has the
+    # index of the pair with this target.
     lows: list[int] = []
     tails: list[int] = []
     earlier = []

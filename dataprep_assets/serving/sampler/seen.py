@@ -122,8 +122,7 @@ class SeenLedger:
     def _read_source_rows(self, content: str) -> tuple[list[str], SourceRowIndex]:
         """Return the source files of a shard, and the mapping of its documents to their rows."""
         sources = self.get_shard_facts(content)["sources"]
-        # Begin at row 1 without the key `rows`, because the key is missing for files that the shard contains as a
-        # whole.
+        # Begin at row 1 if the key `rows` is missing, because only files that are divided between shards have this key.
         files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in sources]
         name = f"{get_documents_folder(content)}/{ROWS}"
         # Use an empty index if no row was left out, because the file is then missing.

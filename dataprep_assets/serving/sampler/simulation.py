@@ -48,7 +48,7 @@ def simulate_reads(sampler: Sampler, until: int) -> list[SourceRead]:
             name = cursor.source.name
             samples[name] = samples.get(name, 0) + count
             tokens[name] = tokens.get(name, 0) + cursor.count_tokens(count)
-            # Do not sum the epochs, because a turn continues the epoch that the previous revision left unfinished.
+            # Do not sum the epochs, because `count_epochs_read` already includes the epochs of earlier revisions.
             epochs[name] = cursor.count_epochs_read(count)
             ends.setdefault(name, []).extend(_find_epoch_ends(rule, number, count))
     total = sum(samples.values())

@@ -176,7 +176,7 @@ class SampleSlots:
         all_runs = [(index, 0, shard.tokens) for index, shard in enumerate(shards)] if runs is None else runs
         self._tables: dict[int, PackTable] = {}
         if packs is not None:
-            # Use one run per shard, because a shard's packs are one unit that covers all its runs.
+            # Use one run per shard, because one table has the packs of all token ranges of a shard.
             all_runs = [(index, 0, shards[index].tokens) for index in self._find_packed_shards(all_runs)]
         self._numbers, self._starts, self._stops = np.array(all_runs, np.int64).reshape(-1, 3).T
         counts = -(-(self._stops - self._starts) // length)
@@ -299,7 +299,8 @@ class Remainder:
             if new_numbers[number] < 0 and old_shard.tokens
         }
         removed_by_revision = {then: shard.removed for then, shard in changed.items()}
-        # `touched` has the previous samples that lost tokens in a retraction or together with their shard.
+        # `touched` has the samples of the previous order that lost tokens, because documents or whole shards were
+        # removed.
         touched = [
             order.find_samples(s, *span)
             for s, spans in {**removed_by_revision, **gone_ranges}.items()
@@ -311,7 +312,7 @@ class Remainder:
         suspects = self._cover(self._holed)
         if length != self._wide and self._slots:
             suspects = np.union1d(self._cover(np.union1d(self._holed, order.find_short_samples())), [self._slots - 1])
-        # Check only these slots, because all others have tokens, and checking all takes as long as an epoch.
+        # Check only these slots, because all others have tokens, and locating every slot of an epoch takes long.
         empty = np.ones(len(suspects), np.bool_)
         empty[self._locate_slots(suspects).row] = False
         self._empty = suspects[empty]
@@ -346,7 +347,8 @@ class Remainder:
         """Return the slots, ascending, that contain any of these samples of the order; read samples are ignored."""
         old = positions[positions >= self._done] - self._done
         first_slots, last_slots = old * self._wide // self._length, ((old + 1) * self._wide - 1) // self._length
-        # The array has one row per run of slots, as wide as the longest run; slots beyond a run's end are dropped.
+        # The array has one row per sample, as wide as the largest number of slots that a sample overlaps. The slots
+        # after a sample's last slot are dropped.
         max_slots = int((last_slots - first_slots).max(initial=0)) + 1
         slots = first_slots[:, None] + np.arange(max_slots)
         return np.unique(slots[slots <= last_slots[:, None]])
@@ -360,15 +362,16 @@ class Remainder:
         remaining = self._order.size - self._done
         slot_starts, slot_stops = slots * self._length, np.minimum((slots + 1) * self._length, remaining * self._wide)
         parts = [TokenSlices(_NONE, _NONE, _NONE, _NONE, _NONE)]
-        # A slot overlaps at most this many previous samples. Each round reads one of these samples for every slot, in
-        # order.
+        # A slot overlaps at most this many samples of the previous order. Each round locates the next one of these
+        # samples for every slot.
         for number in range(-(-self._length // self._wide) + 1):
             old = slot_starts // self._wide + number
             rows = np.flatnonzero(old * self._wide < slot_stops)
             if not len(rows):
                 break
             slices = self._order.find_spans(old[rows] + self._done)
-            # `shift` is the previous sample's offset in the slot. Cut off tokens before and after the slot.
+            # `shift` is the offset of the sample's start in the slot, negative if the sample starts before the slot.
+            # Cut off tokens before and after the slot.
             shift = (old * self._wide - slot_starts)[rows][slices.row]
             low = np.maximum(-shift - slices.at, 0)
             high = np.maximum(
@@ -382,7 +385,8 @@ class Remainder:
 
     def _locate_current_slices(self, pieces: TokenSlices) -> TokenSlices:
         """Return the spans in the current shards, without removed tokens."""
-        # Only spans in shards that lost documents can be split, so handle these one by one and all others together.
+        # Only spans in shards that lost or gained documents can be split, so handle these spans one by one and all
+        # others together.
         is_cut = np.isin(pieces.shard, list(self._kept)) if self._kept else np.zeros(len(pieces.row), np.bool_)
         whole_slices = pieces.select(~is_cut)
         whole_slices = whole_slices._replace(shard=self._moved[whole_slices.shard])

@@ -265,8 +265,8 @@ class TrainingData:
             # The span was read with one more token, which is the last label, except at the end of a shard.
             labels[row, offset : offset + len(ids) - 1] = ids[1:]
             if numbers is not None and documents is not None:
-                # Find the ends of documents within the span, as positions in the sample, because the token at an end
-                # has no label.
+                # Find the ends of documents within the span, as positions in the sample, because the last token of a
+                # document has no label.
                 ends = self.open_document_ends(rule.revision.sources[source].shards[shard])
                 # Search with uint64, because for a Python int NumPy would convert the whole memory-mapped file to
                 # float64.
@@ -276,8 +276,8 @@ class TrainingData:
                 labels[row, marks - 1] = IGNORED
                 begins = np.concatenate([[offset], marks[marks < to]])
                 lengths = np.diff(begins, append=to)
-                # A span that begins where the previous span ends continues the document of that span. A boundary
-                # between earlier samples split this document.
+                # If a span begins where the previous span ends, and no document ends there, the document continues.
+                # It was split at a boundary between samples of an earlier order.
                 if document_start is not None and previous_end == (source, shard, start):
                     begins[0], document = document_start, document - 1
                 documents[row, offset:to] = document + np.repeat(np.arange(len(begins)), lengths)

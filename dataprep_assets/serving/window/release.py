@@ -157,8 +157,8 @@ class Release:
 
     def _to_plain_values(self) -> dict[str, Any]:
         plain = {"kind": _KIND, **asdict(self)}
-        # Leave out these two keys if they are empty, because they are optional in the format, and a manifest without
-        # them must keep its digest.
+        # Leave out `sensitive` and `location` if they are empty, because these keys are optional in the format, and a
+        # manifest without them must keep its digest.
         return {name: value for name, value in plain.items() if value or name not in ("sensitive", "location")}
 
     def to_bytes(self) -> bytes:

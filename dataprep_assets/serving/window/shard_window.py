@@ -198,8 +198,8 @@ class ShardWindow:
             self._check_open()
             self._wanted = index
             if self._next != index:
-                # The prefetch is for a different position after a jump, so cancel it in favor of the shard that is
-                # needed now.
+                # After a jump, the prefetch is for a different shard. Cancel it, so that it does not delay the shard
+                # that is needed now.
                 self._next = None
             self._gave_up.pop(index, None)
             self._forget_changed_shard(index)

@@ -57,7 +57,8 @@ class SharedState:
 
     def attach(self) -> None:
         """Create an empty lease, and remove dead processes' leases and the files left in the trash."""
-        # Hold the folder's lock, so that no other process mistakes the new, unlocked lease for a dead process's.
+        # Hold the folder's lock, so that no other process mistakes the new lease, which is not locked yet, for the
+        # lease of a dead process.
         with self.hold_lock():
             path = self._folder / "ranks" / self._name
             self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode)

@@ -255,7 +255,7 @@ class SharedShardedDataset:
     ) -> tuple[str, str]:
         """Return the paths of a shard's tokens and ids in a folder, by default DATASET_BINS_PATH."""
         folder = Path(custom_path or _find_shards_folder())
-        # The ids file's name has no prefix, because templar's has none.
+        # The name of the ids file has no prefix, because templar's ids file has none.
         tokens, ids = f"{file_prefix}_{shard_index:06d}.npy", f"sample_ids_{shard_index:06d}.bin"
         return str(folder / tokens), str(folder / ids)
 
@@ -293,8 +293,8 @@ def _find_release_location(on_disk: Path) -> Path | ReleaseLocation | str:
     """
     if (manifest := on_disk / MANIFEST).is_file():
         return manifest
-    # Strip the slashes, because the folder's variable is also the key prefix in the bucket, and a key prefix has no
-    # slashes at its ends.
+    # Strip the slashes, because DATASET_BINS_PATH, which may be an absolute path, is also the key prefix in the bucket,
+    # and a key prefix has no slashes at its ends.
     prefix = _find_shards_folder().strip("/")
     if os.environ.get("R2_DATASET_BUCKET_LIST", "").strip():
         return ReleaseLocation(MirrorStore([bucket_place() for bucket_place in _list_buckets(prefix)]))
