@@ -250,8 +250,8 @@ def read_receipt(directory: Path) -> Receipt | None:
         # A bad sector damages only this artifact, which is rebuilt, so the error must not fail the run.
         if error.errno == errno.EIO:
             raise IntegrityError(f"{path}: cannot be read: {error.strerror}. Rebuild the artifact") from None
-        # `open_regular` raises these errors for links and other special files, and the kernel raises them for sockets.
-        # Any other error does not concern the receipt.
+        # Opening the receipt raises ELOOP for a link, EINVAL for a folder or a FIFO, and ENXIO for a socket. Any other
+        # error does not concern the receipt.
         if error.errno not in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
             raise
         kind = "a link, a folder, a FIFO or a socket"

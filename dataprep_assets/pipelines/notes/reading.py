@@ -127,8 +127,8 @@ def read_notes(
             continue
         try:
             patient = parts.read_patient(record)
-            # Reject a second record of a patient, except if each record is one note: a patient with several notes then
-            # has several records.
+            # Reject a second record of a patient unless each record is one note, because then a patient with several
+            # notes has several records.
             if fields.notes is not None and patient in patients:
                 raise _NoteRefusedError("duplicate_patient")
         except _NoteRefusedError as error:

@@ -187,8 +187,8 @@ def _find_entries(
         for item in read_notes(reader, notes.cohorts.fields, template, key=key, month=month):
             if isinstance(item, Note):
                 entries[NotePosition(month, item.record, item.number)] = digest_note(key, item)
-                # The position of a whole record identifies the record's patient or, if each record is one note, this
-                # note.
+                # The position of a whole record identifies the record's patient or, if each record is one note, the
+                # record's note.
                 entries[NotePosition(month, item.record, 0)] = (
                     digest_note(key, item) if names_single_notes else item.patient
                 )

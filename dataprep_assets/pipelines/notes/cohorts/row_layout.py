@@ -56,7 +56,8 @@ class NoteLayout(RowLayout):
 
     def _number_chunks(self) -> Int64:
         """Return the number of each segment within its note, in the order of the text."""
-        # Sort a note's chunks by their last range, because all of them may begin with the same header.
+        # Sort a note's chunks by the start of their last range, because the first ranges may all be the same repeated
+        # header.
         order = np.lexsort((self.starts[:, -1], self.items))
         notes = self.items[order]
         chunk_numbers = np.empty_like(order)
