@@ -242,7 +242,7 @@ def read_receipt(directory: Path) -> Receipt | None:
     try:
         return _read_receipt(path)
     except FileNotFoundError:
-        # Reading follows a link, so a broken link also raises FileNotFoundError.
+        # The `os.stat` of `cache_by_file` follows links, so a broken link also raises FileNotFoundError.
         if not os.path.islink(path):
             return None
         raise IntegrityError(f"{path}: is a broken link. Rebuild the artifact") from None

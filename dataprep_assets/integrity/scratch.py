@@ -176,7 +176,7 @@ def _sweep(area: Path) -> None:
     for path in paths:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except FileNotFoundError:  # another process has just removed it
+        except FileNotFoundError:  # another process has just removed the folder
             continue
         try:
             if try_lock(descriptor):

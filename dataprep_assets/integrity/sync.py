@@ -35,7 +35,7 @@ from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, St
 MANIFEST = "sync_manifest.json"
 PIECES = ".sync/"
 PIECE_BYTES = 4 << 30
-# Number of bytes per request that the estimate of a plan assumes.
+# The estimate of a plan's requests assumes this number of bytes per request.
 _PART_BYTES = 16 << 20
 _SHARD = re.compile(r"(?P<folder>(?:.*/)?)(?P<split>[A-Za-z]+)_(?P<index>\d{6})\.npy")
 _IDS = re.compile(r"(?P<folder>(?:.*/)?)sample_ids_(?P<index>\d{6})\.bin")

@@ -331,7 +331,7 @@ class OpenDataset:
                 for artifact in spec.artifacts(self.store):
                     planned_partitions.setdefault(artifact.name, []).append(artifact.partition)
             except DataprepError:
-                # Accept any partition, because the plan does not exist yet.
+                # Accept any partition, because the partitions are unknown without a plan.
                 planned_partitions.setdefault(spec.name, []).append(requested_artifact.partition)
         if requested_artifact.name not in planned_partitions:
             raise ConfigError(

@@ -323,7 +323,7 @@ def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Seque
     for source in spec.inputs:
         failed = set[str]()
         if isinstance(source, ArtifactSpec):
-            with suppress(DataprepError):  # the input is not planned yet, which the build reports
+            with suppress(DataprepError):  # the build reports the error
                 # If both artifacts have the same partitions, check the input only for the partitions that are being
                 # built, because other failed partitions do not affect them.
                 has_same_partitions = source.partitions is not None and source.partitions is spec.partitions

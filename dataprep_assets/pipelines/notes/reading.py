@@ -177,7 +177,7 @@ class _RecordParts:
     def _parse_birth_month(self, value: Any) -> str:
         if not isinstance(value, str):
             raise _NoteRefusedError("bad_birth_date")
-        # Parse `YYYY-MM` here, because this form is also allowed, but `fromisoformat` rejects it.
+        # Accept every text that begins with `YYYY-MM`, because `fromisoformat` would reject a date without a day.
         if self._date_format is None and _YEAR_AND_MONTH.match(value):
             return value[:7]
         try:
