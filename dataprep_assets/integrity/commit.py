@@ -164,7 +164,7 @@ def _swap_entries(first_path: Path, second_path: Path) -> bool:
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
-        # Old C libraries (glibc before 2.28) lack this function.
+        # Old C libraries (glibc before 2.28) and macOS lack this function.
         return False
     result = renameat2(_AT_FDCWD, os.fsencode(first_path), _AT_FDCWD, os.fsencode(second_path), _RENAME_EXCHANGE)
     if result == 0:
