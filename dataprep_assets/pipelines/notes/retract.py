@@ -154,8 +154,8 @@ def _retract(
         already=sum(is_known(digest) for _, digest in entries),
         found=len(found_digests),
         left_out={NOT_BUILT: len(unpacked_entries)} if unpacked_entries else {},
-        # With `strict`, add nothing if a line was not found. Otherwise, also add patients that were not found, because
-        # these patients may appear later.
+        # With `strict`, add nothing if a patient or note was not found. Otherwise, also add patients that were not
+        # found, because these patients may appear later.
         added=add_retractions(
             listing, key, () if strict and not_found else filter(None, (entry for _, entry in entries))
         ),
