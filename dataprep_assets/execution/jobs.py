@@ -207,8 +207,8 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
             job = by_partition[event.task.id.partition]
             started_partitions.add(job.partition)
             yield from take_outcome(job.handle_end(event, pool))
-            # A turn may take a lock and queue many tasks. Limit the queue to two tasks per worker, which keeps all
-            # workers busy while few locks are held.
+            # A turn may take a lock and queue many tasks. Start a turn only while fewer than two tasks per worker are
+            # outstanding, so that all workers stay busy, but few locks are held.
             while waiting and waiting[0].partition in started_partitions and pool.outstanding < 2 * pool.count:
                 yield from take_outcome(waiting.popleft().take_turn(pool))
         progress.show()

@@ -102,7 +102,7 @@ def _run_in_worker(payload: bytes, settings: Mapping[str, str], board: Any, priv
         with discard_output(private):
             return run_task(task, sums.add, private=private)
     finally:
-        # Ignore the loss of the actor, because its counts only show progress, so that the task does not fail.
+        # Ignore the loss of the actor, because a task must not fail for lack of counts that only show progress.
         with suppress(ray.exceptions.RayError):
             sums.close(ray.get)
 

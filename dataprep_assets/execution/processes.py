@@ -79,8 +79,8 @@ def serve_tasks(channel: Channel, environment: Mapping[str, str], umask: int, pr
     """
     _end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
-    # Unset `daemon`, because a user's function may start processes, which `multiprocessing` forbids to daemonic
-    # processes.
+    # Unset `daemon`, because a user's function may start processes, but `multiprocessing` does not allow daemonic
+    # processes to start any.
     multiprocessing.current_process().daemon = False
     os.environ.clear()
     os.environ.update(environment)

@@ -31,7 +31,7 @@ class Entry:
 
 
 def _flatten(entries: Sequence[Entry]) -> list[str]:
-    # Use 15 digits, because a double preserves every decimal number of that length. With more digits, 0.1 + 0.2 would
+    # Use 15 digits, because a double preserves every decimal number of that length. With 17 digits, 0.1 + 0.2 would
     # become 0.30000000000000004.
     return [text for entry in entries for text in (f"{entry.weight:.15g}", entry.prefix)]
 

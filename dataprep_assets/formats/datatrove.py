@@ -55,7 +55,7 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
     None for a tokenizer without a name. Raises FormatError if the ends do not fit the stream, or if the tokenizer's
     name would break the metadata. Raises FileExistsError if a sidecar exists.
     """
-    # Check everything before the first write, so that an error leaves no file behind.
+    # Validate the arguments before the first write, so that an invalid argument leaves no file behind.
     content = encode_metadata(tokens, dtype, tokenizer)
     document_ends.validate(ends_path, tokens)
     with flat_bins.create_file(build_metadata_path(tokens_path)) as handle:

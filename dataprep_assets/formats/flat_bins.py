@@ -95,8 +95,8 @@ def read_ranges(
     """
     filled_ranges = np.flatnonzero(lengths)
     starts, lengths = starts[filled_ranges], lengths[filled_ranges]
-    # Read adjacent ranges of the file in one call. `firsts` are the indices of the first ranges of such groups, and
-    # `stops` are the byte offsets in `items` where the groups end.
+    # Read adjacent ranges of the file together. `firsts` are the indices of the first range of each group of adjacent
+    # ranges, and `stops` are the byte offsets in `items` where the groups end.
     firsts = np.flatnonzero(starts != np.append(-1, starts + lengths)[:-1])
     items = np.empty(int(lengths.sum()), dtype)
     stops = np.append(np.cumsum(lengths)[firsts - 1][1:], items.size) * items.itemsize

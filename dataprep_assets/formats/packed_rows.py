@@ -278,8 +278,7 @@ class PackedFile:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        # Cache the last row group, because callers read rows in order, so that the next rows are mostly in the same
-        # group.
+        # Cache the last row group, because callers read rows in order, and the next rows are mostly in the same group.
         if group not in self._last:
             self._last.clear()
             try:

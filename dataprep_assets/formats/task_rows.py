@@ -72,7 +72,7 @@ def _read_lines(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
     line, position = 0, 0
     while position < len(data):
         match = _LINE.match(data, position)
-        assert match is not None  # the pattern matches everywhere
+        assert match is not None  # the pattern matches at every position
         line += 1
         yield line, position, match[1], match[2]
         position = match.end()

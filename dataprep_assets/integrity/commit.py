@@ -164,7 +164,7 @@ def _swap_entries(first_path: Path, second_path: Path) -> bool:
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
-        # Old C libraries (glibc before 2.28) lack this function.
+        # Old C libraries (glibc before 2.28) and macOS lack this function.
         return False
     result = renameat2(_AT_FDCWD, os.fsencode(first_path), _AT_FDCWD, os.fsencode(second_path), _RENAME_EXCHANGE)
     if result == 0:
@@ -185,7 +185,7 @@ def publish_directory(staged: Path, final: Path) -> None:
     # Make files durable before the rename, so that a name that survives a crash never refers to lost files.
     fsync_tree(staged)
     final.parent.mkdir(parents=True, exist_ok=True)
-    # Use `lexists`, because `exists` is false for a link to an unmounted disk, which must also be replaced.
+    # Use `lexists`, because `exists` is false for a link to an unmounted disk, and such a link must also be replaced.
     if not os.path.lexists(final):
         os.rename(staged, final)
     elif _swap_entries(staged, final):
@@ -290,7 +290,7 @@ def sweep(finals: Iterable[Path]) -> None:
     for final in finals:
         by_parent.setdefault(final.parent, {})[final.name] = final
     for parent, names in by_parent.items():
-        if len(names) == 1:  # take a short path for workers, which sweep one artifact at a time
+        if len(names) == 1:  # a fast path for workers, which sweep one artifact at a time
             (final,) = names.values()
             if _has_leftovers(final):
                 _sweep_one(final)
@@ -346,7 +346,7 @@ def _lock_path(final: Path) -> Path:
 def _find_staging(final: Path, lock_content: bytes) -> list[Path]:
     """Return the staging directories left by builds of this artifact, according to its lock file."""
     area = final.parent / STAGING
-    # The file was truncated, or written by an older version that left it empty.
+    # An empty lock file does not name the directories, because it was truncated or was written by an older version.
     if not lock_content:
         return _list_staged(area, {final.name})
     # The named directories are removed, so names in a damaged or forged file must not match other paths.

@@ -146,7 +146,7 @@ class Publication:
                     data = b"".join(self.store.read(key, version=info.version))
                 except (ConflictError, MissingArtifactError):
                     continue
-                if self.read_present() is not None:  # a claim that was written after the receipt is void
+                if self.read_present() is not None:  # the claim is already completed, or is void
                     continue
                 broken = None if self._complete_claimed(data) else info
                 present_receipt = self.read_present()
@@ -205,7 +205,8 @@ class Publication:
         self._move(receipt, [info.key for info in self.store.list(self._build_areas_prefix(receipt))])
         defects = map_all(lambda record: find_object_defect(record, self.find_final(record)), receipt.files, AT_ONCE)
         defect = next(filter(None, defects), "")
-        # If a receipt exists, another process has completed the claim, and the artifact may already have been replaced.
+        # Ignore a defect if a receipt exists, because then another process has completed the claim, and the artifact
+        # may already have been replaced.
         if defect and self.store.head(f"{self.artifact}/{NAME}") is None:
             raise IntegrityError(f"{self.location}: {defect}, immediately after it was written. Run the command again")
         # Ignore a conflict, because another process may have completed the same claim first.

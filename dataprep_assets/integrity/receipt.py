@@ -242,7 +242,7 @@ def read_receipt(directory: Path) -> Receipt | None:
     try:
         return _read_receipt(path)
     except FileNotFoundError:
-        # Reading follows a link, so a broken link also raises FileNotFoundError.
+        # The `os.stat` of `cache_by_file` follows links, so a broken link also raises FileNotFoundError.
         if not os.path.islink(path):
             return None
         raise IntegrityError(f"{path}: is a broken link. Rebuild the artifact") from None
@@ -250,8 +250,8 @@ def read_receipt(directory: Path) -> Receipt | None:
         # A bad sector damages only this artifact, which is rebuilt, so the error must not fail the run.
         if error.errno == errno.EIO:
             raise IntegrityError(f"{path}: cannot be read: {error.strerror}. Rebuild the artifact") from None
-        # `open_regular` raises these errors for links and other special files, and the kernel raises them for sockets.
-        # Any other error does not concern the receipt.
+        # Opening the receipt raises ELOOP for a link, EINVAL for a folder or a FIFO, and ENXIO for a socket. Any other
+        # error does not concern the receipt.
         if error.errno not in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
             raise
         kind = "a link, a folder, a FIFO or a socket"

@@ -164,7 +164,7 @@ def _open_area(dataset: Path) -> Iterator[Path]:
     area.parent.mkdir(parents=True, exist_ok=True)
     refuse_link(area)
     area.mkdir(mode=0o700, exist_ok=True)
-    # The file is private regardless of the umask, because it may belong to a sensitive dataset.
+    # Make the lock file private regardless of the umask, because it may belong to a sensitive dataset.
     with open(area / _LOCK, "ab", opener=lambda path, flags: open_own_file(path, flags, 0o600)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield area
@@ -176,7 +176,7 @@ def _sweep(area: Path) -> None:
     for path in paths:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except FileNotFoundError:  # another process has just removed it
+        except FileNotFoundError:  # another process has just removed the folder
             continue
         try:
             if try_lock(descriptor):

@@ -35,7 +35,7 @@ from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, St
 MANIFEST = "sync_manifest.json"
 PIECES = ".sync/"
 PIECE_BYTES = 4 << 30
-# Number of bytes per request that the estimate of a plan assumes.
+# The estimate of a plan's requests assumes this number of bytes per request.
 _PART_BYTES = 16 << 20
 _SHARD = re.compile(r"(?P<folder>(?:.*/)?)(?P<split>[A-Za-z]+)_(?P<index>\d{6})\.npy")
 _IDS = re.compile(r"(?P<folder>(?:.*/)?)sample_ids_(?P<index>\d{6})\.bin")
@@ -259,7 +259,8 @@ class Sync:
                     "source. Run `dataprep sync` again"
                 )
         if item.sha256 is not None and info.sha256 is None and source_info.sha256 is None:
-            # If the server has no digests, only reading the copy can show that its bytes match the receipt.
+            # If the server has no SHA-256 of either object, only reading the copy can show that its bytes match the
+            # receipt.
             digest = _read_digest(self.destination, replace(info, key=item.key))
             if digest != item.sha256:
                 raise self._build_wrong_receipt_error(item)
@@ -417,7 +418,7 @@ def _list_receipts_above(key: str) -> set[str]:
 def _build_sort_key(key: str) -> tuple[str, str]:
     """Return a sort key: folder by folder, with the objects below an artifact before its receipt."""
     folder, slash, name = key.rpartition("/")
-    # U+10FFFF is the last code point, so this key sorts after all file names of the folder.
+    # U+10FFFF is the last code point, so a receipt sorts after all other keys below its folder.
     return (f"{folder}{slash}\U0010ffff" if name == NAME else f"{folder}{slash}", name)
 
 

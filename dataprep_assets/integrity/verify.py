@@ -189,7 +189,7 @@ def _verify(tree: _Tree, verification: Verification, strays: bool) -> Iterator[V
             if (receipt := tree.receipt(path)) is None:  # the artifact was removed meanwhile
                 continue
             verdict = _find_verdict(tree, path, receipt, verification)
-            if verdict.defects and (now := tree.receipt(path)) != receipt:  # removed or replaced meanwhile
+            if verdict.defects and (now := tree.receipt(path)) != receipt:  # the artifact was removed or replaced
                 if now is None:
                     continue
                 verdict = _find_verdict(tree, path, now, verification)

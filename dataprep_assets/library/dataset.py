@@ -212,7 +212,8 @@ class OpenDataset:
                     f"{part}: {'/'.join(spec.path)}, which this part needs, is built from all partitions and is out "
                     f"of date. Run `dataprep run {self.name}` first"
                 )
-        # First build the artifacts that plan the partitions, because only these determine the partitions.
+        # First build the artifacts that do not depend on partitions, because one of them is the plan that determines
+        # the partitions.
         first_specs = [spec for spec in find_ancestors(partitioned) if not find_ancestors([spec]) & set(partitioned)]
         no_partitions = {spec: () for spec in self.specs if spec in first_specs}
         result = self.build(only=no_partitions, listeners=listeners, part=str(part), verbose=verbose)
@@ -330,7 +331,7 @@ class OpenDataset:
                 for artifact in spec.artifacts(self.store):
                     planned_partitions.setdefault(artifact.name, []).append(artifact.partition)
             except DataprepError:
-                # Accept any partition, because the plan does not exist yet.
+                # Accept any partition, because the partitions are unknown without a plan.
                 planned_partitions.setdefault(spec.name, []).append(requested_artifact.partition)
         if requested_artifact.name not in planned_partitions:
             raise ConfigError(

@@ -82,7 +82,7 @@ def _parse_mistakes(text: str, path: Path) -> list[Mistake]:
         if (place := re.match(r"(/.+?|\S+?)(?::(\d+))?: (.+)", line)) and Path(place[1]).is_file():
             number = int(place[2]) if place[2] else None
             mistakes.append(Mistake(file=Path(place[1]), line=number, sentence=place[3]))
-        else:  # not a mistake, e.g., the final "and N more" line
+        else:  # the line has no location, e.g., the final "and N more" line
             mistakes.append(Mistake(file=path, line=None, sentence=line))
     return mistakes
 

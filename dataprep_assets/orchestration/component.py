@@ -179,7 +179,7 @@ def build_scaffolder(template: Path) -> type[DeclarationScaffolder]:
 
 
 D = TypeVar("D", bound=DatasetDeclaration)
-# Use the environment's instance, because processes that Dagster starts open no project.
+# Use the environment's instance by default, because processes that Dagster starts open no project.
 use_own_instance()
 
 

@@ -164,7 +164,7 @@ def _summarize_dataset(
 def _find_oldest_result(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
     try:
         return find_oldest(spec, store)
-    except DataprepError:  # the shards are not planned yet
+    except DataprepError:  # e.g., because the shards are not planned yet
         return None
 
 

@@ -248,7 +248,7 @@ def write_files(lines: Path, parquet: Path, rows: Iterable[Mapping[str, Any]]) -
 
         with suppress(_NewKeyError):
             write_rows(parquet, first_keys.build_schema(), require_first_keys(), group=_ROWS)
-        # Write the remaining lines, because a new key stops only the Parquet file.
+        # Exhaust the iterator, which writes the remaining lines, because a new key stops only the Parquet file.
         for _ in parquet_rows:
             pass
     return keys

@@ -160,7 +160,7 @@ def write_metadata(directory: Path, info: DatasetInfo) -> None:
 def encode_features(columns: Iterable[FeatureColumn]) -> bytes:
     """Return the bytes of `features.json` for these columns."""
     features = {column.name: _describe_feature(column) for column in columns}
-    # Indent by 4 spaces, as TFDS does in this file. In dataset_info.json, TFDS indents by 2.
+    # Indent by 4 spaces, as TFDS does in features.json. In dataset_info.json, TFDS indents by 2.
     return _encode_json({"featuresDict": {"features": features}, "pythonClassName": _FEATURES_DICT}, 4)
 
 

@@ -88,7 +88,7 @@ class DagsterEvents:
             return True
         try:
             keys = list(partitions.keys(store))
-        except DataprepError:  # not planned yet; the build registers the keys
+        except DataprepError:  # the partitions are not planned yet; the build registers their keys
             return True
         return list(self._instance.get_dynamic_partitions(partitions.dynamic)) == keys
 
@@ -172,7 +172,7 @@ def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
                 if not try_lock(lock):
                     continue
                 run = instance.get_run_by_id(path.name)
-                if run is None:  # the run is not recorded yet
+                if run is None:  # the run is not recorded yet, or was deleted
                     continue
                 if not run.is_finished:
                     instance.report_run_failed(run, _LOST_RUN_MESSAGE)

@@ -323,9 +323,9 @@ def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Seque
     for source in spec.inputs:
         failed = set[str]()
         if isinstance(source, ArtifactSpec):
-            with suppress(DataprepError):  # the input is not planned yet, which the build reports
-                # If both artifacts have the same partitions, check only these partitions of the input, because other
-                # failed partitions do not affect them.
+            with suppress(DataprepError):  # the build reports the error
+                # If both artifacts have the same partitions, check the input only for the partitions that are being
+                # built, because other failed partitions do not affect them.
                 has_same_partitions = source.partitions is not None and source.partitions is spec.partitions
                 decisions = decide_checks(source, store, slots if has_same_partitions else source.slots(store))
                 failed = {check for decision in decisions.values() for check in decision.checks}

@@ -32,7 +32,7 @@ from dataprep_assets.orchestration.sensors.freshness import build_freshness_chec
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.files import private_files
 
-# `automation.on_failure`: Dagster's run failure sensor of one dataset, which reports by webhook and mail.
+# `automation.on_failure`: Dagster's run failure sensor of one dataset, which reports by webhook, mail or both.
 #
 # Dagster tracks which failures were processed, and reports each failure once. It shows delivery errors in the sensor's
 # tick. Reports never contain the address of a webhook, a user or a password, because these may be secrets.

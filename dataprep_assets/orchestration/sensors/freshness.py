@@ -25,8 +25,8 @@ FRESH = "fresh"
 """Name of the check."""
 _MAX_INTERVAL_SECONDS = 600
 _MIN_INTERVAL_SECONDS = 30
-# Evaluate a check 20 times per window, within the limits of the two intervals above, so that a stale product is noticed
-# within a twentieth of its window.
+# Evaluate a check 20 times per window, so that a stale product is noticed within a twentieth of its window. The two
+# constants above limit the interval between evaluations.
 _EVALUATIONS_PER_WINDOW = 20
 
 

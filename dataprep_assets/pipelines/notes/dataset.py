@@ -101,7 +101,7 @@ def _list_declarations(folder: Path) -> list[Path]:
 
 
 # The engine of a dataset of notes is certified on notes and headers from up to six cohorts, including the first and the
-# last. The certificate contains only counts and names of classes.
+# last. The certificate contains counts per class of text, but no text.
 
 SAMPLED_COHORTS = 6
 NOTES_PER_COHORT = 100

@@ -455,7 +455,7 @@ class NotesDeclaration(WorkersDeclaration):
         return (*COLUMNS, TARGETS) if self.targets else COLUMNS
 
     def find_retracted_artifacts(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-        # Import the function here, because `retractions` imports this module.
+        # Import the function here, because `retractions` indirectly imports this module.
         from dataprep_assets.pipelines.notes.retractions import find_affected_artifacts
 
         if self.retractions is None or not self.retractions.exists():

@@ -127,8 +127,8 @@ def read_notes(
             continue
         try:
             patient = parts.read_patient(record)
-            # Reject a second record of a patient, except if each record is one note: a patient with several notes then
-            # has several records.
+            # Reject a second record of a patient unless each record is one note, because then a patient with several
+            # notes has several records.
             if fields.notes is not None and patient in patients:
                 raise _NoteRefusedError("duplicate_patient")
         except _NoteRefusedError as error:
@@ -177,7 +177,7 @@ class _RecordParts:
     def _parse_birth_month(self, value: Any) -> str:
         if not isinstance(value, str):
             raise _NoteRefusedError("bad_birth_date")
-        # Parse `YYYY-MM` here, because this form is also allowed, but `fromisoformat` rejects it.
+        # Accept every text that begins with `YYYY-MM`, because `fromisoformat` would reject a date without a day.
         if self._date_format is None and _YEAR_AND_MONTH.match(value):
             return value[:7]
         try:

@@ -154,8 +154,8 @@ def _retract(
         already=sum(is_known(digest) for _, digest in entries),
         found=len(found_digests),
         left_out={NOT_BUILT: len(unpacked_entries)} if unpacked_entries else {},
-        # With `strict`, add nothing if a line was not found. Otherwise, also add patients that were not found, because
-        # these patients may appear later.
+        # With `strict`, add nothing if a patient or note was not found. Otherwise, also add patients that were not
+        # found, because these patients may appear later.
         added=add_retractions(
             listing, key, () if strict and not_found else filter(None, (entry for _, entry in entries))
         ),
@@ -187,8 +187,8 @@ def _find_entries(
         for item in read_notes(reader, notes.cohorts.fields, template, key=key, month=month):
             if isinstance(item, Note):
                 entries[NotePosition(month, item.record, item.number)] = digest_note(key, item)
-                # The position of a whole record identifies the record's patient or, if each record is one note, this
-                # note.
+                # The position of a whole record identifies the record's patient or, if each record is one note, the
+                # record's note.
                 entries[NotePosition(month, item.record, 0)] = (
                     digest_note(key, item) if names_single_notes else item.patient
                 )

@@ -138,7 +138,7 @@ def read_cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receip
         receipt: The cohort's receipt.
     """
     widths = {PATIENTS: DIGEST_BYTES, RETRACTED_PATIENTS: DIGEST_BYTES, RETRACTED_NOTES: 2 * DIGEST_BYTES}
-    # Compare only the file name, because several splits have separate folders with a `patients.bin` in each.
+    # Compare only the file name, because each of several splits has its own folder with a `patients.bin`.
     names = [file.path for file in receipt.files if PurePosixPath(file.path).name in widths]
     directory = store.local(cohort, names)
     digests_by_file: dict[str, set[bytes]] = {name: set() for name in widths}

@@ -238,7 +238,7 @@ def check_packed_rows(shards: CohortShards) -> Finding:
     """Check that every stored value equals the packed rows, in order, and that these rows are the receipt's input."""
     counts = shards.counts.values()
     defects = [defect for count in counts for defect in count.different]
-    # Unreadable shards are a defect, because a check must not pass on only part of the records.
+    # Report unreadable shards as a defect, because the check must not pass if it compared only some of the records.
     if broken := sum(len(count.broken) for count in counts):
         defects.append(f"{count_of(broken, 'shard')} cannot be read completely")
     if shards.receipt.inputs.get(PACKED_COHORTS) != shards.packed_receipt.content:

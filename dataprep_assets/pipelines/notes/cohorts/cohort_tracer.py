@@ -301,7 +301,7 @@ class CohortTracer(Tracer):
             self._locate_split_row(query, row) if query.shard is None else self._locate_file_row(query, row)
         )
         month = self._open_month(origin.dataset, origin.partition)
-        # Also compare the digest, because a repacked month has different rows under the same name.
+        # Also compare the digest, because a repacked month may have different rows in a shard with the same name.
         for shard in month.find_shards(split):
             if (shard.file, shard.sha256) == (origin.source_shard, origin.sha256):
                 return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=shard.first + row_in_shard)

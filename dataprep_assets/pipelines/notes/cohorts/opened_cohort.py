@@ -91,8 +91,8 @@ def sample_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) -> 
                 try:
                     columns_by_line[count] = columns or _parse(line)
                 except (ValueError, TypeError, AttributeError, OverflowError):
-                    # These errors mean that the line is not JSON, is not an object, or has a list of other types or of
-                    # integers beyond int64.
+                    # These errors mean that the line is not JSON, is not an object, or has a value that cannot be
+                    # converted to an int64 array.
                     raise FormatError(f"{path}: line {count + 1} is not a row of integers. {remedy}") from None
             count += 1
     return SampledLines(count=count, columns=columns_by_line, verbatim=frozenset(verbatim))
@@ -354,8 +354,8 @@ class OpenedCohort:
                     samples[is_retracted].append(self._sample_note(item))
                 counts[kind] += 1
                 counts["headers"] += bool(item.header)
-                # Do not count a note of a retracted patient as a single retracted note, even if the note is also on the
-                # list.
+                # Do not count a note of a retracted patient as individually retracted, even if the list also has an
+                # entry for the note.
                 if is_retracted and item.patient not in self.retracted:
                     single_notes.add(digest_note(self.key, item))
                 else:

@@ -135,7 +135,8 @@ class _Writer:
             for index in range(len(self._notes.splits))
         ]
         drop_counts = self._drops.dropped
-        # Do not count the notes dropped for these two reasons twice, because the spool also contains them.
+        # Subtract the notes dropped as `header_too_long` and the retracted notes, because the spool already contains
+        # them.
         rows_in = len(spool) + sum(drop_counts.values()) - drop_counts["header_too_long"] - drop_counts[RETRACTED]
         self._drops.check_budget(rows_in)
         splits = {
@@ -216,7 +217,7 @@ class _Writer:
 
     def _require_valid(self, block: PackedRowBlock) -> None:
         """Raise FormatError if a token is the reserved pad id; otherwise extend the range of ids."""
-        # Test the ids that the tokenizer produced for the notes, because `find_pad_id` tests only the vocabulary.
+        # Test the ids of the encoded notes, because `find_pad_id` ran before any note was encoded.
         if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
             raise FormatError(
                 f"{self._month}: a note contains the pad id {self._plan.shape.pad_id}. Choose a different token for "
@@ -276,8 +277,8 @@ class _Writer:
         )
 
     def _require_notes(self, spool: Spool, ledger: Ledger) -> None:
-        # Reject a month without notes, because a wrong path in `cohorts.fields` finds no notes. Only a month whose
-        # notes were all retracted, or a month in `allow_empty`, may have none.
+        # Reject a month without notes, because a wrong path in `cohorts.fields` finds no notes. Accept it if notes were
+        # retracted, or if the month is in `allow_empty`.
         if ledger.documents or ledger.dropped.get(RETRACTED) or self._month in self._notes.months.allow_empty:
             return
         if not spool.patients_seen and not ledger.dropped:

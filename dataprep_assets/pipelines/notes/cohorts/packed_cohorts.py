@@ -93,8 +93,8 @@ def _describe_changes(notes: NotesDeclaration, store: ArtifactStore) -> str:
             (len(files.keys() - packed_receipts.keys()), "cohort", "new"),
             (
                 sum(
-                    # Compare only sizes, because the identity already contains stamps, which reveal edits that do not
-                    # change the size.
+                    # Compare only sizes, because comparing digests would read every file. The source's identity also
+                    # reveals edits that do not change the size.
                     (ledger := packed_receipts[month].ledger) is not None and ledger.source_bytes != file.bytes
                     for month, file in files.items()
                     if month in packed_receipts
@@ -126,8 +126,8 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
     digests = patients_by_month | {month: _read_patients(in_this_run[month]) for month in unread_months}
     if not (months := _find_months_sharing_patients(digests)):
         return
-    # Before rejecting anything, also read the sources of the months that this run repacks, because the stored patients
-    # of these months may be out of date.
+    # Before rejecting these months, read the sources of the months that this run repacks, because their stored patients
+    # may be out of date.
     digests |= {
         month: _read_patients(in_this_run[month])
         for month in months
@@ -339,7 +339,8 @@ def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownVal
     metadata: dict[str, ShownValue] = {
         "patients": facts.patients,
         "patients_without_notes": facts.patients_without_notes,
-        # Store the length as text, because Dagster plots numbers over time, and the length cannot change.
+        # Store the length as text, because Dagster would plot a number over time, but the length is a declared
+        # constant.
         "row_length": str(facts.row_length),
         "layout": facts.layout,
         "rows": rows,

@@ -157,7 +157,8 @@ def _find_retracted_notes(cohort: OpenedCohort, index: int, split: str) -> Itera
     chunks_by_note = {
         position: [chunks[i] for i in own]
         for position, own in indexes_by_note.items()
-        # Require all chunks, because a single chunk may also occur in a different note. Ids have four bytes per token.
+        # Require that all chunks of a note are present, because a single chunk may also occur in a different note. Each
+        # id takes four bytes.
         if own and all(presence[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * MIN_SEARCHED_TOKENS
     }
     for position in _find_unexplained_notes(cohort, index, search, notes, chunks_by_note) if chunks_by_note else ():
@@ -297,8 +298,8 @@ def check_note_counts(cohort: OpenedCohort) -> Finding:
         )
     digests = _read_digests(cohort)
     strangers = len(digests - source.digests)
-    # Do not compare the numbers if notes were dropped as `header_too_long`, because a patient with only such notes is
-    # in the source, but in no row.
+    # Do not compare the numbers of patients if notes were dropped as `header_too_long`, because a patient with only
+    # such notes is in the source, but in no row.
     if strangers or (not dropped_without_room and len(digests) != len(source.digests)):
         defects.append(
             f"{location}: the rows have {count_of(len(digests), 'patient')}, but the source has "
@@ -485,7 +486,7 @@ def _check_losses(cohort: OpenedCohort) -> Finding:
 
 
 # All checks except the last two are blocking, because their failure means lost or wrong rows, training across
-# documents, or a patient in two splits.
+# documents, a patient in two splits, or a removed patient in the rows.
 COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
     FILES_INTACT,
     Check(

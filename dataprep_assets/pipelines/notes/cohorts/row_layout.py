@@ -56,7 +56,8 @@ class NoteLayout(RowLayout):
 
     def _number_chunks(self) -> Int64:
         """Return the number of each segment within its note, in the order of the text."""
-        # Sort a note's chunks by their last range, because all of them may begin with the same header.
+        # Sort a note's chunks by the start of their last range, because the first ranges may all be the same repeated
+        # header.
         order = np.lexsort((self.starts[:, -1], self.items))
         notes = self.items[order]
         chunk_numbers = np.empty_like(order)
@@ -104,7 +105,8 @@ def _build_split_rule(notes: NotesDeclaration) -> SplitRule:
 def _drop_notes_without_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> Int64:
     indexes = find_without_room(spool.headers[documents], spool.bodies[documents], _build_split_rule(notes))
     for note in documents[indexes].tolist():
-        # Use the byte offset -1, because the spool has no byte offsets. Messages omit an offset of -1.
+        # Use the byte offset -1, because the spool has no byte offsets. The error that lists rejected notes omits this
+        # offset.
         position = (int(spool.records[note]), int(spool.numbers[note]), -1)
         drops.drop(DroppedNote(*position, "header_too_long"))
     return np.delete(documents, indexes)

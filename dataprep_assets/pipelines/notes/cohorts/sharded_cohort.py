@@ -155,7 +155,7 @@ def _encode_payloads(file: PackedFile, shape: RowShape, start: int, stop: int) -
     step = shape.group_rows
     for row in range(start, stop, step):
         block = file.block(row, min(row + step, stop))
-        # Do not pad rows with only the column of tokens, because a trainer that masks a different pad id would train on
-        # this pad id.
+        # Do not pad rows that have only the column `tokens`, because a trainer that masks a different pad id would
+        # train on the padding.
         lengths = np.diff(block.rows) if shape.columns == (TOKENS,) else None
         yield from example.encode_rows(shape.values(block), lengths)

@@ -57,13 +57,12 @@ class DropCounter:
 
     def __init__(self, plan: NotesPlan, month: str) -> None:
         self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget
-        # Only `template.missing` decides how missing metadata is handled. The policy for bad records has no effect on
-        # it.
+        # Only `template.missing`, not the policy for bad records, decides how missing metadata is handled.
         self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
-        # Collect the first rejected notes, the number of rejected notes and the remedies, so that one error can report
-        # all of them.
+        # Collect the first rejected notes, the number of rejected notes and the remedies, so that a single error can
+        # report them together.
         self._refused: list[str] = []
         self._first_refused = RowPosition()
         self._refusals = 0

@@ -141,7 +141,7 @@ def _count_rows_by_digest(replay: MixtureDeclaration, store: ArtifactStore, data
 # mode            order of the shards
 # ==============  =====================================================================================================
 # concat          sources as declared, each in its own order, as upstream's `rename_records_combined` does
-# interleave      each source's shards shuffled (seeded) and spread evenly by rows over all
+# interleave      each source's shards shuffled (seeded) and spread evenly over the mixture by rows
 # weighted        shards repeated or left out to meet the declared shares of rows, then interleaved
 # ==============  =====================================================================================================
 
@@ -168,8 +168,9 @@ def order_shards(replay: MixtureDeclaration, split: str, shards: list[Shards]) -
     if replay.mode == "weighted":
         weights = [source.weight or 0.0 for source in replay.sources]
         target_shares = [weight / sum(weights) for weight in weights]
-    # Shuffle before `weighted` leaves out the last shards, because otherwise it would always leave out the last months.
-    # The seed includes the source's name, so that an additional source does not change the order of other sources.
+    # Shuffle before `weighted` leaves out the last shards, because otherwise the mode would always leave out the last
+    # months. The seed includes the source's name, so that an additional source does not change the order of other
+    # sources.
     if replay.mode != "concat":
         shards = [_shuffle(s, [replay.seed, name, split]) for s, name in zip(shards, names, strict=True)]
     if replay.mode == "weighted":

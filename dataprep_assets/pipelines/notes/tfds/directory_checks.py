@@ -31,8 +31,8 @@ from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOri
 # The check reads a directory with TensorFlow Datasets and compares the result with the stored rows.
 #
 # TensorFlow is imported in a separate process that ends after the check, because TensorFlow occupies half a gigabyte of
-# memory, threads and all visible accelerators until its process ends. File order needs ``interleave_cycle_length=1``,
-# because TFDS mixes 16 files by default.
+# memory, threads and all visible accelerators until its process ends. Reading in file order needs
+# ``interleave_cycle_length=1``, because TFDS interleaves 16 files by default.
 #
 # The check reads all rows of a directory with up to `MAX_ROWS` rows. In a larger directory, it reads slices of whole
 # shards, spread over each split, because a wrong shard length then results in rows of a different shard.

@@ -19,7 +19,7 @@ _LOADER = (
 )
 # Set `packing`, because without it some attention kernels (`layers/attention_op.py`) ignore segments.
 _PREPACKED = {"packing": "True"}
-# This dictionary maps the formats to the names in MaxText's `grain_file_type`.
+# This dictionary maps the formats to the names that MaxText's `grain_file_type` accepts.
 _GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "arrayrecord"}
 
 

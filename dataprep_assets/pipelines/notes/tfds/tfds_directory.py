@@ -258,7 +258,7 @@ def build_tfds_directory(
 
 def _describe_directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Directory:
     splits = {split: [o for m in months for o in _list_origins(notes, m, split, format)] for split in notes.splits}
-    # Reject a split without shards here, because TFDS rejects such a split.
+    # Reject a split without shards now, because TFDS would reject the written directory.
     if empty := [split for split, origins in splits.items() if not origins]:
         raise ConfigError(f"{notes.dataset}: no rows in splits {', '.join(empty)}. Raise their shares, or remove them")
     return Directory(
