@@ -115,6 +115,15 @@ def test_more_drops_than_the_budget_fail_the_cohort(tmp_path: Path) -> None:
     with raises(BadRecordError, 1, 2) as raised:
         pack(source, tmp_path / "out", bad_records={"policy": "drop", "budget": 0.4})
     assert_silent(raised.value)
+    assert raised.value.at.get("byte", 0) > 0
+
+
+def test_a_budget_error_of_a_note_without_a_known_byte_names_no_byte(tmp_path: Path) -> None:
+    source = written(tmp_path / "in", {MONTH: [GOOD, RECORDS["header_too_long"][0]]})
+    with raises(BadRecordError, "record 2", "note 1", "header_too_long") as raised:
+        pack(source, tmp_path / "out", bad_records={"policy": "drop", "budget": 0.4})
+    assert "byte" not in str(raised.value)
+    assert raised.value.at == {"month": MONTH, "row": 2}
 
 
 FILES: dict[str, tuple[bytes, tuple[object, ...]]] = {

@@ -66,6 +66,7 @@ class DropCounter:
         self._refused: list[str] = []
         self._first_refused = RowPosition()
         self._refusals = 0
+        self._first_dropped: DroppedNote | None = None
         self._remedies: dict[str, None] = {}
         self.dropped: Counter[str] = Counter()
         self.quarantine: list[dict[str, Any]] = []
@@ -76,6 +77,7 @@ class DropCounter:
             if self._policy == "fail" or note.reason in self._always_fails:
                 self._refuse(note)
                 return
+            self._first_dropped = self._first_dropped or note
             position = {"record": note.record, "note": note.number, "byte": note.byte}
             self.quarantine.append(position | {"notes": note.notes, "reason": note.reason})
         self.dropped[note.reason] += note.notes
@@ -87,9 +89,7 @@ class DropCounter:
         if not self._refused:
             self._first_refused = RowPosition(row=dropped_note.record)
         if len(self._refused) < _MAX_SHOWN:
-            note = f", note {dropped_note.number}" if dropped_note.number else ""
-            byte = f", byte {dropped_note.byte}" if dropped_note.byte >= 0 else ""
-            self._refused.append(f"record {dropped_note.record}{note}{byte}: {dropped_note.reason}")
+            self._refused.append(_describe_note(dropped_note))
 
     @property
     def has_failed(self) -> bool:
@@ -120,17 +120,28 @@ class DropCounter:
         self.require_none()
         bad_counts = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
         if sum(bad_counts.values()) > self._budget * rows_in:
-            entry = self.quarantine[0]
+            first = self._first_dropped
+            assert first is not None
             raise BadRecordError(
                 f"{self._month}: {sum(bad_counts.values())} of {count_of(rows_in, 'note')} would be dropped "
                 f"({', '.join(f'{reason}: {count}' for reason, count in bad_counts.items())}), more than the budget of "
-                f"{format_share(self._budget)}. First error: record {entry['record']}, note {entry['note']}, byte "
-                f"{entry['byte']}: {entry['reason']}. "
+                f"{format_share(self._budget)}. First error: {_describe_note(first)}. "
                 f"{format_budget_advice(sum(bad_counts.values()), rows_in)}",
                 month=self._month,
-                row=entry["record"],
-                byte=entry["byte"],
+                **_locate_note(first),
             )
+
+
+def _locate_note(note: DroppedNote) -> RowPosition:
+    """Return the location of a dropped note or record, without the byte if it is not known (-1)."""
+    return RowPosition(row=note.record, byte=note.byte) if note.byte >= 0 else RowPosition(row=note.record)
+
+
+def _describe_note(note: DroppedNote) -> str:
+    """Return the location and the reason of a dropped note or record."""
+    number = f", note {note.number}" if note.number else ""
+    byte = f", byte {note.byte}" if note.byte >= 0 else ""
+    return f"record {note.record}{number}{byte}: {note.reason}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
