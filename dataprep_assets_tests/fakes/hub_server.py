@@ -184,8 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         path = unquote(url.path)
         api = f"/api/{hub.repo_type}s/{hub.repo_id}/"
-        # On the Hub, only the URLs of a dataset's files begin with `/datasets`; those of a model's files begin with its
-        # name.
+        # On the Hub, the URLs of a dataset's files begin with `/datasets`, but the URLs of a model's files begin with
+        # the name of the model.
         resolve = f"{'/datasets' if hub.repo_type == 'dataset' else ''}/{hub.repo_id}/resolve/"
         if self.server.storage and path.startswith("/storage/"):
             _, _, commit, name = path.split("/", 3)

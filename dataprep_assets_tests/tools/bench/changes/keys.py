@@ -165,8 +165,8 @@ def keys(corpus: Corpus) -> dict[str, Key]:
         "document.keep_fields": Key(
             turned={"document.keep_fields": {"remark": "string"}}, touches=_TABLE, told=("", ""), back=True, prunes=True
         ),
-        # Revert these changes at once. Otherwise, a budget that one change sets could leave out a rule that a later
-        # change declares.
+        # Revert these changes at once. Otherwise, the budget of one change could lack a rule that a later change
+        # declares.
         **{
             name: Key(turned=turned, touches=(*_TABLE, *_TOKENS), told=("", ""), back=True, prunes=True)
             for name, turned in _RULED.items()
