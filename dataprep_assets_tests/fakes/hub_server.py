@@ -27,7 +27,7 @@ from dataprep_assets_tests.fakes.programmed import Fault, Programmed
 from dataprep_assets_tests.fakes.ranges import parse_range
 
 # status    answer with `status` and, if set, Retry-After
-# reset     half of the body, then a TCP reset
+# reset     half of the body (nothing for a request of the API), then a TCP reset
 # truncate  half of the body under the full Content-Length, then an orderly close
 # short     half of the body under a Content-Length that agrees with it
 # flip      the right length, the last byte wrong

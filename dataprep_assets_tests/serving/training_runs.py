@@ -255,7 +255,7 @@ class TrainingRun:
             elif change == "batch":
                 self.declared["batch"] = int(self.random.integers(1, 9))
             elif change == "length":
-                # Only double the length for packed documents, because their new length must be a multiple of the old
+                # For packed documents, only double the length, because the new length must be a multiple of the old
                 # one.
                 more = self.declared["samples"] == "documents"
                 length = self.declared["sequence_length"]

@@ -209,7 +209,7 @@ class Reference:
             ids = [token for token, _ in sequence]
             text = self.decode(ids)
             # Also accept the ids of separately encoded pieces, because a model reads its prompt before it answers, so
-            # that no token spans the start of an answer.
+            # no token can span the start of an answer.
             if ids not in (
                 self.encode(text),
                 [token for piece, _ in _pieces(self, sequence) for token in self.encode(piece)],
