@@ -157,7 +157,7 @@ class Loop:
         """Set the documents of a source from now on."""
         now = {token for one in documents for token in one}
         before = self.has.get(name, set())
-        # The first epoch of a source starts with all of its samples.
+        # A new source starts its first epoch with all documents unread.
         self.left[name] = now if name not in self.has else (self.left[name] & now) | (now - before)
         self.has[name] = now
         self.source_of.update(dict.fromkeys(now, name))

@@ -315,7 +315,8 @@ def test_a_passage_with_several_questions_is_searched_once_and_an_instruction_ne
     # If the same set is listed twice, its items are found under the first of the two names.
     again = Benchmarks([BenchmarkSet(name=name, path=path) for name in ("set", "again", "more")], 8, 13)
     assert again.find_best_matches([passages[2]]) == (["set:9:context"], [1])
-    # A text that most items of one set share is never searched, even if a larger set has it in only a few items.
+    # A text that more than a tenth of one set's items share is never searched, even if a larger set has it in only a
+    # few items.
     (tmp_path / "large.jsonl").write_text(
         "".join(json.dumps({"prompt": instruction if n < 3 else make_words(draw, 20)}) + "\n" for n in range(1000))
     )
