@@ -157,7 +157,7 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
 
 def test_an_unfinished_revision_is_replaced_when_its_shards_are_missing(made: TrainingProject, tmp_path: Path) -> None:
     project = copy(made, tmp_path / "replaced")
-    # The second retraction replaces a shard of the unfinished revision, so `schedule` adds the same revision again.
+    # The second retraction replaces a shard of the unfinished revision, so `schedule` replaces this revision.
     for row in (3, 4):
         (project.folder / "ids").write_text(f"train_0.jsonl:{row}\n")
         project("retract", CORPUS, "--ids", str(project.folder / "ids"))
