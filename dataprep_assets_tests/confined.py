@@ -10,7 +10,7 @@ from pathlib import Path
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _NO_NEW_PRIVILEGES = 38
-# These are flags of linux/landlock.h: write, remove, make, link into another folder, truncate.
+# These are flags of linux/landlock.h: write, remove, create, link into another folder, and truncate.
 _WRITES = 1 << 1 | sum(1 << bit for bit in range(4, 15))
 _OF_FILES = 1 << 1 | 1 << 14
 _LIBC = ctypes.CDLL(None, use_errno=True)

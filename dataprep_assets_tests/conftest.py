@@ -25,9 +25,9 @@ settings.load_profile("ci")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Change two defaults of Ray. It starts its workers with a niceness of 15, so they would hardly run next to other tests.
-# It also keeps only one idle worker per CPU of a node, so two runs on a node with one CPU would start a process for
-# each task.
+# Change two defaults of Ray. Ray starts its workers with a niceness of 15, so they would hardly run next to other
+# tests. Ray also keeps only one idle worker per CPU of a node, so two runs on a node with one CPU would start a process
+# for each task.
 os.environ |= {"RAY_worker_niceness": "0", "RAY_num_workers_soft_limit": "8"}
 
 

@@ -333,7 +333,7 @@ def test_datasets_that_depend_on_each_other_keep_the_others_in_the_code_location
     broken = {key.partition("/")[0]: spec for key, spec in specs.items() if key.endswith("/cannot_be_loaded")}
     assert sorted(broken) == ["mine", "other", "third"]
     assert_names(broken["other"].description or "", "other")
-    # `fourth` depends on one of these datasets, but is still loaded.
+    # `fourth` depends on one of the broken datasets, but is still loaded.
     assert "fourth/duplicates" in specs
 
 

@@ -84,7 +84,9 @@ def _declared() -> Iterator[tuple[str, str, dict[str, bytes], str, bool]]:
                 text = text.replace('["**/*"]\n  splits', '["**/*.jsonl", "**/*.arrow"]\n  splits')
             yield name, text, files, said, note
     for case, (files, said, note) in CASES.items():
-        if case not in ("lists", "under_a_key"):  # a blend is refused only if `a.jsonl` has no usable row either
+        # Skip the files without usable rows, because a blend drops bad rows here, and is refused only if `a.jsonl` has
+        # no usable row either.
+        if case not in ("lists", "under_a_key"):
             text = BLEND.format(name=f"blend_{case}", tokenizer=SAMPLE / "tokenizer", extra=DROP)
             yield f"blend_{case}", text, files, said, note
 

@@ -118,7 +118,8 @@ def test_an_interrupt_ends_a_run_with_its_workers_and_the_next_run_completes(pro
     assert said.startswith("dataprep: interrupted.")
     assert f"`dataprep --project {project} run sample_corpus`" in said
     assert workers
-    limit = time.monotonic() + 20  # the kernel ends workers when their parent ends
+    # Wait for the end of the workers, because the kernel signals them only after their parent has ended.
+    limit = time.monotonic() + 20
     while (left := [pid for pid in workers if Path(f"/proc/{pid}").exists()]) and time.monotonic() < limit:
         time.sleep(0.05)
     assert left == []

@@ -128,7 +128,7 @@ def test_a_corpus_lists_losses_by_file_rule_duplicate_and_split_and_what_changed
     assert "train: train/a.jsonl 2, train/b.jsonl 1" in " ".join(told[at : at + 2])
     assert all(len(line) <= 80 for line in told[1:])
     assert "train/b.jsonl 1" in project.command("show", "pages").stdout
-    # With nothing to do, the losses are still listed.
+    # A run with nothing to do still lists the losses.
     again = project.run("pages")
     assert f"; {told[0]}" in next(line for line in again.splitlines() if "nothing to do" in line)
     write_rows(project.folder / "sources" / "pages" / "train" / "b.jsonl", rows[20:30])
@@ -402,15 +402,16 @@ def test_a_partial_run_lists_present_artifacts_then_changes_since_the_last_full_
     project.run("leaves")
     write_rows(project.folder / "sources" / "leaves" / "train" / "a.jsonl", [rows[0], b"{\n"])
     assert read_block(project.run("leaves", "--split", "train"))[0] == "lost: 1 of 6 rows dropped"
-    # This comparison is the same as after a killed run, because in both cases the artifacts exist when the next run
-    # begins.
+    # The next complete run is compared with the last complete run, although the partial run has already built the
+    # artifacts. A killed run also leaves such artifacts.
     _, changed, *splits_changed = read_block(project.run("leaves"))[1:]
     assert changed.startswith("changed since the complete run of ")
     assert [line.partition(" documents")[0] for line in splits_changed] == ["  train: 4 → 1"]
 
 
 def test_a_rule_that_drops_most_of_a_language_gives_a_warning_without_a_budget(project: Project) -> None:
-    # Words are split at white space, so such a rule drops text in languages that are written without white space.
+    # Words are split at white space, so a minimum number of words drops text in languages that are written without
+    # white space.
     chinese = texts(*(f"春天的港口有第{i}艘船，船长在码头上等待潮水。" for i in range(30)))
     english = texts(*(f"In spring the captain of ship {i} waits for the tide." for i in range(170)))
     declared = corpus(project, "ports", {"train/a.jsonl": [*english, *chinese]}, tag=["gopher", "language"], views=[])

@@ -14,7 +14,7 @@ TAG = '  tag: [{function: "my_data.taggers:variety", columns: {variety: number}}
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    # Use one project for all tests, because its package may be imported only once.
+    # Use one project for all tests, because a process imports the project's package only once.
     folder = tmp_path_factory.mktemp("newcomer") / "newcomers-data"
     write_project(folder)
     write_corpus(folder / "newcomers_data" / "defs" / "pages", "pages", CORPUS + TAG)

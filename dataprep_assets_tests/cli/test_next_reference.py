@@ -88,7 +88,7 @@ def test_an_upgraded_reference_lists_affected_texts_and_no_stream_mixes_two_refe
 
     said = project.dataprep("run", "marks", with_candidate=True)
     assert "engine: fastokens" in said
-    assert "for documents of class unnormalized" in said  # fastokens has the tables of the older reference
+    assert "for documents of class unnormalized" in said  # fastokens has the older Unicode tables
     assert project.tables() == {"Unicode 17.0": 2}
     project.dataprep("lock", "marks", "--output", "after.lock", with_candidate=True)
     differences = project.dataprep("diff", "before.lock", "after.lock", code=1)

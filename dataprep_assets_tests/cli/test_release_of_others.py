@@ -97,7 +97,7 @@ def test_shards_in_a_third_party_bucket_are_adopted_into_a_folder_and_trained_on
         state = window.state(3)
     turns = managed_turns(kept, tmp_path / "of the manager", LENGTH, 1, 2, environment)
     assert [turn["shard"] for turn in turns] == [1, 2, 0]
-    # A trainer that changes only its import finds the manifest in the local folder of the shards.
+    # A trainer in which only the import was changed finds the manifest in the local folder of the shards.
     at_home = {**environment, "DATASET_BINS_PATH": "mine"}
     turns = managed_turns(None, None, LENGTH, 0, 1, at_home, tmp_path / "here")
     assert [turn["shard"] for turn in turns] == [0, 1]

@@ -39,7 +39,7 @@ def declare(project: Path, name: str, **changes: Any) -> None:
 
 def test_all_datasets_are_built_inputs_first_and_listed_without_a_name(project: Path) -> None:
     declare(project, "books", duplicates={})
-    # The deduplication of `articles` depends on the documents that `books` keeps, although `books` comes later in the
+    # `articles` is deduplicated against `books`, so `books` must be built first, although its name comes later in the
     # alphabet.
     declare(project, "articles", duplicates={"against": ["books"]})
     listed = dataprep(project.parent, "run", project=project)

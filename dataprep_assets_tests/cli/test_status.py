@@ -46,9 +46,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for other in (clone / "dataprep_assets" / "defs").iterdir():
         if other.is_dir():
             shutil.rmtree(other)
-    # The text repeats one token, so a model can learn nothing from it.
+    # This text fails the blocking check `random_batches_load`, because a model can learn nothing from a single repeated
+    # token.
     declare(clone, "words", [" the" * 60_000])
-    # This valid text looks like token ids of a different width.
+    # This valid text causes a warning of the check `looks_like_text`, because it looks like token ids of a different
+    # width.
     declare(clone, "numbers", [",".join(["0"] * 2000)] * 40)
     return clone
 

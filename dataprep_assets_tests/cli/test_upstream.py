@@ -168,7 +168,7 @@ def test_partitions_are_folders_that_splits_name(project: Path) -> None:
     trace = _run(project, "trace", "parts", "--split", "val", "--document", "2")
     assert trace.startswith("held-out/part.jsonl:3\n")
     yaml.write_text(yaml.read_text().replace("by_part]}", 'by_part], path: "../../../cleaned/parts/{partition}"}'))
-    # Only the checks run again, because only the declaration has changed.
+    # No shard is rebuilt, because the files are the same.
     assert "token_bins" not in _run(project, "run", "parts")
 
 

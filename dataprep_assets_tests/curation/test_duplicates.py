@@ -157,7 +157,8 @@ def test_documents_of_other_datasets_stay_and_remove_duplicates_in_every_split(t
     assert (found.representatives >= first).all()
     assert found.across.tolist() == []
     assert sorted(found.similarities.tolist())[-2:] == [1, 1]
-    # The comparisons depend only on the documents, so the same documents stay if they are distributed to other shards.
+    # The comparisons depend only on the documents, so the same documents stay if the documents are distributed to the
+    # shards in a different way.
     dealt = [shards[0][::2], shards[0][1::2], shards[1], shards[2][::-1]]
     again, _ = find_kept_set(
         tmp_path / "dealt", dealt, splits=[0, 0, 1, 2], theirs=[False, False, False, True], across=across
@@ -171,7 +172,7 @@ def test_a_text_and_its_translations_are_distinct_and_all_stay(tmp_path: Path, n
     texts = NOTICES[notice]
     assert len(set(texts)) == 8
     found, _ = find_kept_set(tmp_path, [texts[:3], texts[3:], [texts[0]]])
-    assert found.removed.tolist() == [len(texts)]  # only the copy is removed, but no translation
+    assert found.removed.tolist() == [len(texts)]  # the copy is removed, and the translations stay
     hashes, ends = Signer(NEAR).compute_shingles(texts)
     sets = np.split(hashes, ends[:-1])
     shared = [count_overlap(one, other) for one, other in combinations(sets, 2)]
@@ -329,7 +330,7 @@ def test_copies_and_form_letters_need_no_quadratic_number_of_comparisons(
 ) -> None:
     draw = random.Random(9)
     words = draw_page(draw, 60)
-    # Any two of these letters have more than half of their shingles in common.
+    # Any two of these texts have more than half of their shingles in common.
     forms = [" ".join([*words, *draw_page(draw, 22)]) for _ in range(2000)]
     copies = [" ".join(words)] * 2000
     counted = []

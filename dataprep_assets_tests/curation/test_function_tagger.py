@@ -19,7 +19,7 @@ from dataprep_assets.curation.tagging import TaggingError, compute_tags
 from dataprep_assets.errors import ConfigError
 from dataprep_assets_tests.messages import raises
 
-# Importing any of these modules raises an error, because computing a version must execute nothing.
+# Importing the package raises an error, because the tests verify that computing a version executes nothing.
 CODE = {
     "pond/__init__.py": "raise SystemExit('executed')\n",
     "pond/taggers.py": '''

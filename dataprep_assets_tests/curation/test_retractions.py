@@ -12,7 +12,8 @@ from dataprep_assets_tests import forked
 
 TRIALS, EACH = 40, 3
 
-# The two processes synchronize before each trial: each process sends a byte to the other process and waits for one.
+# The two processes synchronize before each trial: each process sends a byte to the other process and waits for a byte
+# from it.
 ADDER = """
 import os, sys
 from pathlib import Path

@@ -185,15 +185,15 @@ def disturb(running: Cluster, instance: dg.DagsterInstance, backfill: str, engin
         return run is not None and run.is_finished
 
     def retrying() -> bool:
-        # Exclude STARTING, because a daemon that is killed between that state and the launch loses the run until its
-        # start times out.
+        # Exclude STARTING, because if the daemon is killed before it launches a run in this state, the run does not
+        # continue until its start times out.
         begun = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.SUCCESS)
         return any(r.parent_run_id == killed[0] and r.status in begun for r in find_backfill_runs(instance, backfill))
 
     detected = running.wait(failed, guard_seconds, "the killed run to be failed")
     retried = detected + running.wait(retrying, guard_seconds, "its retry")
-    # Kill the daemon, which keeps the backfill running. A new daemon can resume the backfill, because the state of the
-    # backfill is in Postgres.
+    # Kill the daemon, which submits the runs of the backfill. A new daemon can resume the backfill, because the state
+    # of the backfill is in Postgres.
     running.kill("daemon")
     running.start_daemon()
     running.wait(lambda: _ended(instance, backfill), guard_seconds, "the backfill")

@@ -82,7 +82,8 @@ class Reader:
             self._compare(block.text.splitlines())
 
     def _run(self, command: str) -> int:
-        # Entry points are read when Python starts, so a process that starts before an installation cannot be forked.
+        # Entry points are read when Python starts. So after an installation, start a new process instead of forking an
+        # older one.
         done = run_line(command, self.folder, self._environment, fork=not self._installed.exists())
         self.said += done.stdout + done.stderr
         return done.returncode

@@ -80,7 +80,8 @@ def test_different_statistics_of_equal_values_are_reported(tmp_path: Path) -> No
         folder.mkdir()
         pq.write_table(TABLE, folder / "table.parquet")
     data = bytearray((stored / "table.parquet").read_bytes())
-    # The footer has the maximum of the column `name`, which is `c`, after a byte with its length. Change this value.
+    # In the footer, the maximum of the column `name` is a byte with the length 1, followed by the value `c`. Change the
+    # value.
     footer = len(data) - 8 - pq.read_metadata(stored / "table.parquet").serialized_size
     at = data.index(b"\x01c", footer) + 1
     data[at] ^= 1

@@ -124,8 +124,8 @@ def test_every_text_of_every_key_is_loaded_unchanged(component: str, project: Pr
             if text == TEXTS[number % len(TEXTS)]:
                 assert project.by_dagster() == expected, (key, text)
             if isinstance(expected, str) and text.strip() and may_be_quoted(component, key):
-                # Ignore the path, because it contains digits. Do not require the text in a message about several keys,
-                # because such a message quotes no text.
+                # Ignore the path, because its digits could equal the text. Do not require the text in a message about
+                # several keys, because such a message quotes no text.
                 said = expected.rpartition("defs.yaml:")[2]
                 assert f" {key}: " not in said or repr(text) in said or text.strip() in said, (key, text, expected)
 

@@ -121,7 +121,7 @@ def find_ignored_claims(spec: ArtifactSpec, store: LocalArtifacts) -> Iterator[s
 
 def is_stale(spec: ArtifactSpec, store: LocalArtifacts) -> bool:
     """Return whether any of its partitions is out of date, with unchanged inputs."""
-    # Compare only sizes, because no test damages files.
+    # Compare only sizes, because no test of this module damages files.
     found = decide_slots(spec, store, spec.slots(store), verification="size")
     return any(one.is_stale for one in found.values())
 

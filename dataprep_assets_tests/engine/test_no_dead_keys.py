@@ -129,7 +129,7 @@ class Changed:
                 left.add(spec)
 
     def _is_stale(self, spec: ArtifactSpec) -> bool:
-        # Compare only sizes, because no test damages files.
+        # Compare only sizes, because no test of this module damages files.
         found = decide_slots(spec, self.store, spec.slots(self.store), verification="size")
         return any(one.is_stale for one in found.values())
 

@@ -59,7 +59,8 @@ def test_a_folder_of_another_user_is_unchanged(tmp_path: Path, monkeypatch: pyte
     make_private_folder(tmp_path / "ours")
     assert mode(tmp_path / "ours") == 0o700
     (tmp_path / "ours").chmod(before)
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # pretend to be root, which may change every folder
+    # Simulate root, which could change the mode of this folder although a different user owns it.
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with raises(ConfigError, tmp_path / "ours", "root_squash"):
         make_private_folder(tmp_path / "ours")
     assert mode(tmp_path / "ours") == before

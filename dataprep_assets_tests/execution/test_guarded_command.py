@@ -14,7 +14,8 @@ import pytest
 
 from dataprep_assets.execution.guarded_command import CommandResult, run_guarded
 
-# The command starts a helper in its own session, and a second helper, whose parent process has ended, in a new session.
+# The command starts one helper in the session of the command. It starts another helper, whose parent process has ended,
+# in a new session.
 HELPERS = """
 sleep 301 & echo $! > one
 (setsid sleep 302 & echo $! > two)

@@ -137,8 +137,8 @@ def test_data_for_workers_is_loaded_once_unless_loading_leaves_a_thread(
     found = [line.split() for line in done.stdout.splitlines()]
     loaders = {path.name for path in notes.iterdir()}
     assert len(loaders) == (prepare != "fail")
-    # All workers are forks of one server, which has one thread. It has loaded the data unless loading fails or leaves a
-    # thread.
+    # All workers are forks of one server, which has one thread. The server has loaded the data, unless loading fails or
+    # leaves a thread.
     assert {(server, loader) for _, server, loader, _ in found} == {
         (server, server if is_shared else "-") for server in {line[1] for line in found}
     }

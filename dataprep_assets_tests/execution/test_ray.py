@@ -101,7 +101,7 @@ def test_the_environment_selects_ray_where_a_killed_worker_is_retried_and_proces
     run, before = next(filter(None, (half_way(tmp_path / str(attempt)) for attempt in range(5))))
     code, lines = run.finish()
     assert (code, lines[0]) == (0, "ray: True"), lines
-    # A worker that was killed between its commit and its answer finds the finished shard on the retry.
+    # If a worker was killed between its commit and its answer, the retry finds the finished shard.
     became = read_outcomes(lines[1:])
     assert len(became.get("reused", [])) <= 1
     assert sorted(partition for shards in became.values() for partition in shards) == sorted(run.committed())

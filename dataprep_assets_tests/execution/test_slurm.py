@@ -36,7 +36,7 @@ class Project:
 
     def __init__(self, cluster: SlurmCluster, folder: Path, documents: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cluster, self.folder, self.root = cluster, folder, folder / "artifacts"
-        # Use the slow engine, so that a task can be killed while it works; its bytes equal those of the fast engine.
+        # Use the slow engine, so that a task can be killed while it works. Both engines write the same bytes.
         self.declared = make_attributes(write_corpus(folder / "corpus", SHARDS, documents), SHARDS, workers=1)
         self.declared["tokenizer"] |= {"engine": "tokenizers"}
         self.clone = cloned_project(folder / "clone")

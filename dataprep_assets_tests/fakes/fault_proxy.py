@@ -179,7 +179,8 @@ class FaultProxy:
         headers = dict(request.headers.items())
         operation = find_operation(request.command, request.path, headers)
         if "Transfer-Encoding" in request.headers:
-            # Refuse trailers, because R2 and older stores also do.
+            # Refuse chunked requests, with which clients send trailers, because R2 and older stores also refuse
+            # trailers.
             self._record(operation, request, 0, headers)
             self._refuse(request, 501, "NotImplemented")
             request.close_connection = True

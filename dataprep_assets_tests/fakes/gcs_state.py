@@ -13,9 +13,9 @@ import google_crc32c
 
 from dataprep_assets_tests.fakes.programmed import Fault, Programmed
 
-# status    answer with `status` and, if set, Retry-After; do nothing
-# reset     reset the TCP connection after reading the request; do nothing
-# stall     stay silent after reading the request; do nothing
+# status    answer with `status` and, if set, Retry-After; do not execute the request
+# reset     reset the TCP connection after reading the request; do not execute the request
+# stall     stay silent after reading the request; do not execute the request
 # lost      execute the request, then reset the TCP connection instead of answering
 # cut       execute the request, send half of the answer's body, then reset the TCP connection
 # truncate  execute the request, send half of the body under its full Content-Length, then close in order

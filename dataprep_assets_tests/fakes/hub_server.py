@@ -27,7 +27,7 @@ from dataprep_assets_tests.fakes.programmed import Fault, Programmed
 from dataprep_assets_tests.fakes.ranges import parse_range
 
 # status    answer with `status` and, if set, Retry-After
-# reset     half of the body, then a TCP reset
+# reset     half of the body (nothing for a request of the API), then a TCP reset
 # truncate  half of the body under the full Content-Length, then an orderly close
 # short     half of the body under a Content-Length that agrees with it
 # flip      the right length, the last byte wrong
@@ -184,8 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         path = unquote(url.path)
         api = f"/api/{hub.repo_type}s/{hub.repo_id}/"
-        # On the Hub, only the URLs of a dataset's files begin with `/datasets`; those of a model's files begin with its
-        # name.
+        # On the Hub, the URLs of a dataset's files begin with `/datasets`, but the URLs of a model's files begin with
+        # the name of the model.
         resolve = f"{'/datasets' if hub.repo_type == 'dataset' else ''}/{hub.repo_id}/resolve/"
         if self.server.storage and path.startswith("/storage/"):
             _, _, commit, name = path.split("/", 3)

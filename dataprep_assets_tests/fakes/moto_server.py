@@ -14,7 +14,7 @@ from urllib.request import urlopen
 from dataprep_assets_tests.servers import end, free_port
 
 # Replace two functions, because moto would otherwise list its own hundreds of folders at its start, and write a colored
-# log line for each request, which takes a fifth of its time.
+# log line for each request, which takes a fifth of the server's time.
 _PROGRAM = """
 from moto import backends, server
 modules = tuple(backends.list_of_moto_modules())

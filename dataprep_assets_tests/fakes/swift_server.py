@@ -33,7 +33,8 @@ _MODULES = {"account": "account", "container": "container", "object": "obj", "pr
 _ROLES = tuple(_MODULES)
 _START_SECONDS = 180.0
 
-# This program makes the kernel end the server when the tests' process is killed, because nothing else would.
+# This program makes the kernel end the server when the tests' process is killed, because a killed process cannot end
+# its children.
 _PROGRAM = """
 import ctypes, signal
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

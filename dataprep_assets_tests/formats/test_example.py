@@ -33,8 +33,7 @@ def _make_values(top: int) -> npt.NDArray[np.int64]:
     return np.array([*random.Random(top).choices(values, k=40), 0, top], np.int64)
 
 
-# Each case needs a different varint width, or mixes widths and dtypes. The shapes are those of small rows and of wide
-# rows.
+# The cases cover every varint width, mixed widths and dtypes, batches without rows or values, and narrow and wide rows.
 BATCHES: dict[str, Rows] = {
     "packed rows": make_packed_rows(3, 8192),
     "short packed rows": make_packed_rows(300, 64),

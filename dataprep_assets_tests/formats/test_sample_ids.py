@@ -101,7 +101,7 @@ def test_ids_that_np_save_wrote_are_refused(tmp_path: Path) -> None:
         np.save(file, np.arange(10, dtype="<u8"))
     with raises(FormatError, tmp_path / "sample_ids_000000.bin", ".npy"):
         sample_ids.open_sample_ids(tmp_path / "sample_ids_000000.bin", 10)
-    # The header, which has the size of 16 ids, is refused even if the file has the expected size.
+    # A file with a `.npy` header, which has the size of 16 ids, is refused even if the file has the expected size.
     with raises(FormatError, tmp_path / "sample_ids_000000.bin", ".npy"):
         sample_ids.open_sample_ids(tmp_path / "sample_ids_000000.bin", 26)
 

@@ -241,8 +241,8 @@ def test_a_machine_that_is_killed_anywhere_does_not_block_others(
     kind: str, replacing: bool, other: dict[str, bytes], servers: Places, tmp_path: Path
 ) -> None:
     place, key = servers.new(kind), "one" if other is ONE else "two"
-    # Kill only before even writes, because the test above stops the machine before every write, and a stopped machine
-    # leaves the same state in the bucket as a killed one.
+    # Kill only before every second write, because the test above stops the machine before every write, and a stopped
+    # machine leaves the same state in the bucket as a killed one.
     for at, look in make_looks(place, tmp_path, replacing, range(2, 200, 2)):
         with start_first_machine(place, look.folder / "one", look.artifact, Step(WRITES, at)) as (process, talk):
             if talk.recv() != "stopped":

@@ -148,8 +148,8 @@ def replaced(path: Path, make: Callable[[Path], Any]) -> None:
 
 
 def bound(path: Path) -> None:
-    # Bind at a short path, because a socket's address has at most 108 bytes, and the test folders of several workers
-    # have longer paths.
+    # Bind at a short path, because a socket's path has at most 107 bytes, and the test folders of several workers have
+    # longer paths.
     with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as made:
         made.bind(f"{short}/a")
         shutil.move(f"{short}/a", path)

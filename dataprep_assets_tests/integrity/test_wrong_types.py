@@ -78,7 +78,7 @@ def inspect(corpus: Selected) -> None:
         read_results(spec, store)
         try:
             slots = spec.slots(store)
-        except DataprepError:  # the artifact is not planned
+        except DataprepError:  # the partitions are unknown without a valid plan
             continue
         decide_checks(spec, store, slots)
     compute_ages(corpus.corpus, store, load_manifest(corpus.corpus, store))

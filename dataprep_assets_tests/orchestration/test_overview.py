@@ -83,8 +83,8 @@ def test_an_artifact_built_by_anyone_is_up_to_date(board: NoticeBoard) -> None:
     assert state.last_build is not None
     assert state.last_build.dagster_run.run_id == board.instance.get_run_records()[0].dagster_run.run_id
     assert not state.is_broken
-    # A different instance has no record, as if a command had built it, so the page must not claim that it was never
-    # built.
+    # A different instance has no record of the build, as after a build by the command, so the page must not claim that
+    # the dataset was never built.
     with dg.DagsterInstance.ephemeral() as other:
         (elsewhere,) = summarize_datasets({"notices": (board.specs, board.store)}, other)
     assert (elsewhere.state, elsewhere.last_build) == ("up to date", None)

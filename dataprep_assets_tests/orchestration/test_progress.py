@@ -127,7 +127,7 @@ def test_a_pipe_gets_occasional_lines_without_escape_codes() -> None:
 def test_messages_appear_at_once_although_dagster_redirects_the_output_of_a_step(
     is_heard: str, said: list[str], tmp_path: Path
 ) -> None:
-    # Dagster uses `tail` to show the output of a step. On a busy machine, `tail` ends before it has shown anything.
+    # Dagster uses `tail` to show the output of a step. On a busy machine, `tail` may end before it has shown anything.
     busy = tmp_path / "tail"
     busy.write_text("#!/bin/sh\nexec sleep 5\n")
     busy.chmod(0o755)

@@ -58,7 +58,7 @@ def test_a_process_refuses_the_libraries_of_another_family() -> None:
     with raises(RuntimeError, "triton", "none"):
         import_as("triton")
     with pytest.raises(ReaderDiedError):
-        crash()  # the fake triton ends with the process
+        crash()  # end the process, because it has imported a fake triton
 
 
 def test_a_function_of_a_missing_family_skips_the_test() -> None:

@@ -157,7 +157,7 @@ class Loop:
         """Set the documents of a source from now on."""
         now = {token for one in documents for token in one}
         before = self.has.get(name, set())
-        # The first epoch of a source starts with all of its samples.
+        # A new source starts its first epoch with all documents unread.
         self.left[name] = now if name not in self.has else (self.left[name] & now) | (now - before)
         self.has[name] = now
         self.source_of.update(dict.fromkeys(now, name))
@@ -255,7 +255,7 @@ class TrainingRun:
             elif change == "batch":
                 self.declared["batch"] = int(self.random.integers(1, 9))
             elif change == "length":
-                # Only double the length for packed documents, because their new length must be a multiple of the old
+                # For packed documents, only double the length, because the new length must be a multiple of the old
                 # one.
                 more = self.declared["samples"] == "documents"
                 length = self.declared["sequence_length"]

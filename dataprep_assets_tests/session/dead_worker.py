@@ -24,7 +24,8 @@ def pytest_handlecrashitem(crashitem: str) -> None:
     _dead[:] = [f"a worker died in {crashitem}"]
 
 
-# Run last, so that the terminal has already received the report of the test or the next event of another worker.
+# Run last, so that the terminal has already received the report of the dead worker's test. If the worker ran no test,
+# the next report of another worker ends the session.
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """End the session."""

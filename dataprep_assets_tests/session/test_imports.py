@@ -6,7 +6,8 @@ from dataprep_assets_tests.session.subsession import CHECKOUT
 
 TESTS = CHECKOUT / "dataprep_assets_tests"
 REMAINING = {
-    # These modules contain helpers of the pipelines, and move together with the pipelines. Do not add entries here.
+    # These modules contain helpers of the pipelines, and will be moved together with the pipelines. Do not add entries
+    # here.
     "pipelines.blend.rl.test_rl_jsonl",
     "pipelines.blend.sft.test_packed_sft",
     "pipelines.blend.test_blend_assets",

@@ -217,8 +217,8 @@ def test_a_draft_left_by_a_kill_is_reused(
             raise KeyboardInterrupt
         replace(source, target)
 
-    # Run on a different thread, because a draft with its writer's id in its name would get a different name in the next
-    # run.
+    # Run on a different thread, because the next run could not reuse a draft whose name contained the id of the thread
+    # that wrote it.
     with monkeypatch.context() as patched, ThreadPoolExecutor(1) as other:
         patched.setattr(os, "replace", killed)
         with pytest.raises(KeyboardInterrupt):

@@ -105,7 +105,7 @@ def test_the_token_is_sent_to_the_hub_and_never_to_the_storage_host(tmp_path: Pa
         mirror(hub, tmp_path, token="hf_secret")
         assert {entry.authorization for entry in hub.log if entry.storage} == {None}
         assert {entry.authorization for entry in hub.log if not entry.storage} == {"Bearer hf_secret"}
-        # The refused storage URL caused a second HEAD, and no other request.
+        # The refused storage URL caused exactly one more HEAD request.
         assert hub.count(BIG, "HEAD") == 2
 
 

@@ -376,7 +376,8 @@ def test_a_damaged_parquet_file_is_refused_or_has_another_digest(tmp_path: Path)
 
 def test_a_parquet_page_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     path, texts = tmp_path / "f.parquet", [f"text number {i:06d}" for i in range(5000)]
-    # Write uncompressed texts without a dictionary, because any damage to them gives a different valid text.
+    # Write uncompressed texts without a dictionary, so that a changed byte gives a different valid text, which only the
+    # checksum reveals.
     pq.write_table(pa.table({"text": texts}), path, compression="none", use_dictionary=False, write_page_checksum=True)
     assert read(path).texts == texts
     whole = path.read_bytes()

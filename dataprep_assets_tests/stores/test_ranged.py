@@ -205,7 +205,7 @@ def test_a_killed_process_leaves_no_visible_file_and_the_next_download_succeeds(
     work = tmp_path / "work"
     arguments = [sys.executable, "-c", RUN, str(tmp_path / "source"), str(work / "target"), str(log)]
     # Let further ranges wait, so that the download is incomplete however late the signal arrives. The wait is short for
-    # SIGINT, because the process then awaits the ranges in progress.
+    # SIGINT, because after an interrupt the process awaits the ranges in progress.
     wait = "60" if sent == signal.SIGKILL else "2"
     process = subprocess.Popen([*arguments, "20", wait], stderr=subprocess.DEVNULL)
     while not log.exists() or len(log.read_text().split()) < 20:

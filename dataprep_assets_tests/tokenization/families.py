@@ -84,7 +84,7 @@ def _byte_level(*, ignore_merges: bool = False, merged: bool = False) -> Definit
     )
     value = _trained(tokenizer, trainer)
     if merged:
-        # Add an entry that merges create and that was flagged special later.
+        # Add an entry that merges create and that was flagged as special later.
         model = value["model"]
         model["merges"] = [pair for pair in model["merges"] if "[" not in pair[0]]
         for first, second in (("[", "S"), ("E", "P]"), ("[S", "EP]"), ("P", "]")):

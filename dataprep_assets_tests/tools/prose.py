@@ -128,7 +128,8 @@ def of_module(source: str, name: str) -> Iterator[Finding]:
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             text = next((text for part in node.exc.args if " " in (text := _text(part))), "")
             yield from _habits("messages", text, place)
-            # A value at the end may contain the remedy; other errors are about data, for which checks give the remedy.
+            # Check only ConfigError, because other errors are about data, and the checks of the data give the remedy.
+            # Skip a message that ends with a value, because the value may contain the remedy.
             user = ast.unparse(node.exc.func) == "ConfigError"
             if user and text and not text.endswith("…") and not _REMEDY.search(text):
                 yield Finding("messages: without a remedy", place, text)

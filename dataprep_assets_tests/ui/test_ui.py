@@ -220,7 +220,8 @@ def test_materialize_all_is_canceled_half_way_and_the_rest_resumed(
         site.stop_sensor("plan_new_datasets")  # each further dataset that it plans would cost a run
         first = materialize_all(site, browser, "tiny", TINY)
         wait_until(lambda: bool(instance.get_materialized_partitions(bins)), 300, every=0.2)
-        # Make the next run wait in the queue when the user cancels it, as in a large backfill.
+        # Make the next run wait in the queue when the user cancels the backfill, because runs also wait in a large
+        # backfill.
         instance.event_log_storage.set_concurrency_slots(POOLS["cpu"], 0)
         cancel_backfill(site, browser, first)
         made = instance.get_materialized_partitions(bins)

@@ -181,7 +181,7 @@ def test_a_sample_keeps_some_shards_of_each_dataset(sources: Path) -> None:
     assert plan.partitions == plan_blend(declare_pretraining(sources, num_shards=10, sample={"percent": 20})).partitions
     counted = plan_blend(declare_pretraining(sources, num_shards=10, sample={"count": 3}))
     assert [len(unit.chosen) for unit in counted.units] == [3, 3]
-    # A sample has the same shards as the whole blend, so that a full run can reuse the shards of a sample.
+    # The size of the sample does not change the plan hash, so that a full run can reuse the shards of a sample.
     assert [u.plan_hash for u in plan.units] == [u.plan_hash for u in counted.units]
 
 

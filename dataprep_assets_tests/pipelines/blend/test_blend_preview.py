@@ -170,7 +170,7 @@ def test_large_sources_are_estimated_from_their_first_rows(
     from dataprep_assets.sources.readers import blocks
 
     monkeypatch.setattr(blocks, "_BLOCK", 1 << 20)
-    # Digests are hard to compress, unlike text.
+    # Use digests, because they compress less than text, so that the compressed file is also larger than a block.
     digests = [sha256(str(row).encode()).hexdigest() for row in range(60_000)]
     path = write_in_format(tmp_path / name, [{"text": digest} for digest in digests])
     blend = declare_pretraining(tmp_path, blend={"datasets": [{"name": "a", "path": str(path)}]})

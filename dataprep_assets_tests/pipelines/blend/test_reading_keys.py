@@ -73,7 +73,7 @@ def test_without_the_keys_the_message_about_a_wrong_file_names_them(folder: Path
     }
     assert "`csv_quotes: false`" in told["tsv"][0]
     assert "`csv_delimiter`" in told["csv"][0]
-    # A file with only one document is not an error.
+    # A text file without `text_separator` is one document, which is not an error.
     assert told["txt"] == []
     (folder / "b.csv").write_text('id;text\n1;"one\n2;two"\n3;three\n')
     assert any(one.hint and one.keys[-1] == "csv_quotes" for one in remarks(folder, csv=KEYS["csv"]))

@@ -230,7 +230,7 @@ def test_obsolete_shards_with_removed_rows_are_removed_at_the_end_of_a_run(recor
     left = find_retracted_leftovers(specs, records.store)
     assert old[0] in left
     assert old[1] not in left
-    # The run of the old plan is a leftover too, because it was built from the old shard.
+    # The run of the old plan is also a leftover, because it was built from the old shard.
     assert {artifact.name for artifact in left} == {"runs", "rl_jsonl"}
     records.run()
     assert records.files_with(GONE) == set()

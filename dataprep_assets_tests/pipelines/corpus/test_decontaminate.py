@@ -156,7 +156,8 @@ def test_planted_texts_come_from_all_items(tmp_path: Path, monkeypatch: pytest.M
         return rewrite_text(text)
 
     monkeypatch.setattr(f"{checks}.rewrite_text", record)
-    # With fewer than twice as many texts as are planted, every n-th text would be every one of the first texts.
+    # The items have fewer than twice as many texts as are planted. Planting every n-th text would therefore plant only
+    # the first texts.
     monkeypatch.setattr(f"{checks}._MAX_PLANTED", 30)
     assert leaky.findings("selection", "train")["no_benchmark_contamination"].passed
     texts = [item[key] for item in leaky.items for key in ("question", "answer")]
@@ -314,7 +315,8 @@ def test_a_passage_with_several_questions_is_searched_once_and_an_instruction_ne
     # If the same set is listed twice, its items are found under the first of the two names.
     again = Benchmarks([BenchmarkSet(name=name, path=path) for name in ("set", "again", "more")], 8, 13)
     assert again.find_best_matches([passages[2]]) == (["set:9:context"], [1])
-    # An instruction of one set stays an instruction, although a larger set contains it only a few times.
+    # A text that more than a tenth of one set's items share is never searched, even if a larger set has it in only a
+    # few items.
     (tmp_path / "large.jsonl").write_text(
         "".join(json.dumps({"prompt": instruction if n < 3 else make_words(draw, 20)}) + "\n" for n in range(1000))
     )

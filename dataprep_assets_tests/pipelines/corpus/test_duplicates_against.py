@@ -151,7 +151,7 @@ def test_an_append_there_changes_only_the_shards_with_such_a_document(shelf: She
     assert new["file"] == "train/a.jsonl"
     assert (new["row"], new["similarity"]) == (1, 1)
     assert passes(pages)
-    # The result equals a build from nothing, in either order of the two datasets.
+    # The result equals a build from nothing. If the new file is removed, the result is the same as before.
     after = pages.bytes()
     shutil.rmtree(shelf.folder / "desk/artifacts/pages")
     shelf.pages().build()

@@ -93,8 +93,8 @@ def measure(folder: Path) -> dict[str, float]:
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the counts are those of Python 3.11's bytecode")
 def test_a_document_costs_no_more_python_and_memory_than_it_did(tmp_path: Path) -> None:
-    # Measure in a separate process, because audit hooks of function taggers count as calls, and a process cannot remove
-    # its audit hooks.
+    # Measure in a separate process, because calls of audit hooks are also counted. The tests of function taggers add
+    # such hooks to this process, and a process cannot remove them.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         found = pool.submit(measure, tmp_path).result()
     dearer = {name: value for name, value in found.items() if value > WORSE * RECORDED[name]}

@@ -137,7 +137,8 @@ def test_what_a_rule_drops_stays_out_when_the_rule_is_relaxed(tmp_path: Path, li
     assert ([one.hash for one in found.found], found.left_out) == ([hashed("a2")], {"short": 1})
     assert (found.unknown, found.shards) == ((), ())
     harbour.build()
-    # Nothing is tokenized again, because the same rows are dropped. Only the reason changes to the removal.
+    # Nothing is tokenized again, because the same rows are dropped. Only the reason for one row changes, from the rule
+    # to the retraction.
     assert harbour.made(TOKEN_BINS) == streams
     assert harbour.reasons()["train/a.jsonl:3"] == "retracted"
     specs, lock = harbour.dataset.specs, lock_dataset(harbour.dataset.specs, harbour.store)

@@ -594,7 +594,8 @@ def test_removing_the_only_notes_of_a_patient_leaves_an_up_to_date_artifact(ward
     assert ward.failed(month) == {}
     assert traces(ward.root, Ward.texts(month, 4)) == []
     ward.equals_a_build_from_scratch()
-    # An edit of another record changes nothing, because a note is identified by its text and not by its position.
+    # The notes stay removed if a record is inserted before them, because a note is identified by its text and not by
+    # its position.
     ward.people[month].insert(0, patient("P-new", note(text(9999))))
     ward.run()
     assert ward.failed(month) == {}

@@ -135,8 +135,8 @@ def test_consecutive_spans_are_joined_as_one_document(run: TrainingRun) -> None:
     run.read_now = ["books"]
     run.write()
     joined = 0
-    # Five of the six samples of four tokens remain. With some seeds, two samples with consecutive tokens are read one
-    # after the other.
+    # After the first step, five of the six samples of four tokens remain. With some seeds, two samples with consecutive
+    # tokens are read one after the other.
     for seed in range(8):
         run.declared |= {"batch": 1, "sequence_length": 4, "seed": seed}
         revise(run, 0)

@@ -133,12 +133,12 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
         for one in seen:
             if (one.source, one.epoch) == ("short", 0):
                 first_epoch[f"{one.file}:{one.row}"] += one.tokens
-    # Across all revisions, an epoch reads every document exactly once.
+    # Across all revisions, the first epoch of `short` reads every document exactly once.
     val_shard = next(shard for _, shard in ledger.shards.values() if shard.name == "val-00000")
     ends = ledger.data.open_document_ends(val_shard)
     assert sorted(first_epoch.values()) == sorted(np.diff(ends, prepend=np.uint64(0)).tolist())
 
-    # The command reports the same documents, and the steps that read the deleted document.
+    # `seen` reports the positions of a rank in each step, and the steps that read the retracted document.
     lines = project("seen", RUN, "--step", "35", "--rank", "1", "--world", "3", "--json").stdout.splitlines()
     assert [json.loads(line)["position"] for line in lines] == sorted(json.loads(line)["position"] for line in lines)
     assert {json.loads(line)["position"] for line in lines} == {1, 4, 7}
@@ -157,7 +157,8 @@ def test_a_run_that_is_changed_four_times_reads_the_documents_that_seen_reports(
 
 def test_an_unfinished_revision_is_replaced_when_its_shards_are_missing(made: TrainingProject, tmp_path: Path) -> None:
     project = copy(made, tmp_path / "replaced")
-    for row in (3, 4):  # the shard of the first revision no longer exists when the second revision is built
+    # The second retraction replaces a shard of the unfinished revision, so `schedule` replaces this revision.
+    for row in (3, 4):
         (project.folder / "ids").write_text(f"train_0.jsonl:{row}\n")
         project("retract", CORPUS, "--ids", str(project.folder / "ids"))
         project("run", CORPUS)

@@ -86,8 +86,8 @@ def written_by(renderer: Renderer, kind: Kind) -> bool:
     ends = [i + 1 for i, message in enumerate(messages) if message["role"] == "assistant"]
     tools = kind.row.get("tools")
     for form, thinking in product(forms(), (True, False)):
-        # Skip this form, because the messages' content already contains the reasoning, so that the template does not
-        # write it separately.
+        # Skip this form, because it puts the reasoning into the content, so the template does not write the reasoning
+        # separately.
         if form.reasoning == "content":
             continue
         with suppress(TemplateRenderError):

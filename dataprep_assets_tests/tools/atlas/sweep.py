@@ -127,7 +127,7 @@ def run_datasets(project: Path, names: Sequence[str]) -> dict[str, str]:
     for start in range(0, len(names), _TOGETHER):
         group = names[start : start + _TOGETHER]
         if run(*group):
-            # Run the datasets one by one, because a refused dataset may end a run of all datasets.
+            # Run the datasets one by one, because a refused dataset may have ended the run of its group.
             outputs.update({name: output for name in group if (output := run(name))})
         print(f"{start + len(group)} of {len(names)} datasets run", file=sys.stderr, flush=True)
     return outputs
@@ -209,7 +209,7 @@ class Reference:
             ids = [token for token, _ in sequence]
             text = self.decode(ids)
             # Also accept the ids of separately encoded pieces, because a model reads its prompt before it answers, so
-            # that no token spans the start of an answer.
+            # no token can span the start of an answer.
             if ids not in (
                 self.encode(text),
                 [token for piece, _ in _pieces(self, sequence) for token in self.encode(piece)],

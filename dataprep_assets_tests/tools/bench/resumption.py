@@ -261,7 +261,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Import the module by its real name, by which loader processes import the phases that are sent to them.
+    # Import the module by its real name, because loader processes import the classes of the phases by this name.
     from dataprep_assets_tests.tools.bench.resumption import main as command
 
     command()

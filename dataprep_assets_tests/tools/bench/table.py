@@ -96,8 +96,8 @@ def targets(
     if ours == "d":
         once = _ratio(results["d1"].rate("cpu"), results["d"].rate("cpu")) if {"d1", "d"} <= {*results} else None
         newest = compared.get("n", {}).get("cpu")
-        # Version 1.0 of the reference adds a cache of words. If that version were as fast as the engine, no certificate
-        # would be needed.
+        # Version 1.0 of the reference adds a cache of words. If that version were as fast as the fast engine, no
+        # certificate would be needed.
         text = "more than 1.5 x (n) per CPU-second, so that the fast engine is worth its certificate"
         found.append((text, newest, None if newest is None else newest > 1.5))
         found.append(("files once at least 0.80 of repeated files, CPU", once, None if once is None else once >= 0.8))

@@ -306,8 +306,8 @@ def _changed(kind: str, of_format: str, kept: RowFile, rows: Rows, random: Rando
         return [*rows[:at], kept.shifted(rows[at]), *rows[at + 1 :]]
     changed = CHANGES[kind](rows, random)
     if of_format == "MDS" and len(changed) != len(rows):
-        # Replace a sample with a copy of another instead, because the number of samples in the shard's header stays
-        # unchanged.
+        # Replace a sample with a copy of another instead, so that the number of samples still matches the shard's
+        # header.
         at = random.randrange(1, len(rows))
         changed = [*rows[:at], rows[at - 1], *rows[at + 1 :]]
     return changed

@@ -176,7 +176,7 @@ def running_faults(box: Box, places: int) -> Iterator[Fault]:
                 yield Fault(kind="clock", name="source changed", target=target, apply=change, place=place)
             yield Fault(kind="clock", name="damaged", target=target, apply=damaged_under_its_time, place=place)
             # Exclude the engine certificate, which cannot be built by itself, because the dataset's plan determines the
-            # documents that it compares.
+            # documents that the certificate compares.
             if target.spec.name not in ("engine_certificate",):
                 yield Fault(
                     kind="clock", name="jumps while it is built", target=target, happens=clock_jumps, place=place

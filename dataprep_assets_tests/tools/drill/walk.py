@@ -77,7 +77,7 @@ def _changed(box: Box, target: Target, name: str, at: int) -> Step:
     proof = crash = ""
     try:
         proof = next((f"{level}: {': '.join(told)}" for level in LEVELS for told in said_at(box, target, level)), "")
-    except Exception as error:  # an error in a check is a bug
+    except Exception as error:  # an error in a check is a bug, which the step records
         crash = f"{type(error).__name__}: {error}"
     box.restore()
     label = "/".join([target.spec.declaration.dataset, target.spec.name, *([target.slot] if target.slot else []), name])

@@ -169,7 +169,7 @@ def _run_theirs(folder: Path, home: Path) -> None:
     for number, case in enumerate(CASES):
         dataset = DATASETS[case.dataset]
         (home / f"theirs-{number}").mkdir()
-        # Copy the input, because partitions are written next to it.
+        # Copy the input, because Megatron-LM writes partitions next to it.
         given = shutil.copy(home / f"{dataset.texts}.jsonl", home / f"theirs-{number}" / "in.jsonl")
         lines.append(
             [

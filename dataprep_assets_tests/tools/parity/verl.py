@@ -54,7 +54,8 @@ def compare(folder: Path) -> list[Row]:
 
 def _dataset(verl: Path) -> Any:
     stand_in("omegaconf", "tensordict")
-    # The stand-ins replace packages that are not available here, whose types are used only with `isinstance`.
+    # The stand-ins replace packages that are not available here. The types of these packages are used only with
+    # `isinstance`.
     for name in ("", "utils", "utils.dataset", "models", "models.transformers"):
         bare_package(f"verl.{name}".rstrip("."), verl.joinpath(*name.split(".")))
     for name in ("models.transformers.qwen2_vl", "utils.dataset.vision_utils"):

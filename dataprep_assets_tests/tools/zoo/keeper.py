@@ -102,7 +102,7 @@ class Keeper:
             self._declare(animal, animal.attributes(self._project, folder))
             if animal.kind != "artifact":
                 what[animal] = animal.write(folder)
-        # An animal of this kind changes a finished corpus, so the corpus is built first.
+        # An animal of the kind `artifact` changes a finished corpus, so the corpus is built first.
         if finished := [animal for animal in animals if animal.kind == "artifact"]:
             self._run(["run", *(animal.dataset for animal in finished)], self._project)
             what |= {animal: animal.write(self._home / "artifacts" / animal.dataset) for animal in finished}

@@ -165,8 +165,8 @@ def keys(corpus: Corpus) -> dict[str, Key]:
         "document.keep_fields": Key(
             turned={"document.keep_fields": {"remark": "string"}}, touches=_TABLE, told=("", ""), back=True, prunes=True
         ),
-        # Revert these changes at once. Otherwise, a budget that one change sets could leave out a rule that a later
-        # change declares.
+        # Revert these changes at once. Otherwise, the budget of one change could lack a rule that a later change
+        # declares.
         **{
             name: Key(turned=turned, touches=(*_TABLE, *_TOKENS), told=("", ""), back=True, prunes=True)
             for name, turned in _RULED.items()
@@ -189,8 +189,8 @@ def keys(corpus: Corpus) -> dict[str, Key]:
     if corpus.hub is None:
         found["source.path"] = Key(turned={"source.path": partial(corpus.copy_of, corpus.data)}, back=True)
     if corpus.selects:
-        # Leave out keys that this corpus itself declares, because separate changes cover their values, and keys that
-        # keep a text field, which a sensitive corpus may not have.
+        # Leave out the keys that this corpus declares, because separate changes cover their values. Also leave out the
+        # keys that keep a text field, because a sensitive corpus may not have them.
         for name in (*_RULED, *_OF_A_TABLE, *_ALIKE, "document.keep_fields"):
             found.pop(name, None)
     return found

@@ -167,8 +167,8 @@ class Training:
     def _pending(self, found: Sources) -> set[str]:
         """Return the keys and sources that differ from the last revision."""
         keys = {key for key, value in self.settings.items() if key != "weights" and value != self.scheduled[key]}
-        # If weights are declared, a changed set of sources also changes the shares, because the other sources take over
-        # the share of a source that is no longer declared.
+        # If weights are declared, a changed set of sources also changes the shares, because the share of a source
+        # depends on the weights of all sources.
         weighed_otherwise = bool(self.settings["weights"]) and self.revised.keys() != found.keys()
         if weighed_otherwise or self.settings["weights"] != self.scheduled["weights"]:
             keys.add("of the samples")
