@@ -23,7 +23,7 @@ def test_a_backfill_survives_a_killed_worker_a_killed_run_and_a_killed_daemon(
     for name, value in make_eager_environment(tmp_path / "eager").items():
         monkeypatch.setenv(name, value)
     # Kill a worker only on Ray, because with other engines the whole run ends with its worker
-    # (`assets/test_killed_worker.py`).
+    # (`pipelines/corpus/test_killed_worker.py`).
     engine = RAY if find_spec("ray") else PROCESSES
     # Write enough documents that the second half takes longer than killing three processes.
     measured = measure_backfill(tmp_path, shards=60, documents=3_000, engine=engine)

@@ -62,7 +62,7 @@ def client(server: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Any:
 def store(client: Any, request: pytest.FixtureRequest) -> GcsStore:
     callspec = getattr(request.node, "callspec", None)
     silent = callspec is not None and callspec.params.get("kind") in SILENT
-    passing = request.node.originalname == "test_a_fault_that_passes_is_survived"
+    passing = request.node.originalname == "test_a_temporary_fault_is_survived"
     policy = SILENCE_POLICY if silent and passing else POLICY
     timeout = SILENCE_TIMEOUT if silent else TIMEOUT
     return GcsStore(client, "bucket", retry=policy, part_bytes=PART, workers=4, timeout_seconds=timeout)
