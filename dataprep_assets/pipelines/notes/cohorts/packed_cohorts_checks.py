@@ -132,16 +132,20 @@ def _find_source_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]
             f"{count_of(drop_count, 'note was', 'notes were')} left out"
         )
     retracted_only = source.retracted_notes - cohort.retracted_notes
-    if cohort.retracted_notes - source.retracted_notes or (retracted_only and not dropped_without_room):
+    listed_only = cohort.retracted_notes - source.retracted_notes
+    if listed_only or (retracted_only and not dropped_without_room):
         yield (
-            f"the source has {count_of(len(source.retracted_notes), 'individually retracted note')}, but "
-            f"{count_of(len(cohort.retracted_notes), 'such note was', 'such notes were')} left out"
+            f"{RETRACTED_NOTES} does not list the source's individually retracted notes: "
+            f"{count_of(len(retracted_only), 'note is', 'notes are')} only in the source, and "
+            f"{count_of(len(listed_only), 'note is', 'notes are')} only in {RETRACTED_NOTES}"
         )
     missing = source.retracted_digests - cohort.left_out
-    if cohort.left_out - source.retracted_digests or (missing and not dropped_without_room):
+    stray = cohort.left_out - source.retracted_digests
+    if stray or (missing and not dropped_without_room):
         yield (
-            f"the source has {count_of(len(source.retracted_digests), 'retracted patient')}, but the notes of "
-            f"{count_of(len(cohort.left_out), 'patient')} were left out"
+            f"{RETRACTED_PATIENTS} does not list the source's retracted patients: "
+            f"{count_of(len(missing), 'patient is', 'patients are')} only in the source, and "
+            f"{count_of(len(stray), 'patient is', 'patients are')} only in {RETRACTED_PATIENTS}"
         )
 
 
