@@ -64,8 +64,12 @@ def command(
     # Count the rows with `count`, because it does not read the remaining rows, only the columns that it needs to select
     # them.
     if max_rows is not None and (remaining := rows.count() - printed):
-        advice = "remove --limit to print all" if as_csv or json_ else "use --json or --csv to print all"
-        print(f"and {count_of(remaining, 'more row')}: {advice}", file=sys.stderr if as_csv or json_ else sys.stdout)
+        advice = "use --json or --csv" + ("" if limit is None else " without --limit")
+        advice = "remove --limit" if as_csv or json_ else advice
+        print(
+            f"and {count_of(remaining, 'more row')}: {advice} to print all",
+            file=sys.stderr if as_csv or json_ else sys.stdout,
+        )
     return 0
 
 
@@ -79,7 +83,8 @@ def _print_drops(dataset: str, table: "DocumentTable", privacy: Privacy, *, as_j
     if drops is None:
         print(f"{dataset}: no filter rules. Columns: {', '.join(table.columns)}")
         for reason, count in table.reasons().items():
-            print(f"  {reason:<20}{privacy.public_count(count):>12}  `--reason {reason}` lists them")
+            hint = "" if privacy.closed else f"  (list with `--reason {reason}`)"
+            print(f"  {reason:<20}{privacy.public_count(count):>12}{hint}")
     else:
         if not privacy.closed:
             print(f"{dataset}: {count_of(drops.documents, 'document')}, {count_of(drops.bytes, 'byte')} of text")

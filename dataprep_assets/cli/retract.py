@@ -216,7 +216,8 @@ def _describe_copies(component: "Dataset", files: frozenset[str]) -> Iterator[st
 def _print_result(dataset: str, result: "RetractionResult", *, is_written: bool) -> None:
     privacy, planned_matches = project.get_privacy(), [match for match in result.held if match.planned]
     project.print_unless_private(
-        _format_totals(dataset, result), f"{dataset}: {'entries found' if result.found or planned_matches else 'no entries found'}"
+        _format_totals(dataset, result),
+        f"{dataset}: {'entries found' if result.found or planned_matches else 'no entries found'}",
     )
     for match in result.held[:MAX_SHOWN]:
         columns = zip(match.counts, _WIDTHS, result.counted, strict=False)

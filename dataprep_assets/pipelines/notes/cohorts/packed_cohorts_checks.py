@@ -135,7 +135,7 @@ def _find_source_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]
     listed_only = cohort.retracted_notes - source.retracted_notes
     if listed_only or (retracted_only and not dropped_without_room):
         yield (
-            f"{RETRACTED_NOTES} does not list the source's individually retracted notes: "
+            f"{RETRACTED_NOTES} does not match the source's individually retracted notes: "
             f"{count_of(len(retracted_only), 'note is', 'notes are')} only in the source, and "
             f"{count_of(len(listed_only), 'note is', 'notes are')} only in {RETRACTED_NOTES}"
         )
@@ -143,7 +143,7 @@ def _find_source_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]
     stray = cohort.left_out - source.retracted_digests
     if stray or (missing and not dropped_without_room):
         yield (
-            f"{RETRACTED_PATIENTS} does not list the source's retracted patients: "
+            f"{RETRACTED_PATIENTS} does not match the source's retracted patients: "
             f"{count_of(len(missing), 'patient is', 'patients are')} only in the source, and "
             f"{count_of(len(stray), 'patient is', 'patients are')} only in {RETRACTED_PATIENTS}"
         )
