@@ -116,7 +116,7 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
 def _describe_matches(count: int, one: str, many: str, verification: "Verification") -> str:
     """Return the outcome for intact artifacts or files; `one` and `many` name what they match."""
     outcome = f"matches {one}" if count == 1 else f"all match {many}"
-    return f"{outcome} (only sizes compared)" if verification == "size" else outcome
+    return f"{outcome} (without reading the files)" if verification == "size" else outcome
 
 
 def _list_remedies(locations: Sequence[str]) -> Iterator[str]:
