@@ -90,7 +90,7 @@ def command(
                 )
             )
         else:
-            project.print_unless_private(format_simulation(ledger.data.sampler, until), f"{dataset}: scheduled")
+            project.print_unless_private(format_simulation(ledger.data.sampler, until), f"{dataset}: scheduled reads")
         return 0
     if step is not None:
         if until is not None and until <= step:
