@@ -78,7 +78,8 @@ def command(
                 for item in simulate_reads(sampler, sampler.end if until is None else until)
             ],
             "pending": [
-                privacy.public_text(item.sentence, "a change is not in the schedule yet") for item in component.pending(store)
+                privacy.public_text(item.sentence, "a change is not in the schedule yet")
+                for item in component.pending(store)
             ],
             "written": None if path is None else str(path),
         }
