@@ -54,7 +54,7 @@ def command(
         return 0
     if open_dataset.component.declaration.sensitive:
         count = table.rows(where=where, reason=reason, splits=parse_split_names(split)).count()
-        print(f"rows (not shown: the dataset is sensitive)  {privacy.public_count(count)}")
+        print(f"matching rows (not shown, because the dataset is sensitive): {privacy.public_count(count)}")
         return 0
     rows = open_dataset.documents(where=where, reason=reason, split=split)
     max_rows = limit if limit is not None or as_csv or json_ else _MAX_ROWS
@@ -63,8 +63,12 @@ def command(
         write(row)
     # Count the rows with `count`, because it reads only the columns that are needed to select the rows.
     if max_rows is not None and (remaining := rows.count() - printed):
-        advice = "remove --limit to print all" if as_csv or json_ else "use --json or --csv to print all"
-        print(f"and {count_of(remaining, 'more row')}: {advice}", file=sys.stderr if as_csv or json_ else sys.stdout)
+        advice = "use --json or --csv" + ("" if limit is None else " without --limit")
+        advice = "remove --limit" if as_csv or json_ else advice
+        print(
+            f"and {count_of(remaining, 'more row')}: {advice} to print all",
+            file=sys.stderr if as_csv or json_ else sys.stdout,
+        )
     return 0
 
 
@@ -78,7 +82,8 @@ def _print_drops(dataset: str, table: "DocumentTable", privacy: Privacy, *, as_j
     if drops is None:
         print(f"{dataset}: no filter rules. Columns: {', '.join(table.columns)}")
         for reason, count in table.reasons().items():
-            print(f"  {reason:<20}{privacy.public_count(count):>12}  `--reason {reason}` lists them")
+            hint = "" if privacy.closed else f"  (list with `--reason {reason}`)"
+            print(f"  {reason:<20}{privacy.public_count(count):>12}{hint}")
     else:
         if not privacy.closed:
             print(f"{dataset}: {count_of(drops.documents, 'document')}, {count_of(drops.bytes, 'byte')} of text")

@@ -44,12 +44,14 @@ def command(
         files = write_deployment(folder, deploy)
         print(f"Wrote {count_of(len(files), 'file')} for {deploy.value} to {folder / 'deploy'}. Next:")
         print(f"  {_FIRST[deploy]}")
-        print(
-            "  deploy/requirements.txt lists the packages of the image; put wheels that are not on an index into "
-            "deploy/wheels"
-        )
-        if (command := find_wheel_command(folder)) is not None:
-            print(f"  {command}")
+        # Omit these lines for Slurm, because no image is written for it.
+        if deploy != DeployTarget.SLURM:
+            print(
+                "  deploy/requirements.txt lists the packages of the image; put wheels that are not on an index into "
+                "deploy/wheels"
+            )
+            if (command := find_wheel_command(folder)) is not None:
+                print(f"  {command}")
         print(f"  for details, see {PAGE}")
     return 0
 

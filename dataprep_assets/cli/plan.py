@@ -108,6 +108,6 @@ def command(
     rates = f"rates          {rates_origin}; the cost is for a build from scratch"
     project.print_unless_private(
         [format_cost(dataset, costs.cost, machine), format_engine_table(costs.cost, machine), rates],
-        f"{dataset}: planned",
+        f"{dataset}: costs estimated",
     )
     return 0

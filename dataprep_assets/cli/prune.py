@@ -46,7 +46,8 @@ def command(
     if obsolete and not yes and not json_:
         size = format_bytes(sum(obsolete_artifact.bytes or 0 for obsolete_artifact in obsolete))
         total = f"{count_of(len(obsolete), 'obsolete artifact')} ({size})"
-        print(f"Dry run: {total} would be deleted. To delete, run `dataprep prune {dataset} --yes`")
+        them = "it" if len(obsolete) == 1 else "them"
+        print(f"Dry run: {total} would be deleted. Run `dataprep prune {dataset} --yes` to delete {them}")
     kept_count = 0
     for artifact, is_removed in prune(specs, store) if obsolete and yes else ():
         kept_count += not is_removed

@@ -71,16 +71,16 @@ def _retract(
     dataset, is_rehearsed = selected_dataset.declaration.dataset, component is not selected_dataset
     result = component.retract(store, ids_path, strict=strict)
     training_lines = [] if strict and result.not_found else list(_format_trained_lines(component, ids_path))
-    _print_result(dataset, result)
+    _print_result(dataset, result, is_written=not (strict and result.not_found))
     listing = getattr(selected_dataset.declaration, "retractions", result.list)
     if strict and result.not_found:
         print(f"--strict: nothing {'would be' if is_rehearsed else 'was'} written to {listing}")
         return 1
-    added = "these lines" if project.get_privacy().closed else str(result.added)
+    entries = "the entries" if project.get_privacy().closed else count_of(result.added, "entry", "entries")
     if is_rehearsed:
-        print(f"Dry run: {added} would be added to {listing}", flush=True)
+        print(f"Dry run: {entries} would be added to {listing}", flush=True)
     else:
-        print(f"{added} added to {listing}. Run `dataprep run {dataset}` to rebuild the affected artifacts", flush=True)
+        print(f"Added {entries} to {listing}. Run `dataprep run {dataset}` to rebuild affected artifacts", flush=True)
     if result.found or result.held:
         print()
         for line in _describe_affected(component, store, result.artifact):
@@ -180,7 +180,7 @@ def _describe_leftovers(component: "Dataset", store: "ArtifactStore", result: "R
     for path in result.copies[:MAX_SHOWN]:
         yield f"the documents remain in the source's mirror: {path}"
     if len(result.copies) > MAX_SHOWN:
-        yield f"  and {len(result.copies) - MAX_SHOWN} more"
+        yield f"  and {count_of(len(result.copies) - MAX_SHOWN, 'more file')}"
     if result.copies:
         yield (
             f"remove the documents from these files at the source, run `dataprep run {name}`, and delete the mirrored "
@@ -213,10 +213,11 @@ def _describe_copies(component: "Dataset", files: frozenset[str]) -> Iterator[st
     )
 
 
-def _print_result(dataset: str, result: "RetractionResult") -> None:
+def _print_result(dataset: str, result: "RetractionResult", *, is_written: bool) -> None:
     privacy, planned_matches = project.get_privacy(), [match for match in result.held if match.planned]
     project.print_unless_private(
-        _format_totals(dataset, result), f"{dataset}: {'found' if result.found or planned_matches else 'found nothing'}"
+        _format_totals(dataset, result),
+        f"{dataset}: {'entries found' if result.found or planned_matches else 'no entries found'}",
     )
     for match in result.held[:MAX_SHOWN]:
         columns = zip(match.counts, _WIDTHS, result.counted, strict=False)
@@ -225,16 +226,16 @@ def _print_result(dataset: str, result: "RetractionResult") -> None:
             + "".join(f"{_format_cell(count, noun, privacy):>{width}}" for count, width, noun in columns)
             + ("" if match.planned else "  obsolete")
         )
-    _print_rest(len(result.held))
-    project.print_unless_private(_format_consequence_lines(result), f"{dataset}: other documents are affected")
+    _print_rest(len(result.held), result.partitions)
+    project.print_unless_private(_format_consequence_lines(result), f"{dataset}: more results")
     if result.not_found:
         missing = (
             "some entries were" if privacy.closed else count_of(len(result.not_found), "entry was", "entries were")
         )
-        print(f"{missing} not found. {result.kept}")
+        print(f"{missing} not found" + (f". {result.kept}" if is_written else ""))
     for missing_line in result.not_found[:MAX_SHOWN]:
         print(f"  line {missing_line.line}" + ("" if missing_line.text is None else f": {missing_line.text}"))
-    _print_rest(len(result.not_found))
+    _print_rest(len(result.not_found), "line")
 
 
 def _format_totals(dataset: str, result: "RetractionResult") -> Iterator[str]:
@@ -256,21 +257,20 @@ def _format_cell(count: int, noun: str, privacy: "Privacy") -> str:
 
 def _format_consequence_lines(result: "RetractionResult") -> Iterator[str]:
     if result.left_out:
-        total = count_of(sum(result.left_out.values()), "row")
+        total = count_of(sum(result.left_out.values()), "entry", "entries")
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in result.left_out.items())
-        yield f"already dropped, so not in any {result.partitions}: {total} ({reasons})"
+        yield f"not in any finished {result.partitions}: {total} ({reasons})"
     if result.change is not None:
-        documents = count_of(result.change.back, "document that was", "documents that were")
+        one, many = "document that was dropped as a duplicate", "documents that were dropped as duplicates"
         yield (
-            f"{documents} dropped as duplicates of these documents {'returns' if result.change.back == 1 else 'return'}"
+            f"{count_of(result.change.back, one, many)} of these documents "
+            f"{'returns' if result.change.back == 1 else 'return'}"
         )
         if result.change.gone:
-            yield (
-                f"{count_of(result.change.gone, 'other document is', 'other documents are')} dropped as duplicates "
-                "instead"
-            )
+            one, many = "other document is dropped as a duplicate", "other documents are dropped as duplicates"
+            yield f"{count_of(result.change.gone, one, many)} instead"
 
 
-def _print_rest(count: int) -> None:
+def _print_rest(count: int, noun: str) -> None:
     if count > MAX_SHOWN:
-        print(f"  and {count - MAX_SHOWN} more")
+        print(f"  and {count_of(count - MAX_SHOWN, f'more {noun}')}")

@@ -326,7 +326,7 @@ def _end_failed_run(dataset: "OpenDataset", result: "RunResult", steps: "StepPri
         *describe_failed_end(component, store, current_partitions, width or LAYOUT_COLUMNS),
     ]
     _print_sections(name, [Section(lines=lines)], width, max_rows=MAX_LINES // 2)
-    project.print_unless_private(component.describe_state(store), f"{name}: the previous run remains valid")
+    project.print_unless_private(component.describe_state(store), f"{name}: more details")
 
 
 def _print_next(dataset: "OpenDataset", result: "RunResult", part: str = "") -> None:

@@ -87,7 +87,8 @@ def command(
     except DataprepError as error:
         print(f"\nnot finished: {project.get_privacy().public_error(error)}")
         print(
-            f"Run `dataprep status {dataset}` to list the missing artifacts, and `dataprep run {dataset}` to build them"
+            f"Run `dataprep status {dataset}` to list the artifacts to build. Run `dataprep run {dataset}` to build "
+            "them"
         )
     return 0
 

@@ -76,7 +76,7 @@ def _print_rebuild(
             print(line)
         for downstream in _find_affected_artifacts(component, rebuild):
             print(f"downstream: {downstream['dataset']}/{downstream['artifact']}, built from {downstream['through']}")
-    project.print_unless_private(component.describe_state(store), f"{name}: the previous run remains valid")
+    project.print_unless_private(component.describe_state(store), f"{name}: more details")
     for leftover in _find_still_held(component, store):
         shards = count_of(leftover.partitions, leftover.noun)
         print(

@@ -172,6 +172,6 @@ class _Services:
                 process.kill()
                 process.wait()
                 print(
-                    f"ui: the {name} did not stop within {_END_SECONDS:g} s and was killed; current runs continue",
+                    f"ui: the {name} was killed, because it had not stopped yet; current runs continue",
                     file=sys.stderr,
                 )

@@ -83,9 +83,10 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
             changed = join_first(verdict.changed_inputs)
             print(f"note: {verdict.name}: inputs changed after this artifact was built: {changed}")
     if count and not as_json:
-        outcome = f"{bad_count} damaged" if bad_count else "all match their receipts"
+        matches = _describe_matches(count, "its receipt", "their receipts", verification)
+        outcome = f"{bad_count:,} damaged" if bad_count else matches
         older = (
-            f"; the inputs of {count_of(outdated, 'artifact')} have changed. Run `dataprep status` for details"
+            f"; the inputs of {count_of(outdated, 'artifact')} have changed. Run `dataprep status NAME` for details"
             if outdated
             else ""
         )
@@ -101,7 +102,8 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
             continue
         for defect in defects:
             print_error_line(f"DAMAGED {defect}")
-        outcome = f"{len(defects)} damaged" if defects else "all match release.json"
+        matches = _describe_matches(files, "release.json", "release.json", verification)
+        outcome = count_of(len(defects), "defect") if defects else matches
         print(f"{location}: {name}: {count_of(files, 'file')}, {count_of(size, 'byte')}: {outcome}")
     if not count and not releases:
         raise MissingArtifactError(
@@ -109,6 +111,12 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
             "(release.json) found. Correct the path"
         )
     return 1 if bad_count else 0
+
+
+def _describe_matches(count: int, one: str, many: str, verification: "Verification") -> str:
+    """Return the outcome for intact artifacts or files; `one` and `many` name what they match."""
+    outcome = f"matches {one}" if count == 1 else f"all match {many}"
+    return f"{outcome} (without reading the files)" if verification == "size" else outcome
 
 
 def _list_remedies(locations: Sequence[str]) -> Iterator[str]:
@@ -198,6 +206,7 @@ def _verify_copy(
         else:
             print_error_line(f"DIFFERS {differs}")
     if not as_json:
-        outcome = f"{bad_count:,} differ" if bad_count else "all match"
+        matches = "matches" if len(artifacts) == 1 else "all match"
+        outcome = count_of(bad_count, "differs", "differ") if bad_count else matches
         print(f"{lock.dataset}: {count_of(len(artifacts), 'artifact')} in the lock: {outcome}")
     return 1 if bad_count else 0

@@ -352,7 +352,7 @@ class WorkerPool:
             if task.reports_each_row:
                 yield FinishedTask(task, None, BoundError(f"{task.id}: {reason}"))
             else:
-                logger.warning("%s: %s. Retrying in a separate process", task.id, reason)
+                logger.warning("%s: %s. Retrying it once no other task is running", task.id, reason)
                 self._exceeded.append(replace(task, reports_each_row=True))
             self._dispatch()
             return

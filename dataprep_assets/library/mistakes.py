@@ -155,7 +155,7 @@ def _find_storage_remarks(project: "OpenProject", component: Dataset) -> Iterato
     existing_folder = next(path for path in (place.root, *place.root.parents) if os.path.lexists(path))
     begins = f"storage: {place.root}: " if storage_setting is not None else f"DATAPREP_ROOT: {place.root}: "
     if not existing_folder.is_dir():
-        yield Remark(keys=("storage",), sentence=f"{begins}must be a folder, but {existing_folder} is a file")
+        yield Remark(keys=("storage",), sentence=f"{begins}must be a folder, but {existing_folder} is not a folder")
         return
     # Check the dataset's folders now, because a run would reach some of them only after hours of work on other
     # artifacts.

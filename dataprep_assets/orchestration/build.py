@@ -276,9 +276,8 @@ class _JobBuild:
     def _rebuild_damaged_artifacts(self, source: ArtifactSpec, damaged: Sequence[str | None]) -> Iterator[_Event]:
         if damaged:
             name = "/".join(source.path)
-            self._context.log.warning(
-                f"{name}: damaged, so it is rebuilt: {', '.join(slot or name for slot in damaged)}"
-            )
+            parts = ", ".join(slot for slot in damaged if slot is not None)
+            self._context.log.warning(f"{name}: damaged, so it is rebuilt" + (f" ({parts})" if parts else ""))
             step_build = StepBuild(self._context, source, self._store)
             yield from step_build.build(damaged, rebuild=set(damaged))
             evaluations = step_build.evaluate_checks(damaged)

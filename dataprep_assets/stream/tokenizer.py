@@ -28,9 +28,10 @@ def describe_literals(ledger: Ledger, special_tokens: str) -> Iterator[str]:
     """Yield a line for the end of a run if documents contain special tokens, read as `special_tokens` declares."""
     if ledger.special_literals:
         reading = "stay plain text" if special_tokens == "text" else "are encoded as these tokens"
+        contain = "contains" if ledger.special_literals == 1 else "contain"
         yield (
-            f"special tokens in texts: {count_of(ledger.special_literals, 'document')} of {ledger.documents:,} "
-            f"contain some, which {reading} (`special_tokens: {special_tokens}`)"
+            f"special tokens in texts: {ledger.special_literals:,} of {count_of(ledger.documents, 'document')} "
+            f"{contain} some, which {reading} (`special_tokens: {special_tokens}`)"
         )
 
 
@@ -50,8 +51,9 @@ def find_rendered_remarks(
     rows = list(texts)
     if (count := bundle.special_literals.count(rows)) and count >= _MANY * len(rows):
         sentence = (
-            f"{'.'.join(map(str, keys))}: {count} of the first {count_of(len(rows), 'text contains', 'texts contain')} "
-            f"special tokens of {bundle.name}, which stay plain text. Set the key to `match` if a template wrote them"
+            f"{'.'.join(map(str, keys))}: {count:,} of the first {count_of(len(rows), 'text')} "
+            f"{'contains' if count == 1 else 'contain'} special tokens of {bundle.name}, which stay plain text. "
+            "Set the key to `match` if a template wrote them"
         )
         yield Remark(keys=keys, sentence=sentence, hint=True)
 

@@ -90,9 +90,7 @@ def test_every_mistake_in_every_declaration_is_reported_with_its_line(project: P
     assert separator.startswith("20: document.separator: '<|nope|>' is not in the vocabulary")
     assert bos.startswith("21: document.bos: '<|begin|>' is not in the vocabulary")
     (left,) = lines(project, "no_split", told)
-    assert left.startswith(
-        "12: splits: 3 of 9 files are in no split, and therefore excluded, for example train/chunk2/"
-    )
+    assert left.startswith("12: splits: 3 of 9 files are in no split, and therefore excluded (train/chunk2/")
     (empty,) = lines(project, "empty", told)
     assert empty.startswith("14: splits.val: valid/** matches none of the ")
     (short,) = lines(project, "short", told)

@@ -42,7 +42,7 @@ TOLD = {
     "this field. Their fields: `text`, `id`",
     "twice": "9: views: `nanogpt` is listed twice. Remove one",
     "no_key": "8: document.id_key: the environment variable SURELY_NOT_SET is not set. Set it to a key",
-    "storage": "9: storage: {folder}/defs.yaml/below: must be a folder, but {folder}/defs.yaml is a file",
+    "storage": "9: storage: {folder}/defs.yaml/below: must be a folder, but {folder}/defs.yaml is not a folder",
     "two": "11: must not contain a second document",
     "no_parquet": "4: source: train_more.parquet: the file is text. Rename it after its format",
     "empty": "6: splits.val: 1 file has no records. Add a file with records, or remove the split",

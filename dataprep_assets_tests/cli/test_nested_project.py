@@ -51,7 +51,7 @@ def test_every_command_accepts_the_declared_name(project: Path) -> None:
         (["diff", str(lock), str(project / "artifacts"), "--dataset", "d00"], "no differences"),
         (["prune", "d00"], "nothing to remove"),
         (["check", "d00", "d01"], "no errors found"),
-        (["retract", "d00", "--ids", str(ids)], "1 added"),
+        (["retract", "d00", "--ids", str(ids)], "Added 1 entry to "),
     ):
         done = dataprep(project, *arguments, project=project)
         assert done.returncode == 0, (arguments, done.stdout, done.stderr)

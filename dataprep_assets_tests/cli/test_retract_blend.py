@@ -137,7 +137,7 @@ def test_the_run_after_a_removal_rebuilds_one_shard_without_the_rows(project: Pr
     assert not (project.defs / stage / "retracted.jsonl").exists()
     told = project.retract(stage)
     assert_names(told, "found 2 entries", f"2 {NOUNS[stage]}s in 1 shard", project.shard(stage), VIEWS[stage])
-    assert_names(told, "2 added")
+    assert_names(told, "Added 2 entries")
     listed = [json.loads(line) for line in (project.defs / stage / "retracted.jsonl").read_text().splitlines()]
     assert [line["id"] for line in listed] == [f"f0.jsonl:{ROW}", f"first-{OTHER_ROW - 1}"]
     status = json.loads(project("status", stage, "--json", code=1))

@@ -119,7 +119,7 @@ def test_a_hidden_folder_in_the_path_of_a_glob_selects_no_hidden_files() -> None
 
 def test_copies_are_noted_with_both_names(folder: Path) -> None:
     (folder / "copy of part-0.jsonl").write_bytes((folder / DATA[0]).read_bytes())
-    (hint,) = [one for one in find_corpus_remarks(corpus(folder)) if "identical to other files" in one.sentence]
+    (hint,) = [one for one in find_corpus_remarks(corpus(folder)) if "identical to a different file" in one.sentence]
     assert hint.hint
     assert DATA[0] in hint.sentence
     assert "copy of" in hint.sentence

@@ -78,19 +78,20 @@ def command(
                 for item in simulate_reads(sampler, sampler.end if until is None else until)
             ],
             "pending": [
-                privacy.public_text(item.sentence, "a source has changed") for item in component.pending(store)
+                privacy.public_text(item.sentence, "a change is not in the schedule yet")
+                for item in component.pending(store)
             ],
             "written": None if path is None else str(path),
         }
         print(json.dumps(value, ensure_ascii=False))
         return 0
     project.print_unless_private(
-        [*describe_revisions(schedule), *format_simulation(sampler, until)], f"{dataset}: scheduled"
+        [*describe_revisions(schedule), *format_simulation(sampler, until)], f"{dataset}: scheduled reads"
     )
     if path is not None:
         print(f"Wrote revision {number} from step {from_step} to {path}. Run `dataprep run {dataset}` to build it")
     elif from_step is not None:
         print(f"Dry run: revision {number} from step {from_step} was not written")
     else:
-        project.print_unless_private(component.describe_state(store), f"{dataset}: a source has changed")
+        project.print_unless_private(component.describe_state(store), f"{dataset}: changes are not in the schedule yet")
     return 0

@@ -90,7 +90,7 @@ def command(
                 )
             )
         else:
-            project.print_unless_private(format_simulation(ledger.data.sampler, until), f"{dataset}: scheduled")
+            project.print_unless_private(format_simulation(ledger.data.sampler, until), f"{dataset}: scheduled reads")
         return 0
     if step is not None:
         if until is not None and until <= step:
@@ -104,7 +104,8 @@ def command(
     documents = _find_documents(ledger, document, id_) if where is None else _find_matching_documents(ledger, where)
     if where is not None and not json_:
         steps = [item for item in find_steps(ledger, documents) if until is None or item < until]
-        read_text = f"read at {format_steps(steps)}" if steps else "not read at any step"
+        limit_text = "at any step" if until is None else f"before step {until}"
+        read_text = f"read at {format_steps(steps)}" if steps else f"not read {limit_text}"
         print(f"{_count_documents(len(documents))}, {read_text}")
     for line in _describe_steps(ledger, documents if json_ else documents[:_MAX_ROWS], until, json_):
         print(line)

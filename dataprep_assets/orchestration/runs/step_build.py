@@ -175,7 +175,7 @@ def _rebuild_records(
             context.log.warning(f"{'/'.join(record.path)}: {partition}: {warning}")
             return False
         if not outcome.reused:
-            context.log.warning(f"{'/'.join(record.path)}: {partition}: its source has changed, so it is rebuilt")
+            context.log.warning(f"{'/'.join(record.path)}: {partition}: was rebuilt, because its source has changed")
             report(record, outcome)
     return True
 

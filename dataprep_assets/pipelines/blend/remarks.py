@@ -178,7 +178,8 @@ def _find_excluded_file_remarks(
 ) -> Iterator[Remark]:
     """Yield remarks on data files that are left out, with the reason."""
     for reason, names in list_left_out_data(open_place(dataset, blend.sources), dataset).items():
-        example = "" if blend.sensitive else f", for example {names[0]}"
+        example = f" ({names[0]})" if len(names) == 1 else f", for example {names[0]}"
+        example = "" if blend.sensitive else example
         sentence = f"{dataset.name}.path: {count_of(len(names), 'file')} excluded{example}: {reason}"
         yield Remark(keys=keys, sentence=sentence, hint=True)
 

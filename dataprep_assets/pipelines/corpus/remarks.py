@@ -145,28 +145,28 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
         yield Remark(keys=parse_error_keys(error), sentence=str(error))
         return
     if excluded_files := select_included_paths(listing.left_out, corpus.include):
-        examples = "" if corpus.sensitive else f", for example {', '.join(excluded_files[:_MAX_SHOWN])}"
+        examples = "" if corpus.sensitive else _format_examples(excluded_files)
         sentence = f"include: {count_of(len(excluded_files), 'file')} excluded{examples}: {LEFT_OUT}"
         yield Remark(keys=("include",), sentence=sentence, hint=True)
     if hidden := find_hidden_files(files, include=corpus.include, splits=corpus.splits):
-        examples = "" if corpus.sensitive else f", for example {', '.join(hidden[:_MAX_SHOWN])}"
+        examples = "" if corpus.sensitive else _format_examples(hidden)
         sentence = (
-            f"include: {count_of(len(hidden), 'file')} excluded{examples}: names begin with `_` or `.`. Match them in "
-            "`include` if they are data"
+            f"include: {count_of(len(hidden), 'file')} excluded{examples}: "
+            + ("its name begins" if len(hidden) == 1 else "their names begin")
+            + " with `_` or `.`. To read excluded files, match their names in `include`"
         )
         yield Remark(keys=("include",), sentence=sentence, hint=True)
     yield from _check_globs(corpus, [file.relpath for file in files])
     yield from _find_duplicate_files(corpus, entries)
     stray_files = find_unassigned_files(files, include=corpus.include, splits=corpus.splits)
     if stray_files:
-        names = [] if corpus.sensitive else stray_files[:_MAX_SHOWN]
         yield Remark(
             keys=("splits",),
             sentence=(
                 f"splits: {len(stray_files):,} of {count_of(len(files), 'file')} "
                 f"{'is' if len(stray_files) == 1 else 'are'} in no split, and therefore excluded"
             )
-            + (f", for example {', '.join(names)}" if names else ""),
+            + ("" if corpus.sensitive else _format_examples(stray_files)),
             hint=True,
         )
     yield from _check_priority_order(corpus, entries)
@@ -177,6 +177,12 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
         for view in map(load_corpus_view, corpus.views):
             if view.shortest is not None:
                 yield from _check_split_lengths(corpus, view.shortest(corpus), bundle, entries)
+
+
+def _format_examples(names: Sequence[str], max_shown: int = _MAX_SHOWN) -> str:
+    """Return the first names as examples; in brackets, without `for example`, if these are all of the names."""
+    shown = ", ".join(names[:max_shown])
+    return f", for example {shown}" if len(names) > max_shown else f" ({shown})"
 
 
 def _find_order(corpus: CorpusDeclaration) -> tuple[str, Sequence[str]]:
@@ -196,8 +202,9 @@ def _check_priority_order(corpus: CorpusDeclaration, entries: Sequence[ManifestE
     for name in order:
         if name not in sources:
             nearest_name = find_nearest(name, sources)
-            names = "" if corpus.sensitive else f". Available: {', '.join(sources)}"
-            suggestion = f"; did you mean {nearest_name!r}?" if nearest_name and not corpus.sensitive else ""
+            names = "" if corpus.sensitive else f" Available: {', '.join(sources)}"
+            suggestion = f"; did you mean {nearest_name!r}?" if nearest_name and not corpus.sensitive else "."
+            suggestion = "" if corpus.sensitive else suggestion
             yield Remark(
                 keys=("duplicates", "priority", "order"),
                 sentence=f"duplicates.priority.order: no file has the source {name!r}{suggestion}{names}",
@@ -230,14 +237,18 @@ def _find_duplicate_files(corpus: CorpusDeclaration, entries: Sequence[ManifestE
                 repeated_pairs.append((entry.relpath, first_name))
             else:
                 unique_entries.append(entry)
-    for pairs, reason in (
-        (repeated_pairs, "read twice because of links"),
-        (_find_copies(source, unique_entries), "identical to other files"),
+    for pairs, one, many in (
+        (repeated_pairs, "file is read twice because of links", "files are read twice because of links"),
+        (
+            _find_copies(source, unique_entries),
+            "file is identical to a different file",
+            "files are identical to other files",
+        ),
     ):
         if pairs:
-            example = "" if corpus.sensitive else f", for example {pairs[0][0]} and {pairs[0][1]}"
-            files_are = count_of(len(pairs), "file is", "files are")
-            sentence = f"include: {files_are} {reason}{example}. Exclude one name of each"
+            example = "" if corpus.sensitive else _format_examples([" and ".join(pair) for pair in pairs], 1)
+            remedy = "Exclude one of the two names" if len(pairs) == 1 else "Exclude one name of each"
+            sentence = f"include: {count_of(len(pairs), one, many)}{example}. {remedy}"
             yield Remark(keys=("include",), sentence=sentence, hint=True)
 
 

@@ -357,11 +357,14 @@ class CohortMixture(Dataset):
         if not isinstance(source, Notes | CohortMixture) or "splits" in replay.model_fields_set:
             return
         if splits := [split for split in source.declaration.splits if split not in replay.splits]:
-            name = source.declaration.dataset
+            name, is_one = source.declaration.dataset, len(splits) == 1
+            splits_are, them = (
+                (f"split {splits[0]} is", "it") if is_one else (f"splits {', '.join(splits)} are", "them")
+            )
             yield Remark(
                 keys=("sources",),
-                sentence=f"sources: {name}: its splits {', '.join(splits)} are not used. Add them to `splits`, or "
-                f"declare `splits: [{', '.join(replay.splits)}]` to leave them out",
+                sentence=f"sources: {name}: its {splits_are} not used. Add {them} to `splits`, or declare "
+                f"`splits: [{', '.join(replay.splits)}]` to leave {them} out",
                 hint=True,
             )
 

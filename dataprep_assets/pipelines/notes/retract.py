@@ -164,7 +164,7 @@ def _retract(
         held=tuple(months),
         artifact=PACKED_COHORTS,
         partitions="month",
-        kept="They stay on the list: if these patients appear later, their notes are left out",
+        kept="If notes of listed patients appear later, they are left out",
         files=frozenset(files),
         # Show only the location, because file names may contain patients' names.
         copies=(source.storage,) if source.mirrored and months else (),

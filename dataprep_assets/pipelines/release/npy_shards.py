@@ -268,8 +268,8 @@ def matches_stream(shard: OpenedNpyShard) -> Finding:
         defects.append(f"its ledger does not match its {count_of(ledger.tokens, 'token')}")
     return build_verdict(
         (f"{shard.name}: {defect}" for defect in defects),
-        f"The {count_of(shard_cut.tokens, 'token')} equal tokens {shard_cut.start} to {shard_cut.stop} of the stream, "
-        f"followed by {count_of(shard_cut.padding, 'padding token')}.",
+        f"The shard has tokens {shard_cut.start} to {shard_cut.stop - 1} of the stream, followed by "
+        f"{count_of(shard_cut.padding, 'padding token')}.",
         REBUILD,
         facts={"tokens": len(tokens), "padding": shard_cut.padding, "samples": len(ids)},
     )
@@ -286,7 +286,7 @@ def _build_ledger(tokens: NDArray[Any], separator: int) -> Ledger:
 def _find_differences(shard: OpenedNpyShard, tokens: NDArray[Any]) -> Iterator[str]:
     split, shard_cut = shard.planned.layout.find_shard(shard.planned.partition)
     if len(tokens) != shard_cut.tokens:
-        yield f"it has {count_of(len(tokens), 'token')}, but its range has {shard_cut.tokens}"
+        yield f"it has {count_of(len(tokens), 'token')}, but the plan has {shard_cut.tokens}"
         return
     position = 0
     for block in split.order.read(shard.planned.store, shard_cut.start, shard_cut.stop):
@@ -384,8 +384,9 @@ def tokens_accounted(split: OpenedSplit) -> Finding:
         padding += facts.padding_tokens
     if position + dropped_tokens != source_tokens:
         defects.append(
-            f"{count_of(len(receipts), 'shard has', 'shards have')} {count_of(position, 'token')} of the stream and "
-            f"{count_of(dropped_tokens, 'dropped token')}, but the token bins have {count_of(source_tokens, 'token')}"
+            f"the last shard ends after {count_of(position, 'token')} of the stream, and "
+            f"{count_of(dropped_tokens, 'token was', 'tokens were')} dropped, but the token bins have "
+            f"{count_of(source_tokens, 'token')}"
         )
     return build_verdict(
         defects,
@@ -446,15 +447,16 @@ def samples_unique(split: OpenedSplit) -> Finding:
         # Keep only the most frequent ids so far, because their counts are final: each id occurs in only one part.
         rows = sorted(rows, reverse=True)[:SHOWN]
     share = repeat_count / total if total else 0.0
+    repeat = "repeats a different sample" if repeat_count == 1 else "repeat a different sample"
     table: list[Row] = [{"sample_id": f"{value:016x}", "samples": n} for n, value in rows]
     defects = (
         []
         if share <= expected_share
-        else [f"{repeat_count} of {count_of(total, 'sample')} ({format_share(share)}) repeat another sample"]
+        else [f"{repeat_count} of {count_of(total, 'sample')} ({format_share(share)}) {repeat}"]
     )
     return build_verdict(
         defects,
-        f"{repeat_count} of {count_of(total, 'sample')} repeat another sample ({format_share(share)}).",
+        f"{repeat_count} of {count_of(total, 'sample')} {repeat} ({format_share(share)}).",
         "Deduplicate the source, or expect the model to read this text more often",
         facts={"samples": total, "repeated": repeat_count, "share": share},
         table=table,

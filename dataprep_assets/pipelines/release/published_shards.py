@@ -403,7 +403,8 @@ def remote_matches_local(publication: OpenedPublication) -> Finding:
     size = sum(file.bytes for file in publication.release.files)
     return build_verdict(
         [*missing, *comparison.different.values()],
-        f"{count_of(len(comparison.same), 'file')} ({count_of(size, 'byte')}) in {location} match the local files.",
+        f"{location} has {count_of(len(comparison.same), 'file')} ({count_of(size, 'byte')}) with the size and digest "
+        "in the release.",
         _PUBLISH,
         facts={"files": len(comparison.same), "bytes": size},
     )

@@ -78,7 +78,7 @@ def test_the_form_of_the_rows_and_unread_fields_are_named(tmp_path: Path) -> Non
     alpaca, pair = {"instruction": "hi", "output": "ho"}, {"prompt": "hi", "chosen": "ho", "rejected": "hm"}
     cases: list[tuple[list[dict[str, Any]], str]] = [
         (CHAT, "rows of a: form messages; not read: meta (2 rows), in the first 2 rows"),
-        ([{"conversations": said, "images": None}], "rows of a: form sharegpt, in the first 1 row"),
+        ([{"conversations": said, "images": None}], "rows of a: form sharegpt, in the first row"),
         ([alpaca, {**alpaca, "id": 1}], "rows of a: form alpaca; not read: id (1 row), in the first 2 rows"),
         ([CHAT[0], alpaca], "a: a.jsonl, row 2: other_form, alpaca after messages ("),
         ([pair], "`messages_field: messages`: dataset a (first file: a.jsonl): no row can be used: 1 preference_pair"),

@@ -81,7 +81,7 @@ def test_a_shard_that_lost_its_last_record_is_whole_to_a_reader_and_found_by_its
     rewrite(cohort, lambda payloads: payloads[:-1])
     found = prove(cohort)
     assert "has 7 records with " in found["records_intact"].summary
-    assert any("7 rows, but `rows_per_shard: 8`" in str(row) for row in found["records_intact"].table)
+    assert any("7 rows, but with `rows_per_shard: 8`" in str(row) for row in found["records_intact"].table)
     assert not found["matches_packed_rows"].passed
 
 

@@ -472,7 +472,7 @@ def test_no_output_or_file_of_a_sensitive_dataset_names_a_patient(tmp_path: Path
     said("lock", "ward", "--output", str(tmp_path / "before.lock"))
     shutil.copytree(work / "artifacts", tmp_path / "before")
     told = said("retract", "ward", "--ids", str(ids))
-    assert "ward: found. Run `dataprep show --private ward`\n" in told
+    assert "ward: entries found. Run `dataprep show --private ward`\n" in told
     assert f"  {'2010-01':<20}{'< 11 patients':>20}\n" in told
     assert_names(told, "line 2")
     assert_names(told, folder / "retracted.jsonl", "`dataprep run ward`")

@@ -120,7 +120,7 @@ def retract(project: Path, ids: Path, variables: dict[str, str]) -> tuple[dict[s
     with subprocess.Popen(line, env=variables, stdout=subprocess.PIPE, text=True) as process:
         for told in process.stdout or ():
             printed += told
-            if "added to" in told:
+            if told.startswith("Added "):
                 seconds["named"] = time.perf_counter() - started
     assert process.returncode == 0, printed
     return seconds | {"all": time.perf_counter() - started, "cpu": _children_cpu() - used}, printed

@@ -572,7 +572,11 @@ PACKED_SFT_CHECKS: tuple[Check[OpenedShard], ...] = (
         "Every trained answer includes its stop token, so the loss mask is shifted exactly once.",
         stop_tokens_in_loss,
     ),
-    Check("no_repeated_special_tokens", "No special token is followed by the same token.", no_repeated_special_tokens),
+    Check(
+        "no_repeated_special_tokens",
+        "No special token is followed by the same token, unless messages may contain special tokens.",
+        no_repeated_special_tokens,
+    ),
     build_losses_check(_losses_within_limit),
     Check(
         "sampled_sequences_trained",

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.errors import ConfigError, DataprepError, TokenizerError
+from dataprep_assets.errors import ConfigError, DataprepError, TokenizerError, count_of
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.pairs.encoding import render_preference
@@ -127,12 +127,13 @@ def find_lost_rows_remark(blend: BlendDeclaration, dataset: BlendDataset, paths:
         if not refusals:
             return None
         features = sorted({refusal.reason.removeprefix(LOST).strip(": ") for refusal in refusals})
-        amount = "some" if blend.sensitive else f"{len(refusals):,} of the first {len(rows):,}"
+        amount = "some rows" if blend.sensitive else f"{len(refusals):,} of the first {count_of(len(rows), 'row')}"
+        use = "uses" if len(refusals) == 1 and not blend.sensitive else "use"
         is_allowed = blend.bad_records.policy == "drop" or all(refusal.part for refusal in refusals)
         return Remark(
             keys=(blend.stage, "chat_template"),
             sentence=f"chat_template {plan_and_bundle[0].template.name}: writes no {' and no '.join(features)}; "
-            f"{amount} rows of dataset {dataset.name} use them. Use a template that writes them, or list them in "
+            f"{amount} of dataset {dataset.name} {use} them. Use a template that writes them, or list them in "
             f"`{blend.stage}.allow_loss`",
             hint=is_allowed,
             of_source=not is_allowed,

@@ -22,10 +22,10 @@ def describe_unsearched_sets(coverage: Mapping[str, Coverage]) -> Iterator[str]:
     """Yield a sentence for each set with items that are not searched for."""
     for name, counts in coverage.items():
         total = counts.items + counts.empty
-        if total > counts.looked_for:
+        if unsearched := total - counts.looked_for:
             yield (
-                f"{name}: {total - counts.looked_for:,} of {count_of(total, 'item is', 'items are')} not searched for "
-                f"({_describe_reasons(counts)})"
+                f"{name}: {unsearched:,} of {count_of(total, 'item')} {'is' if unsearched == 1 else 'are'} not "
+                f"searched for ({_describe_reasons(counts)})"
             )
 
 
@@ -89,5 +89,5 @@ def find_benchmark_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
                 yield Remark(keys=keys, sentence=f"{text}. {remedy}")
             continue
         for text in describe_unsearched_sets({item_set.name: coverage}):
-            scope_text = "" if total < _SAMPLE_SIZE else ", of the first ones examined"
+            scope_text = "" if total < _SAMPLE_SIZE else "; only the first items were examined"
             yield Remark(keys=keys, sentence=f"decontaminate.sets.{text}{scope_text}", hint=True)

@@ -155,5 +155,5 @@ def _find_rule_remarks(corpus: CorpusDeclaration, batches: Sequence[DocumentBatc
     for name, (keeps, rule) in corpus.rules.items():
         if rule.columns <= types.keys() and (find_dropping_rules(table, {name: (keeps, rule)}) == 0).all():
             key = "keep" if keeps else "drop"
-            text = f"{key}.{name}: drops every document examined (the first ones of each split)"
+            text = f"{key}.{name}: drops every document examined (the first documents of each split)"
             yield Remark(keys=(key, name), sentence=text, hint=True)

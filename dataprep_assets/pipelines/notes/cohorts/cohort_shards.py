@@ -229,8 +229,8 @@ def _find_wrong_counts(shards: CohortShards) -> Iterator[str]:
                 )
             if rows > limit or not rows or (rows < limit and number < last_number):
                 yield (
-                    f"{name}: has {count_of(rows, 'row')}, but `rows_per_shard: {limit}` is declared, and only the "
-                    "last shard may have fewer"
+                    f"{name}: has {count_of(rows, 'row')}, but with `rows_per_shard: {limit}`, every shard must have "
+                    f"{count_of(limit, 'row')} (the last: 1 to {limit:,})"
                 )
 
 

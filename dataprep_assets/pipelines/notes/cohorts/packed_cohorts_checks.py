@@ -89,10 +89,9 @@ def check_retractions(cohort: OpenedCohort) -> Finding:
             defects += _find_retracted_notes(cohort, index, split)
     return build_verdict(
         (f"{describe_artifact(cohort.receipt)}: {defect}" for defect in defects),
-        f"The list has {count_of(len(cohort.retracted), 'entry', 'entries')} (patients or notes), and none is in the "
-        "rows; "
-        f"{searched_count} of {count_of(dropped_count, 'dropped note was', 'dropped notes were')} searched for by "
-        "their tokens."
+        f"The list has {count_of(len(cohort.retracted), 'entry', 'entries')}, and none of its patients or notes is in "
+        f"the rows; {searched_count} of {count_of(dropped_count, 'dropped note')} "
+        f"{'was' if searched_count == 1 else 'were'} searched for by tokens."
         if cohort.retracted
         else "No patient or note of this dataset is retracted.",
         REBUILD,
@@ -132,16 +131,20 @@ def _find_source_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]
             f"{count_of(drop_count, 'note was', 'notes were')} left out"
         )
     retracted_only = source.retracted_notes - cohort.retracted_notes
-    if cohort.retracted_notes - source.retracted_notes or (retracted_only and not dropped_without_room):
+    listed_only = cohort.retracted_notes - source.retracted_notes
+    if listed_only or (retracted_only and not dropped_without_room):
         yield (
-            f"the source has {count_of(len(source.retracted_notes), 'individually retracted note')}, but "
-            f"{count_of(len(cohort.retracted_notes), 'such note was', 'such notes were')} left out"
+            f"{RETRACTED_NOTES} does not match the source's individually retracted notes: "
+            f"{count_of(len(retracted_only), 'note is', 'notes are')} only in the source, and "
+            f"{count_of(len(listed_only), 'note is', 'notes are')} only in {RETRACTED_NOTES}"
         )
     missing = source.retracted_digests - cohort.left_out
-    if cohort.left_out - source.retracted_digests or (missing and not dropped_without_room):
+    stray = cohort.left_out - source.retracted_digests
+    if stray or (missing and not dropped_without_room):
         yield (
-            f"the source has {count_of(len(source.retracted_digests), 'retracted patient')}, but the notes of "
-            f"{count_of(len(cohort.left_out), 'patient')} were left out"
+            f"{RETRACTED_PATIENTS} does not match the source's retracted patients: "
+            f"{count_of(len(missing), 'patient is', 'patients are')} only in the source, and "
+            f"{count_of(len(stray), 'patient is', 'patients are')} only in {RETRACTED_PATIENTS}"
         )
 
 
@@ -243,11 +246,11 @@ def _find_impossible_origins(origins: Origins, patients: int, name: str) -> Iter
     order = np.lexsort((origins[:, CHUNK], note))
     ordered = note[order]
     if not np.array_equal(origins[order, CHUNK], np.arange(len(order)) - np.searchsorted(ordered, ordered)):
-        yield f"{name}: the chunks of a note are not numbered from 0"
+        yield f"{name}: the chunks of a note are not numbered 0, 1, 2, …"
     pairs = np.unique(np.stack([origins[:, RECORD], origins[:, PATIENT]]), axis=1)
     differing_rows = np.unique(pairs[1])
     if len(np.unique(pairs[0])) != pairs.shape[1] or not np.array_equal(differing_rows, np.arange(patients)):
-        yield f"{name}: a record belongs to two patients, or a patient has no record"
+        yield f"{name}: a record belongs to two patients or to an unlisted patient, or a patient has no record"
 
 
 def _number_notes(records: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -302,9 +305,9 @@ def check_note_counts(cohort: OpenedCohort) -> Finding:
     # such notes is in the source, but in no row.
     if strangers or (not dropped_without_room and len(digests) != len(source.digests)):
         defects.append(
-            f"{location}: the rows have {count_of(len(digests), 'patient')}, but the source has "
-            f"{count_of(len(source.digests), 'patient')} with notes. "
-            f"{count_of(strangers, 'patient is', 'patients are')} only in the rows"
+            f"{location}: the patients of the rows and the source's patients with notes differ: "
+            f"{count_of(strangers, 'patient is', 'patients are')} only in the rows, and "
+            f"{count_of(len(source.digests - digests), 'patient is', 'patients are')} only in the source"
         )
     missing = source.dropped.get("missing_metadata", 0)
     return build_verdict(

@@ -44,7 +44,7 @@ def find_token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, voc
     is_wrong = ((tokens < 0) | (tokens >= vocab_size)) & is_token | ~is_token & (tokens != ABSENT)
     if is_wrong.any():
         row, position = np.argwhere(is_wrong)[0].tolist()
-        yield f"row {row}, position {position}: the id is not less than the vocabulary size {vocab_size}"
+        yield f"row {row}, position {position}: must be a token id from 0 to {vocab_size - 1:,}"
     if not lengths.all():
         yield f"row {int(lengths.argmin())} has no tokens"
 
@@ -112,8 +112,8 @@ def check_json_lines(cohort: OpenedCohort) -> Finding:
         total += lines
         if not lines == len(file) == cohort.splits[name].rows:
             defects.append(
-                f"{path.jsonl}: has {count_of(lines, 'line')} for {count_of(len(file), 'columnar row')}, but the "
-                f"receipt lists {count_of(cohort.splits[name].rows, 'row')}"
+                f"{path.jsonl} has {count_of(lines, 'line')}, {path.rows} has {count_of(len(file), 'row')}, and the "
+                f"receipt lists {count_of(cohort.splits[name].rows, 'row')}. The numbers must be equal"
             )
         for line, columns in samples.columns.items():
             compared_lines += 1
@@ -170,27 +170,25 @@ def check_labels(cohort: OpenedCohort) -> Finding:
         "masked_labels": masked_count,
     }
     location = describe_artifact(cohort.receipt)
+    crossing = (
+        f"{crossing_labels} of {count_of(labels, 'label')} {'crosses' if crossing_labels == 1 else 'cross'} from one "
+        "note into the next"
+    )
     if crossing_labels and not padding and cohort.notes.is_concatenated:
-        crossing = (
-            f"{crossing_labels} of {labels} labels cross from one note into the next, because the rows are one stream"
-        )
         return Finding(
             passed=False,
             warning=True,
             facts=facts,
-            summary=f"{location}: {crossing}. The declaration requests this. To avoid it, set `rows: notes`, or a "
-            "different `packing.algorithm`.",
+            summary=f"{location}: {crossing}, because the rows are one stream. The declaration requests this. To "
+            "avoid it, set `rows: notes`, or a different `packing.algorithm`.",
         )
-    defects = [f"{location}: {padding} of {labels} labels are padding"] if padding else []
-    defects += (
-        [f"{location}: {crossing_labels} of {labels} labels cross from one note into the next"]
-        if crossing_labels
-        else []
-    )
+    is_or_are = "is" if padding == 1 else "are"
+    defects = [f"{location}: {padding} of {count_of(labels, 'label')} {is_or_are} padding"] if padding else []
+    defects += [f"{location}: {crossing}"] if crossing_labels else []
     return build_verdict(
         defects,
-        f"None of the {labels} labels in sampled rows is padding or belongs to the next note; the loader leaves out "
-        f"{masked_count}.",
+        f"None of the {count_of(labels, 'label')} in sampled rows is padding or belongs to the next note; the loader "
+        f"leaves out {count_of(masked_count, 'label')}.",
         REBUILD,
         facts=facts,
     )
@@ -224,8 +222,8 @@ def check_ids(cohort: OpenedCohort) -> Finding:
         )
     if (low, high) != (ledger.min_id, ledger.max_id):
         defects.append(
-            f"{describe_artifact(cohort.receipt)}: ids are {low} to {high}, but the ledger has {ledger.min_id} to "
-            f"{ledger.max_id}"
+            f"{describe_artifact(cohort.receipt)}: the range of ids is {_format_range(low, high)}, but the ledger has "
+            f"{_format_range(ledger.min_id, ledger.max_id)}"
         )
     if pads and not cohort.notes.pad_may_occur:
         defects.append(
@@ -233,8 +231,8 @@ def check_ids(cohort: OpenedCohort) -> Finding:
         )
     return build_verdict(
         defects,
-        f"Ids are {low} to {high}, below the vocabulary size {size}; {count_of(pads, 'token is', 'tokens are')} the "
-        "pad id in notes.",
+        f"The range of ids is {_format_range(low, high)}, below the vocabulary size {size}; "
+        f"{count_of(pads, 'token is', 'tokens are')} the pad id in notes.",
         f"The rows were built with a different tokenizer, or are damaged. {REBUILD}",
         facts={
             "vocab_size": str(size),
@@ -242,6 +240,10 @@ def check_ids(cohort: OpenedCohort) -> Finding:
             **({} if low is None or high is None else {"min_id": low, "max_id": high}),
         },
     )
+
+
+def _format_range(low: int | None, high: int | None) -> str:
+    return "empty" if low is None else f"{low} to {high}"
 
 
 def check_tokens(cohort: OpenedCohort) -> Finding:
@@ -301,8 +303,8 @@ def check_separators(cohort: OpenedCohort) -> Finding:
             )
         if inner:
             defects.append(
-                f"{location}: {count_of(inner, 'separator is', 'separators are')} inside a note: a repeated "
-                "separator, or one from the text"
+                f"{location}: {count_of(inner, 'separator is inside a note', 'separators are inside notes')}, either "
+                "repeated or from the text"
             )
     bos = cohort.facts.bos_id
     begins = sum(s.bos_starts for s in scans)
@@ -323,7 +325,7 @@ def check_separators(cohort: OpenedCohort) -> Finding:
             )
     return build_verdict(
         defects,
-        f"{count_of(separators, 'separator ends', 'separators end')} {count_of(ledger.documents, 'note')}"
+        f"{count_of(separators, 'separator')} in the rows of {count_of(ledger.documents, 'note')}"
         + ("." if bos is None else f"; {count_of(begins, 'segment begins', 'segments begin')} with BOS."),
         REBUILD,
         facts={
@@ -344,15 +346,17 @@ def check_packing(cohort: OpenedCohort) -> Finding:
             wasted, reason = 0, ""
         elif algorithm == "concat_then_split":
             wasted = int(np.count_nonzero(used_positions[:-1] < length))
-            reason = f"{count_of(wasted, 'row')} before the last row have padding"
+            one, many = "row before the last row has padding", "rows before the last row have padding"
+            reason = count_of(wasted, one, many)
         elif algorithm == "concatenative":
             wasted = int(np.count_nonzero(used_positions[:-1] + used_positions[1:] <= length))
-            reason = f"{count_of(wasted, 'pair')} of neighboring rows would fit into one"
+            one, many = "pair of neighboring rows would fit", "pairs of neighboring rows would each fit"
+            reason = f"{count_of(wasted, one, many)} into one row"
         else:
             # Test only the two emptiest rows, because if they do not fit into one row, no other two rows do.
             emptiest = np.partition(used_positions, 1)[:2] if used_positions.size > 1 else np.array([length])
             wasted = int(emptiest.sum() <= length and used_positions.size > 1)
-            reason = "two rows would fit into one"
+            reason = "two rows would fit into one row"
         if wasted:
             defects.append(
                 f"{describe_artifact(cohort.receipt)}: split {name}: {reason}, which `{algorithm}` never produces"

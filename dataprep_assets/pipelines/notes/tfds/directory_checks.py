@@ -120,20 +120,20 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
                     )
                     if not is_same and len(defects) < _MAX_SLICES:
                         defects.append(
-                            f"split {split.name}: column {name} differs from the stored rows, from row "
-                            f"{low + read_count} on"
+                            f"split {split.name}: column {name} differs from the stored rows at or after row "
+                            f"{low + read_count}"
                         )
                 read_count += len(next(iter(batch.values())))
             if read_count != high - low:
                 defects.append(
-                    f"split {split.name}: TFDS read {count_of(read_count, 'row')}, but {high - low} are stored"
+                    f"split {split.name}: TFDS read {count_of(read_count, 'row')}, but the metadata lists {high - low}"
                 )
             rows += read_count
     total = sum(split.rows for split in info.splits)
     return build_verdict(
         defects,
-        f"TFDS {library.__version__} read {rows} of {count_of(total, 'row')} in file order; they equal the stored "
-        "rows.",
+        f"TFDS {library.__version__} read {rows} of {count_of(total, 'row')} in file order; all rows read equal the "
+        "stored rows.",
         "The metadata does not describe the shards. Rebuild the directory",
         facts={"rows_read": rows, "rows": total},
     )

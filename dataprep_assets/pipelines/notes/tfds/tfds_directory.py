@@ -402,6 +402,10 @@ DIRECTORY_CHECKS: tuple[Check[OpenedNotes], ...] = (
         check_cohort_shards,
         version=2,
     ),
-    Check("patients_disjoint", "No patient is in two splits or in two cohorts.", check_patients),
+    Check(
+        "patients_disjoint",
+        "No patient is in two splits or, unless `duplicate_patients: allow` is set, in two cohorts.",
+        check_patients,
+    ),
     TFDS_READS,
 )
