@@ -222,7 +222,7 @@ def test_a_chat_blend_lists_losses_of_rows_sequences_and_shards(project: Project
     told = read_block(said)
     losses = project.losses("tides")
     contents = re.search(
-        r"^(\d+) conversations, (\d+) sequences, ([\d,]+) tokens, of which ([\d,]+) in the loss", said, re.M
+        r"^(\d+) conversations, (\d+) sequences, ([\d,]+) tokens, of which ([\d,]+) are in the loss", said, re.M
     )
     assert contents is not None, said
     conversations, sequences, tokens, trained = (int(number.replace(",", "")) for number in contents.groups())

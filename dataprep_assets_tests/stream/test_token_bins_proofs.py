@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dataprep_assets.engine.checks.check import files_intact
+from dataprep_assets.engine.checks.check import files_intact, require_ledger
 from dataprep_assets.stream import token_bins_checks as proofs
 from dataprep_assets.stream.separators import separators_match_documents
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS
@@ -148,7 +148,7 @@ def test_an_id_outside_the_vocabulary_is_named_by_its_offset(shard: Shard, monke
 
 def test_a_range_that_differs_from_the_ledger_and_a_dtype_that_is_too_small_fail(shard: Shard) -> None:
     found = proofs.ids_in_vocabulary(shard.directory, with_ledger(shard.receipt, max_id=17), 4096)
-    assert f"has {shard.ledger.min_id} to 17" in found.summary
+    assert f"has {require_ledger(shard.receipt).min_id} to 17" in found.summary
     assert proofs.ids_in_vocabulary(shard.directory, shard.receipt, 65_536).passed
     found = proofs.ids_in_vocabulary(shard.directory, shard.receipt, 65_537)
     assert_names(found.summary, "uint16", 65537)

@@ -219,7 +219,7 @@ def blend_sources_unchanged(run: OpenedRun) -> Finding:
     )
     return build_verdict(
         (_describe_row(blend, row) for row in rows if row["changed_files"]),
-        f"The sources of {count_of(len(sources) - len(unlisted), 'dataset is', 'datasets are')} unchanged since the "
+        f"The sources of {count_of(len(sources) - len(unlisted), 'dataset')} are unchanged since the "
         f"plan {plan.run_hash} was built.{note}",
         "Run the blend again to read the current sources, and check whether its weights still fit; or pin the sources",
         facts={"datasets": len(sources), "unlisted_datasets": len(unlisted)},

@@ -121,7 +121,7 @@ def test_a_moved_branch_is_a_change_and_a_missing_one_is_reported(tmp_path: Path
         finding = judge(good)
     assert finding.passed
     assert finding.facts["unlisted_datasets"] == 1
-    assert finding.summary.endswith("1 could not be checked: more.")
+    assert finding.summary.endswith("1 dataset could not be checked: more.")
 
 
 def test_a_document_that_a_corpus_retracted_is_reported_for_a_blend_until_it_is_deleted(

@@ -126,7 +126,7 @@ def test_a_stale_shard_has_a_reason_and_blocks_only_the_publication(
         assert list(found) == [f"{NPY_SHARDS}/{SHARD}"]
         return
     assert list(found) == [f"{NPY_SHARDS}/{SHARD}", PUBLISHED_SHARDS]
-    state = "missing" if kind == "missing" else "stale"
+    state = "missing" if kind == "missing" else "out of date"
     assert found[PUBLISHED_SHARDS].reason == f"its input sample_corpus/{NPY_SHARDS}/{SHARD} is {state}"
 
 
