@@ -236,7 +236,7 @@ def _find_duplicate_files(corpus: CorpusDeclaration, entries: Sequence[ManifestE
                 repeated_pairs.append((entry.relpath, first_name))
             else:
                 unique_entries.append(entry)
-    for pairs, one, many in (
+    for pairs, singular, plural in (
         (repeated_pairs, "file is read twice because of links", "files are read twice because of links"),
         (
             _find_copies(source, unique_entries),
@@ -247,7 +247,7 @@ def _find_duplicate_files(corpus: CorpusDeclaration, entries: Sequence[ManifestE
         if pairs:
             example = "" if corpus.sensitive else _format_examples([" and ".join(pair) for pair in pairs], 1)
             remedy = "Exclude one of the two names" if len(pairs) == 1 else "Exclude one name of each"
-            sentence = f"include: {count_of(len(pairs), one, many)}{example}. {remedy}"
+            sentence = f"include: {count_of(len(pairs), singular, plural)}{example}. {remedy}"
             yield Remark(keys=("include",), sentence=sentence, hint=True)
 
 
