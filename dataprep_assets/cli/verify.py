@@ -115,7 +115,7 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
 
 
 def _describe_matches(count: int, singular: str, plural: str, verification: "Verification") -> str:
-    """Return the outcome for intact artifacts or files; `singular` and `plural` name what they match."""
+    """Return the outcome for intact artifacts or files; `singular` and `plural` name the expected state."""
     outcome = f"matches {singular}" if count == 1 else f"all match {plural}"
     return f"{outcome} (without reading the files)" if verification == "size" else outcome
 

@@ -180,8 +180,8 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
 
 def _format_examples(names: Sequence[str], max_shown: int = _MAX_SHOWN) -> str:
     """Return the first names as examples; in brackets, without `for example`, if these are all of the names."""
-    shown = ", ".join(names[:max_shown])
-    return f", for example {shown}" if len(names) > max_shown else f" ({shown})"
+    examples = ", ".join(names[:max_shown])
+    return f", for example {examples}" if len(names) > max_shown else f" ({examples})"
 
 
 def _find_order(corpus: CorpusDeclaration) -> tuple[str, Sequence[str]]:
