@@ -261,14 +261,14 @@ def _format_consequence_lines(result: "RetractionResult") -> Iterator[str]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in result.left_out.items())
         yield f"not in any finished {result.partitions}: {total} ({reasons})"
     if result.change is not None:
-        one, many = "document that was dropped as a duplicate", "documents that were dropped as duplicates"
+        singular, plural = "document that was dropped as a duplicate", "documents that were dropped as duplicates"
         yield (
-            f"{count_of(result.change.back, one, many)} of these documents "
+            f"{count_of(result.change.back, singular, plural)} of these documents "
             f"{'returns' if result.change.back == 1 else 'return'}"
         )
         if result.change.gone:
-            one, many = "other document is dropped as a duplicate", "other documents are dropped as duplicates"
-            yield f"{count_of(result.change.gone, one, many)} instead"
+            singular, plural = "other document is dropped as a duplicate", "other documents are dropped as duplicates"
+            yield f"{count_of(result.change.gone, singular, plural)} instead"
 
 
 def _print_rest(count: int, noun: str) -> None:

@@ -103,7 +103,8 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
         for defect in defects:
             print_error_line(f"DAMAGED {defect}")
         matches = _describe_matches(files, "release.json", "release.json", verification)
-        outcome = count_of(len(defects), "defect") if defects else matches
+        damage = f"{len(defects):,} damaged" if files else "not readable"
+        outcome = damage if defects else matches
         print(f"{location}: {name}: {count_of(files, 'file')}, {count_of(size, 'byte')}: {outcome}")
     if not count and not releases:
         raise MissingArtifactError(
@@ -113,9 +114,9 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
     return 1 if bad_count else 0
 
 
-def _describe_matches(count: int, one: str, many: str, verification: "Verification") -> str:
-    """Return the outcome for intact artifacts or files; `one` and `many` name what they match."""
-    outcome = f"matches {one}" if count == 1 else f"all match {many}"
+def _describe_matches(count: int, singular: str, plural: str, verification: "Verification") -> str:
+    """Return the outcome for intact artifacts or files; `singular` and `plural` name the expected state."""
+    outcome = f"matches {singular}" if count == 1 else f"all match {plural}"
     return f"{outcome} (without reading the files)" if verification == "size" else outcome
 
 

@@ -181,8 +181,8 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
 
 def _format_examples(names: Sequence[str], max_shown: int = _MAX_SHOWN) -> str:
     """Return the first names as examples; in brackets, without `for example`, if these are all of the names."""
-    shown = ", ".join(names[:max_shown])
-    return f", for example {shown}" if len(names) > max_shown else f" ({shown})"
+    examples = ", ".join(names[:max_shown])
+    return f", for example {examples}" if len(names) > max_shown else f" ({examples})"
 
 
 def _find_order(corpus: CorpusDeclaration) -> tuple[str, Sequence[str]]:
@@ -237,7 +237,7 @@ def _find_duplicate_files(corpus: CorpusDeclaration, entries: Sequence[ManifestE
                 repeated_pairs.append((entry.relpath, first_name))
             else:
                 unique_entries.append(entry)
-    for pairs, one, many in (
+    for pairs, singular, plural in (
         (repeated_pairs, "file is read twice because of links", "files are read twice because of links"),
         (
             _find_copies(source, unique_entries),
@@ -248,7 +248,7 @@ def _find_duplicate_files(corpus: CorpusDeclaration, entries: Sequence[ManifestE
         if pairs:
             example = "" if corpus.sensitive else _format_examples([" and ".join(pair) for pair in pairs], 1)
             remedy = "Exclude one of the two names" if len(pairs) == 1 else "Exclude one name of each"
-            sentence = f"include: {count_of(len(pairs), one, many)}{example}. {remedy}"
+            sentence = f"include: {count_of(len(pairs), singular, plural)}{example}. {remedy}"
             yield Remark(keys=("include",), sentence=sentence, hint=True)
 
 

@@ -79,8 +79,8 @@ def find_rows_remark(
             sentence=f"rows of {dataset.name}: {_describe_forms(forms, {'': 0} if known_keys else {})}",
             hint=True,
         )
-    examined = "row" if count == 1 else count_of(count, "row")
-    sentence = f"rows of {dataset.name}: {_describe_forms(forms, known_keys)}, in the first {examined}"
+    row_range = "row" if count == 1 else count_of(count, "row")
+    sentence = f"rows of {dataset.name}: {_describe_forms(forms, known_keys)}, in the first {row_range}"
     return Remark(keys=keys, sentence=sentence, hint=True)
 
 

@@ -346,12 +346,12 @@ def check_packing(cohort: OpenedCohort) -> Finding:
             wasted, reason = 0, ""
         elif algorithm == "concat_then_split":
             wasted = int(np.count_nonzero(used_positions[:-1] < length))
-            one, many = "row before the last row has padding", "rows before the last row have padding"
-            reason = count_of(wasted, one, many)
+            singular, plural = "row before the last row has padding", "rows before the last row have padding"
+            reason = count_of(wasted, singular, plural)
         elif algorithm == "concatenative":
             wasted = int(np.count_nonzero(used_positions[:-1] + used_positions[1:] <= length))
-            one, many = "pair of neighboring rows would fit", "pairs of neighboring rows would each fit"
-            reason = f"{count_of(wasted, one, many)} into one row"
+            singular, plural = "pair of neighboring rows would fit", "pairs of neighboring rows would each fit"
+            reason = f"{count_of(wasted, singular, plural)} into one row"
         else:
             # Test only the two emptiest rows, because if they do not fit into one row, no other two rows do.
             emptiest = np.partition(used_positions, 1)[:2] if used_positions.size > 1 else np.array([length])
