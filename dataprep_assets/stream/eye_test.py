@@ -321,7 +321,7 @@ def _find_foreign_ids(window: NDArray[Any], vocab_size: int) -> Iterator[str]:
 
 def _explain_unlikely_window(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
     """Yield the reasons why a window does not look like text; some real documents do not either."""
-    # In a shorter window, too few ids repeat to distinguish text from noise.
+    # Skip shorter windows, because not enough of their ids repeat to distinguish text from noise.
     if len(window) >= WINDOW // 4 and row["bits_per_token"] > 0.97 * row["noise_bits"]:
         yield f"has an entropy of {row['bits_per_token']} bits per token, close to the {row['noise_bits']} of noise"
     if row["printable"] < 0.7:
