@@ -110,13 +110,15 @@ def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
     """Build datasets, each with its lock if it has one; skip datasets whose inputs failed."""
     codes, start_time = dict[str, int](), Options.began
     for dataset, lock_ in sound:
-        failed = [of for of in _find_input_datasets(dataset) if codes.get(of)]
-        if failed:
-            was = "was" if len(failed) == 1 else "were"
-            print_error(f"{dataset.name}: not built, because {' and '.join(failed)} {was} not built")
+        failed_inputs = [name for name in _find_input_datasets(dataset) if codes.get(name)]
+        if failed_inputs:
+            was = "was" if len(failed_inputs) == 1 else "were"
+            print_error(f"{dataset.name}: not built, because {' and '.join(failed_inputs)} {was} not built")
         # A skipped dataset gets the exit code of its first failed input, because this input is the cause.
         codes[dataset.name] = (
-            codes[failed[0]] if failed else _run_dataset(dataset, lock_, start_time, is_only=len(sound) == 1)
+            codes[failed_inputs[0]]
+            if failed_inputs
+            else _run_dataset(dataset, lock_, start_time, is_only=len(sound) == 1)
         )
         start_time = time.monotonic()
     unfinished_names = [name for name, code in codes.items() if code]
