@@ -54,7 +54,7 @@ TOLD = {
     "near_variable": "9: description: unknown variable `evn` in `{{{{ evn }}}}`; did you mean `env`?",
     "retracted": "9: {folder}/defs.yaml: line 1: must be a retraction",
     "no_filter": "9: description: invalid template: No filter named 'lowre'",
-    "no_template": "9: description: invalid template: unexpected '}}', expected ')'. Put text with braces between",
+    "no_template": "9: description: invalid template: unexpected '}}', expected ')'. Correct the expression, or",
     "combined": "5: `sources`: d00: a TokenizedCorpus has no artifact `tfds_directory`",
 }
 COMBINED = """type: dataprep_assets.components.CombinedCohorts

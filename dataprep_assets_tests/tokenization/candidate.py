@@ -1,4 +1,4 @@
-"""The location of the candidate of tokenizers 1.0 (`make candidate`), and functions that run code with it."""
+"""The location of the release candidate of tokenizers 1.0 (`make candidate`), and functions that run code with it."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ needed = pytest.mark.skipif(
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a process that imports the candidate."""
+    """Return the environment of a process that imports the release candidate."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(FOLDER), str(FOLDER.parents[1])])}
 
 

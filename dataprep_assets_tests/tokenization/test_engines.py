@@ -172,7 +172,7 @@ def test_only_tables_that_the_tokenizer_uses_count() -> None:
     assert bundle().reference_tables == known
 
 
-# --- the candidate of tokenizers 1.0
+# --- the release candidate of tokenizers 1.0
 
 _ENCODES = """
 import json, sys

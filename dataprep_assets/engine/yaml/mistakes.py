@@ -634,7 +634,10 @@ def _find_mistakes(text: str, scope: Mapping[str, Any]) -> Iterator[str]:
         tree = jinja.parse(text)
         unknown = meta.find_undeclared_variables(tree) - {*scope, *jinja.globals}
     except TemplateSyntaxError as error:
-        yield f"invalid template: {error.message}. Put text with braces between {{% raw %}} and {{% endraw %}}"
+        yield (
+            f"invalid template: {str(error.message).rstrip('.')}. Correct the expression, or put text with braces "
+            "between {% raw %} and {% endraw %}"
+        )
         return
     for name in sorted(unknown):
         nearest_name = find_nearest(name, [*scope])

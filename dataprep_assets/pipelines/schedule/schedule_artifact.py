@@ -371,7 +371,7 @@ def _find_copy_differences(declaration: ScheduleDeclaration, store: ArtifactStor
         if content in found_shards and _is_contradictory(
             description, _describe_shard(dataset, found_shards[content][1])
         ):
-            yield f"{folder}/{SHARD} differs from the shard"
+            yield f"{folder}/{SHARD}: contradicts the shard of {dataset} with the same content"
         ends = records.get(f"{folder}/{ENDS}")
         if ends is None or not _has_documents(data.handle.receipt, description, ends.bytes / 8):
             yield f"{folder}/{SHARD}: the document count differs from the shard"

@@ -193,7 +193,7 @@ def test_only_a_broken_task_fails_and_is_named_and_the_others_are_materialized(t
         assert (
             "tasks.Copa.version: version_77: unknown version. Available: version_1, version_9-2, version_10-1" in told
         )
-        # The message has the partition's name only once, because only the reporter adds this name.
+        # The error has the partition's name as a prefix only once, because only the step's failure message adds it.
         assert "kept. CB: cb_train.jsonl in" in told
         assert made.materialized() == {"RTE"}
         assert theirs.read_text() == "somebody's own file\n"

@@ -336,7 +336,7 @@ def _find_differences(shard: OpenedShard) -> Iterator[str]:
                 conversation if isinstance(conversation, Refusal) else keep_used_part(renderer.render(conversation))
             )
             if isinstance(rendered, Refusal):
-                yield f"{location} is packed, but is not a conversation: {rendered}"
+                yield f"{location} is packed, but should have been rejected ({rendered})"
                 continue
             for sample in samples:
                 index = int(shard.origins[sample.number, 2])
