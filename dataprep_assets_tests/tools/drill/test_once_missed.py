@@ -85,7 +85,7 @@ CLAIMS: dict[str, list[tuple[str, str, Change, str]]] = {
     ],
     "notes": [
         ("drill_notes/packed_cohorts", "**/*origins.npy", _bit(0), ""),
-        ("drill_notes/packed_cohorts", NAME, _facts("splits", "train", "fill", value=0.25), "0.25 in the receipt"),
+        ("drill_notes/packed_cohorts", NAME, _facts("splits", "train", "fill", value=0.25), "but the receipt has 0.25"),
         ("drill_notes/tfds_directory", "**/features.json", _extra_key, ""),
         ("drill_notes/tfds_directory", "provenance.json", _json(_repeated), "provenance.json differs from a rebuild"),
         (
