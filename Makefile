@@ -87,7 +87,9 @@ durations:
 # Dagster 1.12.x needs versions 0.28.x of its libraries
 DAGSTER ?= $(shell sed -n 's/^  "dagster>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 OTHER := build/dagster-$(or $(DAGSTER),newest)
-LIBRARIES := $(shell echo $(DAGSTER) | awk -F. 'NF { print "==0." $$2 + 16 "." $$3 }')
+PACKAGES_OF_DAGSTER := dagster dagster-webserver dagster-dg-cli
+# $(call pins,VERSION)
+pins = $(PACKAGES_OF_DAGSTER:%=%==$(1)) $(foreach name,aws gcp k8s postgres,dagster-$(name)==$(shell echo $(1) | awk -F. '{ print "0." $$2 + 16 "." $$3 }'))
 # tests of features that a version of Dagster can change: definitions, runs and their checks, partitions, sensors, backfills,
 # data versions, the IO manager and the webserver
 SAMPLES_OF_DAGSTER := sample_corpus sample_notes
@@ -99,8 +101,7 @@ test-dagster: $(VENV)/.installed-tests
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 	  > "$$(echo $(OTHER)/lib/python3*/site-packages)/beside.pth"
 	$(BIN)/python -m pip --python $(OTHER)/bin/python install --quiet --disable-pip-version-check --no-compile --no-warn-conflicts --upgrade \
-	  $(foreach name,dagster dagster-webserver dagster-dg-cli,$(name)$(if $(DAGSTER),==$(DAGSTER))) \
-	  $(foreach name,aws gcp k8s postgres,dagster-$(name)$(LIBRARIES))
+	  $(foreach version,$(or $(DAGSTER),$(shell $(BIN)/python -m dataprep_assets_tests.tools.newest_dagster $(PACKAGES_OF_DAGSTER))),$(call pins,$(version)))
 	$(if $(DAGSTER),,ls -d $(OTHER)/lib/python3*/site-packages/dagster >/dev/null 2>&1 || { echo 'No newer Dagster found'; exit 0; };) \
 	$(OTHER)/bin/python -c 'import dagster; print("Dagster", dagster.__version__)' && \
 	mkdir -p $(OTHER)/home && export DAGSTER_HOME=$(CURDIR)/$(OTHER)/home DATAPREP_ROOT=$(CURDIR)/$(OTHER)/data && \
