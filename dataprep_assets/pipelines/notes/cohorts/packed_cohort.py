@@ -37,6 +37,7 @@ from dataprep_assets.pipelines.notes.cohorts.row_layout import NoteLayout, lay_o
 from dataprep_assets.pipelines.notes.cohorts.spool import DropCounter, Spool, fill_spool
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
+from dataprep_assets.pipelines.notes.reading import DroppedNote
 from dataprep_assets.pipelines.notes.retractions import CohortPatients, find_matching_retractions, summarize_entries
 from dataprep_assets.stores.files import canonical_json, sha256_file
 
@@ -146,8 +147,7 @@ class _Writer:
         # Remove the spool, because every file in staging becomes a file of the artifact.
         spooled.unlink()
         if self._drops.quarantine:
-            lines = b"".join(canonical_json(position) + b"\n" for position in self._drops.quarantine)
-            (self._staged / QUARANTINE).write_bytes(lines)
+            (self._staged / QUARANTINE).write_bytes(b"".join(map(_encode_dropped_note, self._drops.quarantine)))
         patients = self._list_left_out(spool, layouts)
         for name, digests in ((RETRACTED_PATIENTS, patients.left_out), (RETRACTED_NOTES, patients.notes)):
             # Write the file only if it has content, because even an empty file would change the content digest of the
@@ -322,3 +322,9 @@ def _list_patients(spool: Spool, notes: Iterable[NDArray[np.int64]]) -> list[byt
     """Return the digests of the patients of these notes, sorted."""
     patient_indexes = {patient for indexes in notes for patient in np.unique(spool.patients[indexes]).tolist()}
     return sorted(spool.digests[index] for index in patient_indexes)
+
+
+def _encode_dropped_note(note: DroppedNote) -> bytes:
+    """Return the line of `quarantine.jsonl` for a dropped note or record."""
+    position = {"record": note.record, "note": note.number, "byte": note.byte}
+    return canonical_json(position | {"notes": note.notes, "reason": note.reason}) + b"\n"

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,10 +66,9 @@ class DropCounter:
         self._refused: list[str] = []
         self._first_refused = RowPosition()
         self._refusals = 0
-        self._first_dropped: DroppedNote | None = None
         self._remedies: dict[str, None] = {}
         self.dropped: Counter[str] = Counter()
-        self.quarantine: list[dict[str, Any]] = []
+        self.quarantine: list[DroppedNote] = []
 
     def drop(self, note: DroppedNote) -> None:
         """Count a dropped note; if the policy is to fail, store its position for the error of `require_none`."""
@@ -77,9 +76,7 @@ class DropCounter:
             if self._policy == "fail" or note.reason in self._always_fails:
                 self._refuse(note)
                 return
-            self._first_dropped = self._first_dropped or note
-            position = {"record": note.record, "note": note.number, "byte": note.byte}
-            self.quarantine.append(position | {"notes": note.notes, "reason": note.reason})
+            self.quarantine.append(note)
         self.dropped[note.reason] += note.notes
 
     def _refuse(self, dropped_note: DroppedNote) -> None:
@@ -120,8 +117,7 @@ class DropCounter:
         self.require_none()
         bad_counts = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
         if sum(bad_counts.values()) > self._budget * rows_in:
-            first = self._first_dropped
-            assert first is not None
+            first = self.quarantine[0]
             raise BadRecordError(
                 f"{self._month}: {sum(bad_counts.values())} of {count_of(rows_in, 'note')} would be dropped "
                 f"({', '.join(f'{reason}: {count}' for reason, count in bad_counts.items())}), more than the budget of "
