@@ -27,6 +27,12 @@ class Remark:
     of_source: bool = False
 
 
+def format_examples(names: Sequence[str], max_shown: int) -> str:
+    """Return the first names as examples; in brackets, without `for example`, if these are all of the names."""
+    examples = ", ".join(names[:max_shown])
+    return f", for example {examples}" if len(names) > max_shown else f" ({examples})"
+
+
 def parse_error_keys(error: Exception) -> tuple[str, ...]:
     """Return the path of the YAML key with which the message of an error begins: `source.region: …`."""
     return tuple(str(error).partition(":")[0].split("."))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dataprep_assets.engine.yaml.remark import Remark, parse_error_keys
+from dataprep_assets.engine.yaml.remark import Remark, format_examples, parse_error_keys
 from dataprep_assets.errors import (
     ConfigError,
     CorruptSourceError,
@@ -178,8 +178,7 @@ def _find_excluded_file_remarks(
 ) -> Iterator[Remark]:
     """Yield remarks on data files that are left out, with the reason."""
     for reason, names in list_left_out_data(open_place(dataset, blend.sources), dataset).items():
-        example = f" ({names[0]})" if len(names) == 1 else f", for example {names[0]}"
-        example = "" if blend.sensitive else example
+        example = "" if blend.sensitive else format_examples(names, 1)
         sentence = f"{dataset.name}.path: {count_of(len(names), 'file')} excluded{example}: {reason}"
         yield Remark(keys=keys, sentence=sentence, hint=True)
 

@@ -17,7 +17,7 @@ from dataprep_assets.curation.duplicates.signatures import read_library_version
 from dataprep_assets.curation.retractions import read_retracted_ids
 from dataprep_assets.curation.table import name_column
 from dataprep_assets.engine.yaml.declared_keys import find_nearest
-from dataprep_assets.engine.yaml.remark import Remark, parse_error_keys
+from dataprep_assets.engine.yaml.remark import Remark, format_examples, parse_error_keys
 from dataprep_assets.errors import (
     ConfigError,
     DataprepError,
@@ -145,11 +145,11 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
         yield Remark(keys=parse_error_keys(error), sentence=str(error))
         return
     if excluded_files := select_included_paths(listing.left_out, corpus.include):
-        examples = "" if corpus.sensitive else _format_examples(excluded_files)
+        examples = "" if corpus.sensitive else format_examples(excluded_files, _MAX_SHOWN)
         sentence = f"include: {count_of(len(excluded_files), 'file')} excluded{examples}: {LEFT_OUT}"
         yield Remark(keys=("include",), sentence=sentence, hint=True)
     if hidden := find_hidden_files(files, include=corpus.include, splits=corpus.splits):
-        examples = "" if corpus.sensitive else _format_examples(hidden)
+        examples = "" if corpus.sensitive else format_examples(hidden, _MAX_SHOWN)
         sentence = (
             f"include: {count_of(len(hidden), 'file')} excluded{examples}: "
             + ("its name begins" if len(hidden) == 1 else "their names begin")
@@ -166,7 +166,7 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
                 f"splits: {len(stray_files):,} of {count_of(len(files), 'file')} "
                 f"{'is' if len(stray_files) == 1 else 'are'} in no split, and therefore excluded"
             )
-            + ("" if corpus.sensitive else _format_examples(stray_files)),
+            + ("" if corpus.sensitive else format_examples(stray_files, _MAX_SHOWN)),
             hint=True,
         )
     yield from _check_priority_order(corpus, entries)
@@ -177,12 +177,6 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
         for view in map(load_corpus_view, corpus.views):
             if view.shortest is not None:
                 yield from _check_split_lengths(corpus, view.shortest(corpus), bundle, entries)
-
-
-def _format_examples(names: Sequence[str], max_shown: int = _MAX_SHOWN) -> str:
-    """Return the first names as examples; in brackets, without `for example`, if these are all of the names."""
-    examples = ", ".join(names[:max_shown])
-    return f", for example {examples}" if len(names) > max_shown else f" ({examples})"
 
 
 def _find_order(corpus: CorpusDeclaration) -> tuple[str, Sequence[str]]:
@@ -202,12 +196,11 @@ def _check_priority_order(corpus: CorpusDeclaration, entries: Sequence[ManifestE
     for name in order:
         if name not in sources:
             nearest_name = find_nearest(name, sources)
-            names = "" if corpus.sensitive else f" Available: {', '.join(sources)}"
-            suggestion = f"; did you mean {nearest_name!r}?" if nearest_name and not corpus.sensitive else "."
-            suggestion = "" if corpus.sensitive else suggestion
+            suggestion = f"; did you mean {nearest_name!r}?" if nearest_name else "."
+            advice = "" if corpus.sensitive else f"{suggestion} Available: {', '.join(sources)}"
             yield Remark(
                 keys=("duplicates", "priority", "order"),
-                sentence=f"duplicates.priority.order: no file has the source {name!r}{suggestion}{names}",
+                sentence=f"duplicates.priority.order: no file has the source {name!r}{advice}",
             )
 
 
@@ -246,7 +239,7 @@ def _find_duplicate_files(corpus: CorpusDeclaration, entries: Sequence[ManifestE
         ),
     ):
         if pairs:
-            example = "" if corpus.sensitive else _format_examples([" and ".join(pair) for pair in pairs], 1)
+            example = "" if corpus.sensitive else format_examples([" and ".join(pair) for pair in pairs], 1)
             remedy = "Exclude one of the two names" if len(pairs) == 1 else "Exclude one name of each"
             sentence = f"include: {count_of(len(pairs), singular, plural)}{example}. {remedy}"
             yield Remark(keys=("include",), sentence=sentence, hint=True)
