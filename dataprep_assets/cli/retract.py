@@ -261,11 +261,9 @@ def _format_consequence_lines(result: "RetractionResult") -> Iterator[str]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in result.left_out.items())
         yield f"not in any finished {result.partitions}: {total} ({reasons})"
     if result.change is not None:
-        singular, plural = "document that was dropped as a duplicate", "documents that were dropped as duplicates"
-        yield (
-            f"{count_of(result.change.back, singular, plural)} of these documents "
-            f"{'returns' if result.change.back == 1 else 'return'}"
-        )
+        singular = "document that was dropped as a duplicate of these documents returns"
+        plural = "documents that were dropped as duplicates of these documents return"
+        yield count_of(result.change.back, singular, plural)
         if result.change.gone:
             singular, plural = "other document is dropped as a duplicate", "other documents are dropped as duplicates"
             yield f"{count_of(result.change.gone, singular, plural)} instead"

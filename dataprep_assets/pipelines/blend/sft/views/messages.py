@@ -91,10 +91,10 @@ def _compare_split(subject: OpenedBlendView[PackedSplit], split: PackedSplit) ->
         count = 0
         for used, row in zip_longest(conversations.read(shard.partition), message_rows.read_parquet(directory / name)):
             if used is None or row is None:
-                difference = f"more conversations than its shard ({count})"
                 if row is None:
-                    difference = f"fewer conversations ({count}) than its shard"
-                yield f"{name}: has {difference}"
+                    yield f"{name}: has fewer conversations ({count}) than its shard"
+                else:
+                    yield f"{name}: has more conversations than its shard ({count})"
                 return
             for file, view_row in ((name, row), (message_rows.build_lines_name(split.split), next(lines, None))):
                 difference = "the conversation" if view_row is None else _find_difference(used, view_row)
