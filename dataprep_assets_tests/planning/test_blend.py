@@ -54,7 +54,7 @@ def test_with_any_skew_each_file_gets_a_shard_and_each_shard_a_file(sizes: list[
     assert sum(shares) == len(files) + more
     assert min(shares) >= 1
     for i, j in ((i, j) for i in range(len(files)) for j in range(len(files)) if shares[j] > 1):
-        # With one shard fewer, the shards of file j would be at least as large as those of file i.
+        # With one shard fewer, the shards of file j would be at least as large as the shards of file i.
         assert sizes[j] * shares[i] >= sizes[i] * (shares[j] - 1)
 
 

@@ -190,7 +190,7 @@ def test_twenty_interrupted_runs_leave_no_leftovers_once_complete(tmp_path: Path
         assert sum(code != "0" for code in codes) >= 5
         assert set(codes) <= {"0", "130", str(-signal.SIGINT)}
         hub.seconds_per_chunk = 0
-        # `mirror` also compares the names of all files in the folder with those of an uninterrupted mirror.
+        # `mirror` also compares the names of all files in the folder with the names of an uninterrupted mirror.
         mirror(hub, tmp_path)
 
 
@@ -223,7 +223,7 @@ def test_a_draft_left_by_a_kill_is_reused(
         patched.setattr(os, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             other.submit(mirror, hub, tmp_path).result()
-    # `mirror` also compares the names of all files in the folder with those of an uninterrupted mirror.
+    # `mirror` also compares the names of all files in the folder with the names of an uninterrupted mirror.
     mirror(hub, tmp_path)
 
 

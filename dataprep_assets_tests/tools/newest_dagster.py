@@ -1,4 +1,4 @@
-"""Print the newest version of Dagster of which the package index has all packages.
+"""Print the newest version of Dagster for which the package index has all packages.
 
 `python -m dataprep_assets_tests.tools.newest_dagster PACKAGE...` reads the newest version of each package. The packages
 of a release require each other in exactly its version. While an index has only some packages of a release, pip tries

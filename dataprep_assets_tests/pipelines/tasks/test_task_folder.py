@@ -253,7 +253,7 @@ def test_the_real_tree_migrates_twice_and_fails_exactly_the_expected_checks(
             outcome = made.run()
             assert outcome.success, failure_of(outcome)
             found = evaluations(outcome)
-            # The data has 700 rows, of which 300 repeat an id. Repeated ids cause only a warning.
+            # The data has 700 rows. The repeated ids of 300 rows cause only a warning.
             expected = {ROWS} if name == "all" else set()
             assert failed(found) == expected
             verdicts = {r["task"]: r["verdict"] for r in rows(found[ROWS].metadata["table"].value)}
