@@ -7,8 +7,6 @@ Exit codes: 0 done; 1 the data or a check failed, or there is something to build
 130 interrupted.
 """
 
-import atexit
-import gc
 import os
 import shlex
 import sys
@@ -145,10 +143,6 @@ def _set_global_options(
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run one command, and return its exit code. Errors are printed without a traceback."""
-    # Collect garbage rarely, and not at exit, because imports create about a million permanent objects. By default,
-    # their collection would take a tenth of a short command's time, plus a seventh at exit.
-    gc.set_threshold(400_000, 20, 20)
-    atexit.register(gc.freeze)
     # Limit NumPy's BLAS and the tokenizer engine fastokens to one thread, because their idle threads use CPU time.
     # Large work runs in worker processes with one thread each (`execution.processes.ONE_THREAD`).
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
