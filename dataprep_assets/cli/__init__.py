@@ -7,16 +7,15 @@ Exit codes: 0 done; 1 the data or a check failed, or there is something to build
 130 interrupted.
 """
 
-import atexit
-import gc
 import os
 import shlex
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from functools import partial, wraps
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
@@ -25,30 +24,10 @@ import typer
 
 from dataprep_assets import __version__
 from dataprep_assets.bounds import Bounds, disable_core_dumps
-from dataprep_assets.cli import (
-    check,
-    diff,
-    documents,
-    init,
-    list_,
-    lock,
-    plan,
-    preflight,
-    prune,
-    retract,
-    run,
-    show,
-    status,
-    sync,
-    trace,
-    ui,
-    verify,
-)
 from dataprep_assets.cli.support.arguments import Options
 from dataprep_assets.cli.support.examples import EXAMPLES
 from dataprep_assets.cli.support.project import get_privacy, scope_privacy, use_project
 from dataprep_assets.cli.support.welcome import DOCS, format_welcome
-from dataprep_assets.cli.training import release, schedule, seen
 from dataprep_assets.errors import ConfigError, DataprepError, os_error_reason
 from dataprep_assets.execution.watch import read_process_start, run_bounded
 from dataprep_assets.project import find_project
@@ -57,36 +36,29 @@ from dataprep_assets.screen import print_error, stop_waiting, wrap_output
 # As in a shell, the last two codes are 128 plus the number of a signal (SIGPIPE and SIGINT).
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
 _WITHOUT_ENVIRONMENT = {"init", "--help", "-h", "--version"}
-_COMMANDS = (
-    init,
-    list_,
-    show,
-    check,
-    run,
-    ui,
-    plan,
-    status,
-    documents,
-    trace,
-    retract,
-    prune,
-    verify,
-    lock,
-    diff,
-    schedule,
-    seen,
-    preflight,
-    sync,
-    release,
-)
-_app = typer.Typer(
-    name="dataprep",
-    help=(__doc__ or "").splitlines()[0],
-    epilog=f"\b\nDocumentation: {DOCS}",  # `\b` prevents wrapping, which would break the address at a hyphen
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+_COMMANDS = {
+    "init": "init",
+    "list": "list_",
+    "show": "show",
+    "check": "check",
+    "run": "run",
+    "ui": "ui",
+    "plan": "plan",
+    "status": "status",
+    "documents": "documents",
+    "trace": "trace",
+    "retract": "retract",
+    "prune": "prune",
+    "verify": "verify",
+    "lock": "lock",
+    "diff": "diff",
+    "schedule": "training.schedule",
+    "seen": "training.seen",
+    "preflight": "preflight",
+    "sync": "sync",
+    "release": "training.release",
+}
+"""Command → its module in this package."""
 
 
 class _ReaderGoneError(Exception):
@@ -114,16 +86,38 @@ def _wrap_command(command: Callable[..., int]) -> Callable[..., int]:
     return run_guarded
 
 
-for _module in _COMMANDS:
-    # Use the docstring's whole first line, because click's default summary is truncated after a few words.
-    _summary = str(_module.command.__doc__).splitlines()[0]
-    _name = _module.__name__.rpartition(".")[2].rstrip("_")
-    # Begin with a line of only `\b`, because click otherwise joins the lines of the following paragraph.
-    _epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in EXAMPLES[_name])])
-    _app.command(_name, short_help=_summary, epilog=_epilog)(_wrap_command(_module.command))
+def create_app(names: Iterable[str] = tuple(_COMMANDS)) -> typer.Typer:
+    """Return the command line with the commands of these names; each of their modules is imported."""
+    app = typer.Typer(
+        name="dataprep",
+        help=(__doc__ or "").splitlines()[0],
+        epilog=f"\b\nDocumentation: {DOCS}",  # `\b` prevents wrapping, which would break the address at a hyphen
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    for name in names:
+        command = import_module(f"{__name__}.{_COMMANDS[name]}").command
+        # Use the docstring's whole first line, because click's default summary is truncated after a few words.
+        summary = str(command.__doc__).splitlines()[0]
+        # Begin with a line of only `\b`, because click otherwise joins the lines of the following paragraph.
+        epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in EXAMPLES[name])])
+        app.command(name, short_help=summary, epilog=epilog)(_wrap_command(command))
+    app.callback(invoke_without_command=True)(_set_global_options)
+    return app
 
 
-@_app.callback(invoke_without_command=True)
+def _find_commands(words: list[str]) -> Iterable[str]:
+    """Return the command that these words call, so that only its module is imported; all for help and for mistakes."""
+    rest = iter(words)
+    for word in rest:
+        if word == "--project":
+            next(rest, None)
+        elif not word.startswith("-"):
+            return (word,) if word in _COMMANDS else _COMMANDS
+    return _COMMANDS
+
+
 def _set_global_options(
     context: typer.Context,
     folder: Annotated[
@@ -149,10 +143,6 @@ def _set_global_options(
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run one command, and return its exit code. Errors are printed without a traceback."""
-    # Collect garbage rarely, and not at exit, because imports create about a million permanent objects. By default,
-    # their collection would take a tenth of a short command's time, plus a seventh at exit.
-    gc.set_threshold(400_000, 20, 20)
-    atexit.register(gc.freeze)
     # Limit NumPy's BLAS and the tokenizer engine fastokens to one thread, because their idle threads use CPU time.
     # Large work runs in worker processes with one thread each (`execution.processes.ONE_THREAD`).
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
@@ -170,7 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _report_error(error, str(error), WRONG_USAGE)
     # Enforce no bounds on a call from Python, because the process belongs to the caller, or on `ui`, because it only
     # starts other processes.
-    if arguments is not None or ui.__name__.rpartition(".")[2] in words:
+    if arguments is not None or "ui" in words:
         return _run_one(words)
     try:
         bounds = Bounds.from_environment(os.environ)
@@ -210,7 +200,7 @@ def _run_one(words: list[str]) -> int:
 def _execute(words: list[str]) -> int:
     """Run the command with these words; print any error, and return the exit code."""
     try:
-        code = _app(words, prog_name="dataprep", standalone_mode=False)
+        code = create_app(_find_commands(words))(words, prog_name="dataprep", standalone_mode=False)
         stop_waiting()
         return int(code or 0)
     except _ReaderGoneError:

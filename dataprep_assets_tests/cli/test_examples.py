@@ -12,7 +12,7 @@ from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.examples import EXAMPLES
 from dataprep_assets.project_template import write_project
 
-COMMANDS = get_command(cli._app).commands  # type: ignore[attr-defined]
+COMMANDS = get_command(cli.create_app()).commands  # type: ignore[attr-defined]
 CHEAP = {
     "list": 0,
     "show": 0,

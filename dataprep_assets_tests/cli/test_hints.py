@@ -5,13 +5,13 @@ import re
 import pytest
 import typer
 
-from dataprep_assets.cli import _app, main
+from dataprep_assets.cli import create_app, main
 from dataprep_assets.engine.trace.trace import TraceQuery
 from dataprep_assets.errors import ConfigError
 
 OPTIONS = {
     option
-    for command in typer.main.get_command(_app).commands.values()  # type: ignore[attr-defined]
+    for command in typer.main.get_command(create_app()).commands.values()  # type: ignore[attr-defined]
     for parameter in command.params
     for option in parameter.opts
 }

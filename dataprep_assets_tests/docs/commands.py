@@ -139,7 +139,7 @@ always allowed |
 
 def page() -> str:
     """Return the whole text."""
-    group: Any = get_command(cli._app)
+    group: Any = get_command(cli.create_app())
     rows = (
         f"| [`dataprep {name}`](#dataprep-{name}) | {_cell(command.short_help)} |"
         for name, command in group.commands.items()

@@ -9,7 +9,7 @@ from typer.main import get_command
 from dataprep_assets import cli
 from dataprep_assets_tests.docs import commands
 
-GROUP: Any = get_command(cli._app)
+GROUP: Any = get_command(cli.create_app())
 # `dataprep` sets these variables only for its own processes.
 INTERNAL = {"DATAPREP_PRELOAD"}
 

@@ -160,7 +160,7 @@ def find_commands() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("page", "line"), find_commands())
 def test_every_option_of_a_command_on_a_page_exists(page: str, line: str) -> None:
     words = re.sub(r"  +[#→].*|  documents and.*", "", line).partition(" && ")[0].split()
-    group = get_command(cli._app)
+    group = get_command(cli.create_app())
     command = group.commands[words[0]]  # type: ignore[attr-defined]
     known = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in words[1:] if word.startswith("--")} <= known
