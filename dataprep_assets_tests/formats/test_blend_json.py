@@ -34,7 +34,7 @@ def test_megatron_accepts_every_split_of_the_file(tmp_path: Path) -> None:
 def test_megatron_refuses_the_forms_that_we_refuse_to_write() -> None:
     """These are an empty list and the nested list in the upstream documentation.
 
-    See docs/formats/blend-json.md#forms-that-megatron-takes.
+    See docs/formats/blend-json.md#output.
     """
     with raises(ValueError):
         blend_from_list([])

@@ -1,8 +1,8 @@
 """Choices on which tools for chat data differ: which rows are conversations, and which of their tokens are trained.
 
 `OURS` is the default of this project. `NEMOTRON` does the same as Nemotron's `data_prep` (`core/chat_template.py`,
-`core/chat_sft_shard_core.py`). docs/formats/packed-sft.md#choices gives the reasons. A declaration selects one of the
-two; `answers`, `roles`, `content` and `allow_loss` have their own keys.
+`core/chat_sft_shard_core.py`). docs/formats/packed-sft.md#choices lists the differences. A declaration selects one of
+the two; `answers`, `roles`, `content` and `allow_loss` have their own keys.
 """
 
 from dataclasses import dataclass

@@ -33,13 +33,13 @@ def test_the_defaults_equal_the_upstream_ones(tmp_path: Path) -> None:
 
 
 def test_fields_of_chat_data_belong_to_an_entry(tmp_path: Path) -> None:
-    """Upstream ignores them silently (docs/formats/blend-json.md#ignored-keys)."""
+    """Upstream ignores them silently (docs/formats/blend-json.md#nemotron)."""
     blend = _load(tmp_path, {"datasets": [{**ONE, "messages_field": "turns", "tools_field": "functions"}]})
     assert blend.list_units()[0].dataset.messages_field == "turns"
 
 
 def test_notes_and_categories_are_kept_without_effect(tmp_path: Path) -> None:
-    """Nemotron's current SFT blends have them (docs/formats/blend-json.md#notes)."""
+    """Nemotron's current SFT blends have them (docs/formats/blend-json.md#declaration)."""
     missing = {"code": {"weight": 14.0}}
     noted = {**ONE, "category": "code", "_note": "§2.3", "_new_in_ultra": True}
     blend = _load(tmp_path, {"_comment": "Phase 1", "_missing_categories": missing, "datasets": [noted]})

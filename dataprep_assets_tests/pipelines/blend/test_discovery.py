@@ -66,7 +66,7 @@ def test_a_folder_gives_all_its_data_files_in_natural_order(tree: Path) -> None:
 
 
 def test_compressed_json_is_recognized(tree: Path) -> None:
-    """Upstream treats a `.jsonl.zst` as Parquet and fails (docs/formats/blend-json.md#compressed-json)."""
+    """Upstream treats a `.jsonl.zst` as Parquet and fails (docs/formats/blend-json.md#nemotron)."""
     kinds = {entry.relpath: (entry.format, entry.compression) for entry in _found(tree).entries}
     assert kinds["train/part-2.jsonl.zst"] == ("jsonl", "zstd")
     assert kinds["train-extra/a.json.gz"] == ("json", "gzip")

@@ -73,7 +73,7 @@ def test_the_layout_equals_the_upstream_one(tmp_path: Path) -> None:
 
 
 def test_shards_without_rows_are_declared_empty_and_not_listed(tmp_path: Path) -> None:
-    """With 31 rows in 40 shards, upstream wrote 10 dangling entries (docs/formats/blend-json.md#dangling-entries)."""
+    """With 31 rows in 40 shards, upstream wrote 10 dangling entries (docs/formats/blend-json.md#nemotron)."""
     path = write_rows(tmp_path / "a.jsonl", make_texts("a", 5))
     blend = declare_pretraining(tmp_path, num_shards=8, blend={"datasets": [{"name": "a", "path": str(path)}]})
     directory, receipt, _ = finish_blend(blend, tmp_path / "out")

@@ -82,7 +82,7 @@ def test_split_directories_contain_rows_in_proportion_to_the_weights(tmp_path: P
         name = path.name.split("__")[1]
         assert path.name.startswith(f"{position:06d}__{name}__shard_")
         # A link to a file outside the folder would break when the folder is moved
-        # (docs/formats/blend-json.md#sft-splits).
+        # (docs/formats/blend-json.md#output).
         assert not path.is_symlink()
         rows[name] += pq.read_metadata(path).num_rows
     table = {row["name"]: row for row in receipt.facts["realised"]}

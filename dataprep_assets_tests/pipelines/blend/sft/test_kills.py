@@ -115,7 +115,7 @@ def test_finished_spools_are_not_rebuilt(ground: Ground, tmp_path: Path) -> None
 
 
 def test_a_spool_built_with_other_settings_is_not_reused(ground: Ground, tmp_path: Path) -> None:
-    """Upstream treats any spool manifest as finished (docs/formats/packed-sft.md#spool)."""
+    """Upstream treats any spool manifest as finished."""
     root = tmp_path / "root"
     number = next(n for role, n, what, path in ground.points if role == "worker" and path.endswith("/packed.parquet"))
     run(ground.sources, ground.tokenizer, root, tmp_path / "first", "run", number)
