@@ -53,7 +53,7 @@ def test_an_empty_shard_is_not_listed(tmp_path: Path) -> None:
 
 
 def test_the_digest_is_that_of_the_written_file(tmp_path: Path) -> None:
-    """Upstream digests the uncompressed lines even for zstd (docs/formats/shard-plan.md#jsonl-checksum)."""
+    """Upstream digests the uncompressed lines even for zstd (docs/formats/shard-plan.md#resume)."""
     blend = declare_rl_blend(tmp_path / "s", {"transforms": ["nemotron_rl"], "compression": "zstd"})
     finish_blend(blend, tmp_path / "out")
     plain = declare_rl_blend(tmp_path / "s", num_shards=2)
