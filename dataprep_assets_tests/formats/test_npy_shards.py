@@ -83,7 +83,7 @@ def test_other_versions_and_damaged_headers_are_refused() -> None:
 def test_truncated_and_extended_files_are_refused(tmp_path: Path) -> None:
     """A move across file systems that a crash interrupted leaves a short file, which passes an existence test.
 
-    See docs/formats/shard-window.md#move.
+    See docs/formats/shard-window.md#other-faults.
     """
     path = save(tmp_path / "train_000000.npy", np.zeros(64, "<u4"))
     whole = path.read_bytes()
@@ -106,7 +106,7 @@ def test_a_uint16_shard_in_a_uint32_run_and_a_different_length_are_refused(tmp_p
 
 
 def test_keys_of_prefixes_do_not_collide_and_are_parsed_back() -> None:
-    """See docs/formats/npy-shards.md#names: upstream, train and val share `sample_ids_000000.bin`."""
+    """See docs/formats/npy-shards.md#layout: upstream, train and val share `sample_ids_000000.bin`."""
     keys = [
         f(prefix, 3)
         for prefix in ("train", "val", "eval")

@@ -69,7 +69,7 @@ def test_a_partial_sample_is_refused() -> None:
 def test_ids_are_hashed_from_the_array_not_from_the_file(tmp_path: Path) -> None:
     """The upstream code hashes the 128-byte header as 32 tokens, so every window is shifted.
 
-    See docs/formats/sample-ids.md#header-hashed.
+    See docs/formats/sample-ids.md.
     """
     tokens = np.arange(256, dtype="<u4")
     np.save(tmp_path / "t.npy", tokens)
@@ -95,7 +95,7 @@ def test_written_ids_have_no_header_and_are_read_back(tmp_path: Path) -> None:
 def test_ids_that_np_save_wrote_are_refused(tmp_path: Path) -> None:
     """The upstream code saves with a header that its reader interprets as 16 ids.
 
-    See docs/formats/sample-ids.md#saved-with-a-header.
+    See docs/formats/sample-ids.md.
     """
     with open(tmp_path / "sample_ids_000000.bin", "wb") as file:
         np.save(file, np.arange(10, dtype="<u8"))
@@ -108,7 +108,7 @@ def test_ids_that_np_save_wrote_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [64, 79, 88])
 def test_a_short_or_long_ids_file_is_refused(tmp_path: Path, size: int) -> None:
-    """See docs/formats/sample-ids.md#short-file: upstream, a short ids file silently drops samples (10 become 8)."""
+    """See docs/formats/sample-ids.md: upstream, a short ids file silently drops samples (10 become 8)."""
     (tmp_path / "sample_ids_000000.bin").write_bytes(b"\1" * size)
     with raises(FormatError, tmp_path / "sample_ids_000000.bin", size, 10):
         sample_ids.open_sample_ids(tmp_path / "sample_ids_000000.bin", 10)

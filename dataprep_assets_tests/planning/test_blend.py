@@ -43,7 +43,7 @@ def test_every_file_is_in_exactly_one_shard_for_any_listing_order(sizes: list[in
 
 
 def test_the_skew_that_crashes_upstream_is_handled() -> None:
-    """Sizes 1000, 1, 1 over 4 shards raise an IndexError upstream (docs/formats/shard-plan.md#skewed-sizes)."""
+    """Sizes 1000, 1, 1 over 4 shards raise an IndexError upstream."""
     assert blend.divide_shards_by_size([("a", 1000), ("b", 1), ("c", 1)], 4) == [2, 1, 1]
 
 

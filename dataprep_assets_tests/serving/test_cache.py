@@ -180,7 +180,7 @@ def test_unknown_files_in_the_cache_are_never_touched(tmp_path: Path) -> None:
     "kind", ["short", "long", "flipped", "foreign", "empty", "ids short", "ids header", "ids foreign"]
 )
 def test_a_wrong_file_under_the_right_name_is_downloaded_again(tmp_path: Path, kind: str) -> None:
-    """See docs/formats/shard-window.md#existence: upstream tests completeness with `os.path.exists`."""
+    """See docs/formats/shard-window.md#other-faults: upstream tests completeness with `os.path.exists`."""
     place, store = watched(tmp_path)
     cache = tmp_path / "cache"
     shutil.copytree(tmp_path / "built", cache)
@@ -239,7 +239,7 @@ def test_an_object_replaced_in_the_store_is_refused(tmp_path: Path) -> None:
 def test_a_release_published_with_damage_is_refused_although_its_digests_match(tmp_path: Path, kind: str) -> None:
     """Ids are recomputed from the tokens, and the header is read, before a shard is used.
 
-    See docs/formats/npy-shards.md#invariants.
+    See docs/formats/npy-shards.md#layout.
     """
     from dataclasses import replace
 

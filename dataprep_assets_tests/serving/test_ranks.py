@@ -108,7 +108,7 @@ def test_four_ranks_over_three_epochs_with_kills_see_every_sample_in_order(
 ) -> None:
     """Upstream, ranks wait in a barrier for the download, and a killed rank loses its position.
 
-    See docs/formats/shard-window.md#barrier.
+    See docs/formats/shard-window.md#other-faults.
     """
     steps = 3 * 3 * 2
     cache = tmp_path / "cache"
@@ -133,7 +133,7 @@ def test_four_ranks_over_three_epochs_with_kills_see_every_sample_in_order(
 def test_when_the_downloader_is_killed_the_next_rank_takes_over(
     moto: str, bucket: tuple[str, Release], tmp_path: Path
 ) -> None:
-    """See docs/formats/shard-window.md#resume: upstream leaves a file with a new UUID after each kill."""
+    """See docs/formats/shard-window.md#other-faults: upstream leaves a file with a new UUID after each kill."""
     plan = {
         "url": moto,
         "bucket": bucket[0],
@@ -187,7 +187,7 @@ def test_one_process_downloads_for_all(moto: str, bucket: tuple[str, Release], t
 def test_a_failing_server_during_a_prefetch_is_survived(moto: str, bucket: tuple[str, Release], tmp_path: Path) -> None:
     """Upstream, the first chunk without attempts left fails the file, and nothing is retried.
 
-    See docs/formats/shard-window.md#retries.
+    See docs/formats/shard-window.md#other-faults.
     """
     with FaultProxy(moto) as proxy:
         place = place_of(proxy.url, bucket[0])
@@ -210,7 +210,7 @@ def test_a_failing_server_during_a_prefetch_is_survived(moto: str, bucket: tuple
 def test_a_refused_request_is_reported_with_its_cause(moto: str, bucket: tuple[str, Release], tmp_path: Path) -> None:
     """Upstream, a client error other than 404 becomes a generic error and `None`.
 
-    See docs/formats/shard-window.md#client-errors.
+    See docs/formats/shard-window.md#other-faults.
     """
     with FaultProxy(moto) as proxy:
         events: list[WindowEvent] = []
@@ -233,7 +233,7 @@ def test_nothing_is_written_outside_the_cache(
 ) -> None:
     """Upstream downloads to the system's temporary folder, and its move across file systems can be interrupted.
 
-    See docs/formats/shard-window.md#move.
+    See docs/formats/shard-window.md#other-faults.
     """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
     monkeypatch.chdir(tmp_path / "built")

@@ -63,7 +63,7 @@ def test_indexes_beyond_either_end_are_refused(tmp_path: Path, k: int) -> None:
 
 
 def test_a_short_ids_file_is_refused_although_upstream_drops_samples(tmp_path: Path) -> None:
-    """See docs/formats/sample-ids.md#short-file: 10 samples silently become 8."""
+    """See docs/formats/sample-ids.md: 10 samples silently become 8."""
     shard = shard_in(tmp_path, samples=10)
     shard.ids_path.write_bytes(shard.ids_path.read_bytes()[:64])
     assert original_samples(shard.token_path, shard.ids_path, LENGTH)["length"] == 8
@@ -74,7 +74,7 @@ def test_a_short_ids_file_is_refused_although_upstream_drops_samples(tmp_path: P
 def test_ids_with_a_header_are_refused_although_upstream_reads_empty_samples(tmp_path: Path) -> None:
     """10 samples become 26 ids, the first of which is the magic number of the header.
 
-    See docs/formats/sample-ids.md#saved-with-a-header.
+    See docs/formats/sample-ids.md.
     """
     shard = shard_in(tmp_path, samples=10)
     with open(shard.ids_path, "wb") as file:

@@ -55,7 +55,7 @@ def test_a_manifest_of_100_mib_is_refused_before_parsing() -> None:
 
 
 def test_gaps_wrong_sizes_and_partial_sequences_are_refused(tmp_path: Path) -> None:
-    """See docs/formats/npy-shards.md#invariants: shards contiguous from 0, sizes by formula, whole sequences."""
+    """See docs/formats/npy-shards.md#layout: shards contiguous from 0, sizes by formula, whole sequences."""
     release = make_release(tmp_path)
     first, second, third = release.shards_of("train")
     with raises(FormatError, 1, 2, "train"):
@@ -96,7 +96,7 @@ def test_locations_are_found_by_path_url_store_and_manifest(tmp_path: Path) -> N
 def test_the_trainers_variables_configure_the_client_and_are_never_shown() -> None:
     """Upstream, R2_DATASET_BUCKET_LIST replaces the credentials; here it changes nothing.
 
-    See docs/formats/shard-window.md#bucket-list.
+    See docs/formats/shard-window.md#other-faults.
     """
     full = {
         "R2_DATASET_ACCOUNT_ID": "acc",

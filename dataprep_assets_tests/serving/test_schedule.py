@@ -34,7 +34,7 @@ def test_a_restart_at_shard_4_continues_with_5() -> None:
 def test_a_start_beyond_the_last_shard_wraps_around() -> None:
     """Upstream does not reduce the start index, and requests a shard that does not exist.
 
-    See docs/formats/shard-window.md#start-beyond-the-last.
+    See docs/formats/shard-window.md#other-faults.
     """
     assert Schedule(shards=10, steps_per_shard=455).shard(10 * 455) == 0
 

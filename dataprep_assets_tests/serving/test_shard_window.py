@@ -30,7 +30,7 @@ from dataprep_assets_tests.serving.watched import QUICK, Chunked, assert_is, unt
 def test_every_step_has_its_shard_for_any_number_of_shards(tmp_path: Path, shards: int, keep: Any) -> None:
     """With 2 shards upstream deletes what it prefetched, with 1 the active files; n is fixed at 10.
 
-    See docs/formats/shard-window.md#few-shards.
+    See docs/formats/shard-window.md#other-faults.
     """
     place, store = watched(tmp_path, (8,) * shards)
     with ShardWindow(place, tmp_path / "cache", 3, keep=keep, retry=QUICK) as window:
@@ -100,7 +100,7 @@ def test_another_sequence_length_is_refused_with_the_reason(tmp_path: Path) -> N
 
 
 def test_prefixes_share_a_cache_without_colliding(tmp_path: Path) -> None:
-    """See docs/formats/npy-shards.md#names: upstream, train and val share their ids file."""
+    """See docs/formats/npy-shards.md#layout: upstream, train and val share their ids file."""
     place = published(tmp_path, (8, 8), val=2)
     with (
         ShardWindow(place, tmp_path / "cache", 1, keep=2) as train,
@@ -115,7 +115,7 @@ def test_prefixes_share_a_cache_without_colliding(tmp_path: Path) -> None:
 def test_a_failed_prefetch_is_reported_at_once_and_recovers_before_the_swap(tmp_path: Path) -> None:
     """Upstream, a failed download of ids returns None, and is noticed only at the swap.
 
-    See docs/formats/shard-window.md#failed-ids.
+    See docs/formats/shard-window.md#other-faults.
     """
     place, store = watched(tmp_path)
     broken = threading.Event()

@@ -16,7 +16,7 @@ from dataprep_assets_tests.serving.releases import LENGTH, published, tokens_of
 def test_the_manager_continues_from_any_shard_and_wraps_around(tmp_path: Path, start: int) -> None:
     """Upstream continues with shard 1 after a start at 4, and requests shards beyond the last.
 
-    See docs/formats/shard-window.md#restart and docs/formats/shard-window.md#start-beyond-the-last.
+    See docs/formats/shard-window.md#restart and docs/formats/shard-window.md#other-faults.
     """
     published(tmp_path, (8, 6, 8))
     turns = managed_turns(tmp_path / "store", tmp_path / "cache", LENGTH, start, 4)

@@ -77,7 +77,7 @@ def test_every_row_is_in_exactly_one_shard_for_any_number_of_shards(sources: Pat
 
 
 def test_skewed_sizes_are_split_although_they_crash_upstream(tmp_path: Path) -> None:
-    """Upstream raises an IndexError for sizes 1000, 1, 1 over 4 shards (docs/formats/shard-plan.md#skewed-sizes)."""
+    """Upstream raises an IndexError for sizes 1000, 1, 1 over 4 shards."""
     for name, rows in (("a", 500), ("b", 1), ("c", 1)):
         write_rows(tmp_path / f"{name}.jsonl", make_texts(name, rows))
     blend = declare_pretraining(tmp_path, num_shards=4, blend={"datasets": [{"name": "skewed", "path": str(tmp_path)}]})
@@ -145,7 +145,7 @@ def test_hashes_change_with_content(sources: Path, tmp_path: Path, what: str) ->
 def test_the_text_of_a_template_is_hashed_and_not_its_name(tmp_path: Path) -> None:
     """Upstream hashes only the name, so an edited file kept its old data.
 
-    See docs/formats/shard-plan.md#template-by-name.
+    See docs/migration/nemotron.md.
     """
     write_rows(tmp_path / "chat.jsonl", [{"messages": [{"role": "user", "content": "a"}]}])
     text = "{% for m in messages %}{{ m.content }}{% endfor %}"

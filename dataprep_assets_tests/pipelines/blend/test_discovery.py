@@ -179,7 +179,7 @@ def test_an_unreachable_source_is_named(path: str, complaint: str) -> None:
 
 
 def test_content_identifies_files_and_time_does_not(tree: Path) -> None:
-    """Upstream, `touch` changes the plan and repeats all work (docs/formats/shard-plan.md#fingerprint)."""
+    """Upstream, `touch` changes the plan and repeats all work (docs/migration/nemotron.md)."""
     before = _found(tree).identities
     for path in tree.rglob("*.*"):
         os.utime(path, (1, 1))

@@ -31,7 +31,7 @@ def test_cuts_account_for_every_token_of_any_stream(tokens: int, length: int, se
 
 
 def test_a_shard_size_of_partial_sequences_is_refused(bins: Bins) -> None:
-    """Upstream saves shards that its reader cannot load (docs/formats/npy-shards.md#last-shard)."""
+    """Upstream saves shards that its reader cannot load (docs/formats/npy-shards.md#layout)."""
     with raises(ValidationError, 128):
         bins.declare(tokens_per_shard=150)
 

@@ -162,7 +162,7 @@ def test_a_finished_shard_is_up_to_date_until_its_source_shard_changes(bins: Bin
 
 
 def test_the_last_partial_shard_consists_of_whole_sequences(bins: Bins, tmp_path: Path) -> None:
-    """Upstream's last shard has whatever length remains (docs/formats/npy-shards.md#last-shard)."""
+    """Upstream's last shard has whatever length remains (docs/formats/npy-shards.md#layout)."""
     own = bins.copied(tmp_path)
     declared = own.declare()
     layout = own.build(declared)

@@ -59,7 +59,7 @@ def flip_shard(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
 
 
 def wider_ids(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
-    """Replace a shard by one with another dtype than the others (docs/formats/npy-shards.md#damage)."""
+    """Replace a shard by one with another dtype than the others (docs/formats/npy-shards.md#layout)."""
     np.save(made.npy(SHARD), np.load(made.npy(SHARD)).astype("<u2"))
 
 

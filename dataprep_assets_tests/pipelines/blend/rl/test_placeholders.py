@@ -216,7 +216,7 @@ def test_a_record_without_a_placeholder_is_unchanged(files: dict[str, str]) -> N
     ],
 )
 def test_sources_must_be_pinned_and_known(options: dict[str, Any], values: tuple[str, ...]) -> None:
-    """Upstream resolves the current state of the branch (docs/formats/rl-jsonl.md#unpinned-sources)."""
+    """Upstream resolves the current state of the branch (docs/migration/nemotron.md)."""
     with raises(ConfigError, *values):
         parse_sources(options)
 

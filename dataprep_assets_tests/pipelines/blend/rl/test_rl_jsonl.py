@@ -36,7 +36,7 @@ def test_every_row_is_a_line_of_its_split_in_order(tmp_path: Path) -> None:
 
 
 def test_the_manifest_lists_every_shard_of_every_split(tmp_path: Path) -> None:
-    """Upstream lists only the first shard (docs/formats/rl-jsonl.md#manifest)."""
+    """Upstream lists only the first shard (docs/migration/nemotron.md)."""
     directory, receipt, plan = finish_blend(declare_rl_blend(tmp_path / "s", num_shards=3), tmp_path / "out")
     manifest = json.loads((directory / "shards.json").read_bytes())
     assert {split: len(manifest[split]) for split in ("train", "val", "test")} == {"train": 3, "val": 3, "test": 3}
@@ -53,7 +53,7 @@ def test_an_empty_shard_is_not_listed(tmp_path: Path) -> None:
 
 
 def test_the_digest_is_that_of_the_written_file(tmp_path: Path) -> None:
-    """Upstream digests the uncompressed lines even for zstd (docs/formats/shard-plan.md#jsonl-checksum)."""
+    """Upstream digests the uncompressed lines even for zstd (docs/formats/shard-plan.md#resume)."""
     blend = declare_rl_blend(tmp_path / "s", {"transforms": ["nemotron_rl"], "compression": "zstd"})
     finish_blend(blend, tmp_path / "out")
     plain = declare_rl_blend(tmp_path / "s", num_shards=2)

@@ -143,7 +143,7 @@ def test_a_truncated_output_is_found_and_rebuilt_with_the_same_bytes(tmp_path: P
 
 
 def test_a_template_edited_under_its_name_changes_the_key(tmp_path: Path) -> None:
-    """Upstream's plan has only the template's name or path (docs/formats/shard-plan.md#template-by-name)."""
+    """Upstream's plan has only the template's name or path (docs/migration/nemotron.md)."""
     rows = describe_source(write_rows(tmp_path / "rows.jsonl", ROWS[:8]))
     mine = tmp_path / "mine.jinja"
     mine.write_text(ChatTemplate.load("chatml_reasoning").text)
