@@ -296,7 +296,7 @@ def test_words_are_compared_as_a_reader_sees_them(one: str, other: str, same: bo
 
 
 def test_signatures_give_the_same_estimates_as_datasketch() -> None:
-    datasketch = pytest.importorskip("datasketch", reason="the reference that rensa is held against")
+    datasketch = pytest.importorskip("datasketch", reason="the reference for comparison with rensa")
     draw, signer, ours, theirs = random.Random(5), Signer(NEAR), [], []
     for number in range(60):
         words = draw_page(draw, 200)

@@ -178,11 +178,11 @@ def test_the_launchpad_launches_with_and_without_config_and_the_output_opens(ser
     run = _launch(services, MANIFEST, LOCATION, {})
     assert _wait_for_end(services, run) == dg.DagsterRunStatus.SUCCESS
     config = {"loggers": {"console": {"config": {"log_level": "DEBUG"}}}}
-    told = _launch(services, MANIFEST, LOCATION, config)
-    assert _wait_for_end(services, told) == dg.DagsterRunStatus.SUCCESS
-    events = services.graphql(_CAPTURED, {"run": told})["runOrError"]["eventConnection"]["events"]
+    run = _launch(services, MANIFEST, LOCATION, config)
+    assert _wait_for_end(services, run) == dg.DagsterRunStatus.SUCCESS
+    events = services.graphql(_CAPTURED, {"run": run})["runOrError"]["eventConnection"]["events"]
     (captured,) = {event["fileKey"] for event in events if event and "fileKey" in event}
-    logs = services.graphql(_LOGS, {"key": [told, "compute_logs", captured]})["capturedLogs"]
+    logs = services.graphql(_LOGS, {"key": [run, "compute_logs", captured]})["capturedLogs"]
     assert "STEP_SUCCESS" in logs["stderr"], "as the run's page shows it, by the level that the config asked for"
 
 

@@ -102,15 +102,15 @@ def test_files_of_many_folders_are_in_the_order_of_their_natural_keys() -> None:
 
 
 def test_a_line_is_the_canonical_json_of_its_fields() -> None:
-    told = dict.fromkeys(ManifestEntry._fields) | {
+    values = dict.fromkeys(ManifestEntry._fields) | {
         "chunk": 'a"\\é\x7f\u2028',
         "size_bytes": 1 << 62,
         "etag": "\t",
     }
-    assert ManifestEntry(**told).line == canonical_json(told)
+    assert ManifestEntry(**values).line == canonical_json(values)
     entries = build_manifest(listed("train/a.jsonl.zst", "validation/b.jsonl.zst"), include=INCLUDE, splits=SPLITS)
-    told_of = [[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries]
-    assert digest_listing(entries) == digest_value(told_of)
+    listed = [[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries]
+    assert digest_listing(entries) == digest_value(listed)
     counts = {"train": 1, "val": 1}
     assert summarize_manifest(entries, counts)["_manifest"]["sha256"] == digest_value([e._asdict() for e in entries])
 

@@ -379,10 +379,10 @@ def test_a_copy_whose_answer_does_not_describe_it_is_requested_again(
     describe, left_out = JsonApi._resource, list[str]()
 
     def leave_out(api: JsonApi, stored: Stored) -> dict[str, Any]:
-        told = describe(api, stored)
+        described = describe(api, stored)
         if stored.name == "key" and not left_out:
-            left_out.append(told.pop("crc32c"))
-        return told
+            left_out.append(described.pop("crc32c"))
+        return described
 
     monkeypatch.setattr(JsonApi, "_resource", leave_out)
     assert store.copy("source", "key").bytes == len(DATA)

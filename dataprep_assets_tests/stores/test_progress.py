@@ -6,15 +6,15 @@ from dataprep_assets.stores.store import ReversibleProgress
 
 
 def test_progress_of_many_threads_is_reverted_once() -> None:
-    told: list[int] = []
-    given = ReversibleProgress(told.append)
+    reported: list[int] = []
+    given = ReversibleProgress(reported.append)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(given, [3] * 1000))
-    assert sum(told) == 3000
+    assert sum(reported) == 3000
     given.revert_progress()
     given.revert_progress()
-    assert told[-1] == -3000
-    assert len(told) == 1001
+    assert reported[-1] == -3000
+    assert len(reported) == 1001
 
 
 def test_a_listener_is_optional() -> None:

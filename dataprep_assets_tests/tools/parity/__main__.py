@@ -32,16 +32,16 @@ MODULES = {
 CLONES = {
     "nemotron": "NVIDIA-NeMo/Nemotron",
     "bridge": "NVIDIA-NeMo/Megatron-Bridge",
-    "open_instruct": "allenai/open-instruct; it wants torch",
-    "verl": "volcengine/verl; it wants torch",
-    "nemo_rl": "NVIDIA-NeMo/RL; its pairs want torch",
-    "skyrl": "NovaSky-AI/SkyRL; it wants torch",
-    "axolotl": "axolotl-ai-cloud/axolotl; it wants torch",
-    "llama_factory": "hiyouga/LLaMA-Factory; it wants torch",
-    "ms_swift": "modelscope/ms-swift; it wants torch",
-    "megatron_lm": "NVIDIA/Megatron-LM; it wants torch",
-    "maxtext": "AI-Hypercomputer/maxtext; it wants an interpreter with jax and what MaxText imports",
-    "templar": "tplr-ai/templar; it wants torch",
+    "open_instruct": "allenai/open-instruct; requires torch",
+    "verl": "volcengine/verl; requires torch",
+    "nemo_rl": "NVIDIA-NeMo/RL; its pairs require torch",
+    "skyrl": "NovaSky-AI/SkyRL; requires torch",
+    "axolotl": "axolotl-ai-cloud/axolotl; requires torch",
+    "llama_factory": "hiyouga/LLaMA-Factory; requires torch",
+    "ms_swift": "modelscope/ms-swift; requires torch",
+    "megatron_lm": "NVIDIA/Megatron-LM; requires torch",
+    "maxtext": "AI-Hypercomputer/maxtext; requires an interpreter with jax and the packages that MaxText imports",
+    "templar": "tplr-ai/templar; requires torch",
 }
 
 
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.parity", description=__doc__)
     for option, clone in CLONES.items():
         parser.add_argument(f"--{option.replace('_', '-')}", type=Path, metavar="DIR", help=f"a clone of {clone}")
-    parser.add_argument("--only", metavar="MODULE", help="one of the modules alone, such as nemotron_sft")
+    parser.add_argument("--only", metavar="MODULE", help="run only this module, such as nemotron_sft")
     given = parser.parse_args(argv)
     folders = {option: folder for option in MODULES if (folder := getattr(given, option)) is not None}
     if not folders:

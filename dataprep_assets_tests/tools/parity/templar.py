@@ -1,9 +1,10 @@
-"""templar's manager of shared shards beside ours in its place: the same samples to every rank, turn by turn.
+"""Compare templar's manager of shared shards with ours: both give the same samples to every rank in every turn.
 
-Real process groups (`torch.distributed`, gloo, 2 and 4 ranks); the original's own sampler draws from both datasets, in
-the lines of its own miner, and its own `Comms` fetches its shards, from an S3 server. A record is a sample that a rank
-draws, with its number, its id and its tokens. A restart, at every step of three shards, is held against a run of the
-original that was never restarted: its own restart goes on with shard 1 (docs/formats/shard-window.md).
+The test uses real process groups (`torch.distributed`, gloo, 2 and 4 ranks). The original's sampler draws from both
+datasets, in the lines of the original miner, and its `Comms` fetches its shards from an S3 server. A record is a sample
+that a rank draws, with its number, its id and its tokens. A restart at every step of three shards is compared with a
+run of the original without a restart, because a restart of the original continues with shard 1
+(docs/formats/shard-window.md).
 """
 
 import json
