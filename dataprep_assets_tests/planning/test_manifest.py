@@ -109,8 +109,8 @@ def test_a_line_is_the_canonical_json_of_its_fields() -> None:
     }
     assert ManifestEntry(**values).line == canonical_json(values)
     entries = build_manifest(listed("train/a.jsonl.zst", "validation/b.jsonl.zst"), include=INCLUDE, splits=SPLITS)
-    listed = [[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries]
-    assert digest_listing(entries) == digest_value(listed)
+    rows = [[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries]
+    assert digest_listing(entries) == digest_value(rows)
     counts = {"train": 1, "val": 1}
     assert summarize_manifest(entries, counts)["_manifest"]["sha256"] == digest_value([e._asdict() for e in entries])
 
