@@ -54,7 +54,9 @@ def command(
         return 0
     if open_dataset.component.declaration.sensitive:
         count = table.rows(where=where, reason=reason, splits=parse_split_names(split)).count()
-        print(f"matching rows (not shown, because the dataset is sensitive): {privacy.public_count(count)}")
+        print(
+            f"matching rows: {privacy.public_count(count)} (the rows are not shown, because the dataset is sensitive)"
+        )
         return 0
     rows = open_dataset.documents(where=where, reason=reason, split=split)
     max_rows = limit if limit is not None or as_csv or json_ else _MAX_ROWS

@@ -108,8 +108,8 @@ def _find_alignment_defects(
     ids = np.concatenate((x[:1], y))
     if len(positions := np.flatnonzero(ids >= vocab_size)):
         yield (
-            f"id {int(ids[positions[0]])} at window position {int(positions[0])} is not less than the vocabulary size "
-            f"{vocab_size}"
+            f"id {int(ids[positions[0]])} at window position {int(positions[0])} is outside the vocabulary (0 to "
+            f"{vocab_size - 1})"
         )
     if len(positions := ends[ids[ends] != separator]):
         yield (
@@ -186,7 +186,7 @@ def random_batches_load(
             row, column = wrong_positions[0]
             defects.append(
                 f"{tokens_path.name}: batch {number}: id {y[row, column]} at token offset "
-                f"{offsets[row] + 1 + column} is not less than the vocabulary size {vocab_size}"
+                f"{offsets[row] + 1 + column} is outside the vocabulary (0 to {vocab_size - 1})"
             )
         # Fit the model on the first half of the batches and evaluate it on the second half, which it has not seen.
         elif number < batches // 2:
@@ -316,14 +316,15 @@ def _compute_statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: "np.
 def _find_foreign_ids(window: NDArray[Any], vocab_size: int) -> Iterator[str]:
     """Yield a sentence if a window has ids outside the vocabulary."""
     if outside := int(np.count_nonzero(window >= vocab_size)):
-        yield f"{outside} of {count_of(len(window), 'id is', 'ids are')} not less than the vocabulary size {vocab_size}"
+        verb = "is" if outside == 1 else "are"
+        yield f"{outside:,} of {count_of(len(window), 'id')} {verb} outside the vocabulary (0 to {vocab_size - 1})"
 
 
 def _explain_unlikely_window(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
     """Yield the reasons why a window does not look like text; some real documents do not either."""
     # Skip shorter windows, because not enough of their ids repeat to distinguish text from noise.
     if len(window) >= WINDOW // 4 and row["bits_per_token"] > 0.97 * row["noise_bits"]:
-        yield f"has an entropy of {row['bits_per_token']} bits per token, close to the {row['noise_bits']} of noise"
+        yield f"has an entropy of {row['bits_per_token']} bits per token, and noise has {row['noise_bits']}"
     if row["printable"] < 0.7:
         yield f"only {format_share(row['printable'])} of the decoded characters are printable"
     if row["longest_run"] >= LONGEST_RUN:

@@ -384,7 +384,8 @@ def _find_differences(
         yield f"{part.label}: has {count_of(count, 'document')}, but the receipt has {reading.line['documents']}"
     if bad_records != quarantined:
         yield (
-            f"{part.label}: has {count_of(len(bad_records), 'bad record')}, at different positions than in {QUARANTINE}"
+            f"{part.label}: has {count_of(len(bad_records), 'bad record')}, but {QUARANTINE} lists different rows, "
+            "positions or reasons"
         )
     if (digest := part.digests.digest_of(reader.sha256)) != reading.line["sha256"]:
         yield f"{part.label}: expected sha256 {reading.line['sha256']}, but found {digest}"

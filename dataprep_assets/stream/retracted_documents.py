@@ -119,13 +119,16 @@ def _find_retained(
     for document in list(held_indices)[:3]:
         file, row = rows.locate(int(document))
         yield (
-            f"{name}: {receipt.sources[file]['file']}: row {row} is retracted, but is document {document} of the shard"
+            f"{name}: {receipt.sources[file]['file']}: row {row} is retracted, but is in the shard as "
+            f"document {document}"
         )
     if len(held_indices) > 3:
-        yield f"{name}: {count_of(len(held_indices) - 3, 'more retracted document')}"
+        singular, plural = "more retracted document is in the shard", "more retracted documents are in the shard"
+        yield f"{name}: {count_of(len(held_indices) - 3, singular, plural)}"
     stray = set(TokenBinsFacts.from_receipt(receipt).retracted) - set(format_ids(plan.retracted_ids))
     if stray:
-        yield f"{name}: dropped {count_of(len(stray), 'document')} that are no longer on the list"
+        documents = count_of(len(stray), "document that is", "documents that are")
+        yield f"{name}: dropped {documents} no longer on the retraction list"
 
 
 def _find_copies(

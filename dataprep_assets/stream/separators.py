@@ -99,7 +99,7 @@ def find_special_token_defects(facts: TokenBinsFacts, recipe: StreamPlan) -> Ite
         ("BOS", facts.bos_id, recipe.bos_id),
     ):
         if shard_id != recipe_id:
-            yield f"its {token_name} is {shard_id}, but its recipe has {recipe_id}"
+            yield f"its {token_name} has the id {shard_id}, but must have the id {recipe_id} of its recipe"
 
 
 class _Boundaries:

@@ -70,7 +70,7 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
 
 
 def _format_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{reason} {count:,}" for reason, count in counts.items()) or "no rows"
+    return ", ".join(f"{reason} {count:,}" for reason, count in counts.items()) or "none"
 
 
 def _find_ledger_defects(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[str]:
@@ -90,7 +90,10 @@ def _find_ledger_defects(directory: Path, receipt: Receipt, ledger: Ledger) -> I
         counts = quarantined.pop(line["file"], Counter())
         if drops != counts:
             dropped_text, quarantined_text = _format_counts(drops), _format_counts(counts)
-            yield f"{name}: source file {line['file']}: dropped {dropped_text}, but {QUARANTINE} has {quarantined_text}"
+            yield (
+                f"{name}: source file {line['file']}: rejected rows by reason: {dropped_text} in the receipt, but "
+                f"{quarantined_text} in {QUARANTINE}"
+            )
     # The remaining rows belong to files that the receipt does not list.
     for file, counts in quarantined.items():
         yield (
@@ -166,7 +169,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
     if first_outside is not None:
         defects.append(
             f"{describe_artifact(receipt)}: id {first_outside[1]} at token offset {first_outside[0]} of {TOKENS} "
-            f"is not less than the vocabulary size {vocab_size} ({count_of(outside, 'such id')})"
+            f"is outside the vocabulary (0 to {vocab_size - 1}; {count_of(outside, 'such id')})"
         )
     if flat_bins.token_dtype(dtype).itemsize < flat_bins.token_dtype(flat_bins.choose_dtype(vocab_size)).itemsize:
         defects.append(

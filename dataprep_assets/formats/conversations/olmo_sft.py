@@ -194,6 +194,6 @@ def find_part_defects(paths: Sequence[Path], boundary: Boundary, vocab_size: int
     if mask[ends[:-1]].any():
         yield f"{paths[1]}: the first token of a document is in the loss"
     if int(ids.max(initial=0)) >= vocab_size:
-        yield f"{paths[0]}: an id is not less than the vocabulary size {vocab_size}"
+        yield f"{paths[0]}: an id is outside the vocabulary (0 to {vocab_size - 1})"
     if int(np.diff(ends).max(initial=0)) > longest:
         yield f"{paths[2]}: a document is longer than {count_of(longest, 'token')}"

@@ -286,7 +286,7 @@ def _build_ledger(tokens: NDArray[Any], separator: int) -> Ledger:
 def _find_differences(shard: OpenedNpyShard, tokens: NDArray[Any]) -> Iterator[str]:
     split, shard_cut = shard.planned.layout.find_shard(shard.planned.partition)
     if len(tokens) != shard_cut.tokens:
-        yield f"it has {count_of(len(tokens), 'token')}, but the plan has {shard_cut.tokens}"
+        yield f"it has {count_of(len(tokens), 'token')}, but the plan has {shard_cut.tokens:,}"
         return
     position = 0
     for block in split.order.read(shard.planned.store, shard_cut.start, shard_cut.stop):
@@ -411,12 +411,12 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
     def find_defects() -> Iterator[str]:
         for receipt in split.receipts:
             if changed_keys := [key for key, content in receipt.inputs.items() if current_contents.get(key) != content]:
-                yield f"{describe_artifact(receipt)}: was cut from an older version of {changed_keys[0]}"
+                yield f"{describe_artifact(receipt)}: was not built from the current version of {changed_keys[0]}"
         # Skip this loop if no document is removed, because opening the ids of documents may download them.
         for artifact, receipt in split.bins if len(removed_ids) else ():
             ids = open_ids(split.store.local(artifact, [IDS]) / IDS, require_ledger(receipt).documents)
             if removed_documents := int(np.isin(ids, removed_ids).sum()):
-                yield f"{describe_artifact(receipt)}: contains {count_of(removed_documents, 'removed document')}"
+                yield f"{describe_artifact(receipt)}: contains {count_of(removed_documents, 'retracted document')}"
 
     scope = f"{count_of(len(split.bins), 'shard')} of token bins"
     return build_retraction_finding(find_defects(), scope, len(removed_ids), "Rebuild token_bins, then npy_shards")

@@ -107,7 +107,7 @@ def find_release_defects(place: ReleaseLocation, release: Release, verification:
         if info is None:
             yield f"{place}/{file.key}: missing"
         elif info.bytes != file.bytes:
-            yield f"{place}/{file.key}: has {count_of(info.bytes, 'byte')}, but the release lists {file.bytes}"
+            yield f"{place}/{file.key}: has {count_of(info.bytes, 'byte')}, but the release lists {file.bytes:,}"
         else:
             digest = _read_digest(place, file) if verification == "full" else info.sha256
             if digest not in (None, file.sha256):

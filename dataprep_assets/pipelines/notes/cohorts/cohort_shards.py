@@ -161,7 +161,7 @@ def _find_differences(
         if column.shape != stored_columns[name].shape:
             yield (
                 f"column {name} has {count_of(len(column), 'row')}, but {PACKED_COHORTS} has "
-                f"{len(stored_columns[name])}"
+                f"{len(stored_columns[name]):,}"
             )
         elif (is_wrong := (column != stored_columns[name]).any(axis=1)).any():
             yield f"row {int(is_wrong.argmax())}, column {name}: differs from {PACKED_COHORTS}"
@@ -230,7 +230,7 @@ def _find_wrong_counts(shards: CohortShards) -> Iterator[str]:
             if rows > limit or not rows or (rows < limit and number < last_number):
                 yield (
                     f"{name}: has {count_of(rows, 'row')}, but with `rows_per_shard: {limit}`, every shard must have "
-                    f"{count_of(limit, 'row')} (the last: 1 to {limit:,})"
+                    f"{count_of(limit, 'row')} (the last shard: 1 to {limit:,})"
                 )
 
 
