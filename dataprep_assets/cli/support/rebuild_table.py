@@ -159,8 +159,8 @@ def _format_sums(rebuild: Rebuild) -> Iterable[str]:
     if provisional := sum(work.stale.provisional for work in rebuild.works):
         verb = "is" if provisional == 1 else "are"
         yield (
-            f"{provisional:,} of {count_of(len(rebuild.works), 'artifact')} {verb} built only if a rebuilt input differs "
-            "from its current version, which is not known in advance"
+            f"{provisional:,} of {count_of(len(rebuild.works), 'artifact')} {verb} built only if a rebuilt input "
+            "differs from its current version, which is not known in advance"
         )
     cores = rebuild.machine.cores
     shortest, longest = (format_seconds(seconds).strip() for seconds in rebuild.seconds)
