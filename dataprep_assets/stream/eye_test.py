@@ -51,7 +51,7 @@ def alignment(
         return build_verdict(
             [
                 f"{name}: has {count_of(size, 'byte')}, but its {count_of(len(ends), 'document')} of {dtype} tokens "
-                f"need {count * width}"
+                f"need {count * width:,}"
             ],
             "",
             f"The dtype is wrong, or tokens are missing. {_REBUILD}",
@@ -269,8 +269,8 @@ def looks_like_text(
         )
     return build_verdict(
         foreign + odd_texts,
-        f"{count_of(len(rows), 'window')} of {count_of(len(tokens), 'token decodes', 'tokens decode')} to plausible "
-        "text.",
+        f"{count_of(len(rows), 'window decodes', 'windows decode')} to plausible text "
+        f"({count_of(len(tokens), 'token')} in the file).",
         f"The bytes are not {dtype} ids of {bundle.name}, or are damaged. Verify the digests. {REBUILD}"
         if foreign
         else "Look at these documents. If files_intact and round_trip pass, the source text itself is unusual. Set "

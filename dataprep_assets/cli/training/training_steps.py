@@ -136,5 +136,5 @@ def describe_trained_steps(dataset: str, id_lines: "Sequence[IdLine]") -> Iterat
             for line, steps in list(steps_by_dataset.items())[:_MAX_ROWS]:
                 yield f"  line {line}: {format_steps(steps)}"
             if len(steps_by_dataset) > _MAX_ROWS:
-                rest = count_of(len(steps_by_dataset) - _MAX_ROWS, "more line")
-                yield f"  and {rest}: run `dataprep seen {name} --id ID` to print the steps of an id"
+                hidden_lines = count_of(len(steps_by_dataset) - _MAX_ROWS, "more line")
+                yield f"  and {hidden_lines}: run `dataprep seen {name} --id ID` to print the steps of an id"

@@ -59,8 +59,8 @@ def index_matches_stream(shard: OpenedTokens) -> Finding:
     index, ledger = megatron.read_idx(directory / MEGATRON_INDEX), require_ledger(receipt)
     return build_verdict(
         _find_index_defects(directory, receipt, index),
-        f"The index has {count_of(ledger.documents, 'sequence')} with {ledger.tokens} {index.dtype} tokens, as in the "
-        "receipt.",
+        f"The index has {count_of(ledger.documents, 'sequence')} with {ledger.tokens:,} {index.dtype} tokens, as in "
+        "the receipt.",
         _REBUILD,
         facts={"sequences": len(index.lengths), "tokens": int(index.lengths.sum(dtype=np.int64))},
     )

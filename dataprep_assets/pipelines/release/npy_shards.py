@@ -247,7 +247,7 @@ def format_valid(shard: OpenedNpyShard) -> Finding:
     ids = sample_ids.open_sample_ids(shard.ids_path, tokens // length)
     return Finding(
         passed=True,
-        summary=f"{tokens} {dtype} tokens are {count_of(len(ids), 'sample')} of {count_of(length, 'token')}, each "
+        summary=f"{tokens:,} {dtype} tokens in {count_of(len(ids), 'sample')} of {count_of(length, 'token')}, each "
         "with an id.",
         facts={"tokens": tokens, "samples": len(ids), "bytes": shard.token_path.stat().st_size},
     )
@@ -390,8 +390,9 @@ def tokens_accounted(split: OpenedSplit) -> Finding:
         )
     return build_verdict(
         defects,
-        f"All {source_tokens} tokens of the stream are accounted for: {position} are in "
-        f"{count_of(len(receipts), 'shard')} and {dropped_tokens} were dropped at the end. The shards also have "
+        f"All {source_tokens:,} tokens of the stream are accounted for: {position:,} are in "
+        f"{count_of(len(receipts), 'shard')}, and {count_of(dropped_tokens, 'was', 'were')} dropped at the end. The "
+        "shards also have "
         f"{count_of(padding, 'padding token')}.",
         "Rebuild npy_shards of this split",
         facts={"tokens": position, "dropped": dropped_tokens, "padding": padding, "source_tokens": source_tokens},

@@ -238,8 +238,8 @@ def counts_match(shard: OpenedPairs) -> Finding:
     ]
     if (ledger.documents, ledger.tokens) != (scan.rows, scan.counts["tokens"]):
         defects.append(
-            f"{name}: the ledger has {ledger.documents} pairs and {ledger.tokens} tokens, but "
-            f"{PAIRS_FILE} has {scan.rows} pairs and {scan.counts['tokens']} tokens"
+            f"{name}: the ledger has {count_of(ledger.documents, 'pair')} and {count_of(ledger.tokens, 'token')}, but "
+            f"{PAIRS_FILE} has {count_of(scan.rows, 'pair')} and {count_of(scan.counts['tokens'], 'token')}"
         )
     sizes = scan.groups
     if any(size != facts.row_group_size for size in sizes[:-1]) or not 0 < sizes[-1] <= facts.row_group_size:

@@ -46,16 +46,14 @@ def no_retracted_row(
     ledger, listed_hashes = require_ledger(receipt), retractions.hashes
     removed_count = ledger.dropped.get(RETRACTED, 0)
     if not len(listed_hashes):
-        defects = [f"{describe_artifact(receipt)}: has removed rows that are on no retraction list"] * bool(
-            removed_count
-        )
+        defects = [f"{describe_artifact(receipt)}: some removed rows are on no retraction list"] * bool(removed_count)
         return build_verdict(defects, "No row of this dataset is retracted.", REBUILD, facts={"retracted": 0})
     assert retractions.ids is not None, "a list needs ids"
     index = RowIndex.from_folder(directory, receipt)
     return build_verdict(
         _find_defects(index, receipt, retractions, sources, as_json=as_json),
-        f"None of the {count_of(len(listed_hashes), 'id')} on the list is among the "
-        f"{count_of(ledger.documents, 'kept row')}; {count_of(removed_count, 'row was', 'rows were')} removed.",
+        f"Compared {count_of(ledger.documents, 'kept row')} with {count_of(len(listed_hashes), 'id')} on the retraction "
+        f"list: no match. {count_of(removed_count, 'row was', 'rows were')} removed.",
         REBUILD,
         facts={"retracted": removed_count},
     )

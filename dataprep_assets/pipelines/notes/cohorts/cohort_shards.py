@@ -245,9 +245,9 @@ def check_packed_rows(shards: CohortShards) -> Finding:
         defects.append(f"the shards were not built from the current rows of {PACKED_COHORTS}")
     rows = sum(sum(count.records) for count in counts)
     if shards.receipt.ledger != build_row_ledger(rows, [shards.packed_receipt.ledger]):
-        defects.append("the ledger does not match these rows")
+        defects.append(f"the ledger does not match the rows of {PACKED_COHORTS}")
     if not RowFacts.from_receipt(shards.receipt).is_compatible(RowFacts.from_receipt(shards.packed_receipt)):
-        defects.append(f"its receipt describes other rows than the receipt of {PACKED_COHORTS}")
+        defects.append(f"its receipt describes different rows than the receipt of {PACKED_COHORTS}")
     return build_verdict(
         (f"{describe_artifact(shards.receipt)}: {defect}" for defect in defects),
         f"{count_of(rows, 'row is', 'rows are')} identical to the packed rows.",

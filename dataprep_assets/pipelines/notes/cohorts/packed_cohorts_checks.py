@@ -451,7 +451,7 @@ def check_patient_splits(cohort: OpenedCohort) -> Finding:
         digests = [digest.tobytes() for digest in read_patients(cohort.directory / path.patients)]
         total += len(digests)
         if digests != sorted(set(digests)):
-            defects.append(f"{path.patients}: its digests are not sorted, or one occurs twice")
+            defects.append(f"{path.patients}: the digests are not sorted, or a digest occurs twice")
         if len(digests) != cohort.splits[name].patients:
             defects.append(
                 f"{path.patients}: has {count_of(len(digests), 'patient')}, but the receipt lists "

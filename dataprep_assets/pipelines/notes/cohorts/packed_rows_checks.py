@@ -233,7 +233,7 @@ def check_ids(cohort: OpenedCohort) -> Finding:
     return build_verdict(
         defects,
         f"The range of ids is {_format_range(low, high)}, below the vocabulary size {size}; "
-        f"{count_of(pads, 'token is', 'tokens are')} the pad id in notes.",
+        f"{count_of(pads, 'token in notes has', 'tokens in notes have')} the pad id.",
         f"The rows were built with a different tokenizer, or are damaged. {REBUILD}",
         facts={
             "vocab_size": str(size),
