@@ -52,8 +52,8 @@ def no_retracted_row(
     index = RowIndex.from_folder(directory, receipt)
     return build_verdict(
         _find_defects(index, receipt, retractions, sources, as_json=as_json),
-        f"Compared {count_of(ledger.documents, 'kept row')} with {count_of(len(listed_hashes), 'id')} on the retraction "
-        f"list: no match. {count_of(removed_count, 'row was', 'rows were')} removed.",
+        f"Compared {count_of(ledger.documents, 'kept row')} with {count_of(len(listed_hashes), 'id')} on the "
+        f"retraction list: no match. {count_of(removed_count, 'row was', 'rows were')} removed.",
         REBUILD,
         facts={"retracted": removed_count},
     )
