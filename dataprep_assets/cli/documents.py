@@ -82,8 +82,11 @@ def _print_drops(dataset: str, table: "DocumentTable", privacy: Privacy, *, as_j
         print(json.dumps(report, ensure_ascii=False))
         return
     if drops is None:
+        reasons = table.reasons()
         print(f"{dataset}: no filter rules. Columns: {', '.join(table.columns)}")
-        for reason, count in table.reasons().items():
+        if reasons:
+            print("dropped rows by reason:")
+        for reason, count in reasons.items():
             hint = "" if privacy.closed else f"  (list with `--reason {reason}`)"
             print(f"  {reason:<20}{privacy.public_count(count):>12}{hint}")
     else:

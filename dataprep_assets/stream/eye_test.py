@@ -324,7 +324,7 @@ def _explain_unlikely_window(window: NDArray[Any], row: Mapping[str, Any]) -> It
     """Yield the reasons why a window does not look like text; some real documents do not either."""
     # Skip shorter windows, because not enough of their ids repeat to distinguish text from noise.
     if len(window) >= WINDOW // 4 and row["bits_per_token"] > 0.97 * row["noise_bits"]:
-        yield f"has an entropy of {row['bits_per_token']} bits per token, and noise has {row['noise_bits']}"
+        yield f"has an entropy of {row['bits_per_token']} bits per token, almost as much as noise ({row['noise_bits']})"
     if row["printable"] < 0.7:
         yield f"only {format_share(row['printable'])} of the decoded characters are printable"
     if row["longest_run"] >= LONGEST_RUN:

@@ -18,6 +18,7 @@ from dataprep_assets.engine.artifact.losses import (
     find_unbalanced_lines,
     find_wrong_drops,
     find_wrong_sums,
+    format_drops,
 )
 from dataprep_assets.engine.checks.check import (
     FILES_INTACT,
@@ -69,10 +70,6 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
     )
 
 
-def _format_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{reason} {count:,}" for reason, count in counts.items()) or "none"
-
-
 def _find_ledger_defects(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[str]:
     name = describe_artifact(receipt)
     yield from find_ledger_imbalance(receipt)
@@ -89,7 +86,7 @@ def _find_ledger_defects(directory: Path, receipt: Receipt, ledger: Ledger) -> I
         drops = count_bad_rows(line["dropped"])
         counts = quarantined.pop(line["file"], Counter())
         if drops != counts:
-            dropped_text, quarantined_text = _format_counts(drops), _format_counts(counts)
+            dropped_text, quarantined_text = format_drops(drops), format_drops(counts)
             yield (
                 f"{name}: source file {line['file']}: rejected rows by reason: {dropped_text} in the receipt, but "
                 f"{quarantined_text} in {QUARANTINE}"

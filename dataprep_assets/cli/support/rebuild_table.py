@@ -122,7 +122,7 @@ def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterator[str]:
     if not privacy.closed and rebuild.works:
         yield from _format_sums(rebuild)
     for published in rebuild.published:
-        yield f"replaces the published {published.place} ({published.artifact})"
+        yield f"replaces the published files in {published.place} ({published.artifact})"
 
 
 def _format_losses(losses: Sequence[LossChange], privacy: Privacy) -> Iterator[str]:

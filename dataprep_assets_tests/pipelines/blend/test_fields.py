@@ -77,9 +77,9 @@ def test_the_form_of_the_rows_and_unread_fields_are_named(tmp_path: Path) -> Non
     said = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "ho"}]
     alpaca, pair = {"instruction": "hi", "output": "ho"}, {"prompt": "hi", "chosen": "ho", "rejected": "hm"}
     cases: list[tuple[list[dict[str, Any]], str]] = [
-        (CHAT, "rows of a: form messages; not read: meta (2 rows), in the first 2 rows"),
-        ([{"conversations": said, "images": None}], "rows of a: form sharegpt, in the first row"),
-        ([alpaca, {**alpaca, "id": 1}], "rows of a: form alpaca; not read: id (1 row), in the first 2 rows"),
+        (CHAT, "first 2 rows of a: form messages; keys that are not read: meta (2 rows)"),
+        ([{"conversations": said, "images": None}], "first row of a: form sharegpt"),
+        ([alpaca, {**alpaca, "id": 1}], "first 2 rows of a: form alpaca; keys that are not read: id (1 row)"),
         ([CHAT[0], alpaca], "a: a.jsonl, row 2: other_form, alpaca after messages ("),
         ([pair], "`messages_field: messages`: dataset a (first file: a.jsonl): no row can be used: 1 preference_pair"),
         (
