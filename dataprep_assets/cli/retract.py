@@ -80,7 +80,9 @@ def _retract(
     if is_rehearsed:
         print(f"Dry run: {entries} would be added to {listing}", flush=True)
     else:
-        print(f"Added {entries} to {listing}. Run `dataprep run {dataset}` to rebuild affected artifacts", flush=True)
+        print(
+            f"Added {entries} to {listing}. Run `dataprep run {dataset}` to rebuild the affected artifacts", flush=True
+        )
     if result.found or result.held:
         print()
         for line in _describe_affected(component, store, result.artifact):

@@ -328,7 +328,7 @@ def _explain_unlikely_window(window: NDArray[Any], row: Mapping[str, Any]) -> It
     if row["printable"] < 0.7:
         yield f"only {format_share(row['printable'])} of the decoded characters are printable"
     if row["longest_run"] >= LONGEST_RUN:
-        yield f"repeats one id {row['longest_run']} times in a row"
+        yield f"has the same id {row['longest_run']} times in a row"
     if len(window) >= WINDOW // 4:
         if row["bits_per_token"] < 3.0:
             yield f"has an entropy of {row['bits_per_token']} bits per token, but text has 6 to 11"

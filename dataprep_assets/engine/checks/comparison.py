@@ -149,7 +149,7 @@ def compare_rows(rebuilt_path: Path, stored_path: Path, rows: NDArray[np.int64] 
             return f"row {int(rows[-1]) + 1} is missing"
         stored_table = stored_table.take(rows)
     elif made_table.num_rows != stored_table.num_rows:
-        return f"it has {count_of(stored_table.num_rows, 'row')}, but a rebuild has {made_table.num_rows:,}"
+        return f"has {count_of(stored_table.num_rows, 'row')}, but a rebuild has {made_table.num_rows:,}"
     differences = [
         (row, name)
         for name in made_table.column_names

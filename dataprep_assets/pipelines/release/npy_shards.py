@@ -286,7 +286,7 @@ def _build_ledger(tokens: NDArray[Any], separator: int) -> Ledger:
 def _find_differences(shard: OpenedNpyShard, tokens: NDArray[Any]) -> Iterator[str]:
     split, shard_cut = shard.planned.layout.find_shard(shard.planned.partition)
     if len(tokens) != shard_cut.tokens:
-        yield f"it has {count_of(len(tokens), 'token')}, but the plan has {shard_cut.tokens:,}"
+        yield f"has {count_of(len(tokens), 'token')}, but the plan has {shard_cut.tokens:,}"
         return
     position = 0
     for block in split.order.read(shard.planned.store, shard_cut.start, shard_cut.stop):
