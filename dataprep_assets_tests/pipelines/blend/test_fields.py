@@ -221,7 +221,9 @@ def test_a_weight_that_is_too_small_is_still_reported_as_such(tmp_path: Path) ->
 def test_a_dataset_smaller_than_a_sample_is_reported_with_its_files_and_without_a_weight(tmp_path: Path) -> None:
     blend = _blend(write_rows(tmp_path / "few.jsonl", make_texts("a", 1)))
     told = _check_preview(blend, tmp_path / "out")
-    assert told.startswith("a (first file: few.jsonl): 14 tokens in total (rows: 1) are less than one sample of 32. ")
+    assert told.startswith(
+        "a (first file: few.jsonl): 14 tokens in total (rows: 1) are less than one sample of 32 tokens"
+    )
     assert_names(told, "field", "path", "weight", 0)
     hidden = _check_preview(blend.model_copy(update={"sensitive": True}), tmp_path / "hidden")
     assert "few.jsonl" not in hidden
