@@ -580,7 +580,7 @@ def _find_plan_defects(entries: Sequence[ManifestEntry], plan: Mapping[str, rang
     next_ordinal = 0
     for key, ordinals in plan.items():
         if not len(ordinals) or ordinals.step != 1:
-            yield f"shard {key}: contains no files, because its ordinals are {ordinals.start} to before {ordinals.stop}"
+            yield f"shard {key}: contains no files, because its range of ordinals is empty"
             continue
         if ordinals.start > next_ordinal:
             skipped = join_first(e.relpath for e in entries[next_ordinal : ordinals.start])

@@ -31,7 +31,9 @@ def find_token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, voc
     is the common shape of all rows. Every id must be less than ``vocab_size``.
     """
     if set(columns) != {TOKENS} or columns[TOKENS].shape[1] > shape.row_length:
-        widths = ", ".join(f"`{name}` ({values.shape[1]:,})" for name, values in sorted(columns.items()))
+        widths = ", ".join(
+            f"`{name}` ({count_of(values.shape[1], 'value')})" for name, values in sorted(columns.items())
+        )
         yield (
             f"unpacked rows must have only the column `{TOKENS}`, with at most {count_of(shape.row_length, 'value')} "
             f"per row, but have {widths}"
