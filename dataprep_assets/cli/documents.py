@@ -54,7 +54,9 @@ def command(
         return 0
     if open_dataset.component.declaration.sensitive:
         count = table.rows(where=where, reason=reason, splits=parse_split_names(split)).count()
-        print(f"matching rows (not shown, because the dataset is sensitive): {privacy.public_count(count)}")
+        print(
+            f"matching rows: {privacy.public_count(count)} (the rows are not shown, because the dataset is sensitive)"
+        )
         return 0
     rows = open_dataset.documents(where=where, reason=reason, split=split)
     max_rows = limit if limit is not None or as_csv or json_ else _MAX_ROWS
@@ -80,8 +82,11 @@ def _print_drops(dataset: str, table: "DocumentTable", privacy: Privacy, *, as_j
         print(json.dumps(report, ensure_ascii=False))
         return
     if drops is None:
+        reasons = table.reasons()
         print(f"{dataset}: no filter rules. Columns: {', '.join(table.columns)}")
-        for reason, count in table.reasons().items():
+        if reasons:
+            print("dropped rows by reason:")
+        for reason, count in reasons.items():
             hint = "" if privacy.closed else f"  (list with `--reason {reason}`)"
             print(f"  {reason:<20}{privacy.public_count(count):>12}{hint}")
     else:

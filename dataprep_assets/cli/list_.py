@@ -11,7 +11,7 @@ import typer
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, complete_dataset_names
 from dataprep_assets.engine.privacy import load_privacy
-from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.errors import ConfigError, DataprepError, count_of
 from dataprep_assets.screen import wrap_line
 from dataprep_assets.table import align_rows, fit_columns
 
@@ -118,7 +118,8 @@ def _count_to_build(component: "Dataset") -> tuple[int | None, str]:
 
 def _extract_first_line(error: DataprepError) -> str:
     first_line, *other_lines = str(error).splitlines()
-    return f"{first_line} (and {len(other_lines)} more; see `dataprep check`)" if other_lines else first_line
+    more_errors = count_of(len(other_lines), "more error")
+    return f"{first_line} (and {more_errors}; see `dataprep check`)" if other_lines else first_line
 
 
 def _format_cells(row: ListedDataset) -> tuple[str, ...]:

@@ -80,7 +80,9 @@ def _retract(
     if is_rehearsed:
         print(f"Dry run: {entries} would be added to {listing}", flush=True)
     else:
-        print(f"Added {entries} to {listing}. Run `dataprep run {dataset}` to rebuild affected artifacts", flush=True)
+        print(
+            f"Added {entries} to {listing}. Run `dataprep run {dataset}` to rebuild the affected artifacts", flush=True
+        )
     if result.found or result.held:
         print()
         for line in _describe_affected(component, store, result.artifact):
@@ -200,7 +202,7 @@ def _describe_copies(component: "Dataset", files: frozenset[str]) -> Iterator[st
     ):
         count = count_of(shared.partitions, shared.noun)
         published = "".join(f", published to {location}" for location in shared.published)
-        yield f"unchanged, built from the same source files: {shared.dataset}/{shared.artifact}, {count}{published}"
+        yield f"unchanged: {shared.dataset}/{shared.artifact}, {count}, built from the same source files{published}"
         locations += shared.published
     for location in dict.fromkeys(locations):
         yield (
@@ -208,8 +210,8 @@ def _describe_copies(component: "Dataset", files: frozenset[str]) -> Iterator[st
             "an empty cache folder"
         )
     yield (
-        "not covered: copies made with `dataprep sync`, downloads, caches on training machines, and text samples in "
-        "Dagster from earlier checks"
+        "`dataprep run` does not change copies made with `dataprep sync`, downloads, caches on training machines, or "
+        "text samples of earlier checks in Dagster"
     )
 
 

@@ -197,7 +197,7 @@ def _print_dry_run(name: str, *, as_json: bool) -> int:
     with suppress(DataprepError):  # before the first run, there is no shard plan
         drops = dataset.component.documents(dataset.store).drops()
         if drops is not None and drops.documents:
-            print(f"{name}: dropped documents")
+            print(f"{name}: documents dropped by the filter rules")
             print("\n".join(drops.lines(load_privacy(dataset.component.declaration, dataset.store))))
     return code
 

@@ -168,7 +168,7 @@ def _format_table(artifact_rows: Sequence[_ArtifactRow]) -> Iterator[str]:
         )
         for artifact in artifact_rows
     ]
-    yield from align_rows([("  artifact", "there", "where"), *rows], right=[1])
+    yield from align_rows([("  artifact", "built", "location"), *rows], right=[1])
     yield "* product of the dataset"
 
 

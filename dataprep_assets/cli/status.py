@@ -80,7 +80,7 @@ def _print_rebuild(
     for leftover in _find_still_held(component, store):
         shards = count_of(leftover.partitions, leftover.noun)
         print(
-            f"{leftover.dataset}/{leftover.artifact}, {shards}: still contains documents that were retracted from "
+            f"{leftover.dataset}/{leftover.artifact} ({shards}) still contains documents that were retracted from "
             f"{leftover.retracted_by}. Retract them from {leftover.dataset} as well"
         )
     for artifact, location in leftovers:

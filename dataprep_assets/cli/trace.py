@@ -134,7 +134,10 @@ def command(
             continue
         print("\n".join(shown_match.lines()))
         for name, steps in steps_by_dataset.items():
-            print(f"  {name}: " + (f"reads it at {format_steps(steps)}" if steps else "never reads it"))
+            print(
+                f"  {name}: "
+                + (f"reads this document at {format_steps(steps)}" if steps else "never reads this document")
+            )
     for note in tracer.notes:
         print(f"note: {note}", file=sys.stderr)
     return 0

@@ -134,15 +134,18 @@ def _list_remedies(locations: Sequence[str]) -> Iterator[str]:
             if own_locations and dataset.declaration.verify == "size":
                 # Ask the user to delete the artifacts first, because a run of this dataset compares only sizes and
                 # would keep changed files of the same size.
-                yield f"Delete {', '.join(own_locations)}, and run `dataprep run {name}`"
+                yield f"Delete {', '.join(own_locations)}. Then run `dataprep run {name}` to rebuild the artifacts"
             elif own_locations:
                 yield f"Run `dataprep run {name}` to rebuild the damaged artifacts"
     if other_locations:
+        is_one = len(other_locations) == 1
         artifacts = count_of(len(other_locations), "damaged artifact is", "damaged artifacts are")
-        yield (
-            f"{artifacts} not part of any dataset of this project. Copy the artifacts again with `dataprep sync`, or "
-            "rebuild them in the project that declares their dataset"
+        advice = (
+            "Copy it again with `dataprep sync`, or rebuild it in the project that declares its dataset"
+            if is_one
+            else "Copy them again with `dataprep sync`, or rebuild them in the projects that declare their datasets"
         )
+        yield f"{artifacts} not part of any dataset of this project. {advice}"
 
 
 def _build_fields(location: str, size: int, defects: "Sequence[str]") -> dict[str, Any]:

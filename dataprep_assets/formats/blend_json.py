@@ -100,11 +100,11 @@ def _find_defects(value: Any) -> Iterator[str]:
         if flat is None:
             continue
         if not isinstance(flat, list) or not all(isinstance(text, str) for text in flat):
-            yield f"{split}: must be a flat list of strings, alternating weight and prefix"
+            yield f"{split}: must be a flat list of strings that alternates between weights and prefixes"
         elif not flat:
             yield f"{split}: must not be empty, because Megatron rejects an empty list. Use null"
         elif len(flat) % 2:
-            yield f"{split}: must be pairs of weight and prefix, not {count_of(len(flat), 'string')}"
+            yield f"{split}: must have a prefix for every weight, but has {count_of(len(flat), 'string')}"
         else:
             yield from _find_pair_defects(split, flat, split_of)
 

@@ -392,7 +392,7 @@ def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed:
     is_odd = np.zeros(len(rows), np.bool_)
     # A position belongs to the last row that begins at or before the position.
     is_odd[np.searchsorted(rows.rows, np.flatnonzero(rows.mask > 1), side="right") - 1] = True
-    report(is_odd, "loss_mask has a value other than 0 and 1")
+    report(is_odd, "loss_mask has a value other than 0 or 1")
     if defects:
         return defects
     begins, ends = rows.bounds()

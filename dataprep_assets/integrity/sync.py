@@ -379,7 +379,7 @@ def find_irregularities(objects: Sequence[ObjectInfo]) -> Iterator[str]:
             if size < _NPY_HEADER or (size - _NPY_HEADER) % 4:
                 yield f"{name}: must have 128 bytes plus 4 bytes per token, but has {count_of(size, 'byte')}"
             elif size != usual:
-                yield f"{name}: has {count_of(size, 'byte')}, but most other shards have {usual}"
+                yield f"{name}: has {count_of(size, 'byte')}, but most other shards have {usual:,}"
         if split == "train":
             yield from _find_odd_ids(folder, sizes, ids.get(folder, {}))
 
@@ -401,7 +401,8 @@ def _find_odd_ids(folder: str, shards: Mapping[int, int], ids: Mapping[int, int]
         else:
             lengths.add(tokens // samples)
     if len(lengths) > 1:
-        yield f"{folder}sample_ids: samples have different lengths: {', '.join(map(str, sorted(lengths)))} tokens"
+        lengths_text = ", ".join(map(str, sorted(lengths)))
+        yield f"{folder}sample_ids: all samples must have the same length, but their lengths are {lengths_text} tokens"
     for index in sorted(set(ids) - set(shards)):
         yield f"{folder}sample_ids_{index:06d}.bin: train_{index:06d}.npy is missing"
 

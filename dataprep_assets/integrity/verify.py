@@ -221,7 +221,10 @@ def _find_contradictions(receipt: Receipt) -> Iterator[str]:
         expected_digests.setdefault(name.partition("/")[2], set()).add(content)
     for name, digest in receipt.inputs.items():
         if name in expected_digests and digest not in expected_digests[name]:
-            yield f"the receipt contradicts itself: its recipe has a {name} other than {digest}. Rebuild the artifact"
+            yield (
+                f"the receipt contradicts itself: its input {name} has the digest {digest}, but its recipe has a "
+                "different digest. Rebuild the artifact"
+            )
 
 
 def _compare_inputs(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> tuple[list[str], list[str]]:

@@ -184,7 +184,7 @@ def _check_tokens(
     yield name, ~real & (inputs != pad_id), "the value is not the pad id on padding"
     yield name, real & (inputs < 0), "a token id is negative"
     if vocab_size is not None:
-        yield name, real & (inputs >= vocab_size), f"a token id is not less than the vocabulary size {vocab_size}"
+        yield name, real & (inputs >= vocab_size), f"a token id is outside the vocabulary (0 to {vocab_size - 1})"
     if pad_is_reserved:
         yield name, real & (inputs == pad_id), "a segment contains the reserved pad id"
 

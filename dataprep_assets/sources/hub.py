@@ -522,7 +522,13 @@ class _BlobFetcher:
             actual = ranged.digest_file(blob, git=file.sha256 is None, stopped=self.stop.is_set)
             if actual == file.etag:
                 return True
-            logger.warning("%s: the cached blob %s has digest %s; downloading it again", label, blob, actual)
+            logger.warning(
+                "%s: the cached blob %s has digest %s instead of %s; downloading it again",
+                label,
+                blob,
+                actual,
+                file.etag,
+            )
         elif size is not None:
             logger.warning(
                 "%s: the cached blob %s has %d bytes, not %d; downloading it again", label, blob, size, file.size

@@ -51,7 +51,7 @@ def alignment(
         return build_verdict(
             [
                 f"{name}: has {count_of(size, 'byte')}, but its {count_of(len(ends), 'document')} of {dtype} tokens "
-                f"need {count * width}"
+                f"need {count * width:,}"
             ],
             "",
             f"The dtype is wrong, or tokens are missing. {_REBUILD}",
@@ -108,8 +108,8 @@ def _find_alignment_defects(
     ids = np.concatenate((x[:1], y))
     if len(positions := np.flatnonzero(ids >= vocab_size)):
         yield (
-            f"id {int(ids[positions[0]])} at window position {int(positions[0])} is not less than the vocabulary size "
-            f"{vocab_size}"
+            f"id {int(ids[positions[0]])} at window position {int(positions[0])} is outside the vocabulary (0 to "
+            f"{vocab_size - 1})"
         )
     if len(positions := ends[ids[ends] != separator]):
         yield (
@@ -186,7 +186,7 @@ def random_batches_load(
             row, column = wrong_positions[0]
             defects.append(
                 f"{tokens_path.name}: batch {number}: id {y[row, column]} at token offset "
-                f"{offsets[row] + 1 + column} is not less than the vocabulary size {vocab_size}"
+                f"{offsets[row] + 1 + column} is outside the vocabulary (0 to {vocab_size - 1})"
             )
         # Fit the model on the first half of the batches and evaluate it on the second half, which it has not seen.
         elif number < batches // 2:
@@ -269,8 +269,8 @@ def looks_like_text(
         )
     return build_verdict(
         foreign + odd_texts,
-        f"{count_of(len(rows), 'window')} of {count_of(len(tokens), 'token decodes', 'tokens decode')} to plausible "
-        "text.",
+        f"{count_of(len(rows), 'window decodes', 'windows decode')} to plausible text "
+        f"({count_of(len(tokens), 'token')} in the file).",
         f"The bytes are not {dtype} ids of {bundle.name}, or are damaged. Verify the digests. {REBUILD}"
         if foreign
         else "Look at these documents. If files_intact and round_trip pass, the source text itself is unusual. Set "
@@ -316,18 +316,19 @@ def _compute_statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: "np.
 def _find_foreign_ids(window: NDArray[Any], vocab_size: int) -> Iterator[str]:
     """Yield a sentence if a window has ids outside the vocabulary."""
     if outside := int(np.count_nonzero(window >= vocab_size)):
-        yield f"{outside} of {count_of(len(window), 'id is', 'ids are')} not less than the vocabulary size {vocab_size}"
+        verb = "is" if outside == 1 else "are"
+        yield f"{outside:,} of {count_of(len(window), 'id')} {verb} outside the vocabulary (0 to {vocab_size - 1})"
 
 
 def _explain_unlikely_window(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
     """Yield the reasons why a window does not look like text; some real documents do not either."""
     # Skip shorter windows, because not enough of their ids repeat to distinguish text from noise.
     if len(window) >= WINDOW // 4 and row["bits_per_token"] > 0.97 * row["noise_bits"]:
-        yield f"has an entropy of {row['bits_per_token']} bits per token, close to the {row['noise_bits']} of noise"
+        yield f"has an entropy of {row['bits_per_token']} bits per token, almost as much as noise ({row['noise_bits']})"
     if row["printable"] < 0.7:
         yield f"only {format_share(row['printable'])} of the decoded characters are printable"
     if row["longest_run"] >= LONGEST_RUN:
-        yield f"repeats one id {row['longest_run']} times in a row"
+        yield f"has the same id {row['longest_run']} times in a row"
     if len(window) >= WINDOW // 4:
         if row["bits_per_token"] < 3.0:
             yield f"has an entropy of {row['bits_per_token']} bits per token, but text has 6 to 11"

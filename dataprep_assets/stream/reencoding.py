@@ -132,7 +132,7 @@ def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: 
         defects.append(f"{name}: the engine certificate is void: {void}")
     if (used_digest := receipt.inputs.get("tokenizer")) != bundle.digest:
         defects.append(
-            f"{name}: encoded with tokenizer {used_digest}, but {bundle.name} has the digest {bundle.digest}"
+            f"{name}: was encoded with tokenizer {used_digest}, but {bundle.name} has the digest {bundle.digest}"
         )
     defects += [f"{name}: {d}" for d in _find_uncertified_actions(receipt, ledger, certificate)]
     warning = not defects and drift is not None
@@ -167,13 +167,13 @@ def _find_uncertified_actions(receipt: Receipt, ledger: Ledger, certificate: Cer
         # reported.
         ran = receipt.measured.get("versions", {}).get(package, certified)
         if fast and ran != certified:
-            yield f"encoded with {package} {ran}, but the certificate covers {certified}"
+            yield f"was encoded with {package} {ran}, but the certificate covers {certified}"
     if fast and not certificate.compared:
-        yield f"{certificate.engine} was used, but its certificate compared no documents"
+        yield f"{certificate.engine} was used, but its certification compared no documents"
     if not fast and ledger.reference_documents != ledger.documents:
         yield (
             f"{certificate.engine} is refused for all classes ({', '.join(CLASSES)}), but the reference encoded only "
-            f"{ledger.reference_documents} of {count_of(ledger.documents, 'document')}"
+            f"{ledger.reference_documents:,} of {count_of(ledger.documents, 'document')}"
         )
     if not certificate.refused and ledger.reference_documents:
         yield f"no class is refused, but the reference encoded {count_of(ledger.reference_documents, 'document')}"
@@ -384,7 +384,8 @@ def _find_differences(
         yield f"{part.label}: has {count_of(count, 'document')}, but the receipt has {reading.line['documents']}"
     if bad_records != quarantined:
         yield (
-            f"{part.label}: has {count_of(len(bad_records), 'bad record')}, at different positions than in {QUARANTINE}"
+            f"{part.label}: has {count_of(len(bad_records), 'bad record')}, but {QUARANTINE} lists different rows, "
+            "positions or reasons"
         )
     if (digest := part.digests.digest_of(reader.sha256)) != reading.line["sha256"]:
         yield f"{part.label}: expected sha256 {reading.line['sha256']}, but found {digest}"

@@ -54,7 +54,9 @@ def build_retraction_finding(defects: Iterable[str], searched: str, listed_count
         remedy: What to do about a defect.
     """
     summary = (
-        f"No document of {searched} is on the list of {count_of(listed_count, 'id')}." if listed_count else _NONE_LISTED
+        f"No document of {searched} is on the retraction list of {count_of(listed_count, 'id')}."
+        if listed_count
+        else _NONE_LISTED
     )
     return build_verdict(defects, summary, remedy, facts={"retracted_ids": listed_count})
 
@@ -102,8 +104,9 @@ def no_retracted_document(
     dropped_documents = sum(_count_retracted_documents(line, files) for line in receipt.sources)
     return build_verdict(
         listed_defects or unlisted_copies,
-        f"None of the {count_of(len(listed_ids), 'id')} on the list is among the {count_of(len(ids), 'document')}; "
-        f"{len(searched_documents)} of {dropped_documents} dropped documents were searched for by their tokens.",
+        f"Compared {count_of(len(ids), 'document')} with {count_of(len(listed_ids), 'id')} on the retraction list: no "
+        f"match. {len(searched_documents):,} of {count_of(dropped_documents, 'dropped document')} "
+        f"{'was' if len(searched_documents) == 1 else 'were'} searched for by tokens.",
         _AGAIN if listed_defects else _STAY if by_field else _WITHIN,
         facts={"retracted": dropped_documents, "documents_searched": len(searched_documents)},
         warning=not listed_defects,
@@ -119,13 +122,16 @@ def _find_retained(
     for document in list(held_indices)[:3]:
         file, row = rows.locate(int(document))
         yield (
-            f"{name}: {receipt.sources[file]['file']}: row {row} is retracted, but is document {document} of the shard"
+            f"{name}: {receipt.sources[file]['file']}: row {row} is retracted, but is in the shard as "
+            f"document {document}"
         )
     if len(held_indices) > 3:
-        yield f"{name}: {count_of(len(held_indices) - 3, 'more retracted document')}"
+        singular, plural = "more retracted document is in the shard", "more retracted documents are in the shard"
+        yield f"{name}: {count_of(len(held_indices) - 3, singular, plural)}"
     stray = set(TokenBinsFacts.from_receipt(receipt).retracted) - set(format_ids(plan.retracted_ids))
     if stray:
-        yield f"{name}: dropped {count_of(len(stray), 'document')} that are no longer on the list"
+        documents = count_of(len(stray), "document that is", "documents that are")
+        yield f"{name}: dropped {documents} no longer on the retraction list"
 
 
 def _find_copies(

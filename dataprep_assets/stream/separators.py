@@ -99,7 +99,8 @@ def find_special_token_defects(facts: TokenBinsFacts, recipe: StreamPlan) -> Ite
         ("BOS", facts.bos_id, recipe.bos_id),
     ):
         if shard_id != recipe_id:
-            yield f"its {token_name} is {shard_id}, but its recipe has {recipe_id}"
+            own_text, recipe_text = ("none" if token_id is None else token_id for token_id in (shard_id, recipe_id))
+            yield f"the id of its {token_name} is {own_text}, but the recipe has {recipe_text}"
 
 
 class _Boundaries:

@@ -79,7 +79,7 @@ def _find_differing(
 ) -> Iterator[str]:
     for label, expected_digest in expected_digests.items():
         if label not in paths:
-            yield f"{label}: is listed, but missing"
+            yield f"{label}: is listed in the snapshot, but missing"
             continue
         try:
             actual = digests.digest_of(sha256_file(paths[label]))
@@ -89,7 +89,7 @@ def _find_differing(
         if actual != expected_digest:
             yield f"{label}: expected sha256 {expected_digest}, but found {actual}"
     for label in sorted(paths.keys() - expected_digests.keys()):
-        yield f"{label}: exists, but is not listed"
+        yield f"{label}: exists, but is not listed in the snapshot"
 
 
 @fail_on_errors

@@ -18,6 +18,7 @@ from dataprep_assets.engine.artifact.losses import (
     find_unbalanced_lines,
     find_wrong_drops,
     find_wrong_sums,
+    format_drops,
 )
 from dataprep_assets.engine.checks.check import (
     FILES_INTACT,
@@ -69,10 +70,6 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
     )
 
 
-def _format_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{reason} {count:,}" for reason, count in counts.items()) or "no rows"
-
-
 def _find_ledger_defects(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[str]:
     name = describe_artifact(receipt)
     yield from find_ledger_imbalance(receipt)
@@ -89,8 +86,11 @@ def _find_ledger_defects(directory: Path, receipt: Receipt, ledger: Ledger) -> I
         drops = count_bad_rows(line["dropped"])
         counts = quarantined.pop(line["file"], Counter())
         if drops != counts:
-            dropped_text, quarantined_text = _format_counts(drops), _format_counts(counts)
-            yield f"{name}: source file {line['file']}: dropped {dropped_text}, but {QUARANTINE} has {quarantined_text}"
+            dropped_text, quarantined_text = format_drops(drops), format_drops(counts)
+            yield (
+                f"{name}: source file {line['file']}: rejected rows by reason: {dropped_text} in the receipt, but "
+                f"{quarantined_text} in {QUARANTINE}"
+            )
     # The remaining rows belong to files that the receipt does not list.
     for file, counts in quarantined.items():
         yield (
@@ -166,7 +166,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
     if first_outside is not None:
         defects.append(
             f"{describe_artifact(receipt)}: id {first_outside[1]} at token offset {first_outside[0]} of {TOKENS} "
-            f"is not less than the vocabulary size {vocab_size} ({count_of(outside, 'such id')})"
+            f"is outside the vocabulary (0 to {vocab_size - 1}; {count_of(outside, 'such id')})"
         )
     if flat_bins.token_dtype(dtype).itemsize < flat_bins.token_dtype(flat_bins.choose_dtype(vocab_size)).itemsize:
         defects.append(

@@ -27,11 +27,11 @@ _MANY = 0.5
 def describe_literals(ledger: Ledger, special_tokens: str) -> Iterator[str]:
     """Yield a line for the end of a run if documents contain special tokens, read as `special_tokens` declares."""
     if ledger.special_literals:
-        reading = "stay plain text" if special_tokens == "text" else "are encoded as these tokens"
+        reading = "stays plain text" if special_tokens == "text" else "is encoded as the token"
         contain = "contains" if ledger.special_literals == 1 else "contain"
         yield (
             f"special tokens in texts: {ledger.special_literals:,} of {count_of(ledger.documents, 'document')} "
-            f"{contain} some, which {reading} (`special_tokens: {special_tokens}`)"
+            f"{contain} the text of a special token, which {reading} (`special_tokens: {special_tokens}`)"
         )
 
 
@@ -214,7 +214,7 @@ def find_separator_remarks(
         yield Remark(
             keys=keys,
             sentence=f"{'.'.join(keys)}: {separator.content!r} ends a chat turn in {bundle.name}, not a document. A "
-            "model pretrained on it stops in the middle of documents. Set the tokenizer's end-of-document "
+            "model pretrained with it stops in the middle of documents. Set the tokenizer's end-of-document "
             "token",
             hint=True,
         )

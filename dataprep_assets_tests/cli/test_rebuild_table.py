@@ -144,7 +144,7 @@ def test_sums_and_locations_are_shown() -> None:
     )
     assert_names(told, "1 of 2", "input")
     assert_names(told, "7.0 s", "10.0 s", "2 cores")
-    assert "replaces the published s3://bucket/there (ds/published_shards)" in told
+    assert "replaces the published files in s3://bucket/there (ds/published_shards)" in told
     assert told.isascii()
     assert "\x1b" not in told
 

@@ -63,7 +63,7 @@ def test_sampled_rows_are_compared_with_their_positions(tmp_path: Path) -> None:
     pq.write_table(TABLE.take(rows), made)
     pq.write_table(TABLE, stored)
     assert compare_rows(made, stored, rows) is None
-    assert compare_rows(made, stored, np.array([1, 2])) == "row 3: words differs from a rebuild"
+    assert compare_rows(made, stored, np.array([1, 2])) == "row 3: column words differs from a rebuild"
     assert compare_rows(made, stored, np.array([1, 4])) == "row 5 is missing"
 
 

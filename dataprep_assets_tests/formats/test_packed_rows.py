@@ -132,7 +132,7 @@ DEFECTS = {
     "does not start at 0": ([5, 6, 7], [1, 1, 0], [1]),
     "the starts of sequences are not strictly increasing": ([5, 6, 7, 8], [1, 0, 1, 0], [0, 2, 2]),
     "a sequence starts after the end of the row": ([5, 6], [1, 0], [0, 2]),
-    "other than 0 and 1": ([5, 6, 7], [2, 1, 0], [0]),
+    "other than 0 or 1": ([5, 6, 7], [2, 1, 0], [0]),
     "the last position of a sequence is in the loss: its label would be the first token of the next sequence": (
         [5, 6, 7, 8],
         [1, 1, 1, 0],

@@ -256,7 +256,7 @@ def test_the_inventory_names_gaps_sizes_and_missing_ids() -> None:
         found({"train_000000.npy": 136, "train_000001.npy": 132, "train_000002.npy": 136})
     )
     assert_names("".join(found(good | {"tokenized/sample_ids_000000.bin": 17})), 8, "bytes")
-    assert "have different lengths" in "".join(found(good | {"tokenized/sample_ids_000000.bin": 8}))
+    assert "the same length" in "".join(found(good | {"tokenized/sample_ids_000000.bin": 8}))
     assert "sample_ids_000007.bin: train_000007.npy is missing" in "".join(
         found(good | {"tokenized/sample_ids_000007.bin": 16})
     )

@@ -62,7 +62,7 @@ BROKEN = {
     "position skips": (put(POSITIONS, 1, 5, 3), POSITIONS, 1, 5, "is not one more than the previous value"),
     "token on padding": (put("inputs", 0, 6, 777), "inputs", 0, 6, "is not the pad id on padding"),
     "negative token": (put("inputs", 0, 5, -777), "inputs", 0, 5, "a token id is negative"),
-    "beyond vocabulary": (put("inputs", 1, 7, 777_000), "inputs", 1, 7, "not less than the vocabulary size 1000"),
+    "beyond vocabulary": (put("inputs", 1, 7, 777_000), "inputs", 1, 7, "outside the vocabulary (0 to 999)"),
     "label of a boundary": (put("targets_segmentation", 0, 3, 1), "targets_segmentation", 0, 3, "is not 0 at"),
     "label of the last": (put("targets_segmentation", 1, 7, 2), "targets_segmentation", 1, 7, "is not 0 at"),
     "label of padding": (put("targets_segmentation", 0, 6, 2), "targets_segmentation", 0, 6, "is not 0 at"),

@@ -50,7 +50,7 @@ def test_another_dtype_fails_in_both_directions(sample: Sample, shard: Shard, sp
     found = look(shard, sample, "uint32")
     assert not found.passed
     assert not found.warning, "no text has such ids"
-    assert "less than the vocabulary size 4096" in found.summary
+    assert "outside the vocabulary (0 to 4095)" in found.summary
     tokens = np.fromfile(shard.directory / TOKENS, "<u2")
     tokens.astype("<u4").tofile(shard.directory / TOKENS)
     found = look(shard, sample)

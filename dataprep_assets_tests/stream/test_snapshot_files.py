@@ -39,8 +39,8 @@ def test_a_missing_and_an_unexpected_file_are_named(files: dict[str, Path]) -> N
     expected = {"a.zst": sha256_file(files["a.zst"]), "c.zst": "0" * 64}
     found = digests_match(expected, files)
     assert [row["defect"] for row in found.table] == [
-        "c.zst: is listed, but missing",
-        "b.zst: exists, but is not listed",
+        "c.zst: is listed in the snapshot, but missing",
+        "b.zst: exists, but is not listed in the snapshot",
     ]
     files["a.zst"].unlink()
     assert "No such file" in str(digests_match({"a.zst": expected["a.zst"]}, {"a.zst": files["a.zst"]}).table)

@@ -122,7 +122,7 @@ def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterator[str]:
     if not privacy.closed and rebuild.works:
         yield from _format_sums(rebuild)
     for published in rebuild.published:
-        yield f"replaces the published {published.place} ({published.artifact})"
+        yield f"replaces the published files in {published.place} ({published.artifact})"
 
 
 def _format_losses(losses: Sequence[LossChange], privacy: Privacy) -> Iterator[str]:
@@ -157,10 +157,10 @@ def _format_sums(rebuild: Rebuild) -> Iterable[str]:
             amounts = [text for text, value in parts.items() if value != "-"]
             yield ", ".join([f"{name}: {count_of(len(works), 'artifact')}", *amounts])
     if provisional := sum(work.stale.provisional for work in rebuild.works):
+        verb = "is" if provisional == 1 else "are"
         yield (
-            f"{provisional} of {count_of(len(rebuild.works), 'artifact')} are built only if a rebuilt input differs "
-            "from its current "
-            "version, which is not known in advance"
+            f"{provisional:,} of {count_of(len(rebuild.works), 'artifact')} {verb} built only if a rebuilt input "
+            "differs from its current version, which is not known in advance"
         )
     cores = rebuild.machine.cores
     shortest, longest = (format_seconds(seconds).strip() for seconds in rebuild.seconds)

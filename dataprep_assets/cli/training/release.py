@@ -70,7 +70,7 @@ def command(
             f"{count_of(tokens // release.sequence_length, 'sample')} of {count_of(release.sequence_length, 'token')}"
         )
         print(f"{prefix}: {count_of(len(members), 'shard')}, {samples} ({release.dtype})")
-    print(f"Manifest {manifest_path}: release {release.digest[:12]} of {release.dataset}")
+    print(f"manifest: {manifest_path} (release {release.digest[:12]} of {release.dataset})")
     print(
         f'for the trainer: ShardWindow("{location if to is None else manifest_path}", "shard_cache", '
         "steps_per_shard=455)"

@@ -89,9 +89,12 @@ def command(
         [*describe_revisions(schedule), *format_simulation(sampler, until)], f"{dataset}: scheduled reads"
     )
     if path is not None:
-        print(f"Wrote revision {number} from step {from_step} to {path}. Run `dataprep run {dataset}` to build it")
+        print(
+            f"Wrote revision {number}, which begins at step {from_step}, to {path}. Run `dataprep run {dataset}` to "
+            "build it"
+        )
     elif from_step is not None:
-        print(f"Dry run: revision {number} from step {from_step} was not written")
+        print(f"Dry run: revision {number}, which would begin at step {from_step}, was not written")
     else:
         project.print_unless_private(component.describe_state(store), f"{dataset}: changes are not in the schedule yet")
     return 0

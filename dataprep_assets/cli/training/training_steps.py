@@ -129,11 +129,12 @@ def describe_trained_steps(dataset: str, id_lines: "Sequence[IdLine]") -> Iterat
         all_steps = sorted({step for steps in steps_by_dataset.values() for step in steps})
         # Omit the counts if the data is private, because they show how many of the listed documents were trained on.
         # Show the steps, because they are only positions in the training run.
-        counts = f": {len(steps_by_dataset)} of {count_of(len(id_lines), 'line')}"
+        counts = f" ({len(steps_by_dataset):,} of {count_of(len(id_lines), 'line')} of the list)"
         summary = format_steps(all_steps) + ("" if project.get_privacy().closed else counts)
         yield f"{name} reads these documents at {summary}"
         if len(id_lines) > 1:
             for line, steps in list(steps_by_dataset.items())[:_MAX_ROWS]:
                 yield f"  line {line}: {format_steps(steps)}"
             if len(steps_by_dataset) > _MAX_ROWS:
-                yield f"  and {len(steps_by_dataset) - _MAX_ROWS} more: `dataprep seen {name} --id ID`"
+                hidden_lines = count_of(len(steps_by_dataset) - _MAX_ROWS, "more line")
+                yield f"  and {hidden_lines}: run `dataprep seen {name} --id ID` to print the steps of an id"

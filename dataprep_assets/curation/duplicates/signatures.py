@@ -293,7 +293,7 @@ class SignedShard:
             (SHINGLES, np.array([not np.array_equal(own_set, stored_set) for own_set, stored_set in pairs], np.bool_)),
         ):
             if differing_settings.any():
-                yield f"{name}: row {int(rows[np.argmax(differing_settings)]) + 1} differs"
+                yield f"{name}: row {int(rows[np.argmax(differing_settings)]) + 1} differs from a rebuild"
         hashes, stored_rows = shard.keys
         if (hashes[:, 1:] < hashes[:, :-1]).any():
             yield f"{KEY_HASHES} is not sorted"
@@ -305,7 +305,7 @@ class SignedShard:
                 np.array_equal(hashes[key][is_sampled], own_hashes)
                 and np.array_equal(stored_rows[key][is_sampled], rows[index])
             ):
-                yield f"{KEY_HASHES}, {KEY_ROWS}: band {key} of the sampled rows differs"
+                yield f"{KEY_HASHES}, {KEY_ROWS}: band {key} of the sampled rows differs from a rebuild"
 
     def _map(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
         path = self.directory / name

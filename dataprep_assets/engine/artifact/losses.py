@@ -48,8 +48,9 @@ def find_unbalanced_lines(
         dropped_count = sum(line["dropped"].values())
         if line["rows_in"] != line[count_field] + dropped_count:
             yield (
-                f"{describe_artifact(receipt)}: source file {line['file']}: {count_of(line['rows_in'], 'row')} read, "
-                f"but {line[count_field]} {count_field} + {count_of(dropped_count, 'dropped row')}"
+                f"{describe_artifact(receipt)}: source file {line['file']} has {count_of(line['rows_in'], 'row')}, but "
+                f"{count_of(line[count_field], count_field.removesuffix('s'))} and "
+                f"{count_of(dropped_count, 'dropped row')} are recorded"
             )
 
 
@@ -59,8 +60,8 @@ def find_wrong_sums(receipt: Receipt, lines: Sequence[Mapping[str, Any]], fields
     for count in fields:
         if (total := sum(line[count] for line in lines)) != getattr(ledger, count):
             yield (
-                f"{name}: the sum of `{count}` over the source files is {total}, but the ledger has "
-                f"{getattr(ledger, count)}"
+                f"{name}: the sum of `{count}` over the source files is {total:,}, but the ledger has "
+                f"{getattr(ledger, count):,}"
             )
 
 
@@ -71,8 +72,8 @@ def find_wrong_drops(receipt: Receipt) -> Iterator[str]:
     # Remove zero counts from the ledger's counts, because adding counters removed them from the other side.
     if by_reason != +Counter(ledger.dropped):
         yield (
-            f"{describe_artifact(receipt)}: the dropped rows of the source files are {format_drops(by_reason)}, "
-            f"but the ledger has {format_drops(ledger.dropped)}"
+            f"{describe_artifact(receipt)}: dropped rows by reason: {format_drops(by_reason)} in the source files, but "
+            f"{format_drops(ledger.dropped)} in the ledger"
         )
 
 

@@ -129,7 +129,9 @@ class RecipeInputs:
             return Change(kind="older version", reason=reason, changes=tuple(changes[:1]))
         names, files = (*changes_by_kind["upstream"], *changes_by_kind["settings"]), tuple(source_changes)
         if changes_by_kind["upstream"]:
-            reason = f"its input changed: {_join_first_names(_list_names(changes_by_kind['upstream']))}"
+            input_names = _list_names(changes_by_kind["upstream"])
+            noun = "input" if len(input_names) == 1 else "inputs"
+            reason = f"its {noun} changed: {_join_first_names(input_names)}"
             return Change(kind="input changed", reason=reason, changes=names, files=files)
         source = (
             "its source changed: " + _join_first_names(list(files) or _list_names(changes_by_kind["sources"]))

@@ -242,13 +242,15 @@ def _find_wrong_lines(path: Path, expected_content: bytes, sensitive: bool) -> I
     for number, (line, expected_line) in enumerate(lines, 1):
         if line != expected_line:
             difference = (
-                "" if sensitive else f" {_format_line(line)}, but the receipts give {_format_line(expected_line)}"
+                "differs from the receipts"
+                if sensitive
+                else f"is {_format_line(line)}, but must be {_format_line(expected_line)} to match the receipts"
             )
-            yield f"{path.name} line {number}:{difference or ' differs from the receipts'}"
+            yield f"{path.name}: line {number} {difference}"
 
 
 def _format_line(line: bytes | None) -> str:
-    return "nothing" if line is None else f"{line.decode(errors='replace').strip()!r:.160}"
+    return "missing" if line is None else f"{line.decode(errors='replace').strip()!r:.160}"
 
 
 # --- Files of the card

@@ -149,7 +149,7 @@ def compare_rows(rebuilt_path: Path, stored_path: Path, rows: NDArray[np.int64] 
             return f"row {int(rows[-1]) + 1} is missing"
         stored_table = stored_table.take(rows)
     elif made_table.num_rows != stored_table.num_rows:
-        return f"it has {count_of(stored_table.num_rows, 'row')}, but a rebuild has {made_table.num_rows}"
+        return f"has {count_of(stored_table.num_rows, 'row')}, but a rebuild has {made_table.num_rows:,}"
     differences = [
         (row, name)
         for name in made_table.column_names
@@ -161,8 +161,8 @@ def compare_rows(rebuilt_path: Path, stored_path: Path, rows: NDArray[np.int64] 
     # If the file records the row's position in the source, report this position, because the user can look up the row
     # there.
     if {"file", "row"} <= set(made_table.column_names):
-        return f"{made_table['file'][row]}, row {made_table['row'][row]}: {name} differs from a rebuild"
-    return f"row {(row if rows is None else int(rows[row])) + 1}: {name} differs from a rebuild"
+        return f"{made_table['file'][row]}, row {made_table['row'][row]}: column {name} differs from a rebuild"
+    return f"row {(row if rows is None else int(rows[row])) + 1}: column {name} differs from a rebuild"
 
 
 def _read_table(path: Path) -> "pa.Table":

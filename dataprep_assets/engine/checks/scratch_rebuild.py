@@ -90,7 +90,7 @@ def find_byte_differences(stored_path: Path, rebuilt_path: Path, *, left_out: Se
         if not (held_file.is_file() and made_file.is_file()):
             yield _describe_rebuilt_only_file(name) if made_file.is_file() else _describe_stored_only_file(name)
         elif (byte := find_first_difference(held_file, made_file)) is not None:
-            yield f"{name} differs from a rebuild of the source, from byte {byte:,} on"
+            yield f"{name} differs from a rebuild (first difference: byte {byte:,})"
 
 
 def _describe_rebuilt_only_file(name: str) -> str:

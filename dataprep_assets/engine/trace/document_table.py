@@ -96,7 +96,8 @@ class Drops:
             blocked = "over the budget, so the check `within_budget` will fail"
             yield privacy.public_text(f"{blocked}: {text}", blocked)
         if self.untagged and not privacy.closed:
-            yield f"not counted until `dataprep run` tags them: {count_of(self.untagged, 'shard')}"
+            singular = "shard is not counted until `dataprep run` tags it"
+            yield count_of(self.untagged, singular, "shards are not counted until `dataprep run` tags them")
 
     def to_json(self, privacy: Privacy) -> dict[str, Any]:
         """Return the drops as plain builtins, with counts in their public form."""

@@ -424,7 +424,7 @@ def _describe_unset_variable(document: Document, line: int, details: "ErrorDetai
         return None
     lines = document.path.read_text(encoding="utf-8", errors="replace").splitlines()[line - 1 : line]
     match = re.search(r"\{\{\s*env(?:\.|\(['\"])(\w+)", "".join(lines))
-    return None if match is None else f"the variable {match[1]} is not set"
+    return None if match is None else f"the environment variable {match[1]} is not set"
 
 
 def _find_first_named_key(details: "ErrorDetails") -> list[str]:
@@ -644,7 +644,7 @@ def _find_mistakes(text: str, scope: Mapping[str, Any]) -> Iterator[str]:
         suggestion = f"did you mean `{nearest_name}`?" if nearest_name else f"available: {', '.join(sorted(scope))}"
         yield f"unknown variable `{name}` in `{{{{ {name} }}}}`; {suggestion}"
     for name in _find_unset_variables(tree):
-        yield f"the variable {name} is not set"
+        yield f"the environment variable {name} is not set"
 
 
 def _find_unset_variables(tree: "nodes.Template") -> Sequence[str]:

@@ -188,12 +188,12 @@ def find_part_defects(paths: Sequence[Path], boundary: Boundary, vocab_size: int
     if not np.array_equal(boundary_ends, ends[1:]):
         yield f"{paths[0]}: the token {boundary.id} must be at the end of each document and nowhere else"
     if (mask > 1).any():
-        yield f"{paths[1]}: has a value other than 0 and 1"
+        yield f"{paths[1]}: has a value other than 0 or 1"
     if boundary.is_appended and mask[ends[1:] - 1].any():
         yield f"{paths[1]}: an appended end-of-document token is in the loss"
     if mask[ends[:-1]].any():
         yield f"{paths[1]}: the first token of a document is in the loss"
     if int(ids.max(initial=0)) >= vocab_size:
-        yield f"{paths[0]}: an id is not less than the vocabulary size {vocab_size}"
+        yield f"{paths[0]}: an id is outside the vocabulary (0 to {vocab_size - 1})"
     if int(np.diff(ends).max(initial=0)) > longest:
         yield f"{paths[2]}: a document is longer than {count_of(longest, 'token')}"

@@ -340,8 +340,8 @@ def shards_complete(run: OpenedRun) -> Finding:
     defects = (
         [
             (
-                f"{len(missing)} of {count_of(len(plan.partitions), 'shard is', 'shards are')} missing or failed: "
-                f"{join_first(missing)}"
+                f"{len(missing):,} of {count_of(len(plan.partitions), 'shard')} {'is' if len(missing) == 1 else 'are'} "
+                f"missing or failed: {join_first(missing)}"
             )
         ]
         if missing

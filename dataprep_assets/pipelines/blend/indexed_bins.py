@@ -59,8 +59,8 @@ def index_matches_stream(shard: OpenedTokens) -> Finding:
     index, ledger = megatron.read_idx(directory / MEGATRON_INDEX), require_ledger(receipt)
     return build_verdict(
         _find_index_defects(directory, receipt, index),
-        f"The index has {count_of(ledger.documents, 'sequence')} with {ledger.tokens} {index.dtype} tokens, as in the "
-        "receipt.",
+        f"The index has {count_of(ledger.documents, 'sequence')} with {ledger.tokens:,} {index.dtype} tokens, as in "
+        "the receipt.",
         _REBUILD,
         facts={"sequences": len(index.lengths), "tokens": int(index.lengths.sum(dtype=np.int64))},
     )
@@ -78,7 +78,7 @@ def _find_index_defects(directory: Path, receipt: Receipt, index: megatron.Megat
             f"{count_of(ledger.documents, 'document')}"
         )
     if (tokens := int(index.lengths.sum(dtype=np.int64))) != ledger.tokens:
-        yield f"{name}: the .idx file has {count_of(tokens, 'token')}, but the ledger has {ledger.tokens}"
+        yield f"{name}: the .idx file has {count_of(tokens, 'token')}, but the ledger has {ledger.tokens:,}"
     if empty := int(np.count_nonzero(np.asarray(index.lengths) < 1)):
         yield (
             f"{name}: {count_of(empty, 'sequence has', 'sequences have')} no tokens, but Megatron needs at least 1 "

@@ -223,7 +223,7 @@ def find_contradicted_claims(
     )
     for name in RunFacts.model_fields:
         if getattr(facts, name) != getattr(expected_facts, name):
-            yield f"{directory}: {name}: the receipt of the run does not match its shards"
+            yield f"{directory}: `{name}` in the receipt of the run does not match its shards"
     ledger = (receipt.ledger or Ledger()).of_documents
     if ledger != Ledger.total(shard.ledger for shard in finished).of_documents:
         yield f"{directory}: its ledger is not the sum of its shards' ledgers"

@@ -401,7 +401,7 @@ def compare_rows(
             yield f"{split}: has {'fewer' if row is None else 'more'} {noun}s than the run"
             return
         if (part := compare(row, run_row)) is not None:
-            yield f"{split}: {noun} {number} differs from the run's: {part}"
+            yield f"{split}: {noun} {number} differs from the run's {noun}: {part}"
             return
 
 

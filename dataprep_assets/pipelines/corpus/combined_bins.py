@@ -476,7 +476,7 @@ def _compare_ends(path: Path, shards: Shards) -> Iterator[str]:
             document += len(expected_ends)
         offset += require_ledger(receipt).tokens
     if len(ends) != document:
-        yield f"{path.name}: has {count_of(len(ends), 'document')}, but its shards have {document} in total"
+        yield f"{path.name}: has {count_of(len(ends), 'document')}, but its shards have {document:,} in total"
 
 
 def check_totals(receipt: Receipt, shards: Shards) -> Finding:

@@ -151,7 +151,7 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
     if hidden := find_hidden_files(files, include=corpus.include, splits=corpus.splits):
         examples = "" if corpus.sensitive else format_examples(hidden, _MAX_SHOWN)
         sentence = (
-            f"include: {count_of(len(hidden), 'file')} excluded{examples}: "
+            f"include: {count_of(len(hidden), 'file is', 'files are')} excluded{examples}: "
             + ("its name begins" if len(hidden) == 1 else "their names begin")
             + " with `_` or `.`. To read excluded files, match their names in `include`"
         )

@@ -295,7 +295,7 @@ def _find_id_difference(directory: Path, view: CorpusView, split: CombinedSplit,
             # `lengths` is empty for a format without documents, so nothing is compared.
             document_ends = token + np.cumsum(lengths)
             if not np.array_equal(document_ends, ends[document : document + len(document_ends)].astype(np.int64)):
-                yield f"{split.split}: document ends differ from combined_bins, beginning with document {document}"
+                yield f"{split.split}: the document ends differ from combined_bins at document {document} or later"
                 return
             token, document = token + len(ids), document + len(document_ends)
     except DataprepError as error:

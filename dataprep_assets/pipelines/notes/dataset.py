@@ -373,7 +373,7 @@ class CohortMixture(Dataset):
 
     def summary(self, store: ArtifactStore) -> list[str]:
         sources = " + ".join(source.dataset for source in self.declaration.sources)
-        return [f"{sources}, by {self.declaration.mode}"]
+        return [f"{sources} (`mode: {self.declaration.mode}`)"]
 
     def describe_trainers(self, store: ArtifactStore) -> list[str]:
         if (receipt := store.receipt(self.product(store))) is None:

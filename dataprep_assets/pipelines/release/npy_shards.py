@@ -247,7 +247,7 @@ def format_valid(shard: OpenedNpyShard) -> Finding:
     ids = sample_ids.open_sample_ids(shard.ids_path, tokens // length)
     return Finding(
         passed=True,
-        summary=f"{tokens} {dtype} tokens are {count_of(len(ids), 'sample')} of {count_of(length, 'token')}, each "
+        summary=f"{tokens:,} {dtype} tokens in {count_of(len(ids), 'sample')} of {count_of(length, 'token')}, each "
         "with an id.",
         facts={"tokens": tokens, "samples": len(ids), "bytes": shard.token_path.stat().st_size},
     )
@@ -286,7 +286,7 @@ def _build_ledger(tokens: NDArray[Any], separator: int) -> Ledger:
 def _find_differences(shard: OpenedNpyShard, tokens: NDArray[Any]) -> Iterator[str]:
     split, shard_cut = shard.planned.layout.find_shard(shard.planned.partition)
     if len(tokens) != shard_cut.tokens:
-        yield f"it has {count_of(len(tokens), 'token')}, but the plan has {shard_cut.tokens}"
+        yield f"has {count_of(len(tokens), 'token')}, but the plan has {shard_cut.tokens:,}"
         return
     position = 0
     for block in split.order.read(shard.planned.store, shard_cut.start, shard_cut.stop):
@@ -390,8 +390,9 @@ def tokens_accounted(split: OpenedSplit) -> Finding:
         )
     return build_verdict(
         defects,
-        f"All {source_tokens} tokens of the stream are accounted for: {position} are in "
-        f"{count_of(len(receipts), 'shard')} and {dropped_tokens} were dropped at the end. The shards also have "
+        f"All {source_tokens:,} tokens of the stream are accounted for: {position:,} are in "
+        f"{count_of(len(receipts), 'shard')}, and {count_of(dropped_tokens, 'was', 'were')} dropped at the end. The "
+        "shards also have "
         f"{count_of(padding, 'padding token')}.",
         "Rebuild npy_shards of this split",
         facts={"tokens": position, "dropped": dropped_tokens, "padding": padding, "source_tokens": source_tokens},
@@ -411,12 +412,12 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
     def find_defects() -> Iterator[str]:
         for receipt in split.receipts:
             if changed_keys := [key for key, content in receipt.inputs.items() if current_contents.get(key) != content]:
-                yield f"{describe_artifact(receipt)}: was cut from an older version of {changed_keys[0]}"
+                yield f"{describe_artifact(receipt)}: was not built from the current version of {changed_keys[0]}"
         # Skip this loop if no document is removed, because opening the ids of documents may download them.
         for artifact, receipt in split.bins if len(removed_ids) else ():
             ids = open_ids(split.store.local(artifact, [IDS]) / IDS, require_ledger(receipt).documents)
             if removed_documents := int(np.isin(ids, removed_ids).sum()):
-                yield f"{describe_artifact(receipt)}: contains {count_of(removed_documents, 'removed document')}"
+                yield f"{describe_artifact(receipt)}: contains {count_of(removed_documents, 'retracted document')}"
 
     scope = f"{count_of(len(split.bins), 'shard')} of token bins"
     return build_retraction_finding(find_defects(), scope, len(removed_ids), "Rebuild token_bins, then npy_shards")

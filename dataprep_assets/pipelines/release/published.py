@@ -74,7 +74,7 @@ def compare_with_release(place: ReleaseLocation, release: Release) -> Inventory:
 def _find_difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo) -> str:
     """Return a sentence about the difference between an object and its file; an empty string if they are equal."""
     if info.bytes != file.bytes:
-        return f"{place}/{file.key}: has {count_of(info.bytes, 'byte')}, but the release lists {file.bytes}"
+        return f"{place}/{file.key}: has {count_of(info.bytes, 'byte')}, but the release lists {file.bytes:,}"
     key = place.key(file.key)
     # Request the object's metadata if the listing has no digest, because the metadata may have one.
     digest = info.sha256
@@ -107,7 +107,7 @@ def find_release_defects(place: ReleaseLocation, release: Release, verification:
         if info is None:
             yield f"{place}/{file.key}: missing"
         elif info.bytes != file.bytes:
-            yield f"{place}/{file.key}: has {count_of(info.bytes, 'byte')}, but the release lists {file.bytes}"
+            yield f"{place}/{file.key}: has {count_of(info.bytes, 'byte')}, but the release lists {file.bytes:,}"
         else:
             digest = _read_digest(place, file) if verification == "full" else info.sha256
             if digest not in (None, file.sha256):

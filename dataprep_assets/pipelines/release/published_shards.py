@@ -390,7 +390,7 @@ def _find_false_claims(publication: OpenedPublication) -> Iterator[str]:
                 f"has {value!r}"
             )
     if dict(receipt.inputs) != {"release": release.digest}:
-        yield f"{describe_artifact(receipt)}: its receipt has a release other than {release.digest[:12]}"
+        yield f"{describe_artifact(receipt)}: its receipt belongs to a release other than {release.digest[:12]}"
 
 
 def remote_matches_local(publication: OpenedPublication) -> Finding:
@@ -456,7 +456,7 @@ def find_read_defects(place: ReleaseLocation, release: Release, shard: ReleaseSh
     header = npy_shards.parse_header(_read_range(place, shard.token_file.key, 0, npy_shards.HEADER_BYTES), location)
     if (header.dtype, header.tokens) != (release.dtype, shard.tokens):
         yield (
-            f"{location}: has {header.tokens} {header.dtype} tokens, but the release lists {shard.tokens} "
+            f"{location}: has {header.tokens:,} {header.dtype} tokens, but the release lists {shard.tokens:,} "
             f"{release.dtype} tokens"
         )
         return

@@ -95,7 +95,8 @@ def find_changed_sources(last_revision: Revision, sources: Sequence[CurrentSourc
         ]
         for label, names in (("new", new), ("changed", changed), ("removed", removed_names)):
             if names:
-                yield f"source {part.name}: {count_of(len(names), f'{label} shard')}, the first is {names[0]}"
+                prefix = ", beginning with" if len(names) > 1 else ":"
+                yield f"source {part.name}: {count_of(len(names), f'{label} shard')}{prefix} {names[0]}"
     declared_names = {part.name for part in sources}
     for source in last_revision.sources:
         if source.name not in declared_names:

@@ -374,17 +374,17 @@ def _find_copy_differences(declaration: ScheduleDeclaration, store: ArtifactStor
             yield f"{folder}/{SHARD}: contradicts the shard of {dataset} with the same content"
         ends = records.get(f"{folder}/{ENDS}")
         if ends is None or not _has_documents(data.handle.receipt, description, ends.bytes / 8):
-            yield f"{folder}/{SHARD}: the document count differs from the shard"
+            yield f"{folder}/{SHARD}: the document count does not match {ENDS} or the source rows"
         files = description.get("files", ())
         if digest_value(files) != content:
-            yield f"{folder}/{SHARD}: the listed files differ from the shard"
+            yield f"{folder}/{SHARD}: the listed files do not match the digest in the folder's name"
             continue
         for name, size, sha256 in files:
             copy_record = records.get(f"{folder}/{name}")
             if name in _COPIED_FILES and (
                 copy_record is None or (copy_record.bytes, copy_record.sha256) != (size, sha256)
             ):
-                yield f"{folder}/{name} differs from the shard"
+                yield f"{folder}/{name}: is missing, or differs from its size or sha256 in {SHARD}"
 
 
 def _parse_description(content: bytes) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def check_documents(schedule: ScheduleHistory, documents_of: DocumentsOf, packs:
                     )
                 if documents.ids is not None and len(documents.ids) != len(documents.ends):
                     defects.append(
-                        f"{location}: has {count_of(len(documents.ids), 'id')} for "
+                        f"{location}: has {count_of(len(documents.ids), 'id')}, but "
                         f"{count_of(len(documents.ends), 'document')}"
                     )
                 samples = -(-shard.tokens // revision.sequence_length)

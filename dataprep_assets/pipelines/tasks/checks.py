@@ -330,7 +330,8 @@ def _find_choice_faults(group: ChoiceGroup | None, row: Mapping[str, Any]) -> It
         return
     texts, labels, answer = (value_at(row, path) for path in (group.texts, group.labels, group.answer))
     if len(texts) != len(labels):
-        yield f"{group.texts}: has {count_of(len(texts), 'choice text')} for {count_of(len(labels), 'label')}"
+        label_count = count_of(len(labels), "label")
+        yield f"{group.texts}: has {count_of(len(texts), 'choice text')}, but {group.labels} has {label_count}"
     elif not group.least <= len(labels) <= group.most:
         yield (
             f"{group.labels}: has {count_of(len(labels), 'choice')}, but the contract allows {group.least} to "

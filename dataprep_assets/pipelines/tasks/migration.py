@@ -324,13 +324,12 @@ def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, 
         state, target = placement.find_state(), placement.target
         if state not in ("other_file", "other_link") or _is_own(source.route, placement, record):
             continue
-        content = "a link to different content"
+        content, kind = "a link to different content", "link"
         if state == "other_file":
             sha256 = placement.shorten_digest(sha256_file(target))
-            content = (
-                f"different content (sha256 {sha256}, the version's is {placement.shorten_digest(placement.sha256)})"
-            )
-        yield f"{target.name} in {target.parent}: the new project already has {content}. Move the file away"
+            digest, kind = placement.shorten_digest(placement.sha256), "file"
+            content = f"a file with different content (its sha256 is {sha256}, but the version has {digest})"
+        yield f"{target.name} in {target.parent}: the new project already has {content}. Move this {kind} away"
 
 
 def _is_own(route: TaskRoute, placement: Placement, record: MigrationRecord | None) -> bool:

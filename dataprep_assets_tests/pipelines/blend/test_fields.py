@@ -77,9 +77,9 @@ def test_the_form_of_the_rows_and_unread_fields_are_named(tmp_path: Path) -> Non
     said = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "ho"}]
     alpaca, pair = {"instruction": "hi", "output": "ho"}, {"prompt": "hi", "chosen": "ho", "rejected": "hm"}
     cases: list[tuple[list[dict[str, Any]], str]] = [
-        (CHAT, "rows of a: form messages; not read: meta (2 rows), in the first 2 rows"),
-        ([{"conversations": said, "images": None}], "rows of a: form sharegpt, in the first row"),
-        ([alpaca, {**alpaca, "id": 1}], "rows of a: form alpaca; not read: id (1 row), in the first 2 rows"),
+        (CHAT, "first 2 rows of a: form messages; keys that are not read: meta (2 rows)"),
+        ([{"conversations": said, "images": None}], "first row of a: form sharegpt"),
+        ([alpaca, {**alpaca, "id": 1}], "first 2 rows of a: form alpaca; keys that are not read: id (1 row)"),
         ([CHAT[0], alpaca], "a: a.jsonl, row 2: other_form, alpaca after messages ("),
         ([pair], "`messages_field: messages`: dataset a (first file: a.jsonl): no row can be used: 1 preference_pair"),
         (
@@ -221,7 +221,9 @@ def test_a_weight_that_is_too_small_is_still_reported_as_such(tmp_path: Path) ->
 def test_a_dataset_smaller_than_a_sample_is_reported_with_its_files_and_without_a_weight(tmp_path: Path) -> None:
     blend = _blend(write_rows(tmp_path / "few.jsonl", make_texts("a", 1)))
     told = _check_preview(blend, tmp_path / "out")
-    assert told.startswith("a (first file: few.jsonl): 14 tokens in total (rows: 1) are less than one sample of 32. ")
+    assert told.startswith(
+        "a (first file: few.jsonl): 14 tokens in total (rows: 1) are less than one sample of 32 tokens"
+    )
     assert_names(told, "field", "path", "weight", 0)
     hidden = _check_preview(blend.model_copy(update={"sensitive": True}), tmp_path / "hidden")
     assert "few.jsonl" not in hidden

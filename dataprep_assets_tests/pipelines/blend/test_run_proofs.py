@@ -145,14 +145,14 @@ def test_a_snapshot_lists_each_file_once_with_right_counts(good: FinishedBlend, 
     folder = good.store.directory(good.blend.artifact("blend_snapshot", "web-00001"))
     if lie == "a count":
         edit_receipt(folder, lambda value: value["facts"].update(files=7))
-        wanted = "the file or byte counts in the receipt of the snapshot and the plan differ"
+        wanted = "the file or byte count in the snapshot's receipt differs from the plan"
     elif lie == "no plan":
         edit_receipt(folder, lambda value: value["inputs"].update(plan="0" * 64))
-        wanted = "the receipt of the snapshot has no plan"
+        wanted = "the snapshot's receipt does not name its plan"
     else:
         lines = (folder / "files.jsonl").read_bytes()
         changed, wanted = {
-            "a file twice": (lines * 2, "does not list each file once"),
+            "a file twice": (lines * 2, "must list each file of the plan exactly once"),
             "no size": (lines.replace(b"size_", b"sise_"), "has different keys"),
             "no etag": (lines.replace(b"etag", b"etaf"), "has different keys"),
             "a key twice": (

@@ -51,7 +51,7 @@ def test_a_shift_is_seen_even_where_the_separator_is_zero(copy: Combined) -> Non
     copy.tokens.write_bytes(data)
     assert aligned(copy, "uint32", separator_id=0).passed
     copy.tokens.write_bytes(bytes(1) + data[:-1])
-    assert "vocabulary size 4096" in aligned(copy, "uint32", separator_id=0).summary
+    assert "vocabulary (0 to 4095" in aligned(copy, "uint32", separator_id=0).summary
 
 
 def test_a_lost_token_in_the_middle_is_not_aligned(copy: Combined) -> None:
@@ -150,7 +150,7 @@ def test_an_id_outside_the_vocabulary_and_a_constant_row_name_their_offset(copy:
 
 
 def test_another_dtype_cannot_be_sampled(combined: Combined) -> None:
-    assert "vocabulary size 4096" in sampled(combined.tokens, "uint32").summary
+    assert "vocabulary (0 to 4095" in sampled(combined.tokens, "uint32").summary
 
 
 def test_too_few_tokens_are_a_warning(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def _join(documents: list[list[int]]) -> list[list[int]]:
     ("change", "complaint"),
     [
         (lambda d: [d[1], d[0], *d[2:]], "val: token"),
-        (_join, "beginning with document 0"),
+        (_join, "document 0 or later"),
         (lambda d: d[:-1], "19"),
         (lambda d: [*d, [1]], "val: token 10166"),
         (lambda d: [[*d[0][:-1], d[0][-1] + 1], *d[1:]], "val: token"),

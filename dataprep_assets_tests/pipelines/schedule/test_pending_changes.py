@@ -63,8 +63,8 @@ def test_changes_that_a_schedule_does_not_read_yet_are_reported_until_a_revision
         "`steps`: the declaration has 300, but the schedule has 400",
         "source books: share of the samples: the declaration has 50.0%, but the schedule has 75.0%",
         "source web: share of the samples: the declaration has 50.0%, but the schedule has 25.0%",
-        "source books: 1 new shard, the first is train-00002",
-        "source web: 1 changed shard, the first is train-00001",
+        "source books: 1 new shard: train-00002",
+        "source web: 1 changed shard: train-00001",
     ]
     standing = ScheduleDataset(run.declaration).describe_state(run.store)
     assert f"dataprep schedule {RUN} --from-step N" in standing[-1]

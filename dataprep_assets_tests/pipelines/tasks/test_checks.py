@@ -68,7 +68,7 @@ SCHEMA_FAULTS: dict[str, tuple[str, str, Change, str]] = {
         in_rows(put(1, answerKey="E")),
         ":1: answerKey: is not one of the labels of the row's choices",
     ),
-    "choice texts": ("ArcC_Cloze", ARC, choices(text=["only one"]), ":1: choices.text: has 1 choice text for"),
+    "choice texts": ("ArcC_Cloze", ARC, choices(text=["only one"]), ":1: choices.text: has 1 choice text, but"),
     "few choices": (
         "ArcC_MC",
         ARC,

@@ -178,7 +178,7 @@ def _find_defects(row: PreferenceRow, max_length: int) -> Iterator[str]:
         elif not answer.mask.any():
             yield f"the {name} answer has no trained tokens"
         elif answer.messages[0].get("role") != "assistant" or answer.messages[-1].get("role") != "assistant":
-            yield f"the {name} answer does not begin and end with a message of the assistant"
+            yield f"the {name} answer does not begin and end with an assistant message"
     if row.length > max_length:
         yield f"the row has {count_of(row.length, 'token')}, more than `max_length: {max_length}`"
 
@@ -202,8 +202,8 @@ def ledger_balances(shard: OpenedPairs) -> Finding:
         for name, total in (("rows_in", ledger.rows_in), ("pairs", ledger.documents), ("tokens", ledger.tokens)):
             if (source_total := sum(line[name] for line in lines)) != total:
                 yield (
-                    f"{shard.name}: the sum of `{name}` over the source files is {source_total}, but the ledger has "
-                    f"{total}"
+                    f"{shard.name}: the sum of `{name}` over the source files is {source_total:,}, but the ledger has "
+                    f"{total:,}"
                 )
         quarantined_count = dropped_count - ledger.dropped.get(RETRACTED, 0)
         yield from find_wrong_quarantine(receipt, shard.directory / QUARANTINE, quarantined_count)
@@ -238,8 +238,8 @@ def counts_match(shard: OpenedPairs) -> Finding:
     ]
     if (ledger.documents, ledger.tokens) != (scan.rows, scan.counts["tokens"]):
         defects.append(
-            f"{name}: the ledger has {ledger.documents} pairs and {ledger.tokens} tokens, but "
-            f"{PAIRS_FILE} has {scan.rows} pairs and {scan.counts['tokens']} tokens"
+            f"{name}: the ledger has {count_of(ledger.documents, 'pair')} and {count_of(ledger.tokens, 'token')}, but "
+            f"{PAIRS_FILE} has {count_of(scan.rows, 'pair')} and {count_of(scan.counts['tokens'], 'token')}"
         )
     sizes = scan.groups
     if any(size != facts.row_group_size for size in sizes[:-1]) or not 0 < sizes[-1] <= facts.row_group_size:
@@ -440,7 +440,7 @@ def _find_differences(shard: OpenedPairs) -> Iterator[str]:
     """Yield differences between sampled rows and their source rows, encoded again with the reference engine."""
     origins, scan = shard.origins, shard.scan
     if len(origins) != scan.rows:
-        yield f"{ORIGINS} has {count_of(len(origins), 'line')} for {count_of(scan.rows, 'row')}"
+        yield f"{ORIGINS} has {count_of(len(origins), 'line')}, but {PAIRS_FILE} has {count_of(scan.rows, 'row')}"
         return
     if len(np.unique(origins, axis=0)) != len(origins):
         yield f"{ORIGINS} lists a source row twice"
@@ -461,11 +461,11 @@ def _find_differences(shard: OpenedPairs) -> Iterator[str]:
                 preference = read_preference(values, plan.fields, plan.choices)
                 rendered = preference if isinstance(preference, Refusal) else render_preference(renderer, preference)
                 if isinstance(rendered, Refusal):
-                    yield f"{location} is stored as a pair, but cannot be one: {rendered}"
+                    yield f"{location} is stored as a pair, but should have been rejected ({rendered})"
                     continue
                 (expected_row,) = encoder.encode([rendered])
                 if parts := list(expected_row.find_differences(scan.samples[number])):
-                    yield f"{location}: its {' and '.join(parts)} differ from row {number} of {PAIRS_FILE}"
+                    yield f"{location}: differs from row {number} of {PAIRS_FILE} in the {' and '.join(parts)}"
         for row in sorted(numbers):
             yield f"{source.label}: row {row} is stored as a pair, but does not exist in the source"
     for ordinal in sorted(by_source):

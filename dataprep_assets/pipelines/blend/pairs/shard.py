@@ -312,9 +312,8 @@ class _PairsBuild:
         self._low, self._high = min(self._low, int(ids.min())), max(self._high, int(ids.max()))
         if self._high >= self._bundle.vocab_size:
             raise TokenizerError(
-                f"{source.label}: token id {self._high} is not less than the vocabulary size "
-                f"{self._bundle.vocab_size}. "
-                "Set `tokenizer.engine: tokenizers`"
+                f"{source.label}: token id {self._high} is outside the vocabulary (0 to "
+                f"{self._bundle.vocab_size - 1}). Set `tokenizer.engine: tokenizers`"
             )
 
     def _recheck_sample(

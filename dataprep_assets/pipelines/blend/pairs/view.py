@@ -173,7 +173,7 @@ class PreferenceView(BlendView[PairsSplit]):
         sidecars = self.sidecars(receipt.dataset, [split.split for split in splits])
         for name, content in sidecars.items():
             if (directory / name).read_bytes() != content:
-                yield f"{directory / name}: does not match the splits"
+                yield f"{directory / name}: does not describe the splits of this view"
         files = {self.get_file_name(split.split) for split in splits}
         for name in sorted({record.path for record in receipt.files} - files - sidecars.keys()):
             yield f"{directory / name}: belongs to no split"

@@ -488,7 +488,7 @@ def _find_too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePr
     epochs = f", read {times:g} times," if times != 1 else ""
     return (
         f"{unit.name}{describe_first_file(blend, unit)}: {count_of(source.tokens, 'token')} in total (rows: "
-        f"{source.rows:,}){epochs} are less than one sample of {size:,}"
+        f"{source.rows:,}){epochs} are less than one sample of {count_of(size, 'token')}"
     )
 
 

@@ -260,16 +260,16 @@ def _find_false_claims(blend: BlendDeclaration, store: ArtifactStore, plan: Blen
     if (store.local(artifact) / FILES).read_bytes() != encode_snapshot(lines):
         yield f"{partition}: {FILES} of the snapshot is not in canonical form"
     if [line["relpath"] for line in lines] != [entry.relpath for entry in entries]:
-        yield f"{partition}: the snapshot does not list each file once, in the plan's order"
+        yield f"{partition}: the snapshot must list each file of the plan exactly once, in the plan's order"
     elif lines != [_build_expected_line(entry, line) for entry, line in zip(entries, lines, strict=True)]:
         yield (
-            f"{partition}: a line of the snapshot has different keys, or a size, digest or etag that differs from the "
-            "plan"
+            f"{partition}: a line of the snapshot differs from the plan in its size, digest or etag, or has different "
+            "keys"
         )
     expected_facts = BlendSnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))
     if receipt is not None and BlendSnapshotFacts.from_receipt(receipt) != expected_facts:
-        yield f"{partition}: the file or byte counts in the receipt of the snapshot and the plan differ"
+        yield f"{partition}: the file or byte count in the snapshot's receipt differs from the plan"
     # Check only the form of the plan hash, because a snapshot stays valid when other settings change the plan hash.
     inputs = receipt.inputs if receipt is not None else None
     if inputs is not None and not (inputs.keys() == {"plan"} and _PLAN_HASH.fullmatch(str(inputs["plan"]))):
-        yield f"{partition}: the receipt of the snapshot has no plan"
+        yield f"{partition}: the snapshot's receipt does not name its plan"

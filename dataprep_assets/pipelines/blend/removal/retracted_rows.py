@@ -46,16 +46,14 @@ def no_retracted_row(
     ledger, listed_hashes = require_ledger(receipt), retractions.hashes
     removed_count = ledger.dropped.get(RETRACTED, 0)
     if not len(listed_hashes):
-        defects = [f"{describe_artifact(receipt)}: has removed rows that are on no retraction list"] * bool(
-            removed_count
-        )
+        defects = [f"{describe_artifact(receipt)}: some removed rows are on no retraction list"] * bool(removed_count)
         return build_verdict(defects, "No row of this dataset is retracted.", REBUILD, facts={"retracted": 0})
     assert retractions.ids is not None, "a list needs ids"
     index = RowIndex.from_folder(directory, receipt)
     return build_verdict(
         _find_defects(index, receipt, retractions, sources, as_json=as_json),
-        f"None of the {count_of(len(listed_hashes), 'id')} on the list is among the "
-        f"{count_of(ledger.documents, 'kept row')}; {count_of(removed_count, 'row was', 'rows were')} removed.",
+        f"Compared {count_of(ledger.documents, 'kept row')} with {count_of(len(listed_hashes), 'id')} on the "
+        f"retraction list: no match. {count_of(removed_count, 'row was', 'rows were')} removed.",
         REBUILD,
         facts={"retracted": removed_count},
     )
@@ -71,15 +69,16 @@ def _find_defects(
         file, row = index.locate_row(line)
         yield f"{name}: {file}: row {row} is retracted, but is in the shard"
     if len(kept_lines) > SHOWN:
-        yield f"{name}: {count_of(len(kept_lines) - SHOWN, 'more retracted row')}"
+        singular, plural = "more retracted row is in the shard", "more retracted rows are in the shard"
+        yield f"{name}: {count_of(len(kept_lines) - SHOWN, singular, plural)}"
     if (removed_count := require_ledger(receipt).dropped.get(RETRACTED, 0)) != len(listed_lines):
         yield (
             f"{name}: {count_of(removed_count, 'row was', 'rows were')} removed, but "
-            f"{count_of(len(listed_lines), 'row')} in {ROW_IDS} {'is' if len(listed_lines) == 1 else 'are'} on the list"
+            f"{count_of(len(listed_lines), 'row')} in {ROW_IDS} {'is' if len(listed_lines) == 1 else 'are'} retracted"
         )
     listed_hashes = format_ids(np.unique(index.hashes[listed_lines]))
     if tuple(receipt.facts.get("retracted", ())) != listed_hashes:
-        yield f"{name}: its receipt and {ROW_IDS} list different removed ids"
+        yield f"{name}: its receipt and {ROW_IDS} list different retracted ids"
     for source in sources:
         yield from _find_changed_ids(index, name, retractions.ids or RowIds(), source, as_json=as_json)
 

@@ -274,7 +274,7 @@ def _find_defects(
                     yield f"{directory / name}: row {rows} of {split.split} has no prompt, or a message without a role"
                 rows += 1
         if rows != split.rows:
-            yield f"{directory}: {split.split} has {count_of(rows, 'row')}, but the run has {split.rows}"
+            yield f"{directory}: {split.split} has {count_of(rows, 'row')}, but the run has {split.rows:,}"
 
 
 def build_parquet_view(

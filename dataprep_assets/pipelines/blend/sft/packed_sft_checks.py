@@ -99,11 +99,13 @@ def _find_ledger_defects(shard: OpenedShard, ledger: Ledger) -> Iterator[str]:
         if quarantine_counts[key] != source_counts[key]:
             yield (
                 f"{name}: {key[0]}: {count_of(source_counts[key], 'row was', 'rows were')} dropped as {key[1]}, but "
-                f"{QUARANTINE} has {quarantine_counts[key]}"
+                f"{QUARANTINE} lists {quarantine_counts[key]:,}"
             )
     for field, total in (("rows_in", ledger.rows_in), ("conversations", ledger.documents), ("tokens", ledger.tokens)):
         if (source_total := sum(getattr(source, field) for source in sources)) != total:
-            yield f"{name}: the sum of `{field}` over the source files is {source_total}, but the ledger has {total}"
+            yield (
+                f"{name}: the sum of `{field}` over the source files is {source_total:,}, but the ledger has {total:,}"
+            )
 
 
 def counts_match(shard: OpenedShard) -> Finding:
@@ -283,7 +285,10 @@ def round_trip(shard: OpenedShard) -> Finding:
     name, origins, sequences = shard.name, shard.origins, shard.facts.sequences
     defects: list[str] = []
     if len(origins) != sequences:
-        defects.append(f"{name}: {ORIGINS} has {count_of(len(origins), 'line')} for {count_of(sequences, 'sequence')}")
+        defects.append(
+            f"{name}: {ORIGINS} has {count_of(len(origins), 'line')}, but the receipt has "
+            f"{count_of(sequences, 'sequence')}"
+        )
     elif len(np.unique(origins, axis=0)) != len(origins):
         defects.append(f"{name}: {ORIGINS} lists a sequence of a conversation twice")
     else:
@@ -344,7 +349,10 @@ def _find_differences(shard: OpenedShard) -> Iterator[str]:
                     sequence = RenderedConversation((rendered.sequences[index],), rendered.mark)
                     comparisons.append((sample, f"{location}, sequence {index}", sequence))
                 else:
-                    yield f"{location} has no sequence {index}"
+                    yield (
+                        f"{location}: sequence {index} (counted from 0) is packed, but the row has only "
+                        f"{count_of(len(rendered.sequences), 'sequence')}"
+                    )
         for row in sorted(samples_by_row):
             yield f"{source.label}: row {row} is packed, but does not exist in the source"
     for ordinal in sorted(samples_by_source):

@@ -80,7 +80,7 @@ def find_rows_remark(
             hint=True,
         )
     row_range = "row" if count == 1 else count_of(count, "row")
-    sentence = f"rows of {dataset.name}: {_describe_forms(forms, known_keys)}, in the first {row_range}"
+    sentence = f"first {row_range} of {dataset.name}: {_describe_forms(forms, known_keys)}"
     return Remark(keys=keys, sentence=sentence, hint=True)
 
 
@@ -103,7 +103,7 @@ def describe_rows(receipts: Iterable[Receipt]) -> Iterator[str]:
 
 def _describe_forms(forms: Collection[Form], unread: Mapping[str, int]) -> str:
     """Return a text with the forms of rows and the number of rows per unread key. An empty key hides the names."""
-    sentence = f"form {', '.join(forms)}"
+    sentence = f"form{'s' if len(forms) > 1 else ''} {', '.join(forms)}"
     if not unread:
         return sentence
     if "" in unread:
@@ -111,4 +111,4 @@ def _describe_forms(forms: Collection[Form], unread: Mapping[str, int]) -> str:
     ranked = sorted(unread.items(), key=lambda pair: (-pair[1], pair[0]))
     counts = ", ".join(f"{key} ({count_of(count, 'row')})" for key, count in ranked[:_MAX_NAMES])
     suffix = f" and {count_of(len(ranked) - _MAX_NAMES, 'more key')}" if len(ranked) > _MAX_NAMES else ""
-    return f"{sentence}; not read: {counts}{suffix}"
+    return f"{sentence}; keys that are not read: {counts}{suffix}"

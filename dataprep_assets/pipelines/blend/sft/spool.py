@@ -334,7 +334,7 @@ class _SpoolBuild:
         # Refuse an id outside the vocabulary, because the model's embedding has no row for it.
         if self._high >= self._vocab_size:
             raise TokenizerError(
-                f"{self._source.label}: token id {self._high} is not less than the vocabulary size {self._vocab_size}. "
+                f"{self._source.label}: token id {self._high} is outside the vocabulary (0 to {self._vocab_size - 1}). "
                 "Set `tokenizer.engine: tokenizers`"
             )
         arrays = (view_ids_as_int32(tokens, self._source.label), mask, lengths.astype(np.uint32), origins)

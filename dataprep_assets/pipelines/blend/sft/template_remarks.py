@@ -128,13 +128,14 @@ def find_lost_rows_remark(blend: BlendDeclaration, dataset: BlendDataset, paths:
             return None
         features = sorted({refusal.reason.removeprefix(LOST).strip(": ") for refusal in refusals})
         amount = "some rows" if blend.sensitive else f"{len(refusals):,} of the first {count_of(len(rows), 'row')}"
-        use = "uses" if len(refusals) == 1 and not blend.sensitive else "use"
+        them = "it" if len(features) == 1 else "these features"
+        contain = "contains" if len(refusals) == 1 and not blend.sensitive else "contain"
         is_allowed = blend.bad_records.policy == "drop" or all(refusal.part for refusal in refusals)
         return Remark(
             keys=(blend.stage, "chat_template"),
-            sentence=f"chat_template {plan_and_bundle[0].template.name}: writes no {' and no '.join(features)}; "
-            f"{amount} of dataset {dataset.name} {use} them. Use a template that writes them, or list them in "
-            f"`{blend.stage}.allow_loss`",
+            sentence=f"chat_template {plan_and_bundle[0].template.name}: does not write {' or '.join(features)}, but "
+            f"{amount} of dataset {dataset.name} {contain} {them}. Use a template that does, or list "
+            f"{', '.join(features)} in `{blend.stage}.allow_loss`",
             hint=is_allowed,
             of_source=not is_allowed,
         )

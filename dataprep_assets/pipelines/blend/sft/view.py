@@ -180,11 +180,11 @@ def _find_sequence_difference(
         if part in ("fewer", "more"):
             yield f"{split.split}: has {part} sequences than the run"
         else:
-            yield f"{split.split}: sequence {number} differs from the run's: {part}"
+            yield f"{split.split}: sequence {number} differs from the run's sequence in its {part}"
     elif in_loss != split.sum_fact("trained_tokens"):
         yield (
             f"{split.split}: has {count_of(in_loss, 'trained token')}, but the run has "
-            f"{split.sum_fact('trained_tokens')}"
+            f"{split.sum_fact('trained_tokens'):,}"
         )
 
 

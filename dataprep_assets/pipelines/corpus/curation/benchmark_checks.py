@@ -190,4 +190,7 @@ def _describe_failed_forms(recalls: Mapping[str, float], false_matches: Mapping[
             )
     for kind, share in false_matches.items():
         if share > 1 - _MIN_RECALL:
-            yield f"{format_share(share)} of the look-alikes ({kind}) are reported as benchmark items"
+            yield (
+                f"{format_share(share)} of the look-alikes ({kind}) are reported as benchmark items, but at most "
+                f"{format_share(1 - _MIN_RECALL)} may be"
+            )

@@ -41,7 +41,7 @@ def find_uncovered_sets(coverage: Mapping[str, Coverage], floor: float) -> Itera
             yield (
                 f"decontaminate.sets.{name}: {format_share(counts.share)} of its "
                 f"{count_of(counts.items, 'item is', 'items are')} searched for, but "
-                f"{format_share(floor)} are required ({_describe_reasons(counts)})"
+                f"at least {format_share(floor)} must be; not searched for: {_describe_reasons(counts)}"
             )
 
 

@@ -74,8 +74,8 @@ class TableSums:
             table_drops, ledger_drops = self._merge_counts(sums["dropped"]), self._merge_counts(line["dropped"])
             if table_drops != ledger_drops:
                 yield (
-                    f"{line['file']}: dropped rows in the table: {format_drops(table_drops)}; in the ledger: "
-                    f"{format_drops(ledger_drops)}"
+                    f"{line['file']}: dropped rows by reason: {format_drops(table_drops)} in the table, but "
+                    f"{format_drops(ledger_drops)} in the ledger"
                 )
         # The loop above removed each file of the ledger from `_lines`, so the remaining files are not in the ledger.
         for file in self._lines:

@@ -361,7 +361,7 @@ def _check_sums(documents: _OpenedDocuments) -> Finding:
     sums = TableSums(documents.directory, (RETRACTED, DUPLICATE, *corpus.rules) if corpus.selects else ())
     defects = [*sums.find_differences(shard.receipt), *sums.find_id_differences(shard.read_ids())]
     if (facts.rows, facts.kept, facts.reasons) != (sums.rows, sums.kept, dict(sorted(sums.reasons.items()))):
-        defects.append("the row counts in the receipt and the table differ")
+        defects.append("the row counts in the receipt differ from the table")
     return build_verdict(
         (f"{documents.name}: {defect}" for defect in defects),
         f"{count_of(sums.rows, 'row')}: {count_of(sums.kept, 'document')} and "

@@ -82,11 +82,11 @@ def _find_row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> 
 
     columns_by_file = {ROWS: shard.fields.columns, **{name_tagger_file(one): one.columns for one in shard.taggers}}
     if set(columns_by_file) != set(facts.made_of):
-        yield "has files of taggers that are not declared"
+        yield "must have exactly the files of the declared taggers"
         return
     for name, columns in columns_by_file.items():
         if not pq.read_schema(directory / name).equals(build_schema(columns)):
-            yield f"{name} has columns that are not declared"
+            yield f"the columns of {name} differ from the declared columns"
             return
     order = {part.label: rank for rank, part in enumerate(shard.files)}
     last_row, rows, bad_count = (-1, 0), 0, 0
@@ -107,8 +107,8 @@ def _find_row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> 
         rows, bad_count = rows + piece.num_rows, bad_count + piece.num_rows - piece["bad"].null_count
     if (rows, bad_count) != (facts.rows, facts.bad):
         yield (
-            f"has {count_of(rows, 'row')}, {bad_count:,} of them rejected, but the receipt has {facts.rows:,}, "
-            f"{facts.bad:,} of them rejected"
+            f"has {count_of(rows, 'row')} ({bad_count:,} rejected), but the receipt has {count_of(facts.rows, 'row')} "
+            f"({facts.bad:,} rejected)"
         )
 
 

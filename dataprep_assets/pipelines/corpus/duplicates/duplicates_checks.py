@@ -76,7 +76,7 @@ def check_recall(duplicates: OpenedDuplicates) -> Finding:
     if recall < floor:
         defects.append(
             f"{format_share(recall)} of the planted near-duplicates at or above the threshold are found, but "
-            f"{format_share(floor)} are required"
+            f"at least {format_share(floor)} must be"
         )
     if share < predicted - _SLACK - _DEVIATIONS * deviation:
         predicted_share = format_share(predicted)
@@ -153,7 +153,7 @@ def _check_rebuild(duplicates: OpenedDuplicates) -> Finding:
     total = sum(facts.removed.values())
     return build_verdict(
         (f"{corpus.artifact(DUPLICATES)}: {defect}" for defect in defects),
-        f"Comparing all {count_of(facts.documents, 'document')} again drops the same {total:,}.",
+        f"Comparing all {count_of(facts.documents, 'document')} again drops the same {total:,} of them.",
         _REBUILD,
         facts={"documents": facts.documents, "removed": total, "equal_documents": facts.equal},
     )

@@ -133,7 +133,7 @@ def _check_rebuild(signatures: OpenedSignatures) -> Finding:
 def _find_drawn_differences(shard: SignatureShard, receipt: Receipt, drawn_rows: DrawnRows) -> Iterator[str]:
     """Yield a sentence for each array in which drawn rows differ."""
     if {record.path for record in receipt.files} != set(FILES):
-        yield f"must have the files {', '.join(FILES)}"
+        yield f"must have exactly the files {', '.join(FILES)}"
         return
     stored_shard = open_signatures(shard.store, shard.artifact)
     with create_scratch(shard.store.root / receipt.dataset) as folder:

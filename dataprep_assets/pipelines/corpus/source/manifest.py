@@ -514,7 +514,8 @@ def _describe_changes(
         file, split = current_files[path]
         if entry.size_bytes != file.size_bytes:
             yield (
-                f"{path}: the manifest lists {count_of(entry.size_bytes, 'byte')}, but the source has {file.size_bytes}"
+                f"{path}: the manifest lists {count_of(entry.size_bytes, 'byte')}, but the source has "
+                f"{file.size_bytes:,}"
             )
         elif entry.sha256 and file.sha256 and entry.sha256 != file.sha256:
             yield f"{path}: the manifest lists sha256 {entry.sha256}, but the source has {file.sha256}"
@@ -579,11 +580,12 @@ def _find_plan_defects(entries: Sequence[ManifestEntry], plan: Mapping[str, rang
     next_ordinal = 0
     for key, ordinals in plan.items():
         if not len(ordinals) or ordinals.step != 1:
-            yield f"shard {key}: its ordinals must be consecutive, not {ordinals}"
+            yield f"shard {key}: contains no files, because its range of ordinals is empty"
             continue
         if ordinals.start > next_ordinal:
             skipped = join_first(e.relpath for e in entries[next_ordinal : ordinals.start])
-            yield f"shard {key}: ordinals {next_ordinal} to {ordinals.start - 1} before it are in no shard: {skipped}"
+            gap = f"ordinals {next_ordinal} to {ordinals.start - 1}"
+            yield f"shard {key}: {gap} before this shard are in no shard: {skipped}"
         elif ordinals.start < next_ordinal:
             yield f"shard {key}: ordinals {ordinals.start} to {next_ordinal - 1} are already in an earlier shard"
         foreign = [e.relpath for e in entries[ordinals.start : ordinals.stop] if e.split != split_name(key)]
@@ -593,7 +595,7 @@ def _find_plan_defects(entries: Sequence[ManifestEntry], plan: Mapping[str, rang
         # After overlapping shards, continue at the furthest end, because all files before it are in a shard.
         next_ordinal = max(next_ordinal, ordinals.stop)
     if next_ordinal != len(entries):
-        yield f"the plan ends at ordinal {next_ordinal}, but the manifest has {count_of(len(entries), 'file')}"
+        yield f"the plan has {count_of(next_ordinal, 'file')}, but the manifest has {len(entries):,}"
 
 
 def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
@@ -601,9 +603,9 @@ def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest
     entries, counts = manifest.entries, count_shards(manifest.plan)
     facts, location = ManifestFacts.from_receipt(manifest.receipt), store.location(corpus.artifact(MANIFEST))
     if (facts.files, facts.source_bytes) != (len(entries), sum(entry.size_bytes for entry in entries)):
-        yield f"{location}: the file or byte counts in the receipt and in the list of files differ"
+        yield f"{location}: the file or byte count in the receipt differs from the list of files"
     if facts.shards != counts:
-        yield f"{location}: the shard counts in the receipt and the plan differ"
+        yield f"{location}: the shard counts in the receipt differ from the plan"
     # Look for splits without shards first, because `summarize_manifest` raises an error for such a split.
     if missing := sorted({entry.split for entry in entries} - {*counts}):
         yield f"{location}: the plan has no shard of {', '.join(missing)}"
@@ -616,7 +618,7 @@ def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest
         yield f"{location}: {SHARD_PLAN} is not in canonical form"
     listing_hash = digest_listing(entries)
     if manifest.receipt.inputs.get("listing") not in (None, listing_hash):
-        yield f"{location}: the lines do not match the listing in the receipt"
+        yield f"{location}: the list of files does not match the listing's digest in the receipt"
 
 
 # The first two checks do not block, because they read the current source. If it has changed since the manifest was

@@ -292,7 +292,7 @@ def _find_false_claims(
         yield f"{artifact}: the files, sizes or order differ from the manifest"
     expected_facts = SnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))
     if SnapshotFacts.from_receipt(receipt) != expected_facts:
-        yield f"{artifact}: the file or byte counts in the receipt and the manifest differ"
+        yield f"{artifact}: the file or byte count in the receipt differs from the manifest"
     if receipt.inputs != {"manifest": _digest_listing(entries)}:
         yield f"{artifact}: the inputs in the receipt differ from the files of the manifest"
 

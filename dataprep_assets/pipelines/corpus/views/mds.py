@@ -54,7 +54,8 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSp
         if samples * length + left_out != split.token_count or left_out >= length:
             yield (
                 f"{directory / split.split}: {count_of(samples, 'sample')} of {count_of(length, 'token')} "
-                f"and {count_of(left_out, 'left-out token')} do not add up to {count_of(split.token_count, 'token')}"
+                f"and {count_of(left_out, 'left-out token')} must add up to {count_of(split.token_count, 'token')}, "
+                f"and fewer than {length:,} tokens may be left out"
             )
 
 

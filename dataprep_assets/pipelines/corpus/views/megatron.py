@@ -22,7 +22,8 @@ def _find_defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) 
         megatron.validate(tokens, index)
         sequences = len(megatron.read_idx(index).lengths)
         if sequences != split.documents:
-            yield f"{index}: has {count_of(sequences, 'sequence')} for {count_of(split.documents, 'document')}"
+            documents = count_of(split.documents, "document")
+            yield f"{index}: has {count_of(sequences, 'sequence')}, but {split.split} has {documents}"
 
 
 _VALIDATION = frozenset({"val", "valid", "validation"})

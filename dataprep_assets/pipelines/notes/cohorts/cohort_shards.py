@@ -161,7 +161,7 @@ def _find_differences(
         if column.shape != stored_columns[name].shape:
             yield (
                 f"column {name} has {count_of(len(column), 'row')}, but {PACKED_COHORTS} has "
-                f"{len(stored_columns[name])}"
+                f"{len(stored_columns[name]):,}"
             )
         elif (is_wrong := (column != stored_columns[name]).any(axis=1)).any():
             yield f"row {int(is_wrong.argmax())}, column {name}: differs from {PACKED_COHORTS}"
@@ -230,7 +230,7 @@ def _find_wrong_counts(shards: CohortShards) -> Iterator[str]:
             if rows > limit or not rows or (rows < limit and number < last_number):
                 yield (
                     f"{name}: has {count_of(rows, 'row')}, but with `rows_per_shard: {limit}`, every shard must have "
-                    f"{count_of(limit, 'row')} (the last: 1 to {limit:,})"
+                    f"{count_of(limit, 'row')} (the last shard: 1 to {limit:,})"
                 )
 
 
@@ -245,9 +245,9 @@ def check_packed_rows(shards: CohortShards) -> Finding:
         defects.append(f"the shards were not built from the current rows of {PACKED_COHORTS}")
     rows = sum(sum(count.records) for count in counts)
     if shards.receipt.ledger != build_row_ledger(rows, [shards.packed_receipt.ledger]):
-        defects.append("the ledger does not match these rows")
+        defects.append(f"the ledger does not match the rows of {PACKED_COHORTS}")
     if not RowFacts.from_receipt(shards.receipt).is_compatible(RowFacts.from_receipt(shards.packed_receipt)):
-        defects.append(f"its receipt describes other rows than the receipt of {PACKED_COHORTS}")
+        defects.append(f"its receipt describes different rows than the receipt of {PACKED_COHORTS}")
     return build_verdict(
         (f"{describe_artifact(shards.receipt)}: {defect}" for defect in defects),
         f"{count_of(rows, 'row is', 'rows are')} identical to the packed rows.",

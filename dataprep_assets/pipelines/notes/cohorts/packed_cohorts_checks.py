@@ -111,9 +111,11 @@ def _find_digest_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]
     # Report notes that are left out although their entries are no longer on the list, because these notes must be
     # restored.
     if stray_count := len(cohort.left_out - cohort.retracted):
-        yield f"{RETRACTED_PATIENTS} lists {count_of(stray_count, 'patient')} no longer on the retraction list"
+        patients = count_of(stray_count, "patient that is", "patients that are")
+        yield f"{RETRACTED_PATIENTS} lists {patients} no longer on the retraction list"
     if stray_count := len(cohort.retracted_notes - cohort.retracted):
-        yield f"{RETRACTED_NOTES} lists {count_of(stray_count, 'note')} no longer on the retraction list"
+        retracted_notes = count_of(stray_count, "note that is", "notes that are")
+        yield f"{RETRACTED_NOTES} lists {retracted_notes} no longer on the retraction list"
     if bool(cohort.left_out or cohort.retracted_notes) != bool(drop_count):
         yield (
             f"{RETRACTED_PATIENTS} lists {count_of(len(cohort.left_out), 'patient')} and {RETRACTED_NOTES} lists "
@@ -214,7 +216,8 @@ def find_origin_defects(
     origins = read_origins(cohort.directory / paths.origins, ORIGIN_COLUMNS)
     if len(origins) != cohort.scans[split].segments:
         yield (
-            f"{paths.origins} has {count_of(len(origins), 'segment')}, but the rows have {cohort.scans[split].segments}"
+            f"{paths.origins} has {count_of(len(origins), 'segment')}, but the rows have "
+            f"{cohort.scans[split].segments:,}"
         )
         return
     yield from _find_impossible_origins(origins, len(read_patients(cohort.directory / paths.patients)), paths.origins)
@@ -386,7 +389,7 @@ def find_packing_differences(opened_cohort: OpenedCohort) -> Iterator[str]:
             for old_block, new_block in zip_longest(*blocks):
                 report_progress()
                 if old_block is None or new_block is None or not old_block.equals(new_block):
-                    yield f"{name}: its rows from {(old_block or new_block).first} on differ from the repacked ones"
+                    yield f"{name}: its rows from {(old_block or new_block).first} on differ from a rebuild"
                     break
         yield from find_byte_differences(
             opened_cohort.directory, folder, left_out=choose_compared_by_content(opened_cohort.receipt, row_files)
@@ -448,7 +451,7 @@ def check_patient_splits(cohort: OpenedCohort) -> Finding:
         digests = [digest.tobytes() for digest in read_patients(cohort.directory / path.patients)]
         total += len(digests)
         if digests != sorted(set(digests)):
-            defects.append(f"{path.patients}: its digests are not sorted, or one occurs twice")
+            defects.append(f"{path.patients}: the digests are not sorted, or a digest occurs twice")
         if len(digests) != cohort.splits[name].patients:
             defects.append(
                 f"{path.patients}: has {count_of(len(digests), 'patient')}, but the receipt lists "

@@ -31,9 +31,12 @@ def find_token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, voc
     is the common shape of all rows. Every id must be less than ``vocab_size``.
     """
     if set(columns) != {TOKENS} or columns[TOKENS].shape[1] > shape.row_length:
+        widths = ", ".join(
+            f"`{name}` ({count_of(values.shape[1], 'value')})" for name, values in sorted(columns.items())
+        )
         yield (
-            f"its columns are {', '.join(sorted(columns))}, but unpacked rows must have `tokens` of at most "
-            f"{count_of(shape.row_length, 'value')}"
+            f"unpacked rows must have only the column `{TOKENS}`, with at most {count_of(shape.row_length, 'value')} "
+            f"per row, but have {widths}"
         )
         return
     tokens = columns[TOKENS]
@@ -232,7 +235,7 @@ def check_ids(cohort: OpenedCohort) -> Finding:
     return build_verdict(
         defects,
         f"The range of ids is {_format_range(low, high)}, below the vocabulary size {size}; "
-        f"{count_of(pads, 'token is', 'tokens are')} the pad id in notes.",
+        f"{count_of(pads, 'token in notes has', 'tokens in notes have')} the pad id.",
         f"The rows were built with a different tokenizer, or are damaged. {REBUILD}",
         facts={
             "vocab_size": str(size),

@@ -231,7 +231,7 @@ def test_remarks_name_unread_keys_and_texts_that_the_template_drops(tmp_path: Pa
     assert unread.hint
     (lost,) = (remark for remark in remarks if "pairs.allow_loss" in remark.sentence)
     assert lost.keys == ("pairs", "chat_template")
-    assert_names(lost.sentence, "writes no", "1 of")
+    assert_names(lost.sentence, "does not write", "1 of")
     assert list(TrainingBlend(declare_pairs(tmp_path / "good", {"rows": [make_pair(0), make_pair(1)]})).remarks()) == []
 
 

@@ -178,7 +178,9 @@ def test_a_file_of_any_form_is_packed_with_its_form_and_unread_keys_recorded(tmp
     assert find_failing(shard) == {}
     assert shard.receipt.facts["sources"][0]["form"] == "sharegpt"
     assert shard.receipt.facts["unread_keys"] == {"id": 6, "meta": 5}
-    assert list(describe_rows([shard.receipt])) == ["rows of chat: form sharegpt; not read: id (6 rows), meta (5 rows)"]
+    assert list(describe_rows([shard.receipt])) == [
+        "rows of chat: form sharegpt; keys that are not read: id (6 rows), meta (5 rows)"
+    ]
 
 
 def test_a_message_key_that_the_template_reads_counts_as_read(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def clear_mask(rows: list[dict[str, list[int]]]) -> None:
 ROW_FAULTS: list[tuple[Callable[[list[dict[str, list[int]]]], None], str]] = [
     (set_starts, "row 5: the starts of sequences are not strictly increasing"),
     (set_mask(1), "row 5: the last position of a sequence is in the loss"),
-    (set_mask(7), "row 5: loss_mask has a value other than 0 and 1"),
+    (set_mask(7), "row 5: loss_mask has a value other than 0 or 1"),
     (clear_mask, "row 5: a sequence has no trained token"),
 ]
 

@@ -7,6 +7,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.errors import count_of
 from dataprep_assets.formats.conversations import message_rows
 from dataprep_assets.formats.conversations.sft_rows import split_name
 from dataprep_assets.integrity.receipt import Receipt
@@ -92,9 +93,9 @@ def _compare_split(subject: OpenedBlendView[PackedSplit], split: PackedSplit) ->
         for used, row in zip_longest(conversations.read(shard.partition), message_rows.read_parquet(directory / name)):
             if used is None or row is None:
                 if row is None:
-                    yield f"{name}: has fewer conversations ({count}) than its shard"
+                    yield f"{name}: has only {count_of(count, 'conversation')}, but its shard has more"
                 else:
-                    yield f"{name}: has more conversations than its shard ({count})"
+                    yield f"{name}: has more conversations than its shard, which has {count:,}"
                 return
             for file, view_row in ((name, row), (message_rows.build_lines_name(split.split), next(lines, None))):
                 difference = "the conversation" if view_row is None else _find_difference(used, view_row)
@@ -103,7 +104,7 @@ def _compare_split(subject: OpenedBlendView[PackedSplit], split: PackedSplit) ->
                     return
             count += 1
         if count != shard.facts.conversations:
-            yield f"{name}: has {count} conversations, but the shard has {shard.facts.conversations}"
+            yield f"{name}: has {count_of(count, 'conversation')}, but the shard has {shard.facts.conversations:,}"
     if next(lines, None) is not None:
         yield f"{message_rows.build_lines_name(split.split)}: has more conversations than the run"
 
