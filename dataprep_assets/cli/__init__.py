@@ -109,10 +109,10 @@ def create_app(names: Iterable[str] = tuple(_COMMANDS)) -> typer.Typer:
 
 def _find_commands(words: list[str]) -> Iterable[str]:
     """Return the command that these words call, so that only its module is imported; all for help and for mistakes."""
-    rest = iter(words)
-    for word in rest:
+    remaining = iter(words)
+    for word in remaining:
         if word == "--project":
-            next(rest, None)
+            next(remaining, None)
         elif not word.startswith("-"):
             return (word,) if word in _COMMANDS else _COMMANDS
     return _COMMANDS
