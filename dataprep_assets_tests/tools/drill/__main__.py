@@ -41,7 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of the random positions [default: 1]")
     parser.add_argument("--clean", type=int, default=50, metavar="N", help="number of undamaged corpora [default: 50]")
     parser.add_argument("--status", action="store_true", help="also run `dataprep status`, which doubles the time")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every result to this file, one JSON object per line")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write every result to this file, one JSON object per line"
+    )
     parser.add_argument(
         "--real-size",
         type=int,
