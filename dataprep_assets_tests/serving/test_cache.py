@@ -102,7 +102,7 @@ def test_the_description_of_a_release_that_is_not_sensitive_is_unchanged(tmp_pat
 
 
 def test_a_limit_smaller_than_two_shards_is_an_error_at_construction(tmp_path: Path) -> None:
-    """See docs/known-failures.md#eviction: two shards are on the disk at a time."""
+    """See docs/known-failures.md: two shards are on the disk at a time."""
     place = published(tmp_path)
     size = read_release(place).shards_of("train")[0].bytes
     for keep in (1, CacheLimit(2 * size - 1)):
@@ -114,7 +114,7 @@ def test_a_limit_smaller_than_two_shards_is_an_error_at_construction(tmp_path: P
 
 
 def test_a_shard_that_exists_only_on_this_machine_is_not_evicted(tmp_path: Path) -> None:
-    """See docs/known-failures.md#eviction: upstream deletes the only copy."""
+    """See docs/known-failures.md: upstream deletes the only copy."""
     place, store = watched(tmp_path, (8, 8, 8, 8))
     events: list[WindowEvent] = []
     with ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK, on_event=events.append) as window:
@@ -148,7 +148,7 @@ def test_a_release_used_at_its_location_is_neither_copied_nor_evicted(tmp_path: 
 def test_a_swap_does_not_affect_open_readers(tmp_path: Path) -> None:
     """A shard with an open reader stays, and is removed when the reader ends.
 
-    See docs/known-failures.md#eviction.
+    See docs/known-failures.md.
     """
     place, _ = watched(tmp_path, (8,) * 4)
     with ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK) as window:

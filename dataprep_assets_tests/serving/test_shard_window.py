@@ -172,7 +172,7 @@ def test_a_missing_object_and_a_missing_manifest_are_reported(tmp_path: Path) ->
 
 
 def test_twenty_starts_and_stops_leave_no_leftovers(tmp_path: Path) -> None:
-    """See docs/known-failures.md#leftovers."""
+    """See docs/known-failures.md."""
     place = published(tmp_path, (8,) * 4)
     for run in range(20):
         window = ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK)

@@ -190,7 +190,7 @@ def test_columns_that_shards_do_not_read_are_not_read_from_parquet(tmp_path: Pat
 
 
 def test_a_dataset_that_rounds_to_zero_fails_and_is_named(tmp_path: Path) -> None:
-    """In marin#8373, eight sources rounded to zero with only a warning (docs/known-failures.md#blend)."""
+    """In marin#8373, eight sources rounded to zero with only a warning (docs/known-failures.md)."""
     tiny = write_blend_json(write_small_sources(tmp_path / "s"))
     tiny["datasets"][0]["weight"] = 1000.0
     blend = declare_pretraining(tmp_path / "s", blend=tiny, pretrain={"separator": SEPARATOR, "sequence_length": 64})

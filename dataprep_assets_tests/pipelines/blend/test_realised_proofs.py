@@ -43,7 +43,7 @@ def test_rl_shares_are_computed_from_the_records_in_the_manifest(tmp_path: Path)
 def test_rl_records_that_a_transform_drops_reduce_the_share(tmp_path: Path) -> None:
     """A dataset that loses records to a transform no longer gives the requested blend.
 
-    See docs/known-failures.md#blend.
+    See docs/known-failures.md.
     """
     blend = declare_weighted_records(tmp_path / "s", (1.0, 1.0), rl={"transforms": [{"select": ["text", "id"]}]})
     for file, first in (("part-2.jsonl.zst", 0), ("part-10.jsonl.gz", 40)):

@@ -14,7 +14,7 @@ from dataprep_assets_tests.serving.releases import make_release, publish, publis
 
 
 def test_bytes_that_are_damaged_in_transit_fail_the_publication(tmp_path: Path) -> None:
-    """Writers report success after a failed upload (docs/known-failures.md#failed-upload)."""
+    """Writers report success after a failed upload (docs/known-failures.md)."""
     release = make_release(tmp_path / "built")
     store = CountedStore(tmp_path / "store")
     store.spoil = "train_000001.npy"

@@ -35,26 +35,28 @@ PLACES = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the drill."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.drill", description=__doc__)
-    parser.add_argument("--only", choices=sorted(PIPELINES), help="one pipeline, and no clean corpora")
-    parser.add_argument("--faults", type=int, metavar="N", help="at most so many of each pipeline; default: all")
-    parser.add_argument("--kind", metavar="TEXT", help="only faults whose kind has this in it")
-    parser.add_argument("--seed", type=int, default=1, help="of the places; default: 1")
-    parser.add_argument("--clean", type=int, default=50, metavar="N", help="clean corpora; default: 50")
-    parser.add_argument("--status", action="store_true", help="ask `status` as well, which takes twice as long")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="every result, one object a line")
+    parser.add_argument("--only", choices=sorted(PIPELINES), help="test one pipeline, and no undamaged corpora")
+    parser.add_argument("--faults", type=int, metavar="N", help="maximum number of faults per pipeline [default: all]")
+    parser.add_argument("--kind", metavar="TEXT", help="apply only kinds of faults whose name contains this text")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random positions [default: 1]")
+    parser.add_argument("--clean", type=int, default=50, metavar="N", help="number of undamaged corpora [default: 50]")
+    parser.add_argument("--status", action="store_true", help="also run `dataprep status`, which doubles the time")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write every result to this file, one JSON object per line"
+    )
     parser.add_argument(
         "--real-size",
         type=int,
         metavar="N",
-        help="instead: one shard of N documents of three pipelines, at both levels of proof; --faults of each kind",
+        help="test shards of N documents instead, at both check levels; --faults applies per kind",
     )
     parser.add_argument(
         "--by-artifact",
         type=int,
         metavar="N",
-        help="instead: changed values of each artifact, at both levels; N documents, --faults of each artifact",
+        help="change values of each artifact of N documents instead; --faults applies per artifact",
     )
-    parser.add_argument("--walk", action="store_true", help="instead: three bytes of every file of every artifact")
+    parser.add_argument("--walk", action="store_true", help="change three bytes of every file instead")
     given = parser.parse_args(argv)
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
