@@ -156,8 +156,8 @@ def test_planted_texts_come_from_all_items(tmp_path: Path, monkeypatch: pytest.M
         return rewrite_text(text)
 
     monkeypatch.setattr(f"{checks}.rewrite_text", record)
-    # The items have fewer than twice as many texts as are planted. Planting every n-th text would therefore plant only
-    # the first texts.
+    # Plant 30 of fewer than 60 texts, because planting every n-th text, with n rounded down to 1, would plant only the
+    # first 30.
     monkeypatch.setattr(f"{checks}._MAX_PLANTED", 30)
     assert leaky.findings("selection", "train")["no_benchmark_contamination"].passed
     texts = [item[key] for item in leaky.items for key in ("question", "answer")]
