@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# An artifact's location is `<root>/<dataset>/<artifact>[/<partition>]`. Its asset has the same name, and most artifacts
-# are built in a module of this name in `pipelines/`, so that each can be found from the others.
+# An artifact's location is `<root>/<dataset>/<artifact>[/<partition>]`. Its asset is `<artifact>` or
+# `<artifact>_<split>`, and most artifacts are built in a module of this name in `pipelines/`, so that each can be found
+# from the others.
 
 # Names may not begin with a dot: listings skip such names, which are internal (`.staging`, `.aside-…`, `.fetched`).
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
