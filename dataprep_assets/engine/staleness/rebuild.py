@@ -329,7 +329,7 @@ class Rebuild:
                         "source_bytes": sum(w.reading.source_bytes for w in self.tokenized if w.reading is not None),
                         "tokens": sum(work.tokens or 0 for work in self.tokenized),
                         "least_seconds": round(self.seconds[0], 1),
-                        "max_seconds": round(self.seconds[1], 1),
+                        "most_seconds": round(self.seconds[1], 1),
                     }
                 ),
             },

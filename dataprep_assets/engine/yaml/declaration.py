@@ -45,8 +45,8 @@ class ReadingDeclaration(DeclarationModel):
     csv_quotes: bool | None = Field(
         None,
         description=(
-            "Whether quotes enclose values in `.csv` and `.tsv` files. Default: `true`, except for `.tsv` files "
-            "that do not look quoted."
+            "Whether quotes enclose values in `.csv` and `.tsv` files. Default: `true`. By default, a `.tsv` file in "
+            "which quotes may be ordinary characters is refused."
         ),
     )
 
