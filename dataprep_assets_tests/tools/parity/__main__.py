@@ -25,7 +25,7 @@ MODULES = {
     "llama_factory": ("llama_factory", "llama_factory_pairs"),
     "ms_swift": ("ms_swift",),
     "megatron_lm": ("megatron_lm",),
-    "maxtext": ("maxtext", "maxtext_training"),
+    "maxtext": ("maxtext", "maxtext_training", "maxtext_sft"),
     "templar": ("templar",),
 }
 """For each option the modules in this folder whose `compare(folder)` runs."""
