@@ -96,7 +96,7 @@ def _equal_conversations(source: Path, theirs: SimpleNamespace, home: Path) -> I
         assert NO_QUESTION in _read_error(theirs, settings), "MaxText no longer stops at a refused conversation"
         settings["hf_train_files"] = _write_accepted(made, refused, home)
         accepted = {number: tokens for number, tokens in ours.items() if number not in refused}
-        found, misplaced = _read(theirs, settings, tokenizer)
+        found, misplaced = _read(theirs, settings)
         for kind in dict.fromkeys(map(name_kind, ROWS)):
             numbers = [number for number, row in enumerate(ROWS) if name_kind(row) == kind]
             equal = _find_equal(found, {n: accepted[n] for n in numbers if n in accepted}, tokenizer)
@@ -107,12 +107,12 @@ def _equal_conversations(source: Path, theirs: SimpleNamespace, home: Path) -> I
             yield Row(AREA, kind, len(numbers), len(equal), explained, "; ".join(notes))
         note = "each conversation once, with its own positions and targets"
         yield Row(PACKED, "packing=true", len(accepted), len(found) - misplaced, 0, note)
-        found, misplaced = _read(theirs, settings | {"packing": False}, tokenizer)
+        found, misplaced = _read(theirs, settings | {"packing": False})
         equal = _find_equal(found, accepted, tokenizer)
         yield Row(PACKED, "packing=false", len(accepted), len(equal) - misplaced, 0, "one conversation per row")
         tokenizer.pad_token = STOP
         settings["tokenizer_path"] = _save(tokenizer, home / "stop_as_pad")
-        found, _ = _read(theirs, settings, tokenizer)
+        found, _ = _read(theirs, settings)
         stop = tokenizer.pad_token_id
         without_stop = {n: (ids, [-100 if i == stop else i for i in labels]) for n, (ids, labels) in accepted.items()}
         explained = len(_find_equal(found, without_stop, tokenizer))
@@ -125,19 +125,17 @@ def _added_system(source: Path, theirs: SimpleNamespace, home: Path) -> Iterator
     rows = [row for row in ROWS if "tools" not in row]
     parts = [(number, part) for number, row in enumerate(rows) for part in split_rounds(row["messages"])]
     (home / "parts").mkdir()
-    with views(
-        home / "parts", "sft_rows", template=WITH_SYSTEM, rows=[{"messages": part} for _, part in parts]
-    ) as made:
+    part_rows = [{"messages": part} for _, part in parts]
+    with views(home / "parts", "sft_rows", template=WITH_SYSTEM, rows=part_rows) as made:
         tokenizer, separate = their_tokenizer(made, WITH_SYSTEM), sequences(made)
-    newline = tokenizer("\n", add_special_tokens=False)["input_ids"]
     joined: dict[int, Tokens] = {}
     for at, (number, _) in enumerate(parts):
         ids, labels = joined.setdefault(number, ([], []))
-        ids += [*(newline if ids else ()), *separate[at][0]]
-        labels += [*([-100] * len(newline) if labels else ()), *separate[at][1]]
+        ids += separate[at][0]
+        labels += separate[at][1]
     with views(home, "messages", "sft_rows", template=WITH_SYSTEM, rows=rows) as made:
         ours = _read_packed(made)
-        found, _ = _read(theirs, _settings(source, made, tokenizer, home), tokenizer)
+        found, _ = _read(theirs, _settings(source, made, tokenizer, home))
     equal, same = _find_equal(found, ours, tokenizer), _find_equal(found, joined, tokenizer)
     note = "explained: MaxText adds the template's system text before each question"
     yield Row(AREA, "system text of the template", len(rows), len(equal), len(same - equal), note)
@@ -152,15 +150,12 @@ def _other_kinds(source: Path, theirs: SimpleNamespace, home: Path) -> Iterator[
         with views(place, "messages", "sft_rows", rows=rows) as made:
             tokenizer, ours = their_tokenizer(made), _read_packed(made)
             refused = _find_refusals(theirs, made, tokenizer)
-            equal, explained = set[int](), {number for number, error in refused.items() if kind.cause in error}
+            equal, explained = set[int](), {row for row, error in refused.items() if kind.cause in error}
             if not refused:
-                found, _ = _read(theirs, _settings(source, made, tokenizer, place), tokenizer)
+                found, _ = _read(theirs, _settings(source, made, tokenizer, place))
+                rendered = {row: kind.render(one["messages"], tokenizer) for row, one in _load_rows(made).items()}
                 equal = _find_equal(found, ours, tokenizer)
-                explained = {
-                    number
-                    for number, row in _load_rows(made).items()
-                    if number not in equal and _strip(kind.render(row["messages"], tokenizer), tokenizer) in found
-                }
+                explained = _find_equal(found, rendered, tokenizer) - equal
             note = f"{'refused' if refused else 'explained'}: {kind.cause}" if explained else ""
             yield Row(AREA, kind.name, len(ours), len(equal), len(explained), note)
 
@@ -200,36 +195,43 @@ def _ask_twice(messages: Messages) -> dict[str, Any]:
     return {"messages": [*messages[:-1], {"role": "user", "content": "And then?"}, messages[-1]]}
 
 
-def _render(messages: Messages, tokenizer: Any) -> list[int]:
-    ids: list[int] = tokenizer.apply_chat_template(messages, return_dict=False)
-    return ids
+def _untrained_answer(messages: Messages) -> dict[str, Any]:
+    first, last = messages[:-1], messages[-1]
+    return {"messages": [*first, last | {"train": False}, {"role": "user", "content": "And then?"}, last]}
 
 
-def _render_each_question(messages: Messages, tokenizer: Any) -> list[int]:
-    """Return the ids with the text before each question of a round repeated, as MaxText 0.2.4 does."""
-    ids: list[int] = []
-    for messages_of_round in split_rounds(messages):
-        for end, message in enumerate(messages_of_round[:-1], 1):
-            if message["role"] == "user" and end < len(messages_of_round) - 1:
-                ids += tokenizer.apply_chat_template(
-                    messages_of_round[:end], add_generation_prompt=True, return_dict=False
-                )
-        ids += _render(messages_of_round, tokenizer)
-    return ids
+def _render(messages: Messages, tokenizer: Any, **options: Any) -> Tokens:
+    """Return ids and labels by transformers, without tools."""
+    both = tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True, **options)
+    ids, masks = both["input_ids"], both["assistant_masks"]
+    return ids, [i if mask else -100 for i, mask in zip(ids, masks, strict=True)]
+
+
+def _render_each_question(messages: Messages, tokenizer: Any) -> Tokens:
+    """Return ids and labels with the text before the second of two questions repeated, as MaxText 0.2.4 repeats it."""
+    ids, labels = list[int](), list[int]()
+    for one_round in split_rounds(messages):
+        ends = [end for end, message in enumerate(one_round, 1) if message["role"] == "user"]
+        parts = [_render(one_round[:end], tokenizer, add_generation_prompt=True) for end in ends[:-1]]
+        for part in (*parts, _render(one_round, tokenizer)):
+            ids += part[0]
+            labels += part[1]
+    return ids, labels
 
 
 class OtherKind(NamedTuple):
-    """A kind of conversation: how to make it, the cause of a difference or MaxText's error, and the expected ids."""
+    """A kind of conversation: how to make it, the cause of a difference or MaxText's error, and the expected tokens."""
 
     name: str
     change: Callable[[Messages], dict[str, Any]]
     cause: str
-    render: Callable[[Messages, Any], list[int]] = _render
+    render: Callable[[Messages, Any], Tokens] = _render
 
 
 OTHER_KINDS = (
     OtherKind("a call at the end", _end_with_call, "no tools in the text, and arguments are JSON text in a string"),
     OtherKind("two questions", _ask_twice, "the first question is in the text twice", _render_each_question),
+    OtherKind("an answer with train: false", _untrained_answer, "MaxText trains the answer"),
     OtherKind("two answers", _answer_twice, NO_QUESTION),
     OtherKind("a late system text", _add_late_system, LATE_SYSTEM),
 )
@@ -256,15 +258,13 @@ def read_segments(batch: Batch) -> Iterator[tuple[Tokens, bool]]:
             yield (ids[at].tolist(), [0, *mask[:-1].astype(int).tolist()]), bool(is_own)
 
 
-def _read(
-    theirs: SimpleNamespace, settings: Mapping[str, Any], tokenizer: Any
-) -> tuple[dict[tuple[int, ...], Tokens], int]:
-    """Return MaxText's conversations by their ids without newlines at the end, and the number of misplaced ones."""
+def _read(theirs: SimpleNamespace, settings: Mapping[str, Any]) -> tuple[dict[tuple[int, ...], Tokens], int]:
+    """Return MaxText's conversations by their ids, and the number of misplaced or repeated ones."""
     found: dict[tuple[int, ...], Tokens] = {}
     misplaced = 0
     for batch in _batches(theirs, settings):
         for tokens, is_own in read_segments(batch):
-            key = _strip(tokens[0], tokenizer)
+            key = tuple(tokens[0])
             misplaced += key in found or not is_own
             found[key] = tokens
     return found, misplaced
@@ -357,11 +357,3 @@ def _find_equal(found: Mapping[tuple[int, ...], Tokens], wanted: Mapping[int, To
 
 def _count_trained(tokens: Tokens) -> int:
     return sum(label != -100 for label in tokens[1])
-
-
-def _strip(ids: list[int], tokenizer: Any) -> tuple[int, ...]:
-    """Return the ids without newlines at the end."""
-    newlines = set(tokenizer("\n", add_special_tokens=False)["input_ids"])
-    while ids and ids[-1] in newlines:
-        ids = ids[:-1]
-    return tuple(ids)
