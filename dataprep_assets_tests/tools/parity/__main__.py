@@ -40,7 +40,7 @@ CLONES = {
     "llama_factory": "hiyouga/LLaMA-Factory; it wants torch",
     "ms_swift": "modelscope/ms-swift; it wants torch",
     "megatron_lm": "NVIDIA/Megatron-LM; it wants torch",
-    "maxtext": "AI-Hypercomputer/maxtext; it wants an interpreter with jax and what MaxText imports",
+    "maxtext": "AI-Hypercomputer/maxtext; all but maxtext_sft want an interpreter with jax and what MaxText imports",
     "templar": "tplr-ai/templar; it wants torch",
 }
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as parquet
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend
 from dataprep_assets_tests.pipelines.blend.sft.equal_conversations import CALL, TEMPLATE, TOOL
@@ -47,13 +47,9 @@ WITH_SYSTEM = (
 """A template that adds a system text to a conversation without one."""
 OTHERS = 20
 """Number of conversations of each kind that the 500 conversations do not contain."""
-SETTINGS = {
-    "enable_data_shuffling": False,
-    "global_batch_size_to_load": 1,
-    "grain_worker_count": 0,
-    "formatting_func_path": None,
-    "formatting_func_kwargs": None,
-}
+DEFAULTS = {"use_tunix_gradient_accumulation": False, "formatting_func_path": None, "formatting_func_kwargs": None}
+"""MaxText's defaults that are in its `types.py` only."""
+SETTINGS = {"enable_data_shuffling": False, "global_batch_size_to_load": 1, "grain_worker_count": 0}
 Messages = list[dict[str, Any]]
 Batch = Mapping[str, np.ndarray[Any, Any]]
 Tokens = tuple[list[int], list[int]]
@@ -64,7 +60,7 @@ def compare(folder: Path) -> list[Row]:
     """Rows for each kind of conversation. `folder` is a clone of MaxText, or the folder of its installed package."""
     source = folder / "src" if (folder / "src").exists() else folder
     theirs = _modules(source)
-    rows = []
+    rows: list[Row] = []
     for make_rows in (_equal_conversations, _added_system, _other_kinds):
         with tempfile.TemporaryDirectory() as scratch:
             rows += make_rows(source, theirs, Path(scratch))
@@ -88,7 +84,7 @@ def _modules(source: Path) -> SimpleNamespace:
 
 
 def _equal_conversations(source: Path, theirs: SimpleNamespace, home: Path) -> Iterator[Row]:
-    """Yield a row for each kind of the 500 conversations, two rows for packing, and one for a different pad token."""
+    """Yield a row for each kind of the 500 conversations, for packing, for `base.yml` and for a different pad token."""
     with views(home, "messages", "sft_rows") as made:
         tokenizer, ours = their_tokenizer(made), _read_packed(made)
         refused = _find_refusals(theirs, made, tokenizer)
@@ -110,6 +106,9 @@ def _equal_conversations(source: Path, theirs: SimpleNamespace, home: Path) -> I
         found, misplaced = _read(theirs, settings | {"packing": False})
         equal = _find_equal(found, accepted, tokenizer)
         yield Row(PACKED, "packing=false", len(accepted), len(equal) - misplaced, 0, "one conversation per row")
+        plain = _settings(source, made, tokenizer, home, "base.yml") | {"hf_train_files": settings["hf_train_files"]}
+        equal = _find_equal(_read(theirs, plain)[0], accepted, tokenizer)
+        yield Row(AREA, "base.yml alone", len(accepted), len(equal), 0, "the printed settings without sft.yml")
         tokenizer.pad_token = STOP
         settings["tokenizer_path"] = _save(tokenizer, home / "stop_as_pad")
         found, _ = _read(theirs, settings)
@@ -287,10 +286,10 @@ def _read_error(theirs: SimpleNamespace, settings: Mapping[str, Any]) -> str:
     return ""
 
 
-def _settings(source: Path, made: Blend, tokenizer: Any, home: Path) -> dict[str, Any]:
-    """Return MaxText's defaults with the settings that the run prints."""
-    settings: dict[str, Any] = {}
-    for name in ("base.yml", "post_train/sft.yml"):
+def _settings(source: Path, made: Blend, tokenizer: Any, home: Path, *files: str) -> dict[str, Any]:
+    """Return MaxText's defaults in these files, or in those for SFT, with the settings that the run prints."""
+    settings: dict[str, Any] = {**DEFAULTS}
+    for name in files or ("base.yml", "post_train/sft.yml"):
         settings |= yaml.safe_load((source / "maxtext" / "configs" / name).read_text(encoding="utf-8"))
     (line,) = (line for line in made.component.describe_trainers(made.store) if line.startswith("MaxText: "))
     printed = dict(setting.split("=", 1) for setting in line.partition(": ")[2].split(" "))
