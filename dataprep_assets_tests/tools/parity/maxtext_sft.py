@@ -38,13 +38,23 @@ from dataprep_assets_tests.tools.parity.sft_views import (
 from dataprep_assets_tests.tools.parity.table import Row
 
 AREA, PACKED = "messages in MaxText", "packed rows of MaxText"
-STOP = "<|im_end|>"
+STOP, SHORT = "<|im_end|>", 100
 NO_QUESTION, LATE_SYSTEM = "empty conversation", "must be at index 0"
 """Parts of the errors with which MaxText refuses a conversation."""
 WITH_SYSTEM = (
     "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\nKeep watch.<|im_end|>\n' }}{% endif %}" + TEMPLATE
 )
-"""A template that adds a system text to a conversation without one."""
+"""A template that adds a system text to a conversation without one, as Qwen2.5's does."""
+LAST_THOUGHTS = (
+    "{% set last = namespace(question=-1) %}{% for m in messages %}{% if m.role == 'user' %}"
+    "{% set last.question = loop.index0 %}{% endif %}{% endfor %}"
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' %}{% generation %}"
+    "{% if m.reasoning_content and loop.index0 > last.question %}"
+    "{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif %}{{ m.content + '<|im_end|>' }}"
+    "{% endgeneration %}{% else %}{{ m.content + '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""A template that omits the reasoning before the last question, as Qwen3's does."""
 OTHERS = 20
 """Number of conversations of each kind that the 500 conversations do not contain."""
 DEFAULTS = {"use_tunix_gradient_accumulation": False, "formatting_func_path": None, "formatting_func_kwargs": None}
@@ -61,7 +71,7 @@ def compare(folder: Path) -> list[Row]:
     source = folder / "src" if (folder / "src").exists() else folder
     theirs = _modules(source)
     rows: list[Row] = []
-    for make_rows in (_equal_conversations, _added_system, _other_kinds):
+    for make_rows in (_equal_conversations, _separate_rounds, _other_kinds):
         with tempfile.TemporaryDirectory() as scratch:
             rows += make_rows(source, theirs, Path(scratch))
     return rows
@@ -84,7 +94,7 @@ def _modules(source: Path) -> SimpleNamespace:
 
 
 def _equal_conversations(source: Path, theirs: SimpleNamespace, home: Path) -> Iterator[Row]:
-    """Yield a row for each kind of the 500 conversations, for packing, for `base.yml` and for a different pad token."""
+    """Yield a row for each kind of the 500 conversations, for packing, and for other settings of MaxText."""
     with views(home, "messages", "sft_rows") as made:
         tokenizer, ours = their_tokenizer(made), _read_packed(made)
         refused = _find_refusals(theirs, made, tokenizer)
@@ -109,6 +119,12 @@ def _equal_conversations(source: Path, theirs: SimpleNamespace, home: Path) -> I
         plain = _settings(source, made, tokenizer, home, "base.yml") | {"hf_train_files": settings["hf_train_files"]}
         equal = _find_equal(_read(theirs, plain)[0], accepted, tokenizer)
         yield Row(AREA, "base.yml alone", len(accepted), len(equal), 0, "the printed settings without sft.yml")
+        found, _ = _read(theirs, settings | {"max_target_length": SHORT})
+        truncated = {number: (ids[:SHORT], labels[:SHORT]) for number, (ids, labels) in accepted.items()}
+        equal = _find_equal(found, accepted, tokenizer)
+        explained = len(_find_equal(found, truncated, tokenizer) - equal)
+        note = "explained: MaxText truncates longer conversations"
+        yield Row(AREA, f"max_target_length={SHORT}", len(accepted), len(equal), explained, note)
         tokenizer.pad_token = STOP
         settings["tokenizer_path"] = _save(tokenizer, home / "stop_as_pad")
         found, _ = _read(theirs, settings)
@@ -119,25 +135,33 @@ def _equal_conversations(source: Path, theirs: SimpleNamespace, home: Path) -> I
         yield Row(AREA, "stop token as pad token", len(accepted), 0, explained, note)
 
 
-def _added_system(source: Path, theirs: SimpleNamespace, home: Path) -> Iterator[Row]:
-    """Yield a row for a template that adds a system text, next to sequences of separate questions and answers."""
-    rows = [row for row in ROWS if "tools" not in row]
-    parts = [(number, part) for number, row in enumerate(rows) for part in split_rounds(row["messages"])]
-    (home / "parts").mkdir()
-    part_rows = [{"messages": part} for _, part in parts]
-    with views(home / "parts", "sft_rows", template=WITH_SYSTEM, rows=part_rows) as made:
-        tokenizer, separate = their_tokenizer(made, WITH_SYSTEM), sequences(made)
-    joined: dict[int, Tokens] = {}
-    for at, (number, _) in enumerate(parts):
-        ids, labels = joined.setdefault(number, ([], []))
-        ids += separate[at][0]
-        labels += separate[at][1]
-    with views(home, "messages", "sft_rows", template=WITH_SYSTEM, rows=rows) as made:
-        ours = _read_packed(made)
-        found, _ = _read(theirs, _settings(source, made, tokenizer, home))
-    equal, same = _find_equal(found, ours, tokenizer), _find_equal(found, joined, tokenizer)
-    note = "explained: MaxText adds the template's system text before each question"
-    yield Row(AREA, "system text of the template", len(rows), len(equal), len(same - equal), note)
+def _separate_rounds(source: Path, theirs: SimpleNamespace, home: Path) -> Iterator[Row]:
+    """Yield a row for each template that depends on other turns, next to sequences of one question and answer each."""
+    plain = [row["messages"] for row in ROWS if "tools" not in row]
+    thoughtful = [[_add_reasoning(message) for message in messages] for messages in plain]
+    cases = (
+        ("system text of the template", WITH_SYSTEM, plain, "adds the template's system text before each question"),
+        ("reasoning", LAST_THOUGHTS, thoughtful, "trains the reasoning of all answers in one sequence"),
+    )
+    for number, (shape, template, conversations, cause) in enumerate(cases):
+        whole, parts = home / str(number), home / f"{number}_parts"
+        whole.mkdir()
+        parts.mkdir()
+        rounds = [(at, part) for at, messages in enumerate(conversations) for part in split_rounds(messages)]
+        rows = [{"messages": part} for _, part in rounds]
+        with views(parts, "sft_rows", template=template, rows=rows) as made:
+            tokenizer, separate = their_tokenizer(made, template), sequences(made)
+        joined: dict[int, Tokens] = {}
+        for row, (at, _) in enumerate(rounds):
+            ids, labels = joined.setdefault(at, ([], []))
+            ids += separate[row][0]
+            labels += separate[row][1]
+        rows = [{"messages": messages} for messages in conversations]
+        with views(whole, "messages", "sft_rows", template=template, rows=rows) as made:
+            found, _ = _read(theirs, _settings(source, made, tokenizer, whole))
+            equal = _find_equal(found, _read_packed(made), tokenizer)
+        explained = _find_equal(found, joined, tokenizer) - equal
+        yield Row(AREA, shape, len(rows), len(equal), len(explained), f"explained: MaxText {cause}")
 
 
 def _other_kinds(source: Path, theirs: SimpleNamespace, home: Path) -> Iterator[Row]:
@@ -175,6 +199,10 @@ def split_rounds(messages: Messages) -> list[Messages]:
         if message["role"] == "assistant":
             rounds.append([])
     return [messages for messages in rounds if messages]
+
+
+def _add_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    return message | ({"reasoning_content": "First the tide."} if message["role"] == "assistant" else {})
 
 
 def _end_with_call(messages: Messages) -> dict[str, Any]:
@@ -333,14 +361,18 @@ def _write_accepted(made: Blend, refused: Iterable[int], home: Path) -> str:
 
 
 def _read_packed(made: Blend) -> dict[int, Tokens]:
-    """Return ids and labels of the packed rows by the number of the source row, from 0."""
+    """Return ids and labels of the packed rows by the number of the source row, from 0.
+
+    Of a conversation with several sequences, only the last one is returned.
+    """
     numbers = {tuple(ids): number for number, (ids, _) in sequences(made).items()}
     packed: dict[int, Tokens] = {}
     for path in sorted(made.run_directory.glob("splits/train/*.parquet")):
         for row in parquet.read_table(path).to_pylist():
             for start, end in pairwise([*row["seq_start_id"], len(row["input_ids"])]):
                 ids, mask = row["input_ids"][start:end], [0, *row["loss_mask"][start : end - 1]]
-                packed[numbers[tuple(ids)]] = ids, [i if m else -100 for i, m in zip(ids, mask, strict=True)]
+                if (number := numbers.get(tuple(ids))) is not None:
+                    packed[number] = ids, [i if m else -100 for i, m in zip(ids, mask, strict=True)]
     assert len(packed) == len(numbers)
     return packed
 
