@@ -25,7 +25,7 @@ MODULES = {
     "llama_factory": ("llama_factory", "llama_factory_pairs"),
     "ms_swift": ("ms_swift",),
     "megatron_lm": ("megatron_lm",),
-    "maxtext": ("maxtext", "maxtext_training"),
+    "maxtext": ("maxtext", "maxtext_training", "maxtext_sft"),
     "templar": ("templar",),
 }
 """For each option the modules in this folder whose `compare(folder)` runs."""
@@ -40,7 +40,7 @@ CLONES = {
     "llama_factory": "hiyouga/LLaMA-Factory; requires torch",
     "ms_swift": "modelscope/ms-swift; requires torch",
     "megatron_lm": "NVIDIA/Megatron-LM; requires torch",
-    "maxtext": "AI-Hypercomputer/maxtext; requires an interpreter with jax and the packages that MaxText imports",
+    "maxtext": "AI-Hypercomputer/maxtext; all except maxtext_sft require jax and MaxText's packages",
     "templar": "tplr-ai/templar; requires torch",
 }
 

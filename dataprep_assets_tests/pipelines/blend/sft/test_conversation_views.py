@@ -134,7 +134,12 @@ def test_each_trainer_gets_its_line(finished: Blend) -> None:
     messages = {line.partition(":")[0]: line for line in lines if folder in line}
     assert messages.keys() == {"verl", "NeMo-RL", "prime-rl", "MaxText", "ms-swift", "axolotl", "LLaMA-Factory"}
     assert_names(messages["prime-rl"], f'name = "{folder}"', 'splits = ["train"]')
-    assert_names(messages["MaxText"], f"hf_train_files={folder}/train/*.parquet", "train_split=train")
+    assert_names(
+        messages["MaxText"],
+        f"hf_train_files={folder}/train/*.parquet",
+        "train_split=train",
+        "sft_train_on_completion_only=true",
+    )
     assert_names(messages["ms-swift"], f"--dataset {folder}/train")
     assert_names(
         messages["axolotl"],

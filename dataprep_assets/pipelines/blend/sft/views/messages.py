@@ -176,7 +176,9 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
         f"MaxText: dataset_type=hf hf_path=parquet hf_train_files={folder}/*.parquet use_sft=true "
         # Set the split, because the default in MaxText's `sft.yml` is a different split, but files of `hf_train_files`
         # always have the split `train`.
-        "train_split=train train_data_columns=['messages']"
+        "train_split=train train_data_columns=['messages'] "
+        # Set this in case `base.yml` is used, because its default trains all tokens.
+        "sft_train_on_completion_only=true"
     )
     # Pass Parquet to ms-swift and axolotl, because both parse the JSON text in its columns, but read JSON Lines with
     # Arrow, which may add keys of other rows.
