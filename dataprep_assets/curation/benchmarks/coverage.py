@@ -21,12 +21,12 @@ RecordedCoverage = Mapping[str, Mapping[str, int]]
 
 def record_coverage(tagger: BenchmarkTagger) -> dict[str, dict[str, int]]:
     """Return the coverage of a tagger's benchmarks as a fact of a receipt."""
-    return {name: asdict(one) for name, one in tagger.benchmarks.coverage.items()}
+    return {name: asdict(counts) for name, counts in tagger.benchmarks.coverage.items()}
 
 
-def describe_recorded_coverage(recorded: RecordedCoverage) -> Iterator[str]:
+def describe_recorded_coverage(recorded_coverage: RecordedCoverage) -> Iterator[str]:
     """Yield a line for each recorded set with items that are not searched for."""
-    for sentence in describe_unsearched_sets({name: Coverage(**counts) for name, counts in recorded.items()}):
+    for sentence in describe_unsearched_sets({name: Coverage(**counts) for name, counts in recorded_coverage.items()}):
         yield f"benchmark {sentence}"
 
 

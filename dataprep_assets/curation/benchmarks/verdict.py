@@ -39,20 +39,20 @@ class KeptTexts:
     Attributes:
         contaminated: A sentence for each of the first kept documents that contain an item.
         contaminated_kept: Number of kept documents that contain an item.
-        dropped: Number of documents that were dropped because they contain an item.
+        dropped_count: Number of documents that were dropped because they contain an item.
         phrases: Number of documents that contain less of an item than `containment`.
     """
 
     contaminated: list[str] = field(default_factory=list)
     contaminated_kept: int = 0
-    dropped: int = 0
+    dropped_count: int = 0
     phrases: int = 0
 
 
 def judge_kept_texts(
     benchmarks: Benchmarks,
     decontamination: DecontaminateDeclaration,
-    kept: KeptTexts,
+    kept_texts: KeptTexts,
     *,
     noun: str,
     remedy: str,
@@ -63,16 +63,16 @@ def judge_kept_texts(
     Args:
         benchmarks: The items.
         decontamination: The declaration.
-        kept: The results of the search.
+        kept_texts: The results of the search.
         noun: Singular noun for a document or row.
         remedy: What to do if a kept document contains an item.
         hosts: Places in a row in which items are planted, in addition to the forms of a text.
     """
     recalls, false_matches = _measure_accuracy(benchmarks, decontamination.share, hosts)
     uncovered_items = list(find_uncovered_sets(benchmarks.coverage, decontamination.least_covered))
-    defects = [*kept.contaminated, *uncovered_items, *_describe_failed_forms(recalls, false_matches)]
+    defects = [*kept_texts.contaminated, *uncovered_items, *_describe_failed_forms(recalls, false_matches)]
     coverages = benchmarks.coverage.values()
-    if uncovered_items and not kept.contaminated:
+    if uncovered_items and not kept_texts.contaminated:
         remedy = "Lower `min_words`, declare other `fields`, or lower `decontaminate.coverage` if that is good enough"
     notes = list(describe_unsearched_sets(benchmarks.coverage))
     return build_verdict(
@@ -82,9 +82,9 @@ def judge_kept_texts(
         + "".join(f" {note}." for note in notes),
         remedy,
         facts={
-            "contaminated_kept": kept.contaminated_kept,
-            "dropped": kept.dropped,
-            "common_phrases_only": kept.phrases,
+            "contaminated_kept": kept_texts.contaminated_kept,
+            "dropped": kept_texts.dropped_count,
+            "common_phrases_only": kept_texts.phrases,
             "common_ngrams_left_out": benchmarks.common,
             **{f"items_{name}": one.items for name, one in benchmarks.coverage.items()},
             **{f"not_searched_{name}": one.items - one.looked_for for name, one in benchmarks.coverage.items()},
@@ -95,7 +95,7 @@ def judge_kept_texts(
             },
         },
         # If documents are contaminated, pass no table, so that the default table lists the defects.
-        table=None if kept.contaminated else _build_table(benchmarks, recalls, false_matches),
+        table=None if kept_texts.contaminated else _build_table(benchmarks, recalls, false_matches),
     )
 
 

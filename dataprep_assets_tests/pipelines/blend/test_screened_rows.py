@@ -60,7 +60,7 @@ def test_items_are_found_wherever_they_are_and_nothing_else_is_dropped(tmp_path:
     assert made.drops() == len(PLACES[stage])
     # Row 7 has a phrase of the question instead of its own text.
     assert find_kept(made) >= set(range(PLAIN)) - {7}
-    assert made.failing() == {}
+    assert made.find_failing() == {}
     findings = made.find_contamination()
     assert all(finding.passed for finding in findings)
     assert sum(int(finding.facts["dropped"]) for finding in findings) == len(rows)
@@ -87,7 +87,7 @@ def test_the_kept_rows_do_not_depend_on_shards_files_or_batches(tmp_path: Path, 
     kept, drops = set(), set()
     for shards in (1, 2, 5):
         made.changes["num_shards"] = shards
-        made.run()
+        made.build_shards_here()
         assert len(made.partitions) == shards
         kept.add(frozenset(find_kept(made)))
         drops.add(made.drops())
@@ -125,9 +125,9 @@ def test_a_row_with_an_item_that_was_kept_fails_the_check(tmp_path: Path, stage:
 @pytest.mark.parametrize("stage", STAGES)
 def test_block_keeps_the_rows_and_fails_the_check(tmp_path: Path, stage: str) -> None:
     made = ScreenedBlend(tmp_path, stage, action="block")
-    made.run()
+    made.build_shards_here()
     assert made.drops() == 0
-    assert_names(made.failing()["no_benchmark_contamination"], "quiz:1:question", "action: drop")
+    assert_names(made.find_failing()["no_benchmark_contamination"], "quiz:1:question", "action: drop")
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_block_keeps_the_rows_and_fails_the_check(tmp_path: Path, stage: str) ->
 )
 def test_only_the_declared_texts_of_conversations_are_searched(tmp_path: Path, text: str, dropped: set[str]) -> None:
     made = ScreenedBlend(tmp_path, "sft", text=text)
-    made.run()
+    made.build_shards_here()
     assert made.drops() == len(dropped)
-    assert made.failing() == {}
+    assert made.find_failing() == {}
     with patch.object(RowScreen, "find_leaks", keep_leaks):
         made.changes["force"] = "again"
         made.build_shards_here()
@@ -165,9 +165,9 @@ def test_only_the_declared_texts_of_pairs_and_records_are_searched(
     tmp_path: Path, stage: str, text: str, dropped: int
 ) -> None:
     made = ScreenedBlend(tmp_path, stage, text=text)
-    made.run()
+    made.build_shards_here()
     assert made.drops() == dropped
-    assert made.failing() == {}
+    assert made.find_failing() == {}
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -190,15 +190,14 @@ def test_a_changed_benchmark_rebuilds_the_shards_and_a_changed_coverage_only_che
     made.write_items(ITEMS)
     made.run()
     assert {partition: made.receipt(partition).key for partition in made.partitions} == before
-    assert made.failing() == {}
     made.write_items([*ITEMS, {"question": "What?"}])
     assert made.decontaminate is not None
     made.decontaminate["coverage"] = 0.5
     made.run()
-    assert made.failing() == {}
+    assert made.find_failing() == {}
     made.decontaminate["coverage"] = 0.9
     assert made.run() == []
-    assert_names(made.failing()["no_benchmark_contamination"], "coverage", "too short")
+    assert_names(made.find_failing_verdict(), "coverage", "too short")
 
 
 def test_spools_of_another_benchmark_are_not_packed(tmp_path: Path) -> None:
@@ -210,7 +209,7 @@ def test_spools_of_another_benchmark_are_not_packed(tmp_path: Path) -> None:
     made.write_items(ITEMS[1:2])
     made.run()
     assert made.drops() == 1
-    assert made.failing() == {}
+    assert made.find_failing() == {}
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -222,6 +221,15 @@ def test_a_blend_without_decontamination_does_not_mention_it(tmp_path: Path, sta
         assert "benchmarks" not in json.loads(path.read_text())["facts"]
 
 
+def test_kept_rows_can_be_traced_without_the_benchmark(tmp_path: Path) -> None:
+    made = ScreenedBlend(tmp_path, "sft")
+    made.run()
+    (tmp_path / "quiz.jsonl").unlink()
+    (trace,) = trace_documents(made.dataset.tracer(made.store), file="f0.jsonl", row=2, message=1)
+    assert trace.text is not None
+    assert "Bird 1." in trace.text
+
+
 def test_a_removed_row_with_an_item_is_counted_as_removed(tmp_path: Path) -> None:
     made = ScreenedBlend(tmp_path, "rl")
     made.run()
@@ -230,7 +238,7 @@ def test_a_removed_row_with_an_item_is_counted_as_removed(tmp_path: Path) -> Non
     made.run()
     ledgers = [made.receipt(partition).ledger for partition in made.partitions]
     assert sum(ledger.dropped.get("retracted", 0) for ledger in ledgers if ledger is not None) == 1
-    assert made.failing() == {}
+    assert made.find_failing() == {}
 
 
 def test_a_dataset_of_which_nothing_is_left_is_reported(tmp_path: Path) -> None:
@@ -246,8 +254,8 @@ def test_bad_rows_and_their_budget_are_counted_without_items(tmp_path: Path) -> 
     made.changes["bad_records"] = {"policy": "drop", "budget": 0.03}
     made.write_rows([*made.rows, {"responses_create_params": {"input": []}}])
     made.changes["rl"] = {"transforms": ["passthrough"], "prompt": "auto"}
-    made.run()
-    assert made.failing() == {}
+    made.build_shards_here()
+    assert made.find_failing() == {}
 
 
 def test_show_counts_items_that_are_not_searched_for(tmp_path: Path) -> None:
@@ -256,7 +264,7 @@ def test_show_counts_items_that_are_not_searched_for(tmp_path: Path) -> None:
     made.run()
     (line,) = [line for line in made.dataset.summary(made.store) if line.startswith("benchmark")]
     assert_names(line, "quiz", 1, 4, "too short")
-    assert made.failing() == {}
+    assert made.find_failing() == {}
 
 
 def test_mistakes_are_reported_before_a_run(tmp_path: Path) -> None:

@@ -405,10 +405,10 @@ def _transform_row(
 
 def _replace_leaks(screen: RowScreen, outcomes: Sequence[RowOutcome]) -> Iterator[RowOutcome]:
     """Yield the outcomes, in which records that contain a benchmark item are replaced."""
-    leaks = iter(screen.find_leaks([one.outcome for one in outcomes if isinstance(one.outcome, dict)]))
-    for one in outcomes:
-        item = next(leaks) if isinstance(one.outcome, dict) else None
-        yield one if item is None else one._replace(outcome=LeakedRecord(item))
+    leaks = iter(screen.find_leaks([row.outcome for row in outcomes if isinstance(row.outcome, dict)]))
+    for row in outcomes:
+        item = next(leaks) if isinstance(row.outcome, dict) else None
+        yield row if item is None else row._replace(outcome=LeakedRecord(item))
 
 
 def encode_line(record: Record) -> bytes:

@@ -57,7 +57,7 @@ class KeptRowSearch:
     phrases: int = 0
     leaks: dict[int, "FoundItem"] = field(default_factory=dict)
     locations: dict[int, str] = field(default_factory=dict)
-    _searched: int = 0
+    _row_count: int = 0
     _texts: list[Sequence[str]] = field(default_factory=list)
 
     def add(self, texts: Sequence[str]) -> None:
@@ -69,12 +69,12 @@ class KeptRowSearch:
 
     def flush(self) -> None:
         """Search the rows that were added since the last search."""
-        for number, item in enumerate(self.screen.find_best_items(self._texts), self._searched):
+        for number, item in enumerate(self.screen.find_best_items(self._texts), self._row_count):
             if self.screen.is_leak(item):
                 self.leaks[number] = item
             elif item.name is not None:
                 self.phrases += 1
-        self._searched += len(self._texts)
+        self._row_count += len(self._texts)
         self._texts = []
 
     def locate_leaks(self, locate_row: Callable[[int], str]) -> None:
@@ -105,16 +105,16 @@ def find_contamination(shard: ScreenedShard) -> Finding:
     search = KeptRowSearch(screen=screen)
     shard.search_kept_rows(search)
     search.flush()
-    kept = KeptTexts(
+    kept_texts = KeptTexts(
         contaminated=[f"{shard.name}: {sentence}" for sentence in search.describe_leaks()],
         contaminated_kept=len(search.leaks),
-        dropped=require_ledger(shard.receipt).dropped.get(BENCHMARK, 0),
+        dropped_count=require_ledger(shard.receipt).dropped.get(BENCHMARK, 0),
         phrases=search.phrases,
     )
     return judge_kept_texts(
         screen.tagger.benchmarks,
         screen.declaration,
-        kept,
+        kept_texts,
         noun="row",
         remedy=(
             "Rebuild the shard with `dataprep run`"

@@ -35,13 +35,13 @@ def select_row_texts(row: Conversation | Preference, choice: TextChoice) -> list
     return list(dict.fromkeys(texts))
 
 
-def select_texts(messages: Sequence[Message], choice: TextChoice, others: Any = None) -> list[str]:
+def select_texts(messages: Sequence[Message], choice: TextChoice, other_parts: Any = None) -> list[str]:
     """Return the texts of the selected messages of a conversation.
 
     Args:
         messages: The messages.
         choice: The choice of texts.
-        others: Other parts of the row, such as its tools. Their strings are added for the choice `all`.
+        other_parts: Other parts of the row, such as its tools. Their strings are added for the choice `all`.
     """
     role = _ROLES.get(choice)
     selected = [message for message in messages if role in (None, message.get("role"))]
@@ -49,7 +49,7 @@ def select_texts(messages: Sequence[Message], choice: TextChoice, others: Any = 
         selected = selected[:1]
     complete = [text for message in selected for text in _find_message_texts(message)]
     if choice == "all":
-        complete += find_strings(others)
+        complete += find_strings(other_parts)
     visible = [
         text for message in selected if message.get("role") != "tool" for text in find_strings(message.get("content"))
     ]
@@ -111,12 +111,12 @@ _MESSAGES: Mapping[str, Callable[[str], Message]] = {
     "answer": lambda text: {"role": "assistant", "content": text},
 }
 """Part of a conversation → a message that contains a text there."""
-_FIRST: Mapping[TextChoice, Sequence[Message]] = {"first_question": ()}
+_OPENINGS: Mapping[TextChoice, Sequence[Message]] = {"first_question": ()}
 
 
 def _plant_text(choice: TextChoice, host: str, text: str) -> list[str]:
     """Return the texts of a conversation that contains a text in one of its messages."""
-    return select_texts([*_FIRST.get(choice, _BEFORE), _MESSAGES[host](text), *_AFTER], choice)
+    return select_texts([*_OPENINGS.get(choice, _BEFORE), _MESSAGES[host](text), *_AFTER], choice)
 
 
 _HOST_NAMES: Mapping[TextChoice, Sequence[str]] = {

@@ -13,7 +13,7 @@ row that is not retracted).
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -88,6 +88,9 @@ class SpoolFacts(Facts):
 
 def load_tools(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder, int]:
     """Return a plan's renderer and encoder, and the size of its vocabulary. They are loaded once per process."""
+    # Leave out the search for benchmark items, because the tools do not depend on it and its files may be missing when a
+    # row is traced.
+    plan = replace(plan, screen=None)
     return _load_tools(digest_value([plan.key_parts(), plan.certificate]), plan.tokenizer, _UncomparedPlan(plan))
 
 

@@ -26,7 +26,7 @@ def check_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partiti
     return judge_kept_texts(
         tagger.benchmarks,
         decontamination,
-        search.kept,
+        search.kept_texts,
         noun="document",
         remedy=(
             "Declare `decontaminate.action: drop`, or look at the pairs with `dataprep documents --where "
@@ -41,7 +41,7 @@ class _KeptSearch:
     def __init__(
         self, corpus: CorpusDeclaration, store: ArtifactStore, tagger: BenchmarkTagger, containment: float
     ) -> None:
-        self.kept = KeptTexts()
+        self.kept_texts = KeptTexts()
         self._corpus, self._store, self._tagger, self._min_share = corpus, store, tagger, containment
 
     def search_partition(self, partition: str) -> None:
@@ -57,15 +57,15 @@ class _KeptSearch:
                 self._search_row(row, dropped_rows)
 
     def _search_row(self, row: dict[str, object], dropped_rows: dict[str, DroppedFileRows]) -> None:
-        share, kept = float(str(row[OVERLAP])), self.kept
+        share, kept_texts = float(str(row[OVERLAP])), self.kept_texts
         if share < self._min_share:
-            kept.phrases += 1
+            kept_texts.phrases += 1
             return
         file_rows = dropped_rows.get(str(row["file"]))
         if file_rows is not None and int(str(row["row"])) in file_rows.rows:
-            kept.dropped += 1
+            kept_texts.dropped_count += 1
             return
-        kept.contaminated_kept += 1
-        if kept.contaminated_kept <= SHOWN:
+        kept_texts.contaminated_kept += 1
+        if kept_texts.contaminated_kept <= SHOWN:
             location = "a document" if self._corpus.sensitive else f"{row['file']}: row {row['row']}"
-            kept.contaminated.append(f"{location} contains {format_share(share)} of {row[BENCHMARK]}")
+            kept_texts.contaminated.append(f"{location} contains {format_share(share)} of {row[BENCHMARK]}")
