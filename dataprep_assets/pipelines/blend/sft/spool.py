@@ -88,8 +88,8 @@ class SpoolFacts(Facts):
 
 def load_tools(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder, int]:
     """Return a plan's renderer and encoder, and the size of its vocabulary. They are loaded once per process."""
-    # Leave out the search for benchmark items, because the tools do not depend on it and its files may be missing when a
-    # row is traced.
+    # Leave out the search for benchmark items, because the tools do not depend on it, and a row can be traced without
+    # the files of the benchmarks.
     plan = replace(plan, screen=None)
     return _load_tools(digest_value([plan.key_parts(), plan.certificate]), plan.tokenizer, _UncomparedPlan(plan))
 
