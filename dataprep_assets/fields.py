@@ -31,7 +31,7 @@ def find_strings(value: Any) -> Iterator[str]:
     """Yield the strings in a JSON value, in order, without the keys of objects."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         for item in value:
             yield from find_strings(item)
     elif isinstance(value, Mapping):

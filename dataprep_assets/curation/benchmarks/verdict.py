@@ -28,7 +28,7 @@ _MIN_RECALL = 0.95
 Hosts = tuple[tuple[str, Callable[[str], Sequence[str]]], ...]
 """Places in a row that may contain an item: the name, and a function from a text to the row's texts with it.
 
-The functions must be module-level functions, because results are cached by them.
+Callers must pass the same functions for each shard, because results are cached by them.
 """
 
 

@@ -66,6 +66,8 @@ def make_messages(number: int, place: str = "", text: str = LEAK) -> list[dict[s
     if place == "two messages":
         # The question and the answer are short, and reasoning is between them.
         return [make_user(SHORT), make_answer("It was the middle bridge.", reasoning_content=LONG)]
+    if place == "thought in the text":
+        return [make_user(SHORT), make_answer(f"<think>{LONG}</think>It was the middle bridge.")]
     return [make_user(text), make_answer("Hm.")] if place == "user turn" else [user, make_answer(f"Bird {number}.")]
 
 
@@ -110,6 +112,7 @@ PLACES: Mapping[str, list[str]] = {
         "tool result",
         "tool call",
         "two messages",
+        "thought in the text",
     ],
     "pairs": ["prompt", "chosen", "rejected", "reasoning"],
     "rl": ["user turn", "system", "tool output", "expected answer", "metadata", "text prompt"],

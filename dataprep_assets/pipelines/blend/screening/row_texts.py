@@ -3,9 +3,10 @@
 The texts of the selected messages are joined, because a question and its answer may be in two messages. If the messages
 have reasoning, tool calls or tool results, a second text omits these, because they separate a question from its answer.
 
-Entry points: `select_row_texts` for conversations and preferences, `select_record_texts`, `HOSTS`.
+Entry points: `select_row_texts` for conversations and preferences, `select_record_texts`, `remove_thoughts`, `HOSTS`.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ VERSION = 1
 _ROLES: Mapping[TextChoice, str] = {"questions": "user", "first_question": "user", "answers": "assistant"}
 """Choice of texts → the only role whose messages are selected."""
 _SIDES = ("chosen", "rejected")
+_THOUGHT = re.compile("<think>.*?</think>", re.DOTALL)
 
 Message = Mapping[str, Any]
 
@@ -51,9 +53,17 @@ def select_texts(messages: Sequence[Message], choice: TextChoice, other_parts: A
     if choice == "all":
         complete += find_strings(other_parts)
     visible = [
-        text for message in selected if message.get("role") != "tool" for text in find_strings(message.get("content"))
+        remove_thoughts(text).rpartition("</think>")[2]
+        for message in selected
+        if message.get("role") != "tool"
+        for text in find_strings(message.get("content"))
     ]
     return _join_each(complete, visible)
+
+
+def remove_thoughts(text: str) -> str:
+    """Return a text without the reasoning that is between `<think>` and `</think>`."""
+    return _THOUGHT.sub(" ", text) if "</think>" in text else text
 
 
 def _find_message_texts(message: Message) -> Iterator[str]:
@@ -94,7 +104,7 @@ def _read_messages(value: Any, role: str) -> Sequence[Message]:
     if isinstance(value, list):
         try:
             return convert_to_chat_messages(value)
-        except BadRecordError:  # chat messages cannot express the value, but its texts are searched
+        except (BadRecordError, TypeError):  # chat messages cannot express the value, but its texts are searched
             pass
     return [{"role": role, "content": value}]
 

@@ -22,6 +22,7 @@ from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.screening.contamination import KeptRowSearch, describe_origin
 from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
+from dataprep_assets.pipelines.blend.screening.row_texts import remove_thoughts
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts, SftShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -128,7 +129,8 @@ class OpenedShard:
         for padded_rows in () if self.facts.empty else open_packed_file(self.directory / PACKED):
             rows = padded_rows.without_padding()
             for start, stop in zip(*map(np.ndarray.tolist, rows.bounds()), strict=True):
-                search.add([self.bundle.decode(rows.tokens[start:stop])])
+                text = self.bundle.decode(rows.tokens[start:stop])
+                search.add([*dict.fromkeys([text, remove_thoughts(text)])])
         search.flush()
         first_sequences: dict[tuple[int, int], int] = {}
         # Skip sequences without an origin, which `round_trip` reports.
