@@ -12,6 +12,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -380,11 +381,13 @@ def iterate_outcomes(
     shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[TransformStep], ids: ReadRows
 ) -> Iterator[RowOutcome]:
     """Yield the outcome for each row of a block, and record the rows' ids."""
-    for start in range(0, len(block.rows), _BATCH):
-        batch = slice(start, start + _BATCH)
-        rows = zip(block.rows[batch], block.numbers[batch], block.offsets[batch], strict=True)
-        outcomes = [_transform_row(shard, part, steps, ids, *row) for row in rows]
-        yield from outcomes if shard.screen is None else _replace_leaks(shard.screen, outcomes)
+    rows = zip(block.rows, block.numbers, block.offsets, strict=True)
+    outcomes = (_transform_row(shard, part, steps, ids, *row) for row in rows)
+    if shard.screen is None:
+        yield from outcomes
+        return
+    while batch := list(islice(outcomes, _BATCH)):
+        yield from _replace_leaks(shard.screen, batch)
 
 
 def _transform_row(
