@@ -3,10 +3,11 @@
 A field with the whole name takes precedence over a field inside an object: in a row with a key `data.text`, that key is
 read. All keys that name fields of rows use these functions, so dots always have the same meaning.
 
-Entry points: `value_at`, `values_at` and `find_siblings` for rows; `select_fields` and `column_at` for Arrow data.
+Entry points: `value_at`, `values_at`, `find_siblings` and `find_strings` for rows; `select_fields` and `column_at` for
+Arrow data.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -24,6 +25,18 @@ def values_at(rows: Iterable[Mapping[str, Any]], path: str) -> list[Any]:
     """Return the value of a field of each row; None for a row without it."""
     # Avoid a function call per row for a plain name, because this runs for every row of a dataset.
     return [value_at(row, path) for row in rows] if "." in path else [row.get(path) for row in rows]
+
+
+def find_strings(value: Any) -> Iterator[str]:
+    """Yield the strings in a JSON value, in order, without the keys of objects."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from find_strings(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from find_strings(item)
 
 
 def find_siblings(rows: Sequence[Any], path: str) -> tuple[str, list[str]]:

@@ -14,6 +14,7 @@ from dataprep_assets.declarations import open_declarations
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import PERMISSIONS_PRIVATE
 from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.pipelines.blend.screening import contamination
 from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK_CONTAMINATION
 from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
 from dataprep_assets.pipelines.notes.replay.replay import VIRTUAL_CHECKS
@@ -165,8 +166,9 @@ REMEDIES = (
     ),
     (
         "no_benchmark_contamination",
-        "Documents contain benchmark items. Drop them with `decontaminate.action: drop`, or look at the matches in the "
-        "columns `benchmark` and `benchmark_overlap`. If a planted item is not found, lower `containment`. If too "
+        "Documents or rows contain benchmark items. Drop them with `decontaminate.action: drop`, or look at the "
+        "matches: the result shows them for a blend, and the columns `benchmark` and `benchmark_overlap` for a corpus. "
+        "If a planted item is not found, lower `containment`. If too "
         "few items are searched for, lower `min_words` or `coverage`, or declare other `fields`.",
     ),
     (
@@ -261,6 +263,9 @@ def _checks() -> dict[str, dict[str, _Rows]]:
     found["TokenizedCorpus"]["`token_bins` with `document.id_field`"] = (DOCUMENT_IDS_UNIQUE,)
     found["TokenizedCorpus"]["`selection` with `decontaminate`, unless `action` is `tag`"] = (
         NO_BENCHMARK_CONTAMINATION,
+    )
+    found["TrainingBlend"]["`packed_sft`, `pairs` and `rl_jsonl` with `decontaminate`"] = (
+        contamination.NO_BENCHMARK_CONTAMINATION,
     )
     return found
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,13 @@ class Coverage:
     def share(self) -> float:
         """Share of the items that are searched for; 1 without items."""
         return self.looked_for / self.items if self.items else 1.0
+
+
+class FoundItem(NamedTuple):
+    """The part of an item that a text contains, and its share; None and 0 if nothing matches."""
+
+    name: str | None
+    share: float
 
 
 class _Texts:
@@ -229,6 +236,16 @@ class Benchmarks:
             if share > shares[text]:
                 names[text], shares[text] = name, round(share, 4)
         return names, shares
+
+    def find_best_items(self, rows: Sequence[Sequence[str]]) -> list[FoundItem]:
+        """Return, for each row, the best matching part of an item in any of the row's texts."""
+        names, shares = self.find_best_matches([text for texts in rows for text in texts])
+        matches = map(FoundItem, names, shares)
+        # Keep the first of equal shares, so that the result does not depend on the other rows.
+        return [
+            max((next(matches) for _ in texts), key=lambda item: item.share, default=FoundItem(None, 0.0))
+            for texts in rows
+        ]
 
     def _find_parts(self, runs: HashedWords) -> Iterator[tuple[int, int, float]]:
         """Yield the best matching part of each text with a match: number of the text, number of the part, share."""

@@ -1,10 +1,10 @@
-"""The keys of `defs.yaml` about benchmarks: the items to search for, and the action for documents with an item.
+"""The keys of `defs.yaml` about benchmarks: the items to search for, and the action for texts with an item.
 
 The field descriptions are the YAML reference.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -76,14 +76,14 @@ class DecontaminateDeclaration(DeclarationModel):
         description="Name of a benchmark → the file with its items: a path, `hf://…`, or `{path: …, fields: […]}`.",
     )
     ngram: int = Field(
-        8, ge=2, le=64, description="Words per n-gram. A document and an item are compared by their n-grams."
+        8, ge=2, le=64, description="Words per n-gram. A text and an item are compared by their n-grams."
     )
     min_words: int = Field(
         13,
         ge=2,
         description=(
             "Texts of at least this many words are searched for individually. An item's shorter texts are combined: a "
-            "document must contain this many of their words, or all of them if there are fewer. Combined texts of "
+            "text must contain this many of their words, or all of them if there are fewer. Combined texts of "
             "fewer than `ngram` words are not searched for."
         ),
     )
@@ -91,7 +91,7 @@ class DecontaminateDeclaration(DeclarationModel):
         None,
         gt=0,
         le=1,
-        description="A document contains an item if it has at least this share of the item's n-grams. Default: 0.5.",
+        description="A text contains an item if it has at least this share of the item's n-grams. Default: 0.5.",
     )
     coverage: float | None = Field(
         None,
@@ -162,3 +162,30 @@ class DecontaminateDeclaration(DeclarationModel):
         return BenchmarkTagger(
             name=BENCHMARK, columns=COLUMNS, sets=tuple(sets), ngram=self.ngram, min_words=self.min_words
         )
+
+
+TextChoice = Literal["all", "questions", "answers", "first_question"]
+
+
+class RowDecontaminateDeclaration(DecontaminateDeclaration):
+    """Benchmarks to search for in rows with messages, and what happens to rows that contain an item."""
+
+    text: TextChoice = Field(
+        "all",
+        description=(
+            "Texts of a row to search in. `all`: every text, including reasoning and tool results. `questions`: "
+            "messages of the user. `answers`: messages of the assistant, and expected answers. `first_question`: the "
+            "first message of the user."
+        ),
+    )
+    action: Literal["drop", "block"] = Field(
+        "drop",
+        description=(
+            "Action for a row that contains an item. `drop`: it is dropped, with the reason `benchmark`. `block`: the "
+            "run stops and shows the matches."
+        ),
+    )
+
+    def key_parts(self) -> dict[str, Any]:
+        """Return the values that decide which rows are dropped, except the items and their n-grams."""
+        return {"text": self.text, "containment": self.share, "action": self.action}

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.fields import value_at
+from dataprep_assets.fields import find_strings, value_at
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import open_place, open_source_part
@@ -62,31 +62,20 @@ def _read_texts(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry
 def find_row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -> Iterator[str]:
     """Yield the texts in a `row` of the dataset `unit` that a build tokenizes: a document, or texts of messages."""
     if blend.stage == "pretrain":
-        yield from _find_strings(value_at(row, unit.dataset.text_field))
+        yield from find_strings(value_at(row, unit.dataset.text_field))
         return
     fields, choices = get_conversation_fields(blend.chat_options, unit.dataset), blend.chat_options.choices
     if blend.stage == "pairs":
         preference = read_preference(row, fields, choices)
         if isinstance(preference, Preference):
             sides = [side.messages for side in preference.sides]
-            yield from _find_strings(
+            yield from find_strings(
                 [*sides[0], *(message for side in sides[1:] for message in side[preference.prompt :])]
             )
         else:
-            yield from _find_strings(row)
+            yield from find_strings(row)
         return
     conversation = read_conversation(row, fields, choices)
     # Use all strings of a row that cannot be read as a conversation, so that the preview includes such rows in its
     # sample.
-    yield from _find_strings(conversation.messages if isinstance(conversation, Conversation) else row)
-
-
-def _find_strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _find_strings(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _find_strings(item)
+    yield from find_strings(conversation.messages if isinstance(conversation, Conversation) else row)

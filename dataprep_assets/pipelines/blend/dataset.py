@@ -304,6 +304,11 @@ class Blend(Dataset):
         lines += [describe_contents(receipts)] if blend.stage == "sft" else []
         lines += [describe_pairs(receipts)] if blend.stage == "pairs" else []
         lines.append(shards + f"; run {plan.run_hash}")
+        if blend.decontaminate is not None:
+            from dataprep_assets.curation.benchmarks.coverage import describe_recorded_coverage
+
+            # Read one shard only, because all shards search for the same items.
+            lines += describe_recorded_coverage(next((receipt.facts.get("benchmarks", {}) for receipt in receipts), {}))
         if blend.stage == "sft":
             lines += [*describe_rows(receipts), *describe_turns(blend, receipts), *describe_templates(receipts)]
         if blend.stage == "pairs":

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationInfo, field_validator, model_validator
 
+from dataprep_assets.curation.benchmarks.decontamination import RowDecontaminateDeclaration
 from dataprep_assets.engine.source_key import KeyedSources
 from dataprep_assets.engine.yaml.declaration import WorkersDeclaration, resolve_path
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
@@ -247,6 +248,13 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     bad_records: BadRecordPolicy = Field(
         BadRecordPolicy(), description="How unusable records are handled. By default, the build fails at the first one."
     )
+    decontaminate: RowDecontaminateDeclaration | None = Field(
+        None,
+        description=(
+            "Decontamination: benchmarks whose items must not be in the rows. Not for `pretrain`. Without this key, "
+            "rows are not searched."
+        ),
+    )
     id_field: str | None = Field(
         None,
         min_length=1,
@@ -282,6 +290,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         ),
     )
     force: str = Field("", description="Any text. A change to this text rebuilds everything, under a new run hash.")
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     @field_validator("views")
     @classmethod
@@ -321,6 +330,10 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             raise ValueError(
                 "`wandb` cannot be combined with `sensitive: true`: reports on sensitive data must stay local. "
                 "Remove one of them"
+            )
+        if self.stage == "pretrain" and self.decontaminate is not None:
+            raise ValueError(
+                "`decontaminate` has no effect with `stage: pretrain`. Remove it, and declare it in a `TokenizedCorpus`"
             )
         if self.stage == "rl" and self.train_tokens is not None:
             raise ValueError("`train_tokens` has no effect with `stage: rl`, whose records have no tokens. Remove it")
@@ -382,6 +395,11 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         return {"prompt": self.rl_options.prompt, "answer": self.rl_options.answer}
 
     @property
+    def folder(self) -> Path:
+        """The folder of the YAML, to which the paths of benchmarks are relative."""
+        return self._folder
+
+    @property
     def required_tokenizer(self) -> TokenizerDeclaration:
         """The tokenizer. Raises ConfigError if the stage has none."""
         if self.tokenizer is None:
@@ -433,7 +451,9 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             changes["pairs"] = self.pairs.resolve_paths(folder)
         if self.rl is not None:
             changes["rl"] = self.rl.resolve_paths(folder)
-        return super().resolve_paths(folder).model_copy(update=changes)
+        blend = super().resolve_paths(folder).model_copy(update=changes)
+        blend._folder = folder
+        return blend
 
 
 def _resolve_source_paths(sources: SourceAccessDeclaration, folder: Path) -> SourceAccessDeclaration:

@@ -6,6 +6,7 @@ Entry points: `find_shard_losses`, `find_unused_rows`; `describe_missing_data`, 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Loss, count_by_file, find_dropped_rows
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt
@@ -82,7 +83,7 @@ def parse_dataset_name(partition: str | None) -> str:
 
 
 def _classify_reason(reason: str) -> str:
-    if reason == RETRACTED:
+    if reason in (RETRACTED, BENCHMARK):
         return ""
     is_chosen = reason in (*FILTERED, _CUT_OFF, _TOO_LONG, _TOO_LONG_PAIR) or reason.startswith(LEFT_OUT_BY)
     return FILTER if is_chosen else BAD_RECORD
@@ -164,6 +165,8 @@ def describe_missing_data(blend: BlendDeclaration, receipts: Sequence[Receipt]) 
             f"If pairs are longer than `max_length: {blend.pairs_options.max_length}`, raise `max_length`. Otherwise, "
             "correct"
         )
+    elif ledger.dropped.get(BENCHMARK):
+        advice = "If rows with benchmark items must be kept, change `decontaminate`. Otherwise, correct"
     if blend.sensitive:
         return f"none of its rows was kept: {', '.join({**ledger.dropped, **drops})}. {advice} the source"
     return (

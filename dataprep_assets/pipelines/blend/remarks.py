@@ -26,6 +26,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import list_dataset_files, list_left_out_data, open_place
 from dataprep_assets.pipelines.blend.plan.fields import find_fault, find_field_option
 from dataprep_assets.pipelines.blend.rl.transforms import compose_steps, list_declared_sources
+from dataprep_assets.pipelines.blend.screening.row_screen import load_row_screen
 from dataprep_assets.pipelines.blend.sft.declared_template import has_local_template, load_declared_template
 from dataprep_assets.pipelines.blend.sft.row_remarks import find_rows_remark
 from dataprep_assets.pipelines.blend.sft.template_remarks import (
@@ -63,6 +64,10 @@ def find_blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
         yield from _find_tokenizer_remarks(blend, blend.tokenizer)
     if blend.stage == "rl":
         yield from _find_transform_remarks(blend)
+    if (screen := load_row_screen(blend)) is not None:
+        from dataprep_assets.curation.benchmarks.coverage import find_benchmark_remarks
+
+        yield from find_benchmark_remarks(screen.tagger, screen.declaration)
     for keys, dataset in _list_datasets_with_keys(data):
         # For a blend in a separate file, point to the key `blend`, because no other key of the YAML is about the
         # datasets.

@@ -107,24 +107,23 @@ def find_corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
 
 def _check_libraries(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on missing libraries and files of taggers and signatures."""
-    for index, tagger in enumerate(corpus.taggers):
+    taggers = corpus.taggers
+    for index, tagger in enumerate(taggers[: len(corpus.tag)]):
         try:
             # Read the property only because it raises an error if a library or a file is missing.
             tagger.version  # noqa: B018
         except ConfigError as error:
-            # The benchmark tagger has no entry in `tag`, so take the path of the YAML key from the error message, which
-            # begins with this path.
-            keys = ("tag", index) if index < len(corpus.tag) else parse_error_keys(error)
-            yield Remark(keys=keys, sentence=str(error))
+            yield Remark(keys=("tag", index), sentence=str(error))
         except SourceError as error:  # the tagger's asset cannot be listed, e.g., because it was never materialized
             yield Remark(keys=("tag", index), sentence=str(error), of_source=True)
-        else:
-            if index == len(corpus.tag):  # the benchmark tagger follows the taggers of `tag`
-                from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import find_benchmark_remarks
-
-                yield from find_benchmark_remarks(corpus)
         if (sentence := tagger.explain_missing()) is not None:
             yield Remark(keys=("tag", index), sentence=sentence, hint=True)
+    if corpus.decontaminate is not None:
+        from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
+        from dataprep_assets.curation.benchmarks.coverage import find_benchmark_remarks
+
+        assert isinstance(taggers[-1], BenchmarkTagger), "it follows the taggers of `tag`"
+        yield from find_benchmark_remarks(taggers[-1], corpus.decontaminate)
     if corpus.duplicates is not None and corpus.duplicates.kind == "near":
         try:
             read_library_version()

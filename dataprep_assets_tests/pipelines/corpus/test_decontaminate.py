@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def test_an_item_that_cannot_be_found_fails_the_check(tmp_path: Path, monkeypatc
     leaky = Leaky(tmp_path)
     leaky.build()
     monkeypatch.setattr(
-        "dataprep_assets.pipelines.corpus.curation.benchmark_checks.rewrite_text",
+        "dataprep_assets.curation.benchmarks.verdict.rewrite_text",
         lambda text: {"case": text[: len(text) // 3]},
     )
     found = leaky.findings("selection", "train")["no_benchmark_contamination"]
@@ -149,7 +150,7 @@ def test_an_item_that_cannot_be_found_fails_the_check(tmp_path: Path, monkeypatc
 def test_planted_texts_come_from_all_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leaky, planted = Leaky(tmp_path), list[str]()
     leaky.build()
-    checks = "dataprep_assets.pipelines.corpus.curation.benchmark_checks"
+    checks = "dataprep_assets.curation.benchmarks.verdict"
 
     def record(text: str) -> dict[str, str]:
         planted.append(text)
@@ -248,7 +249,7 @@ def test_skipped_items_are_reported_and_too_many_of_them_block(
     # The commands also report the unsearched items, without reading the set again.
     (tmp_path / "quiz.jsonl").unlink()
     assert all(why in line for line in CorpusDocuments(leaky.corpus, leaky.store).unprotected())
-    assert read_coverage(leaky.corpus, leaky.store) == {"quiz": Coverage(items=20, short=15, empty=1)}
+    assert read_coverage(leaky.corpus, leaky.store) == {"quiz": asdict(Coverage(items=20, short=15, empty=1))}
     # `dataprep check` reports the unsearched items before a build.
     partly_short(leaky)
     (remark,) = check_sets(leaky)

@@ -55,12 +55,14 @@ from dataprep_assets.pipelines.blend.pairs.shard import (
     build_pairs_shard,
 )
 from dataprep_assets.pipelines.blend.removal.retracted_rows import ABOUT, no_retracted_row
+from dataprep_assets.pipelines.blend.screening.contamination import KeptRowSearch, describe_origin
+from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
 from dataprep_assets.pipelines.blend.sft.chat_plan import load_conversation_renderer
 from dataprep_assets.stream.stream_losses import build_losses_check, losses_within_limit
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refuse_engine
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
-from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, read_preference
+from dataprep_assets.tokenization.chat.messages import Conversation, Preference, Refusal, read_preference
 from dataprep_assets.tokenization.chat.template import TemplateRenderError, compile_template, get_template_variables
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
@@ -113,6 +115,18 @@ class OpenedPairs(OpenedPartition[PairsShard]):
         return read_origins(self.directory / ORIGINS, 2)
 
     @property
+    def screen(self) -> RowScreen | None:
+        return self.planned.plan.screen
+
+    def search_kept_rows(self, search: KeptRowSearch) -> None:
+        for rows in () if self.facts.empty else read_preferences(self.directory / PAIRS_FILE):
+            for row in rows:
+                search.add(search.screen.select_texts(_restore_preference(row)))
+        search.flush()
+        labels = {source.ordinal: source.label for source in self.planned.sources}
+        search.locate_leaks(lambda number: describe_origin(labels, self.origins, number))
+
+    @property
     def is_exhaustive(self) -> bool:
         """Whether all rows are compared instead of a sample."""
         return self.planned.plan.level == EVERY_DOCUMENT
@@ -137,6 +151,15 @@ class OpenedPairs(OpenedPartition[PairsShard]):
                 if number in numbers:
                     scan.samples[number] = row
         return scan
+
+
+def _restore_preference(row: PreferenceRow) -> Preference:
+    """Return the preference of a stored row."""
+    sides = [
+        None if answer is None else Conversation([*row.prompt, *answer.messages], row.tools, kwargs=dict(row.kwargs))
+        for answer in (row.chosen_answer, row.rejected_answer)
+    ]
+    return Preference(chosen_side=sides[0], rejected_side=sides[1], prompt=len(row.prompt))
 
 
 def _count_row(scan: _FileScan, row: PreferenceRow) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.curation.documents import sample_rows
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
@@ -56,7 +57,7 @@ from dataprep_assets.tokenization.losses import Losses, encode_or_locate, locate
 VERSION = 2
 PAIRS_FILE, QUARANTINE = "pairs.parquet", "quarantine.jsonl"
 TOO_LONG = "longer_than_max_length"
-FILTER_REASONS = (*FILTERED, TOO_LONG, RETRACTED)
+FILTER_REASONS = (*FILTERED, TOO_LONG, BENCHMARK, RETRACTED)
 """Reasons for dropping a row that the declaration chooses. They never fail the build and do not use up the budget."""
 _BATCH = 256
 """Maximum number of preferences that are encoded together."""
@@ -103,7 +104,7 @@ class PairsFacts(Facts):
 
     Tokens are counted by part; `trained_tokens` have a mask of 1. `longest` is the length of the longest row in tokens.
     `chosen_longer` and `rejected_longer` count pairs by their longer answer. `retracted` are the ids (16 hex digits)
-    on the retraction list whose rows were left out.
+    on the retraction list whose rows were left out. `benchmarks` has the numbers of items of each declared benchmark.
     """
 
     empty: bool
@@ -128,6 +129,7 @@ class PairsFacts(Facts):
     template_differences: tuple[str, ...]
     certificate: dict[str, Any]
     retracted: tuple[str, ...] = ()
+    benchmarks: dict[str, dict[str, int]] = Field(default_factory=dict)
     sources: tuple[PairsSourceFacts, ...] = Field(default=())
 
 
@@ -212,6 +214,7 @@ class _PairsBuild:
                 template_writes=plan.capabilities.to_json(),
                 template_differences=plan.differences,
                 certificate=plan.certificate,
+                **({} if plan.screen is None else plan.screen.record_facts()),
                 **({"retracted": retracted} if retracted else {}),
                 sources=tuple(self._sources),
             ),
@@ -261,8 +264,8 @@ class _PairsBuild:
         source = source_rows.source
         rendered: list[RenderedPreference] = []
         indexes: list[int] = []
-        for index in range(start, min(start + _BATCH, len(block.rows))):
-            preference = source_rows.read(block.rows[index], block.numbers[index])
+        batch = slice(start, start + _BATCH)
+        for index, preference in enumerate(source_rows.read(block.rows[batch], block.numbers[batch]), start):
             outcome = preference if isinstance(preference, Refusal) else render_preference(self._renderer, preference)
             if isinstance(outcome, Refusal):
                 bad_row = BadRecord(block.numbers[index], block.offsets[index], outcome.reason)

@@ -123,7 +123,7 @@ class RlOptions(DeclarationModel):
         AUTO,
         pattern=r"^[^.\s]+(\.[^.\s]+)*$",
         description=(
-            "Field of the output records that contains the expected answer. Used only by `views`. `auto`: "
+            "Field of the output records that contains the expected answer, for `views` and `decontaminate`. `auto`: "
             "`reward_model.ground_truth`, `expected_answer`, `ground_truth`, `solution` or `answer`. `none`: "
             "records have no answers."
         ),

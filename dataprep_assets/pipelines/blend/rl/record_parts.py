@@ -85,6 +85,10 @@ class PartPaths:
             record, prompt, _find_path(record, self._answer_paths, "rl.answer"), _find_path(record, _TOOLS, "")
         )
 
+    def find_values(self, record: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+        """Return the prompts and the expected answers of a record, at all declared or usual locations."""
+        return _find_values(record, self._prompt_paths), _find_values(record, self._answer_paths)
+
 
 def _find_path(record: dict[str, Any], paths: Sequence[Path], option: str) -> Path | None:
     found_paths = [path for path in paths if find_value(record, path) is not ABSENT_VALUE]
@@ -109,6 +113,10 @@ def find_value(record: Any, path: Path) -> Any:
             return ABSENT_VALUE
         value = value[key]
     return value
+
+
+def _find_values(record: dict[str, Any], paths: Sequence[Path]) -> list[Any]:
+    return [value for path in paths if (value := find_value(record, path)) is not ABSENT_VALUE]
 
 
 def remove_paths(record: dict[str, Any], paths: Sequence[Path]) -> dict[str, Any]:

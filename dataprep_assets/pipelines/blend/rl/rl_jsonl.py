@@ -6,6 +6,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
+import orjson
+
 from dataprep_assets.bounds import report_progress
 from dataprep_assets.engine.artifact.losses import (
     find_ledger_imbalance,
@@ -43,12 +45,7 @@ from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.removal.retracted_rows import ABOUT, no_retracted_row
 from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, find_current_retractions, load_row_retractions
-from dataprep_assets.pipelines.blend.rl.apply_transforms import (
-    LEFT_OUT_BY,
-    RefusedRecord,
-    SkippedRecord,
-    apply_transforms,
-)
+from dataprep_assets.pipelines.blend.rl.apply_transforms import LEFT_OUT_BY
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.shard import (
@@ -58,15 +55,19 @@ from dataprep_assets.pipelines.blend.rl.shard import (
     RlShard,
     build_rl_shard,
     encode_line,
+    iterate_outcomes,
 )
 from dataprep_assets.pipelines.blend.rl.transforms import (
     DeclaredTransform,
     DeclaredTransforms,
+    Record,
     build_fingerprint,
     compose_steps,
     list_declared_sources,
     parse_transforms,
 )
+from dataprep_assets.pipelines.blend.screening.contamination import KeptRowSearch, describe_origin
+from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen, load_row_screen
 from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.shard_job import build_whole_shard_jobs
@@ -123,7 +124,7 @@ def prepare_rl_shards(
     MissingArtifactError if a snapshot is missing.
     """
     options = blend.rl_options
-    digests, retractions = blend.source_digests(), load_row_retractions(blend)
+    digests, retractions, screen = blend.source_digests(), load_row_retractions(blend), load_row_screen(blend)
     # Download the sources before computing the fingerprint, so that the key covers exactly the files that are read.
     placeholders = fetch_sources(list_declared_sources(options.transforms), blend.sources, digests)
     inputs_digest = digest_value(build_fingerprint(options.transforms, blend.sources, digests, placeholders))
@@ -144,6 +145,7 @@ def prepare_rl_shards(
             level=blend.prove.level,
             retractions=retractions,
             retracted=find_current_retractions(store, blend.artifact(RL_JSONL, partition), retractions),
+            screen=screen,
         )
         for partition in partitions
     ]
@@ -177,6 +179,27 @@ def build_rl_shards(
 
 class OpenedRecords(OpenedPartition[RlShard]):
     """A shard of RL records that is opened for checks."""
+
+    @property
+    def screen(self) -> RowScreen | None:
+        return self.planned.screen
+
+    def search_kept_rows(self, search: KeptRowSearch) -> None:
+        for number, line in enumerate(read_shard_lines(self.directory, self.receipt), 1):
+            search.add(search.screen.select_texts(self._parse_line(number, line)))
+        search.flush()
+        origins = read_origins(self.directory / ORIGINS, 2)
+        labels = {part.ordinal: part.label for part in self.planned.files}
+        search.locate_leaks(lambda number: describe_origin(labels, origins, number))
+
+    def _parse_line(self, number: int, line: bytes) -> Record:
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            record = None
+        if not isinstance(record, dict):
+            raise FormatError(f"{self.name}: line {number} is not a JSON object. {_REBUILD}")
+        return record
 
 
 def ledger_balances(shard: OpenedRecords) -> Finding:
@@ -288,11 +311,8 @@ def _iterate_expected_lines(shard: RlShard) -> Iterator[_ExpectedLine]:
     for part in shard.files:
         for block in part.read_rows(as_json=shard.rules.reads_json):
             report_progress()
-            for record, row in zip(block.rows, block.numbers, strict=True):
-                if ids.is_retracted(record, part.ordinal, row):
-                    continue
-                outcome = apply_transforms(record, steps, shard.rules, f"{part.label} row {row}")
-                if not isinstance(outcome, SkippedRecord | RefusedRecord):
+            for row, _, outcome, _ in iterate_outcomes(shard, part, block, steps, ids):
+                if isinstance(outcome, dict):
                     try:
                         yield _ExpectedLine(part.label, part.ordinal, row, encode_line(outcome))
                     except (TypeError, ValueError):  # skip the record, because the build also rejects it

@@ -12,13 +12,15 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import orjson
 from pydantic import Field
 
+from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.curation.retractions import describe_ids
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
@@ -40,6 +42,7 @@ from dataprep_assets.pipelines.blend.rl.apply_transforms import (
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
 from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep, compose_steps
+from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock
 from dataprep_assets.sources.readers.unreadable import ADVICE, describe_place, format_budget_advice
@@ -50,6 +53,8 @@ from dataprep_assets.table import format_share
 VERSION = 6
 QUARANTINE = "quarantine.jsonl"
 _LEVEL = 3
+_BATCH = 256
+"""Number of rows that are searched for benchmark items together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +64,7 @@ class RlShard:
     `budget` is the maximum share of rows that may be dropped as bad. A changed `salt` changes the key, which forces a
     rebuild. `retractions` has the kind of ids and the retraction list. `retracted` are the listed ids whose rows the
     shard has read. Before the build, they are known only from an existing shard. The key of the finished shard covers
-    the actual ids.
+    the actual ids. `screen` is the search for benchmark items, if any.
     """
 
     artifact: Artifact
@@ -77,6 +82,7 @@ class RlShard:
     level: Level = SAMPLE
     retractions: RowRetractions = field(default_factory=RowRetractions)
     retracted: tuple[str, ...] = ()
+    screen: RowScreen | None = None
 
     @property
     def partition(self) -> str:
@@ -104,6 +110,8 @@ class RlShard:
         ]
         ids = [self.retractions.key_parts(), list(self.retracted)]
         policy = [self.compression, self.bad_records, self.budget, self.salt, self.rules.changes, ids]
+        # Add the search only if it is declared, so that other shards keep their keys.
+        policy += [] if self.screen is None else [self.screen.key_parts()]
         return digest_value(["rl_jsonl", VERSION, self.fingerprint, policy, files])
 
     @property
@@ -121,6 +129,7 @@ class RlShard:
                 **({"force": self.salt} if self.salt else {}),
                 **{f"rl.{name}": value for name, value in self.rules.changes.items()},
                 **self.retractions.key_parts(),
+                **({} if self.screen is None else self.screen.key_parts()),
                 **({"retracted": describe_ids(self.retracted)} if self.retracted else {}),
             },
             sources={
@@ -158,13 +167,15 @@ class RlSourceFacts(Facts):
 class RlJsonlFacts(Facts):
     """Facts of a shard. `file` is the name of the data file, and `records` is its number of lines.
 
-    `retracted` are the ids (16 hex digits) on the retraction list whose rows were left out.
+    `retracted` are the ids (16 hex digits) on the retraction list whose rows were left out. `benchmarks` has the
+    numbers of items of each declared benchmark.
     """
 
     file: str
     records: int
     compression: str
     retracted: tuple[str, ...] = ()
+    benchmarks: dict[str, dict[str, int]] = Field(default_factory=dict)
     sources: tuple[RlSourceFacts, ...]
 
 
@@ -210,6 +221,12 @@ class _Tally:
     has_read: bool = False
     fields: Counter[str] = field(default_factory=Counter)
 
+    def drop(self, part: SourcePart, record: BadRecord, words: str = "") -> None:
+        """Count and quarantine a row; `words` describe the reason."""
+        self.dropped[record.reason] += 1
+        entry = {"file": part.label, "row": record.row, "byte": record.byte, "reason": record.reason}
+        self.quarantine.append(entry | ({"words": words} if words else {}))
+
     def build_ledger(self) -> Ledger:
         """Return the counts as a ledger, in which documents are records."""
         return Ledger(
@@ -247,6 +264,7 @@ def _write_shard(shard: RlShard, staged: Path) -> WrittenFiles:
             file=shard.file_name,
             records=tally.records,
             compression=shard.compression,
+            **({} if shard.screen is None else shard.screen.record_facts()),
             **({"retracted": retracted} if retracted else {}),
             sources=tuple(tally.sources),
         ),
@@ -303,18 +321,19 @@ def _transform_lines(
     tally.blank += block.blank_lines
     for bad_row in block.bad:
         _refuse(shard, part, tally, bad_row)
-    for record, row, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
-        if tally.ids.is_retracted(record, part.ordinal, row):
+    for row, byte, outcome, unread_fields in iterate_outcomes(shard, part, block, steps, tally.ids):
+        if isinstance(outcome, RetractedRecord):
             tally.dropped[RETRACTED] += 1
             continue
-        unread_fields: list[str] = []
-        outcome = apply_transforms(record, steps, shard.rules, f"{part.label}: row {row}", unread_fields.append)
         tally.has_read |= outcome != RefusedRecord(NO_PROMPT)
         if isinstance(outcome, SkippedRecord):
             tally.dropped[LEFT_OUT_BY + outcome.by] += 1
             continue
         if isinstance(outcome, RefusedRecord):
             _refuse(shard, part, tally, BadRecord(row, byte, outcome.reason))
+            continue
+        if isinstance(outcome, LeakedRecord):
+            tally.drop(part, BadRecord(row, byte, BENCHMARK), words=outcome.item)
             continue
         try:
             line = encode_line(outcome)
@@ -332,6 +351,67 @@ def _transform_lines(
             for name in dict.fromkeys(unread_fields)
         )
         yield line
+
+
+@dataclass(frozen=True)
+class RetractedRecord:
+    """Outcome for a row on the retraction list."""
+
+
+@dataclass(frozen=True)
+class LeakedRecord:
+    """Outcome for a record that contains a benchmark item, with the item's name."""
+
+    item: str
+
+
+class RowOutcome(NamedTuple):
+    """Outcome for a source row: its number and byte, and the record or the reason why there is none.
+
+    `unread_fields` are the fields that transforms left out although no option lists them.
+    """
+
+    row: int
+    byte: int
+    outcome: Record | SkippedRecord | RefusedRecord | RetractedRecord | LeakedRecord
+    unread_fields: list[str]
+
+
+def iterate_outcomes(
+    shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[TransformStep], ids: ReadRows
+) -> Iterator[RowOutcome]:
+    """Yield the outcome for each row of a block, and record the rows' ids."""
+    rows = zip(block.rows, block.numbers, block.offsets, strict=True)
+    outcomes = (_transform_row(shard, part, steps, ids, *row) for row in rows)
+    if shard.screen is None:
+        yield from outcomes
+        return
+    while batch := list(islice(outcomes, _BATCH)):
+        yield from _replace_leaks(shard.screen, batch)
+
+
+def _transform_row(
+    shard: RlShard,
+    part: SourcePart,
+    steps: Sequence[TransformStep],
+    ids: ReadRows,
+    record: Record,
+    row: int,
+    byte: int,
+) -> RowOutcome:
+    if ids.is_retracted(record, part.ordinal, row):
+        return RowOutcome(row, byte, RetractedRecord(), [])
+    unread_fields: list[str] = []
+    outcome = apply_transforms(record, steps, shard.rules, f"{part.label}: row {row}", unread_fields.append)
+    return RowOutcome(row, byte, outcome, unread_fields)
+
+
+def _replace_leaks(screen: RowScreen, outcomes: Sequence[RowOutcome]) -> Iterator[RowOutcome]:
+    """Yield the outcomes, in which records that contain a benchmark item are replaced."""
+    leaks = iter(screen.find_leaks([row.outcome for row in outcomes if isinstance(row.outcome, dict)]))
+    for row in outcomes:
+        item = next(leaks) if isinstance(row.outcome, dict) else None
+        yield row if item is None else row._replace(outcome=LeakedRecord(item))
 
 
 def encode_line(record: Record) -> bytes:
@@ -402,14 +482,15 @@ def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, record: BadRecord) 
             file=part.label,
             **record.position,
         )
-    tally.dropped[record.reason] += 1
-    tally.quarantine.append({"file": part.label, "row": record.row, "byte": record.byte, "reason": record.reason})
+    tally.drop(part, record)
 
 
 def _check_budget(shard: RlShard, tally: _Tally) -> None:
-    bad_count = len(tally.quarantine)
+    # Leave out rows with benchmark items, because the declaration drops them and they do not use up the budget.
+    bad_rows = [entry for entry in tally.quarantine if entry["reason"] != BENCHMARK]
+    bad_count = len(bad_rows)
     if bad_count and bad_count > shard.budget * tally.rows:
-        entry = tally.quarantine[0]
+        entry = bad_rows[0]
         raise BadRecordError(
             f"{shard.artifact}: {bad_count} of {count_of(tally.rows, 'row')} would be dropped as bad, more than the "
             f"budget of {format_share(shard.budget)}. First error: {entry['file']}, row {entry['row']}: "

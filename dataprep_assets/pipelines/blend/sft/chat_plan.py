@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import ConfigError
@@ -39,6 +39,10 @@ from dataprep_assets.tokenization.chat.template import (
     get_template_variables,
 )
 from dataprep_assets.tokenization.engines import ReferenceEngine
+
+# Import the module only for type checking, because only a blend with `decontaminate` needs its search.
+if TYPE_CHECKING:
+    from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
 
 VERSION = 10
 """Version in the key of each shard. Increase it if a change in `spool.py` or `tokenization/chat` may change bytes."""
@@ -94,6 +98,7 @@ class ChatPlan:
         differences: Sentences about answers that begin differently with `{% generation %}` and the generation prompt.
         retractions: The kind of row ids, and the retraction list. The list is not in `key_parts`, because a shard's key
             covers only the listed ids that the shard has read.
+        screen: The search for benchmark items; None without `decontaminate`.
     """
 
     tokenizer: Path
@@ -122,6 +127,7 @@ class ChatPlan:
     capabilities: Capabilities = field(default_factory=Capabilities)
     differences: tuple[str, ...] = ()
     retractions: RowRetractions = field(default_factory=RowRetractions)
+    screen: "RowScreen | None" = None
 
     @property
     def stop(self) -> SpecialToken:
@@ -147,6 +153,8 @@ class ChatPlan:
             "template_kwargs": dict(self.template_kwargs),
             "choices": self.choices.changes,
             **self.retractions.key_parts(),
+            # Add the search only if it is declared, so that other shards keep their keys.
+            **({} if self.screen is None else self.screen.key_parts()),
         }
 
 
@@ -170,6 +178,7 @@ def chat_plan(
     max_loss: float = 0.01,
     names_keys: bool = True,
     retractions: RowRetractions | None = None,
+    screen: "RowScreen | None" = None,
 ) -> ChatPlan:
     """Build a plan, and test its template together with its tokenizer on invented conversations.
 
@@ -193,6 +202,7 @@ def chat_plan(
         max_loss: Share of unknown tokens, and of characters without a token, above which a check warns.
         names_keys: Whether facts may contain the names of the rows' unread keys, which may be sensitive.
         retractions: The kind of row ids, and the retraction list. Default: ids of whole rows, and an empty list.
+        screen: The search for benchmark items, if any.
 
     Raises ConfigError for sizes below 2, and for a template that does not compile, whose answers end without a special
     token, or whose answers can be read in two ways. Raises TokenizerError for a tokenizer that cannot be split at
@@ -225,6 +235,7 @@ def chat_plan(
         max_loss=max_loss,
         names_keys=names_keys,
         retractions=retractions or RowRetractions(),
+        screen=screen,
         structure=structure,
         quotes=find_quotes(renderer, form, bundle.special_tokens),
     )

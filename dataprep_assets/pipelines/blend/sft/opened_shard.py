@@ -7,7 +7,7 @@ Entry points: `OpenedShard`; and the content that it finds, `SftRowScan`, `StopR
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,9 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.packed_rows import PackedRowBlock, find_padding_defects, find_row_defects, open_packed_file
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.screening.contamination import KeptRowSearch, describe_origin
+from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
+from dataprep_assets.pipelines.blend.screening.row_texts import remove_thoughts
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts, SftShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -110,6 +113,51 @@ class OpenedShard:
     def facts(self) -> PackedSftFacts:
         """Facts in the shard's receipt. Raises IntegrityError if a fact is missing."""
         return PackedSftFacts.from_receipt(self.receipt)
+
+    @property
+    def screen(self) -> RowScreen | None:
+        """The search for benchmark items; None if the blend has none."""
+        return self.plan.screen
+
+    def search_kept_rows(self, search: KeptRowSearch) -> None:
+        """Search the decoded sequences, so that an item is also found if its part of the row was not searched.
+
+        A sequence does not show which of its texts are questions. Unless all texts are searched, its source row
+        therefore decides whether a selected text contains the item.
+        """
+        _ = self.sound_scan  # raises the error for sequences without valid bounds
+        for padded_rows in () if self.facts.empty else open_packed_file(self.directory / PACKED):
+            rows = padded_rows.without_padding()
+            for start, stop in zip(*map(np.ndarray.tolist, rows.bounds()), strict=True):
+                text = self.bundle.decode(rows.tokens[start:stop])
+                search.add([*dict.fromkeys([text, remove_thoughts(text)])])
+        search.flush()
+        first_sequences: dict[tuple[int, int], int] = {}
+        # Skip sequences without an origin, which `round_trip` reports.
+        for number in [number for number in search.leaks if number < len(self.origins)]:
+            ordinal, row = self.origins[number, :2].tolist()
+            first_sequences.setdefault((ordinal, row), number)
+        if search.screen.declaration.text != "all":
+            first_sequences = self._select_leaks(search, first_sequences)
+        search.leaks = {number: search.leaks[number] for number in first_sequences.values()}
+        labels = {source.ordinal: source.label for source in self.sources}
+        search.locate_leaks(lambda number: describe_origin(labels, self.origins, number))
+
+    def _select_leaks(
+        self, search: KeptRowSearch, numbers: Mapping[tuple[int, int], int]
+    ) -> dict[tuple[int, int], int]:
+        """Return the source rows whose selected texts contain an item, with the numbers of their sequences."""
+        selected = {}
+        for source in self.sources:
+            rows = {row for ordinal, row in numbers if ordinal == source.ordinal}
+            for row, conversation in self._read_conversations(source, rows):
+                if isinstance(conversation, Refusal):
+                    continue  # `round_trip` reports a row that is not a conversation
+                (item,) = search.screen.find_best_items([search.screen.select_texts(conversation)])
+                if search.screen.is_leak(item):
+                    number = numbers[source.ordinal, row]
+                    selected[source.ordinal, row], search.leaks[number] = number, item
+        return selected
 
     @property
     def untrained_allowed(self) -> bool:

@@ -26,6 +26,7 @@ from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.removal.row_ids import load_row_retractions
+from dataprep_assets.pipelines.blend.screening.row_screen import load_row_screen
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.declared_template import load_declared_template
 from dataprep_assets.pipelines.blend.sft.packed_sft_checks import PACKED_SFT_CHECKS, open_shard
@@ -118,6 +119,7 @@ def build_chat_plan(blend: BlendDeclaration, certificate: Certificate, dataset: 
         max_loss=blend.required_tokenizer.max_loss,
         names_keys=not blend.sensitive,
         retractions=load_row_retractions(blend),
+        screen=load_row_screen(blend),
     )
 
 
@@ -144,15 +146,22 @@ def build_packed_sft(
     shard whose workers keep dying stops the build (WorkerDiedError); finished shards are kept.
     """
     if engine.is_this_machine:
-        # Load the tokenizer before the workers are forked, so that they share it, but only if a shard must be built.
+        # Load the tokenizer and the benchmarks before the workers are forked, so that they share them, but only if a
+        # shard must be built.
         sft_jobs, missing_shards = (
             [_build_job(shard, verification) for shard in shards],
             find_missing_subjects(shards),
         )
-        prepare = partial(load_tools, missing_shards[0].plan) if missing_shards else None
+        prepare = partial(_load_shared_tools, missing_shards[0].plan) if missing_shards else None
         return run_and_sweep(sft_jobs, workers=workers, progress=progress, prepare=prepare)
     jobs = build_whole_shard_jobs(shards, build_sft_shard, verification, fetches, find_receipt=_find_receipt)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
+
+
+def _load_shared_tools(plan: ChatPlan) -> None:
+    load_tools(plan)
+    if plan.screen is not None:
+        plan.screen.tagger.benchmarks  # noqa: B018
 
 
 def _find_receipt(shard: SftShard, verification: Verification) -> Receipt | None:

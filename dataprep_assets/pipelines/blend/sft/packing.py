@@ -190,6 +190,7 @@ class _ShardPacking:
                 else {}
             ),
             certificate=plan.certificate,
+            **({} if plan.screen is None else plan.screen.record_facts()),
             sources=tuple(_build_source_facts(source, facts, row_ledger) for source, facts, row_ledger in parts),
         )
 

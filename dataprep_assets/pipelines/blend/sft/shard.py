@@ -207,6 +207,7 @@ class PackedSftFacts(Facts):
         turn_end: Ids of the text after a stop token that is also trained.
         template_writes: The parts of a conversation that the template writes, as a table of its capabilities.
         retracted: The ids (16 hex digits) on the retraction list whose rows were left out.
+        benchmarks: Benchmark → its numbers of items (`Coverage`), if benchmarks are declared.
     """
 
     format: str
@@ -240,4 +241,5 @@ class PackedSftFacts(Facts):
     pad_to_multiple: int = 1
     pad_id: int | None = None
     retracted: tuple[str, ...] = ()
+    benchmarks: dict[str, dict[str, int]] = Field(default_factory=dict)
     sources: tuple[PackedSourceFacts, ...]

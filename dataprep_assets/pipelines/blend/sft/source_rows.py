@@ -4,7 +4,7 @@ Entry points: `SourceRows`; `read_quarantine`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
+from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows
@@ -90,8 +91,22 @@ class SourceRows(Generic[R]):
         self._require_digest(reader.sha256)
         self._require_readable()
 
-    def read(self, row: Mapping[str, Any], number: int) -> R | Refusal:
-        """Return the conversation or preference in a row, or a Refusal; record its id and count its unread keys."""
+    def read(self, rows: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[R | Refusal]:
+        """Return the conversation or preference in each row, or a Refusal, also if the row contains a benchmark item.
+
+        Their ids are recorded, and their unread keys are counted.
+        """
+        results = [self._read(row, number) for row, number in zip(rows, numbers, strict=True)]
+        if self._plan.screen is None:
+            return results
+        read_results = [result for result in results if not isinstance(result, Refusal)]
+        leaks = iter(self._plan.screen.find_leaks(read_results))
+        return [
+            result if isinstance(result, Refusal) or (item := next(leaks)) is None else Refusal(BENCHMARK, words=item)
+            for result in results
+        ]
+
+    def _read(self, row: Mapping[str, Any], number: int) -> R | Refusal:
         plan = self._plan
         is_retracted = self._ids.is_retracted(row, self.source.ordinal, number)
         result = self._read_row(row, plan.fields, plan.choices)

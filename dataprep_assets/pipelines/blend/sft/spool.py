@@ -13,15 +13,16 @@ row that is not retracted).
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.curation.documents import sample_rows
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
@@ -57,7 +58,7 @@ TOKENS, MASKS, LENGTHS, ORIGINS, ROW_IDS, QUARANTINE = (
     "quarantine.jsonl",
 )
 EMPTY, TOO_LONG = "empty_after_masking", "longer_than_pack_size"
-CHOSEN = (*FILTERED, EMPTY, TOO_LONG, RETRACTED)
+CHOSEN = (*FILTERED, EMPTY, TOO_LONG, BENCHMARK, RETRACTED)
 """Reasons for dropping a row that the declaration chooses. They never fail the build and do not use up the budget."""
 BATCH = 512
 """Number of conversations per call of the engine, which keeps it busy and needs little memory."""
@@ -87,6 +88,9 @@ class SpoolFacts(Facts):
 
 def load_tools(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder, int]:
     """Return a plan's renderer and encoder, and the size of its vocabulary. They are loaded once per process."""
+    # Leave out the search for benchmark items, because the tools do not depend on it, and a row can be traced without
+    # the files of the benchmarks.
+    plan = replace(plan, screen=None)
     return _load_tools(digest_value([plan.key_parts(), plan.certificate]), plan.tokenizer, _UncomparedPlan(plan))
 
 
@@ -227,8 +231,9 @@ class _SpoolBuild:
         """Render, encode, mask and write a batch of a block's rows, beginning at `start`."""
         conversations: list[RenderedConversation] = []
         indexes: list[int] = []
-        for index in range(start, min(start + BATCH, len(block.rows))):
-            rendered = self._render(block.rows[index], block.numbers[index])
+        batch = slice(start, start + BATCH)
+        for index, row in enumerate(self._read_source_rows.read(block.rows[batch], block.numbers[batch]), start):
+            rendered = row if isinstance(row, Refusal) else keep_used_part(self._renderer.render(row))
             if isinstance(rendered, Refusal):
                 bad_row = BadRecord(block.numbers[index], block.offsets[index], rendered.reason)
                 self._read_source_rows.drop(bad_row, rendered)
@@ -276,12 +281,6 @@ class _SpoolBuild:
         sequence_numbers = np.arange(len(keep)) - np.repeat(np.cumsum(counts) - counts, counts)
         self._write(tokens, mask, np.diff(offsets), np.stack([np.repeat(rows, counts), sequence_numbers], axis=1), keep)
         self._trained += int(per_sequence[keep].sum())
-
-    def _render(self, row: dict[str, Any], number: int) -> RenderedConversation | Refusal:
-        conversation = self._read_source_rows.read(row, number)
-        if isinstance(conversation, Refusal):
-            return conversation
-        return keep_used_part(self._renderer.render(conversation))
 
     def _count_cuts(self, lengths: NDArray[np.int64], new_lengths: NDArray[np.int64]) -> None:
         """Count the truncated sequences, from the sequences' lengths before and after truncation."""

@@ -6,7 +6,7 @@ Files that would not change are copied, so each tagger runs once per shard and v
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pydantic import Field
 
 from dataprep_assets.curation.asset_tagger import AssetTagger
 from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
+from dataprep_assets.curation.benchmarks.coverage import record_coverage
 from dataprep_assets.curation.command_tagger import CommandTagger
 from dataprep_assets.curation.table import CarriedFields, DocumentBatch, ParquetRowWriter, read_batches
 from dataprep_assets.curation.tagging import BatchTagger, Tagger, compute_tags, write_aligned_columns
@@ -176,7 +177,7 @@ def _record_coverage(taggers: Sequence[Tagger]) -> dict[str, Any]:
     tagger = next((one for one in taggers if isinstance(one, BenchmarkTagger)), None)
     if tagger is None:
         return {}
-    return {"benchmarks": {name: asdict(one) for name, one in tagger.benchmarks.coverage.items()}}
+    return {"benchmarks": record_coverage(tagger)}
 
 
 def _reuse_current_files(

@@ -1,0 +1,1 @@
+"""Search for benchmark items in the rows of a blend."""
