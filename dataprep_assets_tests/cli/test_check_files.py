@@ -63,7 +63,7 @@ CORPORA: dict[str, tuple[dict[str, bytes], str, bool]] = {
     "merged_csv": ({"z.csv": b'id,text\n1,"a\n2,b"\n'}, "csv_quotes", True),
     "caches": (
         {"s/data.arrow": columnar("arrow stream"), "s/cache-1.arrow": columnar("arrow stream"), "s/state.json": STATE},
-        "1 file is excluded (s/cache-1.arrow)",
+        "1 file excluded (s/cache-1.arrow)",
         True,
     ),
 }

@@ -156,7 +156,7 @@ def test_a_card_is_rebuilt_only_when_its_content_changes(letters: Letters) -> No
     (behind,) = (v for v in verify_path(letters.store.root) if v.defects or v.changed_inputs)
     assert (behind.name, behind.defects) == ("letters/data_card", ())
     assert behind.changed_inputs == ("letters/a", f"letters/{PATIENT}")
-    assert (one.kind, one.reason) == ("input changed", f"its input changed: letters/a, letters/{PATIENT}")
+    assert (one.kind, one.reason) == ("input changed", f"its inputs changed: letters/a, letters/{PATIENT}")
     assert not letters.make()[1]
     letters.write("Dear others", Ledger(rows_in=12, documents=8, tokens=80, dropped={"retracted": 4}))
     (one,) = find_stale([letters.card], letters.store)

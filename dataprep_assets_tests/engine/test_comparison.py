@@ -43,8 +43,8 @@ def test_only_files_that_differ_are_named(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (lambda table: table, None),
-        (lambda table: table.set_column(0, "words", [[1, 2, 3, 4]]), "row 3: words"),
-        (lambda table: table.set_column(1, "name", [["x", "b", "c", None]]), "row 1: name"),
+        (lambda table: table.set_column(0, "words", [[1, 2, 3, 4]]), "row 3: column words"),
+        (lambda table: table.set_column(1, "name", [["x", "b", "c", None]]), "row 1: column name"),
         (lambda table: table.slice(1), "3 rows"),
         (lambda table: table.rename_columns(["words", "title"]), "columns"),
     ],

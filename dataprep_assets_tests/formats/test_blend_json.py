@@ -47,7 +47,7 @@ def test_megatron_refuses_the_forms_that_we_refuse_to_write() -> None:
     [
         ({"train": []}, ("train", "empty")),
         ({"train": [["1.0", "/a"]]}, ("train", "flat")),
-        ({"train": ["1.0"]}, ("train", 1, "pairs")),
+        ({"train": ["1.0"]}, ("train", 1, "prefix")),
         ({"train": ["/a", "/b"]}, ("train", "weight")),
         ({"train": ["-1", "/a"]}, ("train", "weight")),
         ({"train": ["nan", "/a"]}, ("train", "weight")),

@@ -120,7 +120,7 @@ FAULTS: dict[tuple[str, str], Fault] = {
 SAID = {
     ("tags", "rows_complete"): "row 1 is not in the order of the source",
     ("tags", "rebuild_matches"): "gopher.parquet: row 1: column words differs from a rebuild",
-    ("selection", "rebuild_matches"): "dropped.parquet: it has",
+    ("selection", "rebuild_matches"): "dropped.parquet: has",
     ("selection", "within_budget"): "no document of val is left",
     ("selection", "sources_kept"): "the rule longest drops",
     ("documents", "sums_match_ledger"): "the sum of `tokens` is",

@@ -48,7 +48,7 @@ def test_a_changed_value_of_a_custom_tagger_is_reported_if_every_document_is_che
     reseal(made.folder(target))
     sample, every = (dict(said_at(made, target, level)) for level in LEVELS)
     assert "rebuild_matches" not in sample
-    assert "stops.parquet: row 1: stops" in every["rebuild_matches"]
+    assert "stops.parquet: row 1: column stops" in every["rebuild_matches"]
 
 
 def test_a_copy_of_a_schedule_is_compared_with_the_content_of_its_shard(made: Box) -> None:
