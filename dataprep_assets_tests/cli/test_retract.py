@@ -217,6 +217,6 @@ def test_a_sensitive_corpus_shows_the_training_steps_but_no_counts(
     sensitive: Any = SimpleNamespace(declaration=declaration)
     read = "first_model reads these documents at steps 7, 9"
     with project.scope_privacy():
-        assert next(training_steps.describe_trained_steps("tales", given)) == f"{read} (1 of 3 lines of the list)"
+        assert next(training_steps.describe_trained_steps("tales", given)).startswith(f"{read} (1 of 3 ")
         project.apply_privacy(sensitive)
         assert next(training_steps.describe_trained_steps("tales", given)) == read

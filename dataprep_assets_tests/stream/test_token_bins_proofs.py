@@ -101,7 +101,7 @@ def test_drops_balance_with_the_quarantine_and_a_missing_line_is_found(sample: S
     kept = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(kept[0])
     found = proofs.ledger_balances(shard.directory, shard.receipt)
-    assert "source file train/lines.jsonl.zst: rejected rows" in found.summary
+    assert "train/lines.jsonl.zst: rejected rows" in found.summary
     path.write_bytes(b"".join(kept) + b'{"file":"elsewhere","reason":"bad_json"}\n')
     assert "has 1 row of elsewhere" in proofs.ledger_balances(shard.directory, shard.receipt).summary
     path.write_bytes(b"".join(kept) + b"{\n")
