@@ -60,15 +60,13 @@ def divide(numerators: Numbers, denominators: Numbers) -> list[float | None]:
     return [numerator / denominator if denominator else None for numerator, denominator in pairs]
 
 
-def number_pieces(encoded: bytes, separator: bytes) -> Numbers:
-    """Return a number per piece of some bytes, equal for equal pieces. A separator ends each piece."""
+def number_pieces(codes: Codes, ends: Numbers) -> Numbers:
+    """Return a number per piece of some code points, equal for equal pieces. `ends` is the end of each piece."""
     import pyarrow as pa
 
-    # Let each piece include its separator, because Arrow then needs no copy of the bytes.
-    offsets = np.flatnonzero(np.frombuffer(encoded, np.uint8) == separator[0]) + 1
-    offsets = np.concatenate([[0], offsets])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(encoded)]
-    pieces = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+    offsets = np.concatenate([[0], ends + 1]) * codes.itemsize
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(codes)]
+    pieces = pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)
     return pieces.dictionary_encode().indices.to_numpy().astype(np.int64)
 
 
@@ -80,34 +78,28 @@ def number_values(values: Numbers) -> Numbers:
 
 
 class SplitTexts:
-    """Some texts, at least one, in their normalized form, and the positions of their words and lines in `joined`.
+    """Some texts, at least one, in their normalized form, and the positions of their words and lines.
 
     Attributes:
-        codes: The code points of `joined`.
+        codes: The code points of the joined texts. A carriage return ends each text.
         kinds: Their kinds.
-        ends: The end of each word in `joined`, which is the position of its separator.
+        ends: The end of each word, which is the position of its separator.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
         """Normalize the white space of the texts. Everything else is computed when it is first used."""
         self.codes, self.kinds = _normalize_spaces(texts)
-        self.ends = np.flatnonzero(self.kinds & SPACE)
-
-    @cached_property
-    def joined(self) -> str:
-        """The normalized texts, each followed by a carriage return, which no normalized text contains."""
-        encoding = "latin-1" if self.codes.dtype == np.uint8 else "utf-32-le"
-        return self.codes.tobytes().decode(encoding, "surrogatepass")
-
-    @cached_property
-    def encoded(self) -> bytes:
-        """The UTF-8 bytes of `joined`."""
-        return self.joined.encode("utf-8", "surrogatepass")
+        self.ends = np.flatnonzero(self.kinds & SPACE > 0)
 
     @cached_property
     def texts(self) -> list[str]:
         """The normalized texts."""
-        return self.joined.split("\r")[:-1]
+        return self.get_text(0, len(self.codes)).split("\r")[:-1]
+
+    def get_text(self, start: int, end: int) -> str:
+        """Return a part of the joined texts."""
+        encoding = "latin-1" if self.codes.dtype == np.uint8 else "utf-32-le"
+        return self.codes[start:end].tobytes().decode(encoding, "surrogatepass")
 
     @cached_property
     def starts(self) -> Numbers:
@@ -135,18 +127,23 @@ class SplitTexts:
 
     @cached_property
     def line_starts(self) -> Numbers:
-        """The start of each line in the joined texts."""
+        """The start of each line."""
         return self.starts[self.line_firsts]
 
     @cached_property
     def line_ends(self) -> Numbers:
-        """The end of each line in the joined texts."""
+        """The end of each line."""
         return self.ends[self.line_lasts]
 
     @cached_property
     def _text_firsts(self) -> Numbers:
         """The index of the first word of each text."""
         return _find_firsts(np.flatnonzero(self._separators == _TEXT_END))
+
+    @cached_property
+    def text_ends(self) -> Numbers:
+        """The end of each text."""
+        return self.ends[self._separators == _TEXT_END]
 
     @cached_property
     def _text_first_lines(self) -> Numbers:
@@ -183,7 +180,10 @@ class SplitTexts:
         """The number and the characters of each text's lines that occur earlier in it. Empty lines do not count."""
         sizes = self.line_ends - self.line_starts
         is_filled = sizes > 0
-        lines = number_pieces(self.encoded.replace(b"\r", b"\n"), b"\n")[is_filled]
+        # Let each line include its separator, because Arrow then needs no copy of the lines.
+        codes = self.codes.copy()
+        codes[self.line_ends] = _LINE_END
+        lines = number_pieces(codes, self.line_ends)[is_filled]
         numbers = number_values(self.line_texts[is_filled] * (int(lines.max(initial=0)) + 1) + lines)
         is_repeated = np.ones(len(numbers), np.bool_)
         # Assign in reverse order, because the first occurrence must win.
@@ -198,6 +198,10 @@ class SplitTexts:
         """Return the sum over the words of each text."""
         # This needs no case for empty texts, because an empty text has one word without characters.
         return np.add.reduceat(values, self._text_firsts, dtype=np.int64)
+
+    def count_positions(self, positions: Numbers) -> Numbers:
+        """Return the number of these positions in each text."""
+        return np.bincount(np.searchsorted(self.text_ends, positions), minlength=self.count)
 
     def sum_lines(self, values: NDArray[Any]) -> Numbers:
         """Return the sum over the lines of each text."""
@@ -261,7 +265,7 @@ def _normalize_spaces(texts: Sequence[str]) -> tuple[Codes, NDArray[np.uint8]]:
     # Every run of white space ends before a word or at the end.
     edges = np.flatnonzero(is_kept[1:] != is_kept[:-1]) + 1
     runs = np.concatenate([[0], edges[1::2]])
-    line_ends = np.flatnonzero(kinds & LINE_END)
+    line_ends = np.flatnonzero(kinds & LINE_END > 0)
     # A line feed after a carriage return belongs to the same line end.
     line_ends = line_ends[(codes[line_ends] != 10) | (codes[line_ends - 1] != 13)]
     counts = np.bincount(np.searchsorted(runs, line_ends, "right") - 1, minlength=len(runs))

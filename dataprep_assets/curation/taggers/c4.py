@@ -32,6 +32,14 @@ def _build_tables() -> "tuple[Flags, Flags, Flags]":
     return build_table("".join(_ENDS)), build_table(_MARKS), build_table(_CLOSERS)
 
 
+@cache
+def _build_citation_table() -> "Flags":
+    """Return which ASCII characters may follow the opening bracket of a citation."""
+    from dataprep_assets.curation.split_texts import build_table
+
+    return build_table("]0123456789ec")
+
+
 def count_sentences(line: str) -> int:
     """Count the sentences in a line, including an unfinished last one."""
     ends = [match.end() for match in _SENTENCE.finditer(line)]
@@ -60,24 +68,21 @@ def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
     import numpy as np
 
     codes, starts, ends = split.codes, split.line_starts, split.line_ends
-    end_table, mark_table, closer_table = _build_tables()
+    end_table = _build_tables()[0]
     has_enough_words = split.line_lasts - split.line_firsts >= _MIN_WORDS - 1
-    is_special = _find_special_lines(split)
+    is_special = _find_special_lines(split) & has_enough_words
     last = codes[ends - 1]
     dots = (last == ord(".")) & (codes[ends - 2] == ord(".")) & (codes[ends - 3] == ord("."))
     kept = has_enough_words & ~is_special & end_table[last] & ~dots
+    lorem, curly = np.zeros(len(starts), np.bool_), np.zeros(len(starts), np.bool_)
+    curly[np.searchsorted(ends, np.flatnonzero(codes == ord("{")))] = True
+    curly &= kept
     # A sentence ends before white space, so a word contains the end of one sentence at most.
-    last_of_words = codes[split.ends - 1]
-    is_end = mark_table[last_of_words]
-    has_closer = closer_table[last_of_words] & np.repeat(kept, split.line_lasts - split.line_firsts + 1)
-    for index in np.flatnonzero(has_closer).tolist():
-        word = split.joined[split.starts[index] : split.ends[index]]
-        is_end[index] = word.rstrip(_CLOSERS).endswith(tuple(_MARKS))
+    is_end = _find_sentence_ends(split, kept)
     sentences = np.add.reduceat(is_end, split.line_firsts, dtype=np.int64) + ~is_end[split.line_lasts]
     sentences *= kept
-    lorem, curly = np.zeros(len(starts), np.bool_), np.zeros(len(starts), np.bool_)
-    for index in np.flatnonzero(is_special & has_enough_words).tolist():
-        line = split.joined[starts[index] : ends[index]]
+    for index in np.flatnonzero(is_special).tolist():
+        line = split.get_text(starts[index], ends[index])
         kept[index], sentences[index], lorem[index], curly[index] = _measure_line(line)
     return (
         split.sum_lines(kept).tolist(),
@@ -87,20 +92,39 @@ def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
     )
 
 
+def _find_sentence_ends(split: "SplitTexts", kept: "Flags") -> "Flags":
+    """Return which words end a sentence. Words of lines that are not kept may have any value."""
+    import numpy as np
+
+    _, mark_table, closer_table = _build_tables()
+    last = split.codes[split.ends - 1]
+    is_end = mark_table[last]
+    has_closer = closer_table[last] & np.repeat(kept, split.line_lasts - split.line_firsts + 1)
+    words = np.flatnonzero(has_closer)
+    # Most words end with a single closing character, and then the character before it decides.
+    before = split.codes[split.ends[words] - 2]
+    is_end[words] = mark_table[before]
+    for index in words[closer_table[before]].tolist():
+        word = split.get_text(split.starts[index], split.ends[index])
+        is_end[index] = word.rstrip(_CLOSERS).endswith(tuple(_MARKS))
+    return is_end
+
+
 def _find_special_lines(split: "SplitTexts") -> "Flags":
-    """Return which lines need a search: brackets, a phrase anywhere in the text, or a word that is too long."""
+    """Return which lines need a search, because they may contain a citation, a phrase or a word that is too long."""
     import numpy as np
 
     is_special = np.zeros(len(split.line_lasts), np.bool_)
-    brackets = np.flatnonzero((split.codes == ord("[")) | (split.codes == ord("{")))
+    brackets = np.flatnonzero(split.codes == ord("["))
+    following = split.codes[brackets + 1]
+    brackets = brackets[_build_citation_table()[following] | (following > 127)]
     is_special[np.searchsorted(split.line_ends, brackets)] = True
-    long_words = np.flatnonzero(split.sizes > _MAX_WORD_CHARACTERS)
-    is_special[np.searchsorted(split.line_lasts, long_words)] = True
-    # Lower only ASCII letters, because in a normalized text no other letter becomes one of a phrase.
-    lower = split.encoded.lower()
+    is_special[np.searchsorted(split.line_lasts, np.flatnonzero(split.sizes > _MAX_WORD_CHARACTERS))] = True
+    # Lower only ASCII letters, because in a normalized text no other letter becomes one of a phrase. Replace all other
+    # characters by a byte, so that the position of a byte is the position of its character.
+    lower = np.minimum(split.codes, 255).astype(np.uint8).tobytes().lower()
     positions = [position for phrase in _PHRASES for position in _find_all(lower, phrase.encode())]
-    line_ends = np.flatnonzero(np.isin(np.frombuffer(lower, np.uint8), (10, 13)))
-    is_special[np.searchsorted(line_ends, positions)] = True
+    is_special[np.searchsorted(split.line_ends, positions)] = True
     return is_special
 
 

@@ -21,13 +21,18 @@ def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
 
     from dataprep_assets.curation.split_texts import ALPHABETIC, ALPHANUMERIC, divide
 
-    codes, texts, total = split.codes, split.texts, split.word_counts
+    codes, total = split.codes, split.word_counts
     # The separator at the end of each word belongs to no kind, so it may be part of the reduced range.
     kinds = np.bitwise_or.reduceat(split.kinds, split.starts)
     is_word = kinds & ALPHANUMERIC > 0
     words = split.sum_words(is_word)
-    hashes = np.array([text.count("#") for text in texts])
-    ellipses = np.array([text.count("...") + text.count("…") for text in texts])
+    hashes = split.count_positions(np.flatnonzero(codes == ord("#")))
+    # A run of periods contains an ellipsis per three periods.
+    periods = np.flatnonzero(codes == ord("."))
+    run_firsts = np.flatnonzero(np.diff(periods, prepend=-2) != 1)
+    run_ellipses = np.diff(run_firsts, append=len(periods)) // 3
+    ellipses = split.count_positions(np.repeat(periods[run_firsts], run_ellipses))
+    ellipses += split.count_positions(np.flatnonzero(codes == ord("…")))
     first, last = codes[split.line_starts], codes[split.line_ends - 1]
     # Before the first character are the last ones of the array, which ends with a separator, so a short first line does
     # not end with three dots.
