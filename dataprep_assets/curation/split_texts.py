@@ -19,7 +19,7 @@ Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Codes = NDArray[np.uint8] | NDArray[np.uint32]
 
-_GROUP_CHARACTERS = 1 << 20
+_GROUP_CHARACTERS = 1 << 19
 """Characters per group of texts, so that the arrays of a group fit in the processor's cache."""
 _CODE_POINTS = 0x110000
 _BLANK, _LINE_END, _TEXT_END = 32, 10, 13
@@ -146,6 +146,11 @@ class SplitTexts:
         return self.ends[self._separators == _TEXT_END]
 
     @cached_property
+    def text_starts(self) -> Numbers:
+        """The start of each text."""
+        return _find_firsts(self.text_ends)
+
+    @cached_property
     def _text_first_lines(self) -> Numbers:
         return _find_firsts(np.flatnonzero(self._separators[self.line_lasts] == _TEXT_END))
 
@@ -169,6 +174,13 @@ class SplitTexts:
     def word_texts(self) -> Numbers:
         """The index of the text of each word."""
         return np.repeat(np.arange(self.count), np.diff(self._text_firsts, append=len(self.ends)))
+
+    @cached_property
+    def word_numbers(self) -> Numbers:
+        """A number per word, equal for equal words."""
+        codes = self.codes.copy()
+        codes[self.ends] = _BLANK
+        return number_pieces(codes, self.ends)
 
     @cached_property
     def line_texts(self) -> Numbers:
