@@ -40,7 +40,10 @@ def _build_kinds() -> NDArray[np.uint8]:
     """Return the kinds of every code point: end of a line, white space, letter or digit, letter."""
     characters = np.arange(_CODE_POINTS, dtype=np.uint32).view("U1")
     flags = (_LINE_ENDS, np.char.isspace(characters), np.char.isalnum(characters), np.char.isalpha(characters))
-    return sum(flag * np.uint8(1 << bit) for bit, flag in enumerate(flags))
+    kinds = np.zeros(_CODE_POINTS, np.uint8)
+    for bit, flag in enumerate(flags):
+        kinds |= flag * np.uint8(1 << bit)
+    return kinds
 
 
 KINDS = _build_kinds()
@@ -67,14 +70,16 @@ def number_pieces(codes: Codes, ends: Numbers) -> Numbers:
     offsets = np.concatenate([[0], ends + 1]) * codes.itemsize
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(codes)]
     pieces = pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)
-    return pieces.dictionary_encode().indices.to_numpy().astype(np.int64)
+    numbers: Numbers = pieces.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return numbers
 
 
 def number_values(values: Numbers) -> Numbers:
     """Return a number per value, equal for equal values, in the order of their first occurrences."""
     import pyarrow as pa
 
-    return pa.array(values).dictionary_encode().indices.to_numpy().astype(np.int64)
+    numbers: Numbers = pa.array(values).dictionary_encode().indices.to_numpy().astype(np.int64)
+    return numbers
 
 
 class SplitTexts:
@@ -112,7 +117,7 @@ class SplitTexts:
         return self.ends - self.starts
 
     @cached_property
-    def _separators(self) -> NDArray[np.uint32]:
+    def _separators(self) -> Codes:
         return self.codes[self.ends]
 
     @cached_property
@@ -136,6 +141,15 @@ class SplitTexts:
         return self.ends[self.line_lasts]
 
     @cached_property
+    def ellipsis_lines(self) -> Flags:
+        """Whether each line ends with three periods."""
+        flags = self.line_ends - self.line_starts >= 3
+        for offset in (1, 2, 3):
+            lines = np.flatnonzero(flags)
+            flags[lines] = self.codes[self.line_ends[lines] - offset] == ord(".")
+        return flags
+
+    @cached_property
     def _text_firsts(self) -> Numbers:
         """The index of the first word of each text."""
         return _find_firsts(np.flatnonzero(self._separators == _TEXT_END))
@@ -143,7 +157,8 @@ class SplitTexts:
     @cached_property
     def text_ends(self) -> Numbers:
         """The end of each text."""
-        return self.ends[self._separators == _TEXT_END]
+        text_ends: Numbers = self.ends[self._separators == _TEXT_END]
+        return text_ends
 
     @cached_property
     def text_starts(self) -> Numbers:

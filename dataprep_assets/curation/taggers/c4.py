@@ -68,12 +68,9 @@ def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
     import numpy as np
 
     codes, starts, ends = split.codes, split.line_starts, split.line_ends
-    end_table = _build_tables()[0]
     has_enough_words = split.line_lasts - split.line_firsts >= _MIN_WORDS - 1
     is_special = _find_special_lines(split) & has_enough_words
-    last = codes[ends - 1]
-    dots = (last == ord(".")) & (codes[ends - 2] == ord(".")) & (codes[ends - 3] == ord("."))
-    kept = has_enough_words & ~is_special & end_table[last] & ~dots
+    kept = has_enough_words & ~is_special & _build_tables()[0][codes[ends - 1]] & ~split.ellipsis_lines
     lorem, curly = np.zeros(len(starts), np.bool_), np.zeros(len(starts), np.bool_)
     curly[np.searchsorted(ends, np.flatnonzero(codes == ord("{")))] = True
     curly &= kept

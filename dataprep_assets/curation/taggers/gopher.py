@@ -34,16 +34,13 @@ def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
     ellipses = split.count_positions(np.repeat(periods[run_firsts], run_ellipses))
     ellipses += split.count_positions(np.flatnonzero(codes == ord("…")))
     first, last = codes[split.line_starts], codes[split.line_ends - 1]
-    # Before the first character are the last ones of the array, which ends with a separator, so a short first line does
-    # not end with three dots.
-    dots = (last == ord(".")) & (codes[split.line_ends - 2] == ord(".")) & (codes[split.line_ends - 3] == ord("."))
     return (
         words.tolist(),
         divide(split.sum_words(split.sizes * is_word), words),
         divide(hashes, total),
         divide(ellipses, total),
         divide(split.sum_lines((first == ord("•")) | (first == ord("-"))), split.line_counts),
-        divide(split.sum_lines(dots | (last == ord("…"))), split.line_counts),
+        divide(split.sum_lines(split.ellipsis_lines | (last == ord("…"))), split.line_counts),
         divide(split.sum_words(kinds & ALPHABETIC > 0), total),
         _count_stop_words(split).tolist(),
     )
