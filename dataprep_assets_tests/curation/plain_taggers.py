@@ -117,3 +117,17 @@ MEASURES: Mapping[str, Callable[[str], Sequence[Any]]] = {
     "repetition": measure_repetition,
 }
 """Tagger → its plain implementation."""
+
+PATTERNS = {
+    "_IBAN": r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?=[ A-Z0-9])",
+    "_CARD": (
+        r"(?<![\d.])(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?(?!\1\d(?!\d?/\d))"
+        r"|3\d{3}([ -])\d{6}\2\d{4,5}(?!\2\d(?!\d?/\d)))(?![\d.]\d|\d)"
+    ),
+    "_V4": r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)",
+    "_V6": r"(?<![\w:.])[0-9A-Fa-f]{1,4}:[0-9A-Fa-f:]{3,35}[0-9A-Fa-f](?![\w:])",
+    "_INTERNATIONAL": r"(?<![\w+])\+[1-9][\d ()./-]{6,24}",
+    "_NATIONAL": r"(?<![\w.,/+:-])(?<!\d )\(?0[1-9][\d ()./-]{6,20}",
+    "_AMERICAN": r"(?<![\w.-])(?:\([2-9]\d\d\) ?|[2-9]\d\d[-. ])[2-9]\d\d[-. ]\d{4}(?![\w-]|\.\d)",
+}
+"""Name of a pattern of `personal` → its form that tests the character before a match first."""

@@ -1,6 +1,7 @@
 """The fast taggers of repetition and quality return exactly the values of plain implementations."""
 
 import random
+import re
 import sys
 import unicodedata
 
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from dataprep_assets.curation import split_texts
 from dataprep_assets.curation.split_texts import ALPHABETIC, ALPHANUMERIC, KINDS, LINE_END, SPACE, split_batch
+from dataprep_assets.curation.taggers import personal
 from dataprep_assets.curation.tagging import load_tagger
 from dataprep_assets.curation.text_tagger import TextTagger, compose_text, normalize_text
-from dataprep_assets_tests.curation.plain_taggers import MEASURES
+from dataprep_assets_tests.curation.plain_taggers import MEASURES, PATTERNS
 
 _SPACES = (
     *(" ", " ", " ", " ", "  ", "\n", "\n", "\n\n", "\n \n", "\r\n", "\r", "\r\r\n", "\t", "\v", "\f", "\x1c", "\x1f"),
@@ -108,3 +110,25 @@ def test_a_tagger_of_another_package_measures_normalized_texts() -> None:
     tagger = TextTagger.with_measure({"size": "integer"}, lambda text: (len(text),), lambda: "1")
     assert tagger.tag(["a  b\r\n", "é", ""]) == {"size": [3, 1, 0]}
     assert tagger.tag([]) == {"size": []}
+
+
+_NUMBERS = """
+a@b.de +49 30 1234567 030/12 345 67 (0 (030) (415) 555-2671 415.555.2671 0 01 00 + +1 2 9 3 . - / ( ) : 8.8.8.8
+1.2.3.4.5 2001:4860::8888 fe80::1 12:34:56 ab:cd:ef DE89 3704 0044 GB29NWBK60161331926819 4111 1111-1111-1111 5555555555554444
+3782 822463 10005 12/25 1234567890123 ٣ ० x _ é 中 2023-01-02 01.02.2023 , Z A1
+"""
+
+
+def test_the_fast_patterns_of_personal_data_match_the_same_text() -> None:
+    rng = random.Random(0)
+    parts = [*_NUMBERS.split(), *" \n0123-.("]
+    lengths = [1, 3, 8, 30]
+    matches = 0
+    for _ in range(10_000):
+        text = "".join(rng.choice(parts) + rng.choice(["", "", " "]) for _ in range(rng.choice(lengths)))
+        for name, pattern in PATTERNS.items():
+            spans = [match.span() for match in re.finditer(pattern, text)]
+            assert [match.span() for match in getattr(personal, name).finditer(text)] == spans, (name, text)
+            matches += len(spans)
+        assert personal._V6_PART.search(text) or not re.search(PATTERNS["_V6"], text)
+    assert matches > 10_000
