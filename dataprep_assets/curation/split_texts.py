@@ -82,6 +82,14 @@ def number_values(values: Numbers) -> Numbers:
     return numbers
 
 
+def find_first_indices(numbers: Numbers) -> Numbers:
+    """Return the index of the first occurrence of each number, which are all numbers from 0 to the largest one."""
+    firsts = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
+    # Assign in reverse order, because the last assignment wins.
+    firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    return firsts
+
+
 class SplitTexts:
     """Some texts, at least one, in their normalized form, and the positions of their words and lines.
 
@@ -213,10 +221,7 @@ class SplitTexts:
         lines = number_pieces(codes, self.line_ends)[is_filled]
         numbers = number_values(self.line_texts[is_filled] * (int(lines.max(initial=0)) + 1) + lines)
         is_repeated = np.ones(len(numbers), np.bool_)
-        # Assign in reverse order, because the first occurrence must win.
-        firsts = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
-        firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]
-        is_repeated[firsts] = False
+        is_repeated[find_first_indices(numbers)] = False
         repeated = np.zeros(len(sizes), np.bool_)
         repeated[is_filled] = is_repeated
         return self.sum_lines(repeated), self.sum_lines(repeated * sizes)

@@ -57,7 +57,7 @@ def _yield_ngram_characters(split: "SplitTexts") -> Iterator["Numbers"]:
     """Yield each text's characters of the most frequent 2-, 3- and 4-gram, then of the repeated 5- to 10-grams."""
     import numpy as np
 
-    from dataprep_assets.curation.split_texts import number_values
+    from dataprep_assets.curation.split_texts import find_first_indices, number_values
 
     is_word = split.sizes > 0
     texts, words = split.word_texts[is_word], split.word_numbers[is_word]
@@ -76,22 +76,22 @@ def _yield_ngram_characters(split: "SplitTexts") -> Iterator["Numbers"]:
         pairs = grams[:-1][is_followed] * (int(grams.max(initial=0)) + 1) + grams[1:][is_followed]
         positions, grams = positions[:-1][is_followed], number_values(pairs)
         counts = np.bincount(grams)
-        is_repeated = counts[grams] > 1
-        positions, grams = positions[is_repeated], grams[is_repeated]
         if n in TOP:
             # Without a repeated n-gram, the first one is the most frequent one.
             tops, frequencies = first_words.copy(), (split.word_counts >= n).astype(np.int64)
-            firsts = np.sort(np.unique(grams, return_index=True)[1])
+            repeated_grams = counts > 1
+            gram_counts, firsts = counts[repeated_grams], positions[find_first_indices(grams)[repeated_grams]]
+            gram_texts = texts[firsts]
             # Break ties by position, because equally frequent n-grams may have different lengths.
-            gram_counts = counts[grams[firsts]]
-            gram_texts = texts[positions[firsts]]
             order = np.lexsort((firsts, -gram_counts, gram_texts))
             repeated_texts, best = np.unique(gram_texts[order], return_index=True)
-            tops[repeated_texts] = positions[firsts[order[best]]]
+            tops[repeated_texts] = firsts[order[best]]
             frequencies[repeated_texts] = gram_counts[order[best]]
             ends = np.minimum(tops + n, len(texts))
             yield (starts[ends] - starts[tops] + n - 1) * frequencies
-        elif n in REPEATED:
+        is_repeated = counts[grams] > 1
+        positions, grams = positions[is_repeated], grams[is_repeated]
+        if n in REPEATED:
             next_indices = np.searchsorted(positions, positions + n)
             chosen = np.take(positions, np.array(_choose_repeated(grams.tolist(), next_indices.tolist()), np.int64))
             characters = np.zeros(len(first_words), np.int64)
