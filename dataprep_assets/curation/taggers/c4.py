@@ -70,38 +70,38 @@ def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
     codes, starts, ends = split.codes, split.line_starts, split.line_ends
     has_enough_words = split.line_lasts - split.line_firsts >= _MIN_WORDS - 1
     is_special = _find_special_lines(split) & has_enough_words
-    kept = has_enough_words & ~is_special & _build_tables()[0][codes[ends - 1]] & ~split.ellipsis_lines
+    is_kept = has_enough_words & ~is_special & _build_tables()[0][codes[ends - 1]] & ~split.ellipsis_lines
     lorem, curly = np.zeros(len(starts), np.bool_), np.zeros(len(starts), np.bool_)
     curly[np.searchsorted(ends, np.flatnonzero(codes == ord("{")))] = True
-    curly &= kept
+    curly &= is_kept
     # A sentence ends before white space, so a word contains the end of one sentence at most.
-    is_end = _find_sentence_ends(split, kept)
+    is_end = _find_sentence_ends(split, is_kept)
     sentences = np.add.reduceat(is_end, split.line_firsts, dtype=np.int64) + ~is_end[split.line_lasts]
-    sentences *= kept
+    sentences *= is_kept
     for index in np.flatnonzero(is_special).tolist():
         line = split.get_text(starts[index], ends[index])
-        kept[index], sentences[index], lorem[index], curly[index] = _measure_line(line)
+        is_kept[index], sentences[index], lorem[index], curly[index] = _measure_line(line)
     return (
-        split.sum_lines(kept).tolist(),
+        split.sum_lines(is_kept).tolist(),
         split.sum_lines(sentences).tolist(),
         (split.sum_lines(lorem) > 0).tolist(),
         (split.sum_lines(curly) > 0).tolist(),
     )
 
 
-def _find_sentence_ends(split: "SplitTexts", kept: "Flags") -> "Flags":
+def _find_sentence_ends(split: "SplitTexts", is_kept: "Flags") -> "Flags":
     """Return which words end a sentence. Words of lines that are not kept may have any value."""
     import numpy as np
 
     _, mark_table, closer_table = _build_tables()
     last = split.codes[split.ends - 1]
     is_end = mark_table[last]
-    has_closer = closer_table[last] & np.repeat(kept, split.line_lasts - split.line_firsts + 1)
+    has_closer = closer_table[last] & np.repeat(is_kept, split.line_lasts - split.line_firsts + 1)
     words = np.flatnonzero(has_closer)
     # Most words end with a single closing character, and then the character before it decides.
-    before = split.codes[split.ends[words] - 2]
-    is_end[words] = mark_table[before]
-    for index in words[closer_table[before]].tolist():
+    previous_codes = split.codes[split.ends[words] - 2]
+    is_end[words] = mark_table[previous_codes]
+    for index in words[closer_table[previous_codes]].tolist():
         word = split.get_text(split.starts[index], split.ends[index])
         is_end[index] = word.rstrip(_CLOSERS).endswith(tuple(_MARKS))
     return is_end
@@ -113,8 +113,8 @@ def _find_special_lines(split: "SplitTexts") -> "Flags":
 
     is_special = np.zeros(len(split.line_lasts), np.bool_)
     brackets = np.flatnonzero(split.codes == ord("["))
-    following = split.codes[brackets + 1]
-    brackets = brackets[_build_citation_table()[following] | (following > 127)]
+    next_codes = split.codes[brackets + 1]
+    brackets = brackets[_build_citation_table()[next_codes] | (next_codes > 127)]
     is_special[np.searchsorted(split.line_ends, brackets)] = True
     is_special[np.searchsorted(split.line_lasts, np.flatnonzero(split.sizes > _MAX_WORD_CHARACTERS))] = True
     # Lower only ASCII letters, because in a normalized text no other letter becomes one of a phrase. Replace all other

@@ -93,27 +93,29 @@ def _yield_ngram_characters(split: "SplitTexts") -> Iterator["Numbers"]:
         positions, grams = positions[is_repeated], grams[is_repeated]
         if n in REPEATED:
             next_indices = np.searchsorted(positions, positions + n)
-            chosen = np.take(positions, np.array(_choose_repeated(grams.tolist(), next_indices.tolist()), np.int64))
+            chosen_positions = np.take(
+                positions, np.array(_choose_repeated(grams.tolist(), next_indices.tolist()), np.int64)
+            )
             characters = np.zeros(len(first_words), np.int64)
-            np.add.at(characters, texts[chosen], starts[chosen + n] - starts[chosen])
+            np.add.at(characters, texts[chosen_positions], starts[chosen_positions + n] - starts[chosen_positions])
             yield characters
 
 
 def _choose_repeated(grams: Sequence[int], next_indices: Sequence[int]) -> list[int]:
     """Return the indices of the n-grams that occur earlier, read without overlap."""
     earlier_grams: set[int] = set()
-    chosen = []
+    chosen_indices = []
     index = 0
     while index < len(grams):
         gram = grams[index]
         if gram in earlier_grams:
             # Skip the whole repeated n-gram, so that n-grams that overlap it do not count.
-            chosen.append(index)
+            chosen_indices.append(index)
             index = next_indices[index]
         else:
             earlier_grams.add(gram)
             index += 1
-    return chosen
+    return chosen_indices
 
 
 TAGGER = TextTagger.with_measures(

@@ -91,20 +91,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--times", type=int, default=1, help="how often the documents are read")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--datatrove-documents", type=int, default=300, help="0 to measure no filter")
-    given = parser.parse_args(argv)
-    texts = [text for path in sorted(given.data.rglob("*.jsonl.zst")) for text in texts_of(path)]
-    batches = list(_yield_batches(texts)) * given.times
+    options = parser.parse_args(argv)
+    texts = [text for path in sorted(options.data.rglob("*.jsonl.zst")) for text in texts_of(path)]
+    batches = list(_yield_batches(texts)) * options.times
     subjects = {row: [load_tagger(name).tag for name in names] for row, names in SUBJECTS.items()}
     print(f"{len(texts):,} documents, {_count_bytes(texts) / 1e6:.1f} MB of text", flush=True)
-    rates = measure_rates(subjects, batches, given.runs)
+    rates = measure_rates(subjects, batches, options.runs)
     filter_rates: Mapping[str, float] = {}
-    if given.datatrove_documents:
+    if options.datatrove_documents:
         try:
             filters = {name: [measure] for name, measure in _load_filters().items()}
         except ImportError as error:
             print(f"datatrove's filters are not measured: {error}")
         else:
-            filter_rates = measure_rates(filters, [texts[: given.datatrove_documents]], 1)
+            filter_rates = measure_rates(filters, [texts[: options.datatrove_documents]], 1)
     print(f"{'MB per CPU-second':<24}{'dataprep':>10}{'datatrove':>11}{'ratio':>7}")
     for name, rate in rates.items():
         filter_rate = filter_rates.get(name)
