@@ -31,7 +31,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 # unset, because tests start hundreds of processes, and compiling all modules in each costs a fifth of a short command
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-all test-quick test-dagster test-lowest durations torch candidate ui bench check lint types style definitions docs docs-reference clean
+.PHONY: demo test test-slow test-all test-quick test-dagster test-lowest durations torch candidate ui bench bench-curation check lint types style definitions docs docs-reference clean
 
 # One sample reads a custom asset, which must be materialized first. It is materialized again only if its code or its data is
 # newer, or if its output was deleted or changed
@@ -160,6 +160,9 @@ bench: $(VENV)/.installed-tests
 	-$(BIN)/python -m dataprep_assets_tests.tools.bench.sft
 	-$(BIN)/python -m dataprep_assets_tests.tools.bench.cohorts
 	-$(BIN)/python -m dataprep_assets_tests.tools.bench.corpus_proofs
+
+bench-curation: $(VENV)/.installed-tests
+	$(BIN)/python -m dataprep_assets_tests.tools.bench.taggers
 
 $(VENV)/.installed: pyproject.toml constraints.txt $(wildcard requirements/*.txt)
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Python 3.11 to 3.13 is required. Run: make PYTHON=python3.12 demo")'

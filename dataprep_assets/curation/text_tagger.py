@@ -17,10 +17,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dataprep_assets.curation.planted import PlantedCase
 from dataprep_assets.curation.table import Columns
+
+if TYPE_CHECKING:
+    from dataprep_assets.curation.split_texts import SplitTexts
 
 VERSION = f"text 1, Unicode {unicodedata.unidata_version}"
 """Part of the version of every tagger that measures normalized texts."""
@@ -32,10 +35,13 @@ _EMPTY_LINES = re.compile(r"\n{3,}")
 
 def normalize_text(text: str) -> str:
     """Return the text in its normalized form; a text in this form is returned unchanged."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFC", _DIRECTIONS.sub("", text))
-    lines = "\n".join([" ".join(line.split()) for line in text.splitlines()])
+    lines = "\n".join([" ".join(line.split()) for line in compose_text(text).splitlines()])
     return _EMPTY_LINES.sub("\n\n", lines).strip()
+
+
+def compose_text(text: str) -> str:
+    """Return the text in its normalized form except for white space."""
+    return text if text.isascii() else unicodedata.normalize("NFC", _DIRECTIONS.sub("", text))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +77,33 @@ class TextTagger:
         The version of the normalization is part of its version.
         """
 
+        def measure_each(split: "SplitTexts") -> Sequence[Sequence[Any]]:
+            return [*zip(*map(measure, split.texts), strict=True)]
+
+        return cls.with_measures(columns, measure_each, version, planted)
+
+    @classmethod
+    def with_measures(
+        cls,
+        columns: Columns,
+        measure: Callable[["SplitTexts"], Sequence[Sequence[Any]]],
+        version: Callable[[], str],
+        planted: Callable[[], Iterable[PlantedCase]] | None = None,
+    ) -> Self:
+        """Return a tagger that calls `measure` for the columns of some normalized texts, in column order.
+
+        The taggers of a batch share the work of normalizing and splitting its texts.
+        """
+
         def tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
-            # Without texts, `zip` would return no columns, but every column must exist.
-            values = (
-                zip(*(measure(normalize_text(text)) for text in texts), strict=True) if texts else [()] * len(columns)
-            )
-            return dict(zip(columns, map(list, values), strict=True))
+            # Import NumPy here, because commands that only read the columns need no NumPy.
+            from dataprep_assets.curation.split_texts import split_batch
+
+            values: dict[str, list[Any]] = {name: [None] * len(texts) for name in columns}
+            for indices, split in split_batch(texts, compose_text):
+                for column, new_values in zip(values.values(), measure(split), strict=True):
+                    for index, value in zip(indices, new_values, strict=True):
+                        column[index] = value
+            return values
 
         return cls(columns=columns, tag=tag, version=lambda: f"{version()}, {VERSION}", planted=planted)

@@ -3,8 +3,14 @@
 Lines with only white space do not count. A text without lines has null shares.
 """
 
-from dataprep_assets.curation.taggers.repetition import count_repeated
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
 from dataprep_assets.curation.text_tagger import TextTagger
+
+if TYPE_CHECKING:
+    from dataprep_assets.curation.split_texts import Flags, SplitTexts
 
 SHORT_LINE = 30
 """Maximum number of characters of a short line."""
@@ -25,27 +31,39 @@ TERMINAL = frozenset(
 """Marks that end a sentence, in the scripts that FineWeb covers."""
 
 
-def measure_text(text: str) -> tuple[float | None, float | None, float | None, float | None]:
-    """Return the values of the columns for one text, in column order."""
-    lines = [line for line in text.split("\n") if line]
-    if not lines:
-        return None, None, None, None
-    characters = len(text) - text.count("\n")
+@cache
+def _build_terminal_table() -> "Flags":
+    from dataprep_assets.curation.split_texts import build_table
+
+    return build_table("".join(TERMINAL))
+
+
+def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
+    """Return the columns of some texts, in column order."""
+    import numpy as np
+
+    from dataprep_assets.curation.split_texts import divide
+
+    sizes = split.line_ends - split.line_starts
+    is_filled = sizes > 0
+    lines = split.sum_lines(is_filled)
+    is_punctuated = is_filled & _build_terminal_table()[split.codes[split.line_ends - 1]]
+    line_ends = np.maximum(split.line_counts - 1, 0)
     return (
-        sum(line[-1] in TERMINAL for line in lines) / len(lines),
-        sum(len(line) <= SHORT_LINE for line in lines) / len(lines),
-        count_repeated(lines)[1] / characters,
-        text.count("\n") / len(text.split()),
+        divide(split.sum_lines(is_punctuated), lines),
+        divide(split.sum_lines(is_filled & (sizes <= SHORT_LINE)), lines),
+        divide(split.repeated_lines[1], split.sum_lines(sizes)),
+        divide(line_ends, split.word_counts),
     )
 
 
-TAGGER = TextTagger.with_measure(
+TAGGER = TextTagger.with_measures(
     columns={
         "punctuated_lines": "number",
         "short_lines": "number",
         "duplicate_line_characters": "number",
         "newlines_per_word": "number",
     },
-    measure=measure_text,
+    measure=measure_texts,
     version=lambda: "2",
 )

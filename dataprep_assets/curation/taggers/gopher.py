@@ -4,48 +4,69 @@ Words are separated by white space. A word without a letter or a digit is a symb
 ratio, but not as a word of the document, nor in the mean length. A text without words has null ratios.
 """
 
-from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.curation.text_tagger import TextTagger
 
+if TYPE_CHECKING:
+    from dataprep_assets.curation.split_texts import Numbers, SplitTexts
+
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
-_ELLIPSES = ("...", "…")
-_BULLETS = ("•", "-")
 
 
-def measure_text(
-    text: str,
-) -> tuple[int, float | None, float | None, float | None, float | None, float | None, float | None, int]:
-    """Return the values of the columns for one text, in column order."""
-    # Examine each distinct word only once, because most words of a text are repeated.
-    word_counts = Counter(text.split())
-    total = word_counts.total()
-    words = characters = alphabetic = 0
-    for word, count in word_counts.items():
-        if word.isalpha():
-            alphabetic += count
-        elif any(map(str.isalnum, word)):
-            alphabetic += count * any(map(str.isalpha, word))
-        else:
-            continue
-        words += count
-        characters += count * len(word)
-    lines = text.splitlines()
-    bullets = sum(line.startswith(_BULLETS) for line in lines)
-    ellipses = sum(line.endswith(_ELLIPSES) for line in lines)
+def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
+    """Return the columns of some texts, in column order."""
+    import numpy as np
+
+    from dataprep_assets.curation.split_texts import ALPHABETIC, ALPHANUMERIC, divide
+
+    codes, total = split.codes, split.word_counts
+    # The separator at the end of each word belongs to no kind, so it may be part of the reduced range.
+    kinds = np.bitwise_or.reduceat(split.kinds, split.starts)
+    is_word = kinds & ALPHANUMERIC > 0
+    words = split.sum_words(is_word)
+    hashes = split.count_positions(np.flatnonzero(codes == ord("#")))
+    # A run of periods contains an ellipsis per three periods.
+    periods = np.flatnonzero(codes == ord("."))
+    run_firsts = np.flatnonzero(np.diff(periods, prepend=-2) != 1)
+    run_ellipses = np.diff(run_firsts, append=len(periods)) // 3
+    ellipses = split.count_positions(np.repeat(periods[run_firsts], run_ellipses))
+    ellipses += split.count_positions(np.flatnonzero(codes == ord("…")))
+    first, last = codes[split.line_starts], codes[split.line_ends - 1]
     return (
-        words,
-        characters / words if words else None,
-        text.count("#") / total if total else None,
-        (text.count("...") + text.count("…")) / total if total else None,
-        bullets / len(lines) if lines else None,
-        ellipses / len(lines) if lines else None,
-        alphabetic / total if total else None,
-        len(STOP_WORDS & word_counts.keys()),
+        words.tolist(),
+        divide(split.sum_words(split.sizes * is_word), words),
+        divide(hashes, total),
+        divide(ellipses, total),
+        divide(split.sum_lines((first == ord("•")) | (first == ord("-"))), split.line_counts),
+        divide(split.sum_lines(split.ellipsis_lines | (last == ord("…"))), split.line_counts),
+        divide(split.sum_words(kinds & ALPHABETIC > 0), total),
+        _count_stop_words(split).tolist(),
     )
 
 
-TAGGER = TextTagger.with_measure(
+def _count_stop_words(split: "SplitTexts") -> "Numbers":
+    """Return how many of the stop words occur in each text."""
+    import numpy as np
+
+    from dataprep_assets.curation.split_texts import build_table
+
+    counts = np.zeros(split.count, np.int64)
+    # Compare characters only of words that are short enough and begin like a stop word.
+    is_initial = build_table("".join(word[0] for word in STOP_WORDS))
+    words = np.flatnonzero(split.sizes <= max(map(len, STOP_WORDS)))
+    words = words[is_initial[split.codes[split.starts[words]]]]
+    starts, sizes = split.starts[words], split.sizes[words]
+    for stop_word in STOP_WORDS:
+        matches = np.flatnonzero(sizes == len(stop_word))
+        for offset, character in enumerate(stop_word):
+            matches = matches[split.codes[starts[matches] + offset] == ord(character)]
+        counts[np.unique(split.word_texts[words[matches]])] += 1
+    return counts
+
+
+TAGGER = TextTagger.with_measures(
     columns={
         "words": "integer",
         "mean_word_length": "number",
@@ -56,6 +77,6 @@ TAGGER = TextTagger.with_measure(
         "alphabetic_words": "number",
         "stop_words": "integer",
     },
-    measure=measure_text,
+    measure=measure_texts,
     version=lambda: "1",
 )

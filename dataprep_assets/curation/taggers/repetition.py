@@ -5,19 +5,17 @@ the most frequent n-gram, including blanks between words. For 5 to 10 words, it 
 earlier in the text, read from its beginning without overlap. A text without characters has null shares.
 """
 
-import re
 from collections import Counter
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.curation.planted.repetition import yield_cases
 from dataprep_assets.curation.text_tagger import TextTagger
 
+if TYPE_CHECKING:
+    from dataprep_assets.curation.split_texts import Numbers, SplitTexts
+
 TOP, REPEATED = (2, 3, 4), (5, 6, 7, 8, 9, 10)
-_LINES = re.compile(r"\n+")
-Grams = NDArray[np.int64]
 
 
 def count_repeated(parts: Sequence[str]) -> tuple[int, int]:
@@ -29,72 +27,98 @@ def count_repeated(parts: Sequence[str]) -> tuple[int, int]:
     return count, characters
 
 
-def measure_text(text: str) -> list[float | None]:
-    """Return the values of the columns for one text, in column order."""
-    if not text:
-        return [None] * len(TAGGER.columns)
-    shares: list[float | None] = []
-    for parts in (_LINES.split(text), text.split("\n\n")):
-        count, characters = count_repeated(parts)
-        shares += [count / len(parts), characters / len(text)]
-    words = text.split()
-    return shares + [characters / len(text) for characters in _count_ngram_characters(words)]
+def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
+    """Return the columns of some texts, in column order."""
+    import numpy as np
+
+    from dataprep_assets.curation.split_texts import divide
+
+    sizes = split.text_ends - split.text_starts
+    line_sizes = split.line_ends - split.line_starts
+    lines, line_characters = split.repeated_lines
+    paragraphs = split.sum_lines(line_sizes == 0) + 1
+    repeated_paragraphs = np.zeros((len(sizes), 2), np.int64)
+    # Compare paragraphs only in texts with repeated lines, because all lines of a repeated paragraph are repeated.
+    for index in np.flatnonzero((lines > 0) & (paragraphs > 1)).tolist():
+        text = split.get_text(split.text_starts[index], split.text_ends[index])
+        repeated_paragraphs[index] = count_repeated(text.split("\n\n"))
+    # A text without characters has one empty line.
+    paragraphs[sizes == 0] = 0
+    return (
+        divide(lines, split.sum_lines(line_sizes > 0)),
+        divide(line_characters, sizes),
+        divide(repeated_paragraphs[:, 0], paragraphs),
+        divide(repeated_paragraphs[:, 1], sizes),
+        *(divide(characters, sizes) for characters in _yield_ngram_characters(split)),
+    )
 
 
-def _count_ngram_characters(words: Sequence[str]) -> list[int]:
-    """Return the characters of the most frequent 2-, 3- and 4-gram, then of the repeated 5- to 10-grams."""
-    number: dict[str, int] = {}
-    ids = np.fromiter((number.setdefault(word, len(number)) for word in words), np.int64, len(words))
+def _yield_ngram_characters(split: "SplitTexts") -> Iterator["Numbers"]:
+    """Yield each text's characters of the most frequent 2-, 3- and 4-gram, then of the repeated 5- to 10-grams."""
+    import numpy as np
+
+    from dataprep_assets.curation.split_texts import find_first_indices, number_values
+
+    is_word = split.sizes > 0
+    texts, words = split.word_texts[is_word], split.word_numbers[is_word]
     # Compute each word's position in the joined words, because the number of characters in consecutive words is the
     # difference of two positions.
-    starts = np.concatenate([[0], np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))])
-    grams, lengths, all_differ = ids, [], False
+    starts = np.concatenate([[0], np.cumsum(split.sizes[is_word])])
+    first_words = np.cumsum(split.word_counts) - split.word_counts
+    # Number the words of each text separately, so that n-grams of different texts also have different numbers.
+    grams = number_values(texts * (int(words.max(initial=0)) + 1) + words)
+    # Follow only repeated n-grams, because a longer n-gram is repeated only if both shorter ones in it are.
+    positions = np.flatnonzero(np.bincount(grams)[grams] > 1)
+    grams = grams[positions]
     for n in range(2, REPEATED[-1] + 1):
-        if len(words) < n:
-            lengths += [0] * (n in TOP or n in REPEATED)
-            continue
-        if not all_differ:
-            grams, firsts, counts = _extend_grams(grams, ids[n - 1 :], len(number))
-            # If all n-grams differ, all longer n-grams also differ and need no counting.
-            all_differ = len(counts) == len(grams)
+        is_followed = (np.diff(positions) == 1) & (texts[positions[1:]] == texts[positions[:-1]])
+        # Combine two numbers into one. Both are below the number of words, so the result is far below 2**63.
+        pairs = grams[:-1][is_followed] * (int(grams.max(initial=0)) + 1) + grams[1:][is_followed]
+        positions, grams = positions[:-1][is_followed], number_values(pairs)
+        counts = np.bincount(grams)
         if n in TOP:
+            # Without a repeated n-gram, the first one is the most frequent one.
+            tops, frequencies = first_words.copy(), (split.word_counts >= n).astype(np.int64)
+            repeated_grams = counts > 1
+            gram_counts, firsts = counts[repeated_grams], positions[find_first_indices(grams)[repeated_grams]]
+            gram_texts = texts[firsts]
             # Break ties by position, because equally frequent n-grams may have different lengths.
-            index, frequency = (0, 1) if all_differ else _find_most_frequent(firsts, counts)
-            lengths.append(int(starts[index + n] - starts[index] + n - 1) * frequency)
-        elif n in REPEATED:
-            lengths.append(0 if all_differ else _count_repeated_characters(grams, starts, n))
-    return lengths
+            order = np.lexsort((firsts, -gram_counts, gram_texts))
+            repeated_texts, best = np.unique(gram_texts[order], return_index=True)
+            tops[repeated_texts] = firsts[order[best]]
+            frequencies[repeated_texts] = gram_counts[order[best]]
+            ends = np.minimum(tops + n, len(texts))
+            yield (starts[ends] - starts[tops] + n - 1) * frequencies
+        is_repeated = counts[grams] > 1
+        positions, grams = positions[is_repeated], grams[is_repeated]
+        if n in REPEATED:
+            next_indices = np.searchsorted(positions, positions + n)
+            chosen_positions = np.take(
+                positions, np.array(_choose_repeated(grams.tolist(), next_indices.tolist()), np.int64)
+            )
+            characters = np.zeros(len(first_words), np.int64)
+            np.add.at(characters, texts[chosen_positions], starts[chosen_positions + n] - starts[chosen_positions])
+            yield characters
 
 
-def _extend_grams(grams: Grams, next_grams: Grams, words: int) -> tuple[Grams, Grams, Grams]:
-    """Return the n-grams that are one word longer, as numbers per position, with their first positions and counts."""
-    # Combine two numbers into one. Both are below the number of words in the text, so the result is far below 2**63.
-    pairs = grams[: len(next_grams)] * words + next_grams
-    _, firsts, numbers, counts = np.unique(pairs, return_index=True, return_inverse=True, return_counts=True)
-    return numbers, firsts, counts
-
-
-def _find_most_frequent(firsts: Grams, counts: Grams) -> tuple[int, int]:
-    frequency = int(counts.max())
-    return int(firsts[counts == frequency].min()), frequency
-
-
-def _count_repeated_characters(grams: Grams, starts: Grams, n: int) -> int:
+def _choose_repeated(grams: Sequence[int], next_indices: Sequence[int]) -> list[int]:
+    """Return the indices of the n-grams that occur earlier, read without overlap."""
     earlier_grams: set[int] = set()
-    index = characters = 0
-    count, numbers = len(grams), grams.tolist()
-    while index < count:
-        if numbers[index] in earlier_grams:
+    chosen_indices = []
+    index = 0
+    while index < len(grams):
+        gram = grams[index]
+        if gram in earlier_grams:
             # Skip the whole repeated n-gram, so that n-grams that overlap it do not count.
-            characters += int(starts[index + n] - starts[index])
-            index += n
+            chosen_indices.append(index)
+            index = next_indices[index]
         else:
-            earlier_grams.add(numbers[index])
+            earlier_grams.add(gram)
             index += 1
-    return characters
+    return chosen_indices
 
 
-TAGGER = TextTagger.with_measure(
+TAGGER = TextTagger.with_measures(
     columns={
         "repeated_lines": "number",
         "repeated_line_characters": "number",
@@ -103,7 +127,7 @@ TAGGER = TextTagger.with_measure(
         **{f"top_{n}gram": "number" for n in TOP},
         **{f"repeated_{n}grams": "number" for n in REPEATED},
     },
-    measure=measure_text,
+    measure=measure_texts,
     version=lambda: "1",
     planted=yield_cases,
 )
