@@ -94,9 +94,9 @@ def _find_sentence_ends(split: "SplitTexts", is_kept: "Flags") -> "Flags":
     import numpy as np
 
     _, mark_table, closer_table = _build_tables()
-    last = split.codes[split.ends - 1]
-    is_end = mark_table[last]
-    has_closer = closer_table[last] & np.repeat(is_kept, split.line_lasts - split.line_firsts + 1)
+    last_codes = split.codes[split.ends - 1]
+    is_end = mark_table[last_codes]
+    has_closer = closer_table[last_codes] & np.repeat(is_kept, split.line_lasts - split.line_firsts + 1)
     words = np.flatnonzero(has_closer)
     # Most words end with a single closing character, and then the character before it decides.
     previous_codes = split.codes[split.ends[words] - 2]

@@ -33,14 +33,14 @@ def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
     run_ellipses = np.diff(run_firsts, append=len(periods)) // 3
     ellipses = split.count_positions(np.repeat(periods[run_firsts], run_ellipses))
     ellipses += split.count_positions(np.flatnonzero(codes == ord("…")))
-    first, last = codes[split.line_starts], codes[split.line_ends - 1]
+    first_codes, last_codes = codes[split.line_starts], codes[split.line_ends - 1]
     return (
         words.tolist(),
         divide(split.sum_words(split.sizes * is_word), words),
         divide(hashes, total),
         divide(ellipses, total),
-        divide(split.sum_lines((first == ord("•")) | (first == ord("-"))), split.line_counts),
-        divide(split.sum_lines(split.ellipsis_lines | (last == ord("…"))), split.line_counts),
+        divide(split.sum_lines((first_codes == ord("•")) | (first_codes == ord("-"))), split.line_counts),
+        divide(split.sum_lines(split.ellipsis_lines | (last_codes == ord("…"))), split.line_counts),
         divide(split.sum_words(kinds & ALPHABETIC > 0), total),
         _count_stop_words(split).tolist(),
     )
