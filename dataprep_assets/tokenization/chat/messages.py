@@ -88,8 +88,8 @@ ADVICE = {
     "unclear_reasoning": "`reasoning_content`, `reasoning` and `thinking` have different texts; keep one",
     "no_stop_token": "the template writes no special token after this answer; use a template that ends each answer",
     "unmarked_answer": "the template has `{% generation %}`, but not around this answer; correct the template",
-    "lost_in_template": "the template does not write this feature; use a template that does, or list the feature in "
-    "`allow_loss`",
+    "lost_in_template": "the template does not write this feature; use a template that does, or list the feature "
+    "(except `question` and `answer`) in `allow_loss`",
     "bad_template_kwargs": f"`{ALL_KWARGS}` must be an object with variables of the template. `enable_thinking` must "
     "be true or false, and `documents` a list of objects; remove other arguments, such as `add_generation_prompt`",
     "tool_calls_without_tools": "a message calls a tool, but the row's tools field declares no tools",
