@@ -227,8 +227,8 @@ class DuplicatesDeclaration(DeclarationModel):
         None,
         description=(
             "How texts are prepared for comparison. `words`: only words and symbols are compared, regardless of "
-            "case. `space`: white space is ignored. `none`: texts are unchanged, except for line endings and Unicode "
-            "form (NFC). Default: `words` for `near`, `none` for `exact`."
+            "case. `space`: the kind and amount of white space are ignored. `none`: texts are unchanged, except for "
+            "line endings and Unicode form (NFC). Default: `words` for `near`, `none` for `exact`."
         ),
     )
     threshold: float | None = Field(

@@ -365,13 +365,13 @@ def test_the_overview_page_leads_to_a_failed_check(site: ServedProject, browser:
     card.write_text(card.read_text() + "\nNobody's word.\n")
     browser.open(f"{site.url}/assets/sample_corpus/data_card?view=checks", "card_matches_receipts", "Execute all")
     browser.click("Execute all")
-    browser.wait_for("dataset_card.md line")
+    browser.wait_for("dataset_card.md: line")
 
     browser.open(f"{site.url}/assets", "datasets")
     browser.click("datasets")
     browser.wait_for("checks failed", "Materialize")
     browser.click("Materialize")
-    browser.wait_for("data_card/card_matches_receipts", "dataset_card.md line", "all datasets", "cannot be loaded")
+    browser.wait_for("data_card/card_matches_receipts", "dataset_card.md: line", "all datasets", "cannot be loaded")
     for width in (1280, 1600):
         browser.call("Emulation.setDeviceMetricsOverride", width=width, height=2400, deviceScaleFactor=1, mobile=False)
         browser.picture(site.pictures / f"datasets_{width}.png")
@@ -379,7 +379,7 @@ def test_the_overview_page_leads_to_a_failed_check(site: ServedProject, browser:
     browser.call("Emulation.clearDeviceMetricsOverride")
     browser.picture(site.pictures / "datasets.png")
     browser.click("data_card/card_matches_receipts")
-    browser.wait_for("Evaluation result", "card_matches_receipts", "dataset_card.md line")
+    browser.wait_for("Evaluation result", "card_matches_receipts", "dataset_card.md: line")
     place = browser.evaluate("location.pathname + location.search")
     assert place == "/assets/sample_corpus/data_card?view=checks&checkDetail=card_matches_receipts"
 
