@@ -18,6 +18,7 @@ COMMANDS = {
         "tools/bench/contenders.py",
         "tools/bench/datatrove_tokenizer.py",
         "tools/bench/sft.py",
+        "tools/bench/taggers.py",
         "tools/bench/tfrecord.py",
     ),
     *(
@@ -33,6 +34,7 @@ COMMANDS = {
         "tools/parity/bridge.py",
         "tools/parity/datatrove_filters.py",
         "tools/parity/maxtext.py",
+        "tools/parity/maxtext_sft.py",
         "tools/parity/nemotron_sft.py",
         "tools/parity/sft_views.py",
         "tools/parity/templar_rank.py",

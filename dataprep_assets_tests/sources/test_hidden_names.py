@@ -65,7 +65,7 @@ def test_a_corpus_ignores_hidden_files_and_counts_them(folder: Path, tmp_path: P
     (links, hint) = [one for one in find_corpus_remarks(corpus(folder)) if "excluded" in one.sentence]
     assert_names(links.sentence, 2, LINKS[0], LINKS[1])
     assert (hint.keys, hint.hint) == (("include",), True)
-    assert f"{len(HIDDEN)} files excluded" in hint.sentence
+    assert f"{len(HIDDEN)} files are excluded" in hint.sentence
     # The other files are not data. `_SUCCESS` has no known format, which is not an error.
     assert files_of(corpus(folder, include=["**/*"]), tmp_path / "b")[0] == {*DATA}
 
