@@ -1,7 +1,8 @@
 """Write `docs/yaml-reference.md` and a page for each component, for `make docs-reference`.
 
 A component's page has its artifacts (in the sample datasets), a declaration with every key (its scaffold), and its
-keys, which are the fields of its pydantic model. Each nested model has its own table on the pages that use it.
+keys, which are the fields of its pydantic model. Each nested model has its own table on the pages that use it. The
+page of `TokenizedCorpus` also lists the columns of the built-in taggers.
 
 Entry points: `pages` (the whole texts), and `python -m dataprep_assets_tests.docs.reference`, which writes them.
 """
@@ -9,6 +10,7 @@ Entry points: `pages` (the whole texts), and `python -m dataprep_assets_tests.do
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -17,6 +19,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dataprep_assets import components
+from dataprep_assets.curation.taggers import TAGGERS
+from dataprep_assets.curation.text_tagger import TextTagger
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets_tests.docs.checks import samples
 
@@ -70,6 +74,12 @@ The table lists the artifacts of the samples. `dataprep show NAME` lists the art
 These keys are in addition to the [keys of every component](../yaml-reference.md#keys-of-every-component):
 
 """
+_TAGGERS = """\
+## Built-in taggers
+
+The key `tag` selects taggers by name. Their columns can be used in [rules](../documents.md#rules), such as the rules
+with [published thresholds](../documents.md#taggers). Missing values are null.
+"""
 _GUIDES = {
     "TokenizedCorpus": ("corpus", "tokenized corpora"),
     "ShardRelease": ("release", "shard releases"),
@@ -121,6 +131,27 @@ def _component(name: str, model: type[BaseModel]) -> Iterator[str]:
     yield ""
     yield from _table({key: field for key, field in model.model_fields.items() if not _is_common(key, field)})
     yield from _write_nested_tables([model], but=[DatasetDeclaration])
+    if name == "TokenizedCorpus":
+        yield from _write_taggers()
+
+
+def _write_taggers() -> Iterator[str]:
+    """Return a section for each built-in tagger: its module's docstring, and its columns by type."""
+    yield _TAGGERS
+    for extension in (TAGGERS[name] for name in TAGGERS if TAGGERS[name].is_own):
+        tagger: TextTagger = extension.load()
+        yield from (f"### {extension.name}", "", *_unwrap(inspect.getdoc(import_module(extension.module)) or ""))
+        yield from ("| type | columns |", "|---|---|")
+        for kind in dict.fromkeys(tagger.columns.values()):
+            names = ", ".join(f"`{name}`" for name, one in tagger.columns.items() if one == kind)
+            yield f"| {kind} | {names} |"
+        yield ""
+
+
+def _unwrap(docstring: str) -> Iterator[str]:
+    """Return the paragraphs of a docstring as one line each, with an empty line after each."""
+    for paragraph in docstring.split("\n\n"):
+        yield from (" ".join(paragraph.split()), "")
 
 
 def _write_nested_tables(roots: Sequence[type[BaseModel]], *, but: Sequence[type[BaseModel]] = ()) -> Iterator[str]:

@@ -8,6 +8,7 @@ import pytest
 from pydantic import Field
 
 from dataprep_assets import components
+from dataprep_assets.curation.taggers import TAGGERS
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets_tests.docs import reference
 
@@ -64,3 +65,13 @@ def test_every_link_to_a_nested_model_has_its_table_on_the_page() -> None:
     for path, text in reference.pages().items():
         anchors = {heading.lower() for heading in re.findall(r"^##+ (\w+)$", text, re.MULTILINE)}
         assert set(re.findall(r"\]\(#([a-z]+)\)", text)) <= anchors, path.name
+
+
+def test_every_column_of_a_built_in_tagger_is_on_the_page_with_its_type() -> None:
+    page = reference.pages()[reference.find_page("TokenizedCorpus")]
+    section = page.partition("\n## Built-in taggers\n")[2]
+    for extension in (TAGGERS[name] for name in TAGGERS if TAGGERS[name].is_own):
+        text = section.partition(f"### {extension.name}\n")[2].partition("\n### ")[0]
+        rows = dict(re.findall(r"^\| (\w+) \| (`.*`) \|$", text, re.MULTILINE))
+        for column, kind in extension.load().columns.items():
+            assert f"`{column}`" in rows[kind].split(", "), (extension.name, column)

@@ -1,8 +1,8 @@
-"""The heuristics of C4 (Raffel et al. 2020, section 2.2), as numbers for rules.
+"""The heuristics of C4 (Raffel et al. 2020, section 2.2), which keeps some lines of a page.
 
-C4 keeps some lines of a page and drops pages with too little left. Texts are not changed here: the columns count the
-lines that C4 would keep and their sentences, and show whether a line would drop the page. A sentence ends with `.`, `!`
-or `?` (or marks of other scripts) and closing characters, before white space or the line's end.
+`c4_lines` and `c4_sentences` are the numbers of lines and sentences that C4 would keep. `lorem_ipsum` and
+`curly_bracket` show whether C4 would drop the page for this text. A sentence ends with `.`, `!` or `?` (or marks of
+other scripts) and closing characters, before white space or the line's end. The text itself is not changed.
 """
 
 import re

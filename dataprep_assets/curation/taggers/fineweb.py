@@ -1,6 +1,7 @@
-"""The quality heuristics of FineWeb (Penedo et al. 2024, section 3.6), as numbers for rules.
+"""The quality heuristics of FineWeb (Penedo et al. 2024, section 3.6).
 
-Lines with only white space do not count. A text without lines has null shares.
+A punctuated line ends with a mark that ends a sentence. A short line has at most 30 characters. Lines with only white
+space do not count. A text without lines has null shares.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
-"""The quality heuristics of Gopher (Rae et al. 2021, section A.1.1), as numbers for rules.
+"""The quality heuristics of Gopher (Rae et al. 2021, section A.1.1).
 
 Words are separated by white space. A word without a letter or a digit is a symbol. It counts in the denominator of a
-ratio, but not as a word of the document, nor in the mean length. A text without words has null ratios.
+ratio, but not as a word of the document, nor in the mean length. `stop_words` is the number of different words among
+`the`, `be`, `to`, `of`, `and`, `that`, `have` and `with`. A text without words has null ratios.
 """
 
 from collections.abc import Sequence

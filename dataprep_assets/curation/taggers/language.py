@@ -1,7 +1,8 @@
-"""The language of a document, as detected by py3langid (the extra `language`), whose wheel contains the model.
+"""The language of a document, as detected by py3langid, whose wheel contains the model.
 
-Only the first characters are used, because a multilingual document has no single language, and reading the whole text
-would cost more than all other taggers together.
+This tagger needs the extra `language`. `language` is an ISO 639-1 code, and `language_score` its probability. Only the
+first 1,000 characters are used, because a multilingual document has no single language, and reading the whole text
+would cost more than all other taggers together. A text without characters has null values.
 """
 
 from functools import cache

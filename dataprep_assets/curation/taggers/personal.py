@@ -1,7 +1,7 @@
-"""Counts of likely personal data: e-mail addresses, phone numbers, IBANs, payment cards, public IP addresses.
+"""Numbers of likely personal data: e-mail addresses, phone numbers, IBANs, payment cards, IP addresses.
 
-Check digits are verified (ISO 7064 MOD 97-10, Luhn), so that few other numbers match. Patterns are bounded character
-classes, and the rest is arithmetic, so the time is proportional to the length of any text.
+Only IBANs and cards with valid check digits (ISO 7064 MOD 97-10, Luhn) and only public IP addresses count, so that few
+other numbers match.
 """
 
 import re
@@ -11,6 +11,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from dataprep_assets.curation.planted.personal import yield_cases
 from dataprep_assets.curation.text_tagger import TextTagger
 
+# Patterns are bounded character classes, and the rest is arithmetic, because the time must be proportional to the
+# length of any text.
 _LOCAL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._%+-]{0,62}[A-Za-z0-9_%+-])?\Z")
 _DOMAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")

@@ -1,9 +1,10 @@
-"""`python -m dataprep_assets_tests.tools.parity.datatrove`: the taggers of docs/documents.md next to datatrove's.
+"""`python -m dataprep_assets_tests.tools.parity.datatrove`: the rules of docs/documents.md next to datatrove's.
 
 The same documents go through datatrove's filters with their defaults, and a table says for how many the decision and
-the reason are the same. Datatrove and spaCy are installed apart, into `build/parity/`. What a word and a sentence is
-differs (docs/documents.md): a document that is decided otherwise counts as explained if datatrove's filter, given our
-words, our sentences and the normalized text, decides as ours. The exit code is 1 if one is not.
+the reason are the same. Datatrove and spaCy are installed apart, into `build/parity/`. Datatrove defines words and
+sentences differently (docs/components/tokenized-corpus.md#built-in-taggers). A document with a different decision
+counts as explained if datatrove's filter, given our words, our sentences and the normalized text, decides as ours. The
+exit code is 1 if one is not.
 """
 
 import argparse
