@@ -230,9 +230,7 @@ def test_a_dataset_smaller_than_a_sample_is_reported_with_its_files_and_without_
 
 
 def test_a_small_chat_dataset_needs_no_larger_weight(tmp_path: Path) -> None:
-    """A dataset with fewer tokens than a packed row once led to advice to raise its weight
-    (docs/known-failures.md).
-    """
+    """A dataset with fewer tokens than a packed row once led to advice to raise its weight."""
     assert _check_preview(_chat(write_rows(tmp_path / "a.jsonl", CHAT)), tmp_path / "out") == ""
 
 

@@ -91,7 +91,7 @@ def test_the_sources_of_super_equal_those_of_nano_under_other_names(files: dict[
 
 @pytest.mark.parametrize("given", ["a.parquet", {"path": "a.parquet"}])
 def test_an_unknown_name_requires_its_kind(given: Any) -> None:
-    """It once counted as Skywork, so a prompt of DAPO was written with both wrappers (docs/known-failures.md)."""
+    """It once counted as Skywork, so a prompt of DAPO was written with both wrappers."""
     with raises(ConfigError, "sources.my_math", "`kind`", "super_v3_lcsft_step1000_dapo17k"):
         parse_sources({"sources": {"my_math": given}})
     assert parse_sources({"sources": {"my_math": {"path": "a.parquet", "kind": "dapo"}}})["my_math"].kind == "dapo"
