@@ -92,7 +92,8 @@ def command(
     if months and shards:
         raise ConfigError("--months cannot be combined with --shards. Remove one of them")
     if part.is_limited and (dry_run or locks):
-        raise ConfigError(f"{'--dry-run' if dry_run else '--locked'} applies only to whole datasets. Remove {part}")
+        option = "--dry-run" if dry_run else "--locked" if locked else "--lock"
+        raise ConfigError(f"{option} applies only to whole datasets. Remove {part}")
     if len(datasets) > 1 and (part.is_limited or lock is not None):
         raise ConfigError(f"{part if part.is_limited else '--lock'} applies to a single dataset. Name exactly one")
     if dry_run:

@@ -73,7 +73,7 @@ def _read_digest(path: Path, number: int, line: bytes, key: str) -> bytes:
     if line_key != key:
         raise ConfigError(
             f"{path}: line {number}: the digest was made with a different patient key. The dataset's key has the "
-            f"digest {key}. Retract these patients again with the current key, and delete the line"
+            f"digest {key}. Delete the line, and retract these patients again with the current key"
         )
     return digest + note
 
