@@ -2,13 +2,14 @@
 
 A component's page has its artifacts (in the sample datasets), a declaration with every key (its scaffold), and its
 keys, which are the fields of its pydantic model. Each nested model has its own table on the pages that use it.
+The page of `TrainingBlend` also has the values of the presets of `like`, with the meanings from their docstrings.
 
 Entry points: `pages` (the whole texts), and `python -m dataprep_assets_tests.docs.reference`, which writes them.
 """
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -18,6 +19,8 @@ from pydantic.fields import FieldInfo
 
 from dataprep_assets import components
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
+from dataprep_assets.pipelines.blend.rl.options import PRESETS as RL_PRESETS
+from dataprep_assets.tokenization.chat.choices import PRESETS as CHAT_PRESETS
 from dataprep_assets_tests.docs.checks import samples
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,6 +82,16 @@ _GUIDES = {
     "TrainingBlend": ("blends", "training blends"),
     "TrainingSchedule": ("schedule", "training schedules"),
 }
+_PRESETS: Mapping[str, Mapping[str, Mapping[Any, Any]]] = {
+    "TrainingBlend": {"sft": CHAT_PRESETS, "rl": RL_PRESETS},
+}
+"""Component → stage → preset of `like` → its values."""
+_PRESETS_HEAD = """\
+## Presets of `like`
+
+The preset `ours` has dataprep's rules, and `nemotron` has the rules of Nemotron's `data_prep`. The tables list the
+choices in which they differ. Receipts record each choice that differs from `ours`. The keys `roles` and
+`join_text_parts` of `sft` override the choices `roles` and `content`."""
 _WORDS: Mapping[Any, str] = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`", Any: "any"}
 _BOUNDS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
 
@@ -99,7 +112,7 @@ def find_page(component: str) -> Path:
     return INDEX.parent / "components" / f"{re.sub(r'(?<=.)(?=[A-Z])', '-', component).lower()}.md"
 
 
-def _text(lines: Sequence[str]) -> str:
+def _text(lines: Iterable[str]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -121,6 +134,29 @@ def _component(name: str, model: type[BaseModel]) -> Iterator[str]:
     yield ""
     yield from _table({key: field for key, field in model.model_fields.items() if not _is_common(key, field)})
     yield from _write_nested_tables([model], but=[DatasetDeclaration])
+    if name in _PRESETS:
+        yield _PRESETS_HEAD
+        for stage, presets in _PRESETS[name].items():
+            yield from ("", f"### `{stage}.like`", "", *_write_presets(presets))
+
+
+def _write_presets(presets: Mapping[Any, Any]) -> Iterator[str]:
+    """Yield a table of the values that differ between presets, which are instances of one class."""
+    first = next(iter(presets.values()))
+    meanings = read_attributes(type(first))
+    yield f"| choice | {' | '.join(f'`{name}`' for name in presets)} | meaning |"
+    yield "|---" * (len(presets) + 2) + "|"
+    for choice in vars(first):
+        values = [getattr(preset, choice) for preset in presets.values()]
+        if any(value != values[0] for value in values):
+            yield _write_row(f"`{choice}`", *(f"`{_write_yaml(value)}`" for value in values), meanings[choice])
+
+
+def read_attributes(described: type) -> dict[str, str]:
+    """Return the descriptions in the section `Attributes` of a class's docstring, by attribute."""
+    section = inspect.cleandoc(described.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
+    entries = re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
 
 
 def _write_nested_tables(roots: Sequence[type[BaseModel]], *, but: Sequence[type[BaseModel]] = ()) -> Iterator[str]:
@@ -187,6 +223,10 @@ def _table(fields: Mapping[str, FieldInfo]) -> list[str]:
 def _row(key: str, field: FieldInfo) -> str:
     kind = "; ".join([_describe_type(field.annotation), *_describe_constraints(field.metadata)])
     cells = (f"`{field.alias or key}`", kind, _default(field), field.description or "")
+    return _write_row(*cells)
+
+
+def _write_row(*cells: str) -> str:
     return "| " + " | ".join(re.sub(r"\s+", " ", cell).replace("|", "\\|") for cell in cells) + " |"
 
 
