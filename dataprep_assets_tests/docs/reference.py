@@ -2,14 +2,15 @@
 
 A component's page has its artifacts (in the sample datasets), a declaration with every key (its scaffold), and its
 keys, which are the fields of its pydantic model. Each nested model has its own table on the pages that use it. The
-page of `TokenizedCorpus` also lists the columns of the built-in taggers.
+page of `TokenizedCorpus` also lists the columns of the built-in taggers, and the page of `TrainingBlend` the values of
+the presets of `like`, with the meanings from their docstrings.
 
 Entry points: `pages` (the whole texts), and `python -m dataprep_assets_tests.docs.reference`, which writes them.
 """
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
@@ -22,6 +23,8 @@ from dataprep_assets import components
 from dataprep_assets.curation.taggers import TAGGERS
 from dataprep_assets.curation.text_tagger import TextTagger
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
+from dataprep_assets.pipelines.blend.rl.options import PRESETS as RL_PRESETS
+from dataprep_assets.tokenization.chat.choices import PRESETS as CHAT_PRESETS
 from dataprep_assets_tests.docs.checks import samples
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,6 +92,16 @@ _GUIDES = {
     "TrainingBlend": ("blends", "training blends"),
     "TrainingSchedule": ("schedule", "training schedules"),
 }
+_PRESETS: Mapping[str, Mapping[str, Mapping[Any, Any]]] = {
+    "TrainingBlend": {"sft": CHAT_PRESETS, "rl": RL_PRESETS},
+}
+"""Component → stage → preset of `like` → its values."""
+_PRESETS_HEAD = """\
+## Presets of `like`
+
+The preset `ours` has dataprep's rules, and `nemotron` has the rules of Nemotron's `data_prep`. The tables list the
+choices in which they differ. Receipts record each choice that differs from `ours`. The keys `roles` and
+`join_text_parts` of `sft` override the choices `roles` and `content`."""
 _WORDS: Mapping[Any, str] = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`", Any: "any"}
 _BOUNDS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
 
@@ -109,7 +122,7 @@ def find_page(component: str) -> Path:
     return INDEX.parent / "components" / f"{re.sub(r'(?<=.)(?=[A-Z])', '-', component).lower()}.md"
 
 
-def _text(lines: Sequence[str]) -> str:
+def _text(lines: Iterable[str]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -133,6 +146,10 @@ def _component(name: str, model: type[BaseModel]) -> Iterator[str]:
     yield from _write_nested_tables([model], but=[DatasetDeclaration])
     if name == "TokenizedCorpus":
         yield from _write_taggers()
+    if name in _PRESETS:
+        yield _PRESETS_HEAD
+        for stage, presets in _PRESETS[name].items():
+            yield from ("", f"### `{stage}.like`", "", *_write_presets(presets))
 
 
 def _write_taggers() -> Iterator[str]:
@@ -152,6 +169,25 @@ def _unwrap(docstring: str) -> Iterator[str]:
     """Return the paragraphs of a docstring as one line each, with an empty line after each."""
     for paragraph in docstring.split("\n\n"):
         yield from (" ".join(paragraph.split()), "")
+
+
+def _write_presets(presets: Mapping[Any, Any]) -> Iterator[str]:
+    """Yield a table of the values that differ between presets, which are instances of one class."""
+    first = next(iter(presets.values()))
+    meanings = read_attributes(type(first))
+    yield f"| choice | {' | '.join(f'`{name}`' for name in presets)} | meaning |"
+    yield "|---" * (len(presets) + 2) + "|"
+    for choice in vars(first):
+        values = [getattr(preset, choice) for preset in presets.values()]
+        if any(value != values[0] for value in values):
+            yield _write_row(f"`{choice}`", *(f"`{_write_yaml(value)}`" for value in values), meanings[choice])
+
+
+def read_attributes(described: type) -> dict[str, str]:
+    """Return the descriptions in the section `Attributes` of a class's docstring, by attribute."""
+    section = inspect.cleandoc(described.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
+    entries = re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
 
 
 def _write_nested_tables(roots: Sequence[type[BaseModel]], *, but: Sequence[type[BaseModel]] = ()) -> Iterator[str]:
@@ -218,6 +254,10 @@ def _table(fields: Mapping[str, FieldInfo]) -> list[str]:
 def _row(key: str, field: FieldInfo) -> str:
     kind = "; ".join([_describe_type(field.annotation), *_describe_constraints(field.metadata)])
     cells = (f"`{field.alias or key}`", kind, _default(field), field.description or "")
+    return _write_row(*cells)
+
+
+def _write_row(*cells: str) -> str:
     return "| " + " | ".join(re.sub(r"\s+", " ", cell).replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -1,8 +1,9 @@
 """`docs/yaml-reference.md` and the page of each component match the current models completely."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import Field
@@ -10,6 +11,8 @@ from pydantic import Field
 from dataprep_assets import components
 from dataprep_assets.curation.taggers import TAGGERS
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
+from dataprep_assets.pipelines.blend.rl.options import PRESETS as RL_PRESETS
+from dataprep_assets.tokenization.chat.choices import PRESETS as CHAT_PRESETS
 from dataprep_assets_tests.docs import reference
 
 
@@ -75,3 +78,26 @@ def test_every_column_of_a_built_in_tagger_is_on_the_page_with_its_type() -> Non
         rows = dict(re.findall(r"^\| (\w+) \| (`.*`) \|$", text, re.MULTILINE))
         for column, kind in extension.load().columns.items():
             assert f"`{column}`" in rows[kind].split(", "), (extension.name, column)
+
+
+def test_descriptions_of_attributes_are_read_from_a_docstring() -> None:
+    class Described:
+        """A class.
+
+        Attributes:
+            first: One line
+                and `a: b` in its continuation.
+            second: Left | right.
+
+        Not an attribute: this text.
+        """
+
+    assert reference.read_attributes(Described) == {
+        "first": "One line and `a: b` in its continuation.",
+        "second": "Left | right.",
+    }
+
+
+@pytest.mark.parametrize("presets", [CHAT_PRESETS, RL_PRESETS])
+def test_every_choice_of_a_preset_is_described(presets: Mapping[str, Any]) -> None:
+    assert reference.read_attributes(type(presets["ours"])).keys() == vars(presets["ours"]).keys()

@@ -1,8 +1,9 @@
 """Choices on which tools for chat data differ: which rows are conversations, and which of their tokens are trained.
 
 `OURS` is the default of this project. `NEMOTRON` does the same as Nemotron's `data_prep` (`core/chat_template.py`,
-`core/chat_sft_shard_core.py`). docs/formats/packed-sft.md#choices lists the differences. A declaration selects one of
-the two; `answers`, `roles`, `content` and `allow_loss` have their own keys.
+`core/chat_sft_shard_core.py`). docs/components/training-blend.md#sftlike lists the differences, with the meanings from
+the docstring of `ChatChoices`. A declaration selects one of the two; `answers`, `roles`, `content` and `allow_loss`
+have their own keys.
 """
 
 from dataclasses import dataclass
@@ -17,29 +18,41 @@ class ChatChoices:
     """A set of choices.
 
     Attributes:
-        row_form: Accepted rows. `any`: rows in any known form, whose other keys are used or refused if they change the
-            row's meaning. `messages`: only rows with `messages`, whose other keys and nulls are left unchanged.
+        row_form: Accepted rows. `any`: rows in any known form. Another field that changes a row's meaning is used, or
+            the row is rejected. `messages`: rows must have messages, unless `format` names a different form. Other
+            fields of the row are ignored, except its tools and `used_in_field`. Rows of Parquet and Arrow files also
+            keep null fields outside of messages, and their JSON columns stay text.
         turn_end_newline: Whether the template's text after an answer's stop token, such as a newline, is trained.
-        unprompted_header: Whether the header of an answer without a prompt is trained. Such an answer is the first
-            message, or follows another answer or a system text.
+        unprompted_header: Whether an answer's header is trained if no question or tool result directly precedes the
+            answer. In a row with reasoning, an answer without reasoning must also be the first message, or follow
+            another answer.
         answers: Trained answers of a sequence: `every` answer, or only answers of the `last_turn`.
         roles: Allowed roles of messages; `any` allows all roles that the template accepts.
-        content: Accepted content. `text`: only text. `join_parts`: also text parts, which are joined with newlines.
-            `as_given`: any content, which is passed unchanged to the template.
-        empty_answers: Whether a row with an empty answer is refused or trained.
-        tools: `parse` accepts a list or its JSON text, and treats an empty list as no tools. `as_given` passes a list
-            to the template, and refuses text.
-        undeclared_calls: Whether a row that calls undeclared tools is refused or kept.
-        call_text: When a text may contain `<tool_call>`: if tools are `declared`, or only after the `heading`.
-        call_form: Accepted form of a call: `any`, or `openai`, which is `function` with `name` and `arguments`.
-        special_literals: Whether special tokens in a message are `text` or `special`.
-        inline_reasoning: Whether an answer with `<think>` in its text is trained or refused.
-        blank_reasoning: Whether blank reasoning counts as `none`, or as `reasoning`, which splits a row into turns.
-        untrained: Whether a sequence without trained tokens is `left_out` or `kept`.
-        system_in_question: Whether the beginning of a first question is written `once` or `twice` if there is no system
-            text and the question contains the header of one.
-        question_end: Where the tokens of a question end in a row with reasoning if no answer follows: at the end of its
-            `text`, or after as many characters as its `prompt` has.
+        content: Accepted content. `text`: only a string. `join_parts`: also text parts, which are joined with newlines.
+            `as_given`: any content. It is passed unchanged to the template, and reasoning keeps the name of its field.
+        empty_answers: Treatment of an answer without text, calls and reasoning. `refuse`: its row is rejected. `train`:
+            the answer is trained.
+        tools: Accepted tools. `parse`: a list or its JSON text; an empty list counts as no tools. `as_given`: only a
+            list, which is passed to the template even if it is empty. Rows whose tools are JSON text are rejected.
+        undeclared_calls: Treatment of rows with calls, but without declared tools. `refuse`: they are rejected, unless
+            a message contains the text `# Tools`. `keep`: they are accepted.
+        call_text: Condition for `<tool_call>` in a text. `declared`: the row declares tools, or a message contains the
+            text `# Tools`. `heading`: a message contains the text `# Tools`, even if tools are declared.
+        call_form: Accepted calls. `any`: calls in answers, with a name. Arguments may be absent, an object, or its JSON
+            text. `openai`: calls with `function` and arguments. Arguments that are text must be JSON, and calls outside
+            of answers are not checked. Rows with other calls are rejected.
+        special_literals: Encoding of special tokens in messages: as `text`, or as `special` tokens. With `text`, tags
+            such as `<think>` and `<tool_call>` are special tokens in assistant, system and developer messages.
+        inline_reasoning: Treatment of rows with `<think>` in an answer's text. `train`: the answer is trained.
+            `refuse`: the row is rejected.
+        blank_reasoning: Meaning of reasoning of only white space. `none`: it does not count as reasoning. `reasoning`:
+            it counts as reasoning, which splits a row into turns.
+        untrained: Treatment of sequences without trained tokens: `left_out` or `kept`.
+        system_in_question: How often the beginning of a first question that contains `<|im_start|>system` is written,
+            if the row has no system text and is not split into turns.
+        question_end: Encoding of a question's text if no answer directly follows the question, in rows that are split
+            into turns, such as rows with reasoning. `text`: in one part. `prompt`: in two parts, split at the length of
+            the question's prompt.
         allow_loss: Features that a template may drop from a row (`lost_text.py`).
     """
 

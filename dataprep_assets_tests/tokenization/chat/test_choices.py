@@ -226,13 +226,14 @@ def test_an_unanswered_last_question_may_be_encoded_up_to_the_prompt() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NEMOTRON.changes))
-def test_the_page_of_the_format_lists_both_presets_for_every_difference(name: str) -> None:
-    page = (ROOT / "docs" / "formats" / "packed-sft.md").read_text(encoding="utf-8")
-    (line,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+def test_the_page_of_the_component_lists_both_presets_for_every_difference(name: str) -> None:
+    page = (ROOT / "docs" / "components" / "training-blend.md").read_text(encoding="utf-8")
+    section = page.partition("\n### `sft.like`\n")[2].partition("\n#")[0]
+    (line,) = [line for line in section.splitlines() if line.startswith(f"| `{name}` |")]
     values = [str(getattr(choices, name)) for choices in (OURS, NEMOTRON)]
     said = line.split(" | ")[1:3]
     if name == "roles":
-        values[0] = ", ".join(OURS.roles)
+        values[0] = f"[{', '.join(OURS.roles)}]"
     assert [cell.strip("`").lower() for cell in said] == [value.lower() for value in values]
 
 

@@ -1,7 +1,7 @@
 """The options of stage `rl`, and the resulting rules for records.
 
 The preset `like` chooses between this project's rules and the different rules of Nemotron's data_prep.
-docs/formats/rl-jsonl.md#differences-from-the-original explains each difference.
+docs/components/training-blend.md#rllike explains each difference.
 """
 
 from collections.abc import Mapping
@@ -24,21 +24,27 @@ class RlRules:
     """Rules for the treatment of records. Instances are picklable.
 
     Attributes:
-        other_records: Treatment of records without a placeholder in `resolve_hf_placeholders`: `whole` keeps them
-            unchanged, `messages` keeps only messages and tools, like `nemotron_rl`.
-        answers: Form of `expected_answer` if a source's answer is a number, a boolean, an empty list or an empty object
-            in JSON: its `text`, or the `parsed` value.
+        other_records: Fields that `resolve_hf_placeholders` keeps in records without a placeholder. `whole`: all
+            fields. `messages`: only messages and tools, like `nemotron_rl`.
+        answers: Form of `expected_answer` if the text of a source's answer is a JSON value other than a nonempty list
+            or object: its `text`, or the `parsed` value.
         params: Whether the prompt is `merged` into the `responses_create_params` of a record with a placeholder, or
             replaces them (`replaced`).
-        null_placeholder: Whether a null `_hf_placeholder` counts as `none`, or as an `unresolved` placeholder.
-        other_templates: Whether a DAPO template that is not an object of prefix and suffix is `used` or `ignored`.
-        without_prompt: Whether a record with an absent or empty prompt is a `bad_record`, or a record with an absent
-            prompt is `left_out`.
-        null_affix: Whether a DAPO prefix or suffix that is null is `empty`, or `printed` as Python's `None`.
-        malformed: Whether a record with a malformed placeholder is `left_out` or a `bad_record`.
-        boolean_row: Whether a boolean row is `unresolved`, or the `number` 1 or 0.
-        column_nulls: Whether null fields, which the schema of a Parquet or Arrow file adds to a row, are `left_out` or
-            `kept`. With `kept`, columns of JSON also stay text.
+        null_placeholder: Meaning of a null `_hf_placeholder`. `none`: it counts as no placeholder. `unresolved`: it
+            counts as an unresolved placeholder.
+        other_templates: Treatment of a DAPO template that is not an object of prefix and suffix. `used`: text with
+            `{question}` is the template, and other values count as no prefix and no suffix. `ignored`: the question
+            stays unchanged.
+        without_prompt: Treatment of a record without a prompt. `bad_record`: a record with an absent or empty prompt is
+            a bad record, and so is a pair without a preference. `left_out`: a record with an absent prompt is omitted,
+            but empty prompts and such pairs are accepted.
+        null_affix: Form of a null prefix or suffix of DAPO: `empty`, or `printed` as "None".
+        malformed: Treatment of a record with a malformed placeholder. `left_out`: it is omitted. `bad_record`: it is a
+            bad record (`bad_placeholder`).
+        boolean_row: Meaning of a placeholder whose `row` is true or false. `unresolved`: it cannot be resolved.
+            `number`: it is row 1 or 0.
+        column_nulls: Null fields that the schema of a Parquet or Arrow file adds to a row: `left_out` or `kept`. With
+            `kept`, JSON columns also stay text.
         prompt: The key `prompt` of `RlOptions`.
     """
 
@@ -76,7 +82,7 @@ class RlRules:
 
 
 OURS = RlRules()
-_LIKE: Mapping[str, RlRules] = {
+PRESETS: Mapping[str, RlRules] = {
     "ours": OURS,
     "nemotron": RlRules(
         other_records="messages",
@@ -132,7 +138,7 @@ class RlOptions(DeclarationModel):
     @property
     def rules(self) -> RlRules:
         """The rules that result from these options."""
-        return replace(_LIKE[self.like], prompt=self.prompt)
+        return replace(PRESETS[self.like], prompt=self.prompt)
 
     @property
     def identity(self) -> dict[str, Any]:

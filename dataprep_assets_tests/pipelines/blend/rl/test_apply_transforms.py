@@ -96,10 +96,11 @@ def test_a_malformed_placeholder_is_dropped_or_a_bad_record() -> None:
     assert _transform(record, RESOLVING, like="nemotron") == RefusedRecord("bad_placeholder")
 
 
-def test_the_page_of_the_format_lists_both_presets_of_every_rule() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "formats" / "rl-jsonl.md").read_text(encoding="utf-8")
+def test_the_page_of_the_component_lists_both_presets_of_every_rule() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "components" / "training-blend.md").read_text(encoding="utf-8")
+    section = page.partition("\n### `rl.like`\n")[2].partition("\n#")[0]
     for name, theirs in RlOptions(like="nemotron").rules.changes.items():
-        assert f"| `{name}` | `{getattr(OURS, name)}` | `{theirs}` |" in page
+        assert f"| `{name}` | `{getattr(OURS, name)}` | `{theirs}` | " in section
 
 
 def test_the_key_is_unchanged_since_earlier_versions() -> None:
