@@ -36,10 +36,7 @@ def print_rebuild(name: str, *, as_json: bool) -> int:
     ]
     retracted_artifacts = find_retracted_leftovers(component.specs, store)
     if as_json:
-        leftovers = [
-            {"artifact": str(artifact), "location": store.location(artifact)} for artifact in retracted_artifacts
-        ]
-        print(json.dumps(_to_json(component, store, rebuild, obsolete) | {"retracted_in_no_plan": leftovers}))
+        print(json.dumps(to_json(component, store, rebuild, obsolete, retracted_artifacts)))
     else:
         _print_rebuild(component, store, rebuild, obsolete, retracted_artifacts)
     return 1 if rebuild.works or rebuild.due or retracted_artifacts else 0
@@ -89,9 +86,28 @@ def _print_rebuild(
         print(describe_leftover(name, unread, store))
 
 
-def _to_json(
-    component: "Dataset", store: "ArtifactStore", rebuild: "Rebuild", leftovers: Sequence[tuple[str, str]]
+def to_json(
+    component: "Dataset",
+    store: "ArtifactStore",
+    rebuild: "Rebuild",
+    leftovers: Sequence[tuple[str, str]],
+    retracted_artifacts: "Sequence[Artifact]",
 ) -> dict[str, Any]:
+    """Return the JSON object: the keys of `Rebuild.to_json`, and these keys.
+
+    Keys:
+        dataset: Name of the dataset.
+        reaches: The artifacts of other datasets that depend on a rebuilt artifact.
+        standing: Lines about a schedule's pending changes, or a task folder's lines for the trainer, such as `TASK=`.
+        still_held: The artifacts that may still contain documents that were removed from another dataset with the same
+            source files.
+        in_no_plan: All obsolete artifacts.
+        in_no_plan[].artifact: The artifact.
+        in_no_plan[].location: Its location.
+        retracted_in_no_plan: The obsolete artifacts that may contain removed documents.
+        retracted_in_no_plan[].artifact: The artifact.
+        retracted_in_no_plan[].location: Its location.
+    """
     return {
         "dataset": component.declaration.dataset,
         **rebuild.to_json(),
@@ -99,6 +115,9 @@ def _to_json(
         "standing": [project.get_privacy().public_text(line, "not shown") for line in component.describe_state(store)],
         "still_held": [vars(leftover) for leftover in _find_still_held(component, store)],
         "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in leftovers],
+        "retracted_in_no_plan": [
+            {"artifact": str(artifact), "location": store.location(artifact)} for artifact in retracted_artifacts
+        ],
     }
 
 

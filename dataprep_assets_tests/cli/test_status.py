@@ -13,6 +13,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.retract import retract_documents
 from dataprep_assets_tests.cli.commands import dataprep, environment
+from dataprep_assets_tests.docs.json_keys import STATUS, list_paths
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline
 from dataprep_assets_tests.project import cloned_project
@@ -59,6 +60,8 @@ def read_status(project: Path, folder: Path, name: str) -> dict[str, Any]:
     done = dataprep(folder, "status", name, "--json", project=project)
     found: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == (0 if found["up_to_date"] else 1)
+    assert found.keys() == {path for path in STATUS if "." not in path}
+    assert STATUS.keys() >= set(list_paths(found, {}))
     return found
 
 

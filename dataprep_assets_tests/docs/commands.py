@@ -1,4 +1,4 @@
-"""Write `docs/commands.md` from the `dataprep` command itself: `make docs-reference`.
+"""Write `docs/commands.md` from the `dataprep` command and from docstrings: `make docs-reference`.
 
 Entry points: `page` (the whole text), and `python -m dataprep_assets_tests.docs.commands`, which writes it.
 """
@@ -12,13 +12,15 @@ from typer.main import get_command
 
 from dataprep_assets import cli
 from dataprep_assets.cli.support.examples import EXAMPLES
+from dataprep_assets.engine.lock.lock import SCHEMA
+from dataprep_assets_tests.docs import json_keys
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "commands.md"
 _HEAD = """\
 # Commands
 
-This page is generated from the commands. Do not edit it: run `make docs-reference`.
+This page is generated from the commands and from docstrings. Do not edit it: run `make docs-reference`.
 
 `dataprep` without a command lists the project's datasets and suggests the next command. `dataprep COMMAND --help` \
 shows the help of one command.
@@ -28,15 +30,15 @@ shows the help of one command.
 """
 _GUIDES = {
     "init": "[installation](installation.md#a-new-project), [deploying](../deploy/README.md#your-own-project)",
-    "show": "[losses](operations.md#losses), [sensitive datasets](security.md)",
+    "show": "[keys of `losses`](#keys-of-losses), [sensitive datasets](security.md)",
     "run": "[parts of a run](#parts-of-a-run), [locked builds](how-to/reproduce.md#build-from-the-lock)",
     "ui": "[the guard of the UI](security.md#the-ui)",
-    "status": "[operations](operations.md)",
+    "status": "[keys of `status`](#keys-of-status)",
     "documents": "[documents](documents.md)",
     "trace": "[trace](how-to/look-at-data.md)",
     "retract": "[remove documents](how-to/remove-documents.md)",
-    "prune": "[operations](operations.md)",
-    "lock": "[lock and diff](how-to/reproduce.md)",
+    "prune": "[obsolete artifacts](concepts.md#prune)",
+    "lock": "[lock and diff](how-to/reproduce.md), [keys of `dataset.lock`](#keys-of-datasetlock)",
     "diff": "[lock and diff](how-to/reproduce.md)",
     "schedule": "[training schedules](pipelines/schedule.md)",
     "seen": "[what the model has seen](pipelines/schedule.md#what-the-model-has-seen)",
@@ -90,7 +92,7 @@ or `--locked`.
 
 The `duplicates` of a corpus and the plan of a release need all partitions. Build them first, without these options.
 
-## JSON
+## JSON output
 
 `--json` prints one JSON object per line. The [Python interface](python.md) returns the same data as objects.
 
@@ -99,8 +101,9 @@ The `duplicates` of a corpus and the plan of a release need all partitions. Buil
 | `check` | error | `file`, `line`, `sentence`, `hint` |
 | `list` | dataset | `dataset`, `component`, `state`, `to_make`, `why` |
 | `show` | dataset | `dataset`, `component`, `declaration`, `description`, `artifacts` (`artifact`, `product`, \
-`noun`, `location`, `there`, `planned`), `checks` (with `outcome`), `summary` (null until it is built), `losses` |
-| `status`, `run --dry-run` | dataset | [operations](operations.md) |
+`noun`, `location`, `there`, `planned`), `checks` (with `outcome`), `summary` (null until it is \
+built), [`losses`](#keys-of-losses) |
+| `status`, `run --dry-run` | dataset | [keys of `status`](#keys-of-status) |
 | `plan` | dataset | `machine`, `splits`, `shards`, `runs`, `source_bytes`, `tokens`, `orchestration_seconds`, \
 `transfer_seconds`, `tokenizing_seconds`, `seconds`, `seconds_on` (by engine), `disk_bytes`, `get_requests`, \
 `put_requests`, `rates_measured_on` |
@@ -112,7 +115,11 @@ with `--lock`: `artifact`, `differs` |
 | `sync` | copy | `source`, `destination`, `copied`, `bytes`, `on_server`, \
 `notes`, `objects` (`key`, `bytes`, `action`: `copy` or `skip`) |
 
-## Environment
+In the tables below, `a[].b` is the key `b` of each object in the list `a`. In `a.NAME.b`, `NAME` is any key of the \
+object `a`.
+
+"""
+_ENVIRONMENT = """## Environment
 
 Every command first loads the project's `.env`, whose values override the shell's variables.
 
@@ -146,7 +153,35 @@ def page() -> str:
     )
     sections = (line for name, command in group.commands.items() for line in _section(name, command))
     options = ("## Options of every command", "", *_table(group.params, "option"), "", _PLACES, "")
-    return _HEAD + "\n".join((*rows, "", *sections, *options)) + "\n" + _REST
+    head = "\n".join((*rows, "", *sections, *options))
+    return _HEAD + head + "\n" + _REST + "\n".join((*_list_json_keys(), "")) + _ENVIRONMENT
+
+
+def _list_json_keys() -> Iterator[str]:
+    """Yield the tables of JSON keys."""
+    tables = (
+        (
+            "status",
+            "`dataprep status --json` and `dataprep run --dry-run --json` print these keys. Unknown values are null.",
+            json_keys.STATUS,
+        ),
+        (
+            "losses",
+            "Each object in `losses` of `dataprep show --json` has these keys. In a sensitive dataset, a count can be "
+            "text, such as `withheld`.",
+            json_keys.LOSSES,
+        ),
+        (
+            "dataset.lock",
+            f"`dataset.lock` is JSON with sorted keys. The version of its schema is {SCHEMA}. Empty `sources`, "
+            "`upstream`, `counts` and `files` are omitted.",
+            json_keys.LOCK,
+        ),
+    )
+    for name, text, keys in tables:
+        yield from (f"### Keys of `{name}`", "", text, "", "| key | content |", "|---|---|")
+        yield from (f"| `{key}` | {_cell(content)} |" for key, content in keys.items())
+        yield ""
 
 
 def _section(name: str, command: Any) -> Iterator[str]:

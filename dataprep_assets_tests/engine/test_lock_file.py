@@ -19,6 +19,8 @@ from dataprep_assets.engine.lock.lock import (
 )
 from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.receipt import Content
+from dataprep_assets_tests.docs.json_keys import LOCK as LOCK_KEYS
+from dataprep_assets_tests.docs.json_keys import list_paths
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 
@@ -53,6 +55,12 @@ def test_a_lock_is_read_back_as_written() -> None:
     data = encode_lock(LOCK)
     assert parse_lock(data, "x") == LOCK
     assert encode_lock(parse_lock(data, "x")) == data
+
+
+def test_the_documented_keys_are_exactly_the_keys_of_the_file() -> None:
+    names = {"artifacts": "NAME", "shared": ""}
+    names |= {f"artifacts.NAME.{key}": "" for key in ("sources", "upstream")} | {"artifacts.NAME.files": "FILE"}
+    assert set(list_paths(json.loads(encode_lock(LOCK)), names)) == LOCK_KEYS.keys()
 
 
 def test_the_lock_of_a_real_corpus_is_read_back(corpus: ChangedCorpus, tmp_path: Path) -> None:

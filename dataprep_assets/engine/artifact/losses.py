@@ -114,15 +114,15 @@ class Loss:
     A loss with `count` 0 only records the total of its part.
 
     Attributes:
-        action: What happened to the items: `cut` items are kept in part, `changed` characters were replaced by others,
-            and `unknown` tokens stand for text that the tokens do not contain.
-        reason: The reason in the ledger, or the key of the declaration that decides.
+        action: `dropped`, `left out`, `cut` (kept in part), `changed` (characters that were replaced by others) or
+            `unknown` (unknown tokens, in place of text that the vocabulary does not contain).
+        reason: The reason in the ledger, or the key of the declaration that causes the loss.
         count: Number of lost items.
         of: Total number of items, lost ones included; 0 if unknown.
-        unit: Singular noun for the items.
+        unit: Singular noun for the items, such as `row`, `document`, `token` or `file`.
         part: The split, the blend's dataset or the task that the items belong to; empty for the whole dataset.
-        kind: A description of the reason; empty if its name is enough.
-        files: File (or month) → number of items lost from it.
+        kind: Kind of the reason, such as `bad record`, `rule` or `filter`; empty if the reason's name is enough.
+        files: File or month → number of items lost from it.
     """
 
     action: Action
@@ -275,7 +275,10 @@ class LossTable:
             yield f"  and {len(self.losses) - len(shown_losses)} more: {more}"
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the losses as plain builtins."""
+        """Return the losses as plain builtins, without the totals of parts that lost nothing.
+
+        The keys are the attributes of `Loss`. A count that must not be shown is text.
+        """
         return [
             {
                 **asdict(loss),

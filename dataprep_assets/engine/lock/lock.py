@@ -44,7 +44,13 @@ version."""
 
 @dataclass(frozen=True, kw_only=True)
 class LockCounts:
-    """Rows of a source, the documents built from them, and their tokens."""
+    """Numbers of rows, documents and tokens.
+
+    Attributes:
+        rows: Number of rows in the source.
+        documents: Number of documents built from these rows.
+        tokens: Number of tokens of these documents.
+    """
 
     rows: int = 0
     documents: int = 0
@@ -70,7 +76,12 @@ class LockCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class LockedFile:
-    """One source file of a shard, or a range of its rows if the name is `file[first:stop]`."""
+    """One source file of a shard, or a range of its rows if the name is `file[first:stop]`.
+
+    Attributes:
+        sha256: SHA-256 of the file.
+        counts: The counts of the file or range.
+    """
 
     sha256: str
     counts: LockCounts
@@ -84,10 +95,10 @@ class LockEntry(RecipeInputs):
         key: Digest of its recipe; None if its bytes contain a location (`ArtifactSpec.names_places`). These bytes
             differ between locations, so only the ingredients are compared.
         content: Digest of its files; None if `key` is None.
-        bytes: Size of its files.
+        bytes: Size of its files; 0 if `key` is None.
         libraries: Versions of the libraries that built it; reported if bytes differ, but not compared.
         counts: The counts of its ledger; None if it has no ledger.
-        files: Its source files by name, if its receipt counts them.
+        files: Source file, or range of its rows as `file[first:stop]` → its digest and counts, if the receipt has them.
     """
 
     key: str | None
@@ -374,7 +385,25 @@ def _find_artifacts_of_earlier_plans(own_receipts: Mapping[str, Receipt]) -> set
 def encode_lock(lock: Lock) -> bytes:
     """Return the bytes of a lock's file; equal locks give equal bytes.
 
-    Settings and library versions are stored once, because many artifacts share them.
+    Settings and library versions are stored once, because many artifacts share them. Values of an artifact that are
+    empty or None are omitted, except `key` and `content`.
+
+    Keys:
+        dataprep_lock: Version of the schema.
+        dataset: Name of the dataset.
+        hidden_names: Whether the dataset is sensitive. File names are then digests, and counts are rounded.
+        artifacts: Artifact, as `name[/partition]` → its entry.
+        artifacts.NAME.key: Digest of its recipe; null if its files contain a path. Comparisons then use only the
+            artifact's recipe.
+        artifacts.NAME.content: Digest of its files; null if `key` is null.
+        artifacts.NAME.settings: Name of its settings in `shared`.
+        artifacts.NAME.libraries: Name of its library versions in `shared`. Comparisons report them only if bytes
+            differ.
+        artifacts.NAME.sources: Name → digest of each input that is not an artifact, such as a tokenizer. Files with the
+            same name and digest in `files` are omitted.
+        artifacts.NAME.upstream: `dataset:name[/partition]` of each input from another dataset → its content.
+        artifacts.NAME.counts: The counts of its ledger; missing if it has no ledger.
+        shared: Name → settings or library versions, to which artifacts refer.
     """
     shared: dict[str, Any] = {}
 

@@ -8,7 +8,13 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, Datas
 
 @dataclass(frozen=True, kw_only=True)
 class AffectedArtifact:
-    """An `artifact` of another `dataset`, and the artifact `through` which it is affected."""
+    """An artifact of another dataset that is affected by a change.
+
+    Attributes:
+        dataset: The other dataset.
+        artifact: Its artifact.
+        through: The artifact's input that changes, as `dataset/artifact`.
+    """
 
     dataset: str
     artifact: str

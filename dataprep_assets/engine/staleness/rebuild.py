@@ -85,11 +85,11 @@ class RemainingRetractions:
     """Finished partitions with documents that another dataset has retracted.
 
     Attributes:
-        dataset: The dataset that still contains the documents.
+        dataset: The dataset that may still contain the documents.
         artifact: Its artifact.
-        partitions: Number of these partitions.
+        partitions: Number of partitions of the artifact that may contain them.
         noun: The noun for one partition.
-        retracted_by: The dataset that dropped the documents.
+        retracted_by: The dataset from which they were removed.
     """
 
     dataset: str
@@ -217,7 +217,23 @@ class PlannedBuild:
         return self.stale.action is Action.BUILD and not self.stale.provisional
 
     def to_json(self, privacy: Privacy) -> dict[str, Any]:
-        """Return the JSON object with the documented keys of `--json`, with counts in their public form."""
+        """Return the JSON object, with counts in their public form. An unknown amount is null.
+
+        Keys:
+            artifact: Name of the asset, such as `token_bins_train`.
+            name: The artifact, such as `sample_corpus/token_bins/train-00000`; the asset if its partitions are not
+                planned yet.
+            partition: The partition; null for an artifact without planned partitions, or for all partitions together.
+            kind: `missing`, `damaged`, `input changed`, `input unreadable`, `settings changed`, `recipe changed`,
+                `older version` (the installed version builds different bytes) or `check failed`.
+            reason: The reason in one sentence.
+            causes: The changes that cause the build, one line each.
+            provisional: Whether it is rebuilt only if the content of its rebuilt inputs changes.
+            source_bytes: Bytes of the source that the build reads.
+            fetch_bytes: Bytes that must be downloaded first.
+            tokens: Expected number of tokens.
+            seconds: Expected time, from earlier runs on this machine.
+        """
         slot, reading = self.stale, self.reading
         return {
             "artifact": slot.asset,
@@ -240,7 +256,12 @@ class PlannedBuild:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplacedPublication:
-    """A finished publication (`artifact`) that the next run replaces, and its `place`."""
+    """A finished publication that the next run replaces.
+
+    Attributes:
+        artifact: The publication.
+        place: Its location.
+    """
 
     artifact: str
     place: str
@@ -308,7 +329,27 @@ class Rebuild:
         return list({work.stale.partition: work for work in reading}.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object with the documented keys of `--json`; sizes in bytes, times in seconds."""
+        """Return the JSON object, with counts in their public form. An unknown amount is null.
+
+        Keys:
+            up_to_date: Whether a run has nothing to build or check.
+            rebuild: The artifacts or partitions to build, in build order.
+            checks_due: The artifacts whose checks run without a rebuild.
+            checks_due[].name: The artifact, such as `sample_corpus/combined_bins/train`.
+            checks_due[].partition: The partition; null for an artifact without partitions, or for all partitions
+                together.
+            checks_due[].reason: The reason in one sentence.
+            losses: The drop reasons whose counts change or may change.
+            totals: The sums of all builds. Source bytes and tokens that several steps read count once.
+            totals.artifacts: Number of artifacts or partitions to build.
+            totals.provisional: Number of builds that are provisional.
+            totals.untimed: The steps that were never timed on this machine, or only with much less data.
+            totals.source_bytes: Bytes of the source that the builds read.
+            totals.tokens: Expected number of tokens.
+            totals.least_seconds: Lower bound of the time that a run takes.
+            totals.most_seconds: Upper bound of the time that a run takes.
+            published: The publications that a run replaces.
+        """
         declarations = [work.stale.spec.declaration for work in self.works if work.stale.spec is not None]
         privacy = load_privacy(declarations[0]) if declarations else OPEN
         return {
