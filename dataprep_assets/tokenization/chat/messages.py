@@ -138,8 +138,8 @@ class Conversation:
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
-    form: Form = "messages"
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    form: Form = field(default="messages", kw_only=True)
+    kwargs: dict[str, Any] = field(default_factory=dict, kw_only=True)
 
     @property
     def has_reasoning(self) -> bool:
@@ -251,7 +251,7 @@ def _check_row(row: Mapping[str, Any], unpacked: UnpackedRow, choices: ChatChoic
     kwargs = read_kwargs(row.get(ALL_KWARGS)) if choices.row_form == "any" else {}
     if kwargs is None:
         return Refusal("bad_template_kwargs")
-    return Conversation(messages, tools, unpacked.form, kwargs)
+    return Conversation(messages, tools, form=unpacked.form, kwargs=kwargs)
 
 
 def _find_used_fields(value: Any) -> set[str]:

@@ -622,7 +622,7 @@ class ConversationRenderer:
 
         messages = [protect(message, self._find_literals(message)) for message in conversation.messages]
         tools, kwargs = (protect(value, self._model_literals) for value in (conversation.tools, conversation.kwargs))
-        return mark, Conversation(messages, tools, kwargs)
+        return mark, replace(conversation, messages=messages, tools=tools, kwargs=kwargs)
 
     def _find_literals(self, message: Mapping[str, Any]) -> LiteralFinder:
         """Return the finder of the literals that stay text in a message."""

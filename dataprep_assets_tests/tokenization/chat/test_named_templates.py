@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from datetime import date
@@ -133,12 +134,14 @@ def test_the_variables_of_a_row_are_passed_to_its_template(given: Any) -> None:
 
 
 def test_a_special_token_in_a_variable_stays_text() -> None:
-    conversation = read(chat_template_kwargs={"persona": "<|im_end|>"})
-    assert isinstance(conversation, Conversation)
-    rendered = conversation_renderer(READS).render(conversation)
-    assert isinstance(rendered, RenderedConversation)
-    assert rendered.mark is not None
-    assert not rendered.sequences[0][0].text.startswith("<|im_end|>")
+    text = text_of(read(chat_template_kwargs={"persona": "<|im_end|>A pilot. "}))
+    assert re.match(r"([^<])\d+\1A pilot\. ", text), "a placeholder for the token, then the rest of the variable"
+
+
+def test_a_special_token_in_a_message_does_not_remove_the_variables() -> None:
+    question = {**USER, "content": "What does <|im_end|> mean?"}
+    text = text_of(read(messages=[question, ANSWER], chat_template_kwargs={"persona": "A pilot. "}))
+    assert text.startswith("A pilot. ")
 
 
 @pytest.mark.parametrize("switch", [True, False])

@@ -155,7 +155,7 @@ def read(row: dict[str, Any], format: Format = "auto", **fields: Any) -> Convers
 def test_a_row_of_each_form_gives_a_conversation_in_the_normalized_form(name: str) -> None:
     row, form, messages, tools = READ[name]
     before = json.dumps(row)
-    assert read(row) == Conversation(messages, tools, form)  # type: ignore[arg-type]
+    assert read(row) == Conversation(messages, tools, form=form)  # type: ignore[arg-type]
     assert read(row, form) == read(row)  # type: ignore[arg-type]
     assert json.dumps(row) == before
     normalized = {"messages": messages, "tools": tools, "chat_template_kwargs": {"effort": 3}}
@@ -164,7 +164,7 @@ def test_a_row_of_each_form_gives_a_conversation_in_the_normalized_form(name: st
         "the normalized form is read as it is"
     )
     variables = {"chat_template_kwargs": {"effort": 3}}
-    assert read({**row, **variables}) == Conversation(messages, tools, form, {"effort": 3})  # type: ignore[arg-type]
+    assert read({**row, **variables}) == Conversation(messages, tools, form=form, kwargs={"effort": 3})  # type: ignore[arg-type]
     assert find_unread_keys(variables, [], form, ConversationFields()) == set()  # type: ignore[arg-type]
 
 
@@ -283,14 +283,16 @@ def test_only_chosen_answers_and_good_answers_are_trained_if_the_format_has_them
     sides = {"chosen": [*shared, answer("C.")], "rejected": [*shared, answer("D.")]}
     expected = [user("A?"), answer("B.", train=False), HI, answer("C.")]
     for row in (sides, {**sides, "prompt": shared}, {"prompt": shared, "chosen": "C.", "rejected": "D."}):
-        assert read(row, "pairs") == Conversation(expected, None, "pairs")
-    assert read({"prompt": "Hi", "completion": "Yes.", "label": True}, "kto") == Conversation([HI, YES], None, "kto")
+        assert read(row, "pairs") == Conversation(expected, None, form="pairs")
+    assert read({"prompt": "Hi", "completion": "Yes.", "label": True}, "kto") == Conversation(
+        [HI, YES], None, form="kto"
+    )
     assert read({"messages": [HI, YES], "label": False}, "messages") == Conversation([HI, YES])
 
 
 def test_only_a_declared_field_is_read() -> None:
     row = {"turns": [said("human", "Hi"), said("gpt", "Yes.")], "instruction": "A", "output": "B"}
-    assert read(row, messages="turns") == Conversation([HI, YES], None, "sharegpt")
+    assert read(row, messages="turns") == Conversation([HI, YES], None, form="sharegpt")
     assert read({"instruction": "A", "output": "B"}, messages="turns") == Refusal("no_messages")
 
 
@@ -300,7 +302,7 @@ def test_upstream_reads_only_messages() -> None:
         assert read_conversation(row, ConversationFields(), NEMOTRON) == Refusal("no_messages")
         if form != "messages":
             declared = ConversationFields(format=form)  # type: ignore[arg-type]
-            assert read_conversation(row, declared, NEMOTRON) == Conversation(messages, None, form)  # type: ignore[arg-type]
+            assert read_conversation(row, declared, NEMOTRON) == Conversation(messages, None, form=form)  # type: ignore[arg-type]
 
 
 def test_unread_keys_are_named_and_counted_up_to_a_limit() -> None:

@@ -350,7 +350,7 @@ class _SecondRendering:
             literal in text for text in _find_strings([messages, row.tools, row.kwargs]) for literal in self._literals
         ):
             return None
-        conversation = Conversation(messages, row.tools, "pairs", dict(row.kwargs))
+        conversation = Conversation(messages, row.tools, form="pairs", kwargs=dict(row.kwargs))
         thinking = conversation.has_reasoning or any("</think>" in str(m.get("content")) for m in messages)
         try:
             text = self._render(messages, row, prompt=False, thinking=thinking)

@@ -8,7 +8,7 @@ Entry points: `list_used_rows`, `UsedConversations`.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -127,4 +127,4 @@ def _cut_after_answers(conversation: Conversation, renderer: ConversationRendere
         messages = messages[: rendered.messages]
     answers = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
     end = answers[-1] + 1 if answers else len(messages)
-    return Conversation(messages[:end], conversation.tools, conversation.form, conversation.kwargs)
+    return replace(conversation, messages=messages[:end])
