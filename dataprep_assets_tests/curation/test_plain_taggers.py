@@ -39,7 +39,7 @@ texts = st.one_of(pieces, pieces, repeated_words, st.text(st.characters(codec=No
 
 
 def assert_equal(name: str, batch: list[str]) -> None:
-    """Compare a tagger's columns with those of its plain implementation."""
+    """Compare the columns of a tagger and of its plain implementation."""
     tagger = load_tagger(name)
     expected = [MEASURES[name](normalize_text(text)) for text in batch]
     columns = zip(*expected, strict=True) if batch else [()] * len(tagger.columns)

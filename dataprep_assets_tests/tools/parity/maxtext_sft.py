@@ -118,7 +118,7 @@ def _equal_conversations(source: Path, theirs: SimpleNamespace, home: Path) -> I
         yield Row(PACKED, "packing=false", len(accepted), len(equal) - misplaced, 0, "one conversation per row")
         plain = _settings(source, made, tokenizer, home, "base.yml") | {"hf_train_files": settings["hf_train_files"]}
         equal = _find_equal(_read(theirs, plain)[0], accepted, tokenizer)
-        yield Row(AREA, "base.yml alone", len(accepted), len(equal), 0, "the printed settings without sft.yml")
+        yield Row(AREA, "only base.yml", len(accepted), len(equal), 0, "the printed settings without sft.yml")
         found, _ = _read(theirs, settings | {"max_target_length": SHORT})
         truncated = {number: (ids[:SHORT], labels[:SHORT]) for number, (ids, labels) in accepted.items()}
         equal = _find_equal(found, accepted, tokenizer)

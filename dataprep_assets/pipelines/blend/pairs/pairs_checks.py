@@ -61,6 +61,7 @@ from dataprep_assets.pipelines.blend.sft.chat_plan import load_conversation_rend
 from dataprep_assets.stream.stream_losses import build_losses_check, losses_within_limit
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refuse_engine
+from dataprep_assets.tokenization.chat.lost_text import find_strings
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
 from dataprep_assets.tokenization.chat.messages import Conversation, Preference, Refusal, read_preference
 from dataprep_assets.tokenization.chat.template import TemplateRenderError, compile_template, get_template_variables
@@ -347,7 +348,7 @@ class _SecondRendering:
     def _render_texts(self, row: PreferenceRow, answer: Answer) -> list[tuple[str, ...]] | None:
         messages = [*row.prompt, *answer.messages]
         if any(
-            literal in text for text in _find_strings([messages, row.tools, row.kwargs]) for literal in self._literals
+            literal in text for text in find_strings([messages, row.tools, row.kwargs]) for literal in self._literals
         ):
             return None
         conversation = Conversation(messages, row.tools, form="pairs", kwargs=dict(row.kwargs))
@@ -366,16 +367,6 @@ class _SecondRendering:
 
     def _encode(self, text: str) -> NDArray[np.uint32]:
         return self._engine.encode([text])[0]
-
-
-def _find_strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        yield from _find_strings([*value, *value.values()])
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _find_strings(inner)
 
 
 def prompts_shared(shard: OpenedPairs) -> Finding:

@@ -110,7 +110,7 @@ def _read_messages(value: Any, role: str) -> Sequence[Message]:
 
 
 _BEFORE: Sequence[Message] = (
-    {"role": "user", "content": "Please tell me what you remember about the old harbour."},
+    {"role": "user", "content": "What do you remember about the old harbor?"},
     {"role": "assistant", "content": "Gladly.", "tool_calls": [{"function": {"name": "recall", "arguments": {}}}]},
 )
 _AFTER: Sequence[Message] = ({"role": "assistant", "content": "That is all that I remember."},)
