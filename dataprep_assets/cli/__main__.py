@@ -2,6 +2,6 @@
 
 import sys
 
-from dataprep_assets.entry import main
+from dataprep_assets.cli import main
 
 sys.exit(main())
