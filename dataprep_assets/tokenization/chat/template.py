@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from types import CodeType
+from types import BuiltinMethodType, CodeType
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.bounds import load_untrusted_json, report_activity
@@ -366,11 +366,15 @@ _PLAIN = (bool, int, str, list)
 """Types of values without a method that the sandbox would wrap."""
 _TEXT_METHODS = frozenset(name for name in dir(str) if not name.startswith(("_", "format")))
 """Methods of texts that the sandbox neither wraps nor refuses."""
+_UNLIMITED_METHODS = _TEXT_METHODS - _PADDING
+"""Methods of texts that the sandbox calls without looking at their arguments."""
+_SCOPES = {"_loop_vars", "_block_vars"}
+"""Arguments that Jinja adds to calls in loops and blocks, for functions that read the context."""
 _LOOP_ATTRIBUTES = frozenset({"index", "index0", "first", "last", "length"})
 
 
 def _build_environment_class() -> "type[ImmutableSandboxedEnvironment]":
-    """Return the sandbox with shortcuts for frequent expressions: `message.role`, `ns.first` and `text.strip()`.
+    """Return the sandbox with shortcuts for frequent expressions: `message.role`, `ns.first`, `text.strip()` and `a + b`.
 
     The results are the same, but rendering takes half the time, because the shortcuts skip the sandbox's attempts to
     look up an attribute and its check for mutating methods.
@@ -384,11 +388,16 @@ def _build_environment_class() -> "type[ImmutableSandboxedEnvironment]":
         intercepted_binops = frozenset({"*", "**", "+", "%"})  # this also prevents constant folding at compile time
 
         def call_binop(self, context: Context, operator: str, left_operand: Any, right: Any) -> Any:
-            if _estimate_size(operator, left_operand, right) > _MAX_RENDERED:
+            joins_texts = operator == "+" and type(left_operand) is str and type(right) is str
+            size = len(left_operand) + len(right) if joins_texts else _estimate_size(operator, left_operand, right)
+            if size > _MAX_RENDERED:
                 raise SecurityError(f"`{operator}` creates more than {_MAX_RENDERED:,} characters at once")
-            return super().call_binop(context, operator, left_operand, right)
+            return left_operand + right if joins_texts else super().call_binop(context, operator, left_operand, right)
 
         def call(self, context: Context, function: Any, *args: Any, **named_arguments: Any) -> Any:
+            is_of_text = type(function) is BuiltinMethodType and type(function.__self__) is str
+            if is_of_text and function.__name__ in _UNLIMITED_METHODS and named_arguments.keys() <= _SCOPES:
+                return function(*args)
             if function is Namespace:
                 return Namespace(*args, **named_arguments)
             if _is_wide_format(function, [*args, *named_arguments.values()]):
