@@ -215,7 +215,7 @@ class JsonRows(WrappingReader[TextReader]):
 
 def _parse_objects(lines: list[bytes], largest: int) -> list[dict[str, Any]] | None:
     """Return the objects of lines that are all valid rows; None if a line is not, or must be parsed separately."""
-    if may_be_too_large(lines, largest) or any(map(has_long_integers, lines)):
+    if may_be_too_large(lines, largest) or has_long_integers(b"\n".join(lines)):
         return None
     try:
         values = list(map(orjson.loads, lines))

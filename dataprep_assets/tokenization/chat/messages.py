@@ -102,6 +102,7 @@ _TOOLS_HEADING, _CALL = "# Tools", "<tool_call>"
 _OTHER_MARKS = frozenset({"training", "trainable", "train_detail", "loss", "loss_weight", "loss_mask", "masked"})
 """Keys with which other tools mark messages as trained or not. Ignoring them would lose the mark."""
 _PLAIN_KEYS, _PLAIN_ROLES = {"role", "content"}, ("system", "user", "assistant")
+_REASONED_KEYS = _PLAIN_KEYS | {"reasoning_content"}
 _NOT_TEXT = frozenset({"image", "image_url", "input_image", "video", "video_url", "audio", "input_audio", "file"})
 
 
@@ -278,11 +279,15 @@ def _read_tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refu
 
 def _check_message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any] | str:
     """Return a checked copy of a message, or the reason for refusing it."""
-    # Return early, because most messages have only a role and a text.
-    if message.keys() == _PLAIN_KEYS and message["role"] in _PLAIN_ROLES:
+    # Return early, because most messages have only a role, a text and perhaps reasoning.
+    reasoning = message.get("reasoning_content") if message.keys() == _REASONED_KEYS else None
+    if (type(reasoning) is str or message.keys() == _PLAIN_KEYS) and message["role"] in _PLAIN_ROLES:
         content = message["content"]
         if type(content) is str and content.strip() and (choices.roles == "any" or message["role"] in choices.roles):
-            return dict(message)
+            checked = dict(message)
+            if reasoning is not None and choices.content != "as_given":
+                checked["reasoning_content"] = checked.pop("reasoning_content")  # last, as `_rename_reasoning` puts it
+            return checked
     copy = {key: value for key, value in message.items() if value is not None}  # Parquet fills missing fields with null
     role = copy.get("role")
     if choices.row_form == "any":

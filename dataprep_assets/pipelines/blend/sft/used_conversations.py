@@ -127,4 +127,4 @@ def _cut_after_answers(conversation: Conversation, renderer: ConversationRendere
         messages = messages[: rendered.messages]
     answers = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
     end = answers[-1] + 1 if answers else len(messages)
-    return replace(conversation, messages=messages[:end])
+    return conversation if end == len(conversation.messages) else replace(conversation, messages=messages[:end])
