@@ -4,7 +4,7 @@ The built-in taggers share this work, because splitting each text into Python st
 normalized text (`text_tagger.normalize_text`) contains no white space other than single blanks and at most two
 consecutive line ends, so every separator ends exactly one word, which is empty on an empty line or in an empty text.
 
-Entry points: `SplitTexts`, `split_batch`.
+Entry points: `SplitTexts`, `split_batch`, `group_texts`.
 """
 
 import operator
@@ -260,14 +260,13 @@ def split_batch(texts: Sequence[str], compose: Callable[[str], str]) -> list[tup
     global _cached
     cached_texts, groups = _cached
     if len(cached_texts) != len(texts) or not all(map(operator.is_, cached_texts, texts)):
-        groups = [
-            (indices, SplitTexts([compose(texts[index]) for index in indices])) for indices in _group_texts(texts)
-        ]
+        groups = [(indices, SplitTexts([compose(texts[index]) for index in indices])) for indices in group_texts(texts)]
         _cached = list(texts), groups
     return groups
 
 
-def _group_texts(texts: Sequence[str]) -> Iterator[list[int]]:
+def group_texts(texts: Sequence[str]) -> Iterator[list[int]]:
+    """Yield the indices of texts in groups of about half a million characters, ASCII texts first."""
     # Separate ASCII from other texts, because arrays of bytes are much faster than arrays of code points.
     for is_ascii in (True, False):
         group: list[int] = []

@@ -57,7 +57,7 @@ class WordRuns:
     """Hash function for runs of words."""
 
     def __init__(self) -> None:
-        self._hashes, self._weights = WordHashes(None), _Weights()
+        self._hashes, self._weights = WordHashes(), _Weights()
 
     def hash_words(self, texts: Sequence[Sequence[str]]) -> "HashedWords":
         """Return the runs of texts, given as words."""

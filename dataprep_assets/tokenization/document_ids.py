@@ -4,7 +4,8 @@ A hash is `XXH3_64bits` of the UTF-8 bytes (any implementation of xxHash gives t
 is keyed: the first eight bytes of HMAC-SHA256. With unkeyed hashes, anyone with the index could confirm a guess. Equal
 texts have equal hashes. The probability of a collision among a million documents is 3e-8.
 
-Entry points: `DocumentIds`, the hashed value and the key; `RowIds`, for whole rows; `hash_texts`, `hash_id`.
+Entry points: `DocumentIds`, the hashed value and the key; `RowIds`, for whole rows; `hash_texts`, `hash_encoded` and
+`hash_id`.
 """
 
 import hmac
@@ -43,7 +44,7 @@ class DocumentIds:
     def hash_encoded(self, texts: Iterable[bytes], declared_ids: Sequence[str] | None) -> NDArray[np.uint64]:
         """Return the hashes for texts that are encoded in UTF-8."""
         if self.id_field is None:
-            return _compute_hashes(texts, self.key)
+            return hash_encoded(texts, self.key)
         assert declared_ids is not None, f"documents were read without the field {self.id_field!r}"
         return hash_texts(declared_ids, self.key)
 
@@ -116,10 +117,11 @@ def hash_texts(texts: Sequence[str], key: bytes | None = None) -> NDArray[np.uin
 
     Raises UnicodeEncodeError for a lone surrogate, which no record contains (`sources/readers/records.py`).
     """
-    return _compute_hashes(map(str.encode, texts), key)
+    return hash_encoded(map(str.encode, texts), key)
 
 
-def _compute_hashes(texts: Iterable[bytes], key: bytes | None) -> NDArray[np.uint64]:
+def hash_encoded(texts: Iterable[bytes], key: bytes | None = None) -> NDArray[np.uint64]:
+    """Return the hash of each text that is encoded in UTF-8, like `hash_texts`."""
     if key is None:
         # Avoid a Python step per text, because hashing is a third of the cost of the document index.
         return np.fromiter(map(xxhash.xxh3_64_intdigest, texts), np.uint64)

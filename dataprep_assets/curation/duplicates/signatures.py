@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.banding import Banding
 from dataprep_assets.curation.duplicates.choices import Kind, Normalization
+from dataprep_assets.curation.duplicates.shingles import ShingleHashes
 from dataprep_assets.curation.duplicates.words import (
     UNICODE,
     WORDS,
-    ShingleHashes,
     mix_bits,
     split_compared_words,
 )
@@ -98,7 +98,7 @@ class Signer:
     def __init__(self, settings: SignatureSettings) -> None:
         """Store the settings. Raises ConfigError if the required library is not installed."""
         self._settings = settings
-        self._shingles = ShingleHashes(settings.shingle, settings.key)
+        self._shingles = ShingleHashes(settings.shingle, settings.normalization, settings.key)
         # Hash the key, because it may be longer than the 64 bytes that BLAKE2b accepts.
         self._key = b"" if settings.key is None else hashlib.sha256(settings.key).digest()
         if settings.kind == "near":
@@ -110,7 +110,7 @@ class Signer:
 
     def compute_shingles(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """Return the shingles of texts, as `ShingleHashes.hash_texts` does."""
-        return self._shingles.hash_texts([split_compared_words(text, self._settings.normalization) for text in texts])
+        return self._shingles.hash_texts(texts)
 
     def compute_bands(self, hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the band hashes of texts, given their shingles: ``(texts, bands)``, uint64."""

@@ -10,8 +10,6 @@ Entry points: `split_words`, `split_compared_words`, `ShingleHashes`.
 
 import re
 import unicodedata
-from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +27,7 @@ _WORD_OR_SIGN = re.compile(r"[a-z0-9]+|[!-/:-@\[-`{-~]")
 _RAISED = re.compile("[\u00b2\u00b3\u00b9\u2070\u2071\u2074-\u207f]")
 _LOWERED = re.compile("[\u2080-\u208e]")
 """Digits and signs that NFKC would join to the previous word: `10²` is not 102."""
+_RAISED_OR_LOWERED = re.compile(f"{_RAISED.pattern}|{_LOWERED.pattern}")
 _KNOWN_WORDS = 1 << 20
 """Number of words whose hashes are cached: at most 150 MB."""
 _UNSPACED_RANGES = (
@@ -74,7 +73,7 @@ _TYPED_SIGNS = (
     dict.fromkeys("\u2018\u2019\u201a\u201b", "'") | dict.fromkeys("\u201c\u201d\u201e\u201f", '"') | {"\u2212": "-"}
 )
 """Replacements for typographic signs that editors insert; all dashes are equal."""
-_LETTERS, _LETTERS_AND_SIGNS = _LetterTable(signs=False), _LetterTable(signs=True)
+_LETTERS, LETTERS_AND_SIGNS = _LetterTable(signs=False), _LetterTable(signs=True)
 
 
 def is_unspaced(character: str) -> bool:
@@ -90,6 +89,16 @@ def has_unspaced(text: str) -> bool:
     return _MAY_BE_UNSPACED.search(text) is not None
 
 
+def fold_text(text: str, *, signs: bool = False) -> str:
+    """Return a text in the Unicode form and case of its words. With `signs`, digits that are raised stay separate."""
+    if text.isascii():
+        return text.lower()
+    if signs and _RAISED_OR_LOWERED.search(text):
+        text = _LOWERED.sub(r"_\g<0>", _RAISED.sub(r"^\g<0>", text))
+    # Normalize twice, because case folding may produce text that is not normalized.
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
 def split_words(text: str, *, signs: bool = False) -> list[str]:
     """Return the words of a text; an empty list for an empty text.
 
@@ -97,14 +106,11 @@ def split_words(text: str, *, signs: bool = False) -> list[str]:
         text: The text.
         signs: Whether each punctuation sign and each symbol is also a word.
     """
+    folded = fold_text(text, signs=signs)
     if text.isascii():
-        words = (_WORD_OR_SIGN if signs else _WORD).findall(text.lower())
+        words = (_WORD_OR_SIGN if signs else _WORD).findall(folded)
     else:
-        if signs:
-            text = _LOWERED.sub(r"_\g<0>", _RAISED.sub(r"^\g<0>", text))
-        # Normalize twice, because case folding may produce text that is not normalized.
-        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-        words = folded.translate(_LETTERS_AND_SIGNS if signs else _LETTERS).split()
+        words = folded.translate(LETTERS_AND_SIGNS if signs else _LETTERS).split()
     if words:
         return words
     word = " ".join(unicodedata.normalize("NFKC", text).split())
@@ -127,20 +133,13 @@ def normalize_text(text: str) -> str:
 
 
 class WordHashes(dict[str, int]):
-    """Cache of the 64-bit hash of each word. The hashes are keyed if there is a key."""
-
-    def __init__(self, key: bytes | None) -> None:
-        super().__init__()
-        self._key = key
+    """Cache of the 64-bit hash of each word."""
 
     def __missing__(self, word: str) -> int:
         if len(self) >= _KNOWN_WORDS:
             self.clear()
-        word_hash = self[word] = hash_id(word, self._key)
+        word_hash = self[word] = hash_id(word)
         return word_hash
-
-
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def mix_bits(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -148,65 +147,3 @@ def mix_bits(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
-
-
-class ShingleHashes:
-    """Hashes of the shingles of texts: every run of `words` words, or all words of a shorter text."""
-
-    def __init__(self, words: int, key: bytes | None = None) -> None:
-        """Store the settings.
-
-        Args:
-            words: Words per shingle.
-            key: The secret of a keyed hash, because unkeyed hashes can be guessed.
-        """
-        self._words = words
-        self._known = WordHashes(key)
-
-    def hash_texts(self, texts: Sequence[Sequence[str]]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """Return the shingle sets of texts, given as words.
-
-        Returns:
-            All hashes, uint64, sorted and unique per text; and the end of each text's hashes: ``(texts,)``.
-        """
-        counts = np.fromiter(map(len, texts), np.int64, len(texts))
-        # Map the dictionary's `__getitem__` directly, because a Python function call per word would dominate the run
-        # time.
-        words = chain.from_iterable(texts)
-        flat = np.fromiter(map(self._known.__getitem__, words), np.uint64, int(counts.sum()))
-        size = self._words
-        # Give a text with fewer words than a shingle a single shingle of all its words, so that short texts can be
-        # compared.
-        windows = np.where(counts == 0, 0, np.maximum(counts - size + 1, 1))
-        first_word = np.cumsum(counts) - counts
-        ends = np.cumsum(windows)
-        text_of = np.repeat(np.arange(len(texts)), windows)
-        positions = first_word[text_of] + np.arange(len(text_of)) - (ends - windows)[text_of]
-        stop = (first_word + counts)[text_of]
-        hashes = np.zeros(len(positions), np.uint64)
-        # Combine the words of each window into a polynomial hash. Each step adds one word to every window, so that
-        # NumPy does the work.
-        for _ in range(size):
-            is_inside = positions < stop
-            if is_inside.all():
-                hashes = hashes * _ODD + flat[positions]
-            else:
-                hashes[is_inside] = hashes[is_inside] * _ODD + flat[positions[is_inside]]
-            positions += 1
-        return _sort_sets(mix_bits(hashes), ends)
-
-
-def _sort_sets(hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Sort the hashes of each text in place and remove repetitions."""
-    start = 0
-    for end in ends.tolist():
-        hashes[start:end].sort()
-        start = end
-    is_first = np.ones(len(hashes), np.bool_)
-    is_first[1:] = hashes[1:] != hashes[:-1]
-    # Always keep each text's first shingle, because it may equal the last shingle of the previous text. Exclude
-    # positions beyond the end, because the last texts may have no shingles.
-    begins = ends[:-1][ends[:-1] < len(hashes)]
-    is_first[begins] = True
-    firsts_before = np.concatenate([[0], np.cumsum(is_first)])
-    return hashes[is_first], firsts_before[ends].astype(np.int64)

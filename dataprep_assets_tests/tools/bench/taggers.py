@@ -1,8 +1,8 @@
-"""Measure the built-in taggers of text: `python -m dataprep_assets_tests.tools.bench.taggers` or `make bench-curation`.
+"""Measure curation of text: `python -m dataprep_assets_tests.tools.bench.taggers` or `make bench-curation`.
 
-The table shows MB of text per CPU-second in one process, for each tagger and for several together, which share the
-normalized and split texts. If datatrove and spaCy are installed, it also shows datatrove's filters of the same names,
-on the first documents.
+The table shows MB of text per CPU-second in one process: for each built-in tagger, for several together, which share
+the normalized and split texts, and for the signatures of near-duplicates. If datatrove and spaCy are installed, it also
+shows datatrove's filters of the same names, on the first documents.
 """
 
 import argparse
@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from dataprep_assets.curation.duplicates.banding import choose_banding
+from dataprep_assets.curation.duplicates.signatures import SignatureSettings, Signer
 from dataprep_assets.curation.tagging import load_tagger
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tools.parity.datatrove import texts_of
@@ -59,6 +61,16 @@ def _measure_seconds(measures: Sequence[Measure], batches: Sequence[Batch]) -> f
     return time.process_time() - started
 
 
+def _sign(batch: Batch) -> None:
+    """Compute the signatures of near-duplicates with the default settings."""
+    signer = Signer(
+        SignatureSettings(kind="near", normalization="words", shingle=5, banding=choose_banding(0.8, 128), key=None)
+    )
+    hashes, ends = signer.compute_shingles(batch)
+    signer.compute_digests(batch, hashes, ends)
+    signer.compute_bands(hashes, ends)
+
+
 def _load_filters() -> Mapping[str, Measure]:
     """Return datatrove's filters by the name of the tagger. Raises ImportError if a package is missing."""
     import spacy  # type: ignore[import-not-found]  # noqa: F401  # datatrove imports it only with the first text
@@ -94,7 +106,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     texts = [text for path in sorted(options.data.rglob("*.jsonl.zst")) for text in texts_of(path)]
     batches = list(_yield_batches(texts)) * options.times
-    subjects = {row: [load_tagger(name).tag for name in names] for row, names in SUBJECTS.items()}
+    subjects: dict[str, list[Measure]] = {
+        row: [load_tagger(name).tag for name in names] for row, names in SUBJECTS.items()
+    }
+    subjects["signatures"] = [_sign]
     print(f"{len(texts):,} documents, {_count_bytes(texts) / 1e6:.1f} MB of text", flush=True)
     rates = measure_rates(subjects, batches, options.runs)
     filter_rates: Mapping[str, float] = {}
