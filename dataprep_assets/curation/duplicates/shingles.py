@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Hashes = NDArray[np.uint64]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
-_SEPARATOR, _LETTER, _UNSPACED, _SIGN, _REMOVED, _UNKNOWN = range(6)
+_SEPARATOR, _LETTER, _UNSPACED, _SIGN, _REMOVED, _NEW = range(6)
 """Kinds of characters: between words, of a word, the first of a word, a word of its own, without effect."""
 _CODE_POINTS = 0x110000
 
@@ -33,14 +33,14 @@ class _CharacterTable:
 
     def __init__(self) -> None:
         self.signs = np.arange(_CODE_POINTS, dtype=np.uint32)
-        self._kinds = np.full(_CODE_POINTS, _UNKNOWN, np.uint8)
+        self._kinds = np.full(_CODE_POINTS, _NEW, np.uint8)
         self._fill(range(128))
 
     def find_kinds(self, codes: Codes) -> NDArray[np.uint8]:
         """Return the kind of each code point."""
         kinds = look_up(self._kinds, codes)
-        if (unknown := kinds == _UNKNOWN).any():
-            self._fill(np.unique(codes[unknown]).tolist())
+        if (is_new := kinds == _NEW).any():
+            self._fill(np.unique(codes[is_new]).tolist())
             kinds = look_up(self._kinds, codes)
         return kinds
 
@@ -96,9 +96,9 @@ class ShingleHashes:
         # Combine the words of each window into a polynomial hash. Each step adds one word to every window, so that
         # NumPy does the work.
         hashes = np.zeros(len(words), np.uint64)
-        whole = max(0, len(words) - size + 1)
-        for offset in range(size if whole else 0):
-            hashes[:whole] = hashes[:whole] * _ODD + words[offset : offset + whole]
+        window_count = max(0, len(words) - size + 1)
+        for offset in range(size if window_count else 0):
+            hashes[:window_count] = hashes[:window_count] * _ODD + words[offset : offset + window_count]
         # The last words of a text begin no window.
         begins_window = np.ones(len(words), np.bool_)
         for back in range(1, size):
@@ -117,7 +117,7 @@ class ShingleHashes:
 def hash_words(texts: Sequence[str], key: bytes | None = None) -> tuple[Hashes, Numbers]:
     """Return the hash of each word of the texts, and the number of words of each text: ``(texts,)``.
 
-    The words are those of `split_words` with signs. With `key`, the hashes are keyed.
+    The words are the words of `split_words` with signs. With `key`, the hashes are keyed.
     """
     parts: list[Hashes] = [np.zeros(0, np.uint64)] * len(texts)
     for indices in group_texts(texts):
@@ -130,17 +130,17 @@ def hash_words(texts: Sequence[str], key: bytes | None = None) -> tuple[Hashes, 
 
 def _hash_group(folded_texts: Sequence[str], key: bytes | None) -> tuple[Hashes, Numbers]:
     """Return the hash of each word of folded texts, at least one, and the number of words of each text."""
-    joined = " ".join(["", *folded_texts, ""])
+    joined_text = " ".join(["", *folded_texts, ""])
     text_ends = np.cumsum([len(text) + 1 for text in folded_texts])
     codes: Codes
-    if joined.isascii():
-        codes = np.frombuffer(joined.encode(), np.uint8)
+    if joined_text.isascii():
+        codes = np.frombuffer(joined_text.encode(), np.uint8)
     else:
-        codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.uint32)
+        codes = np.frombuffer(joined_text.encode("utf-32-le", "surrogatepass"), np.uint32)
     kinds = _CHARACTERS.find_kinds(codes)
     if (is_removed := kinds == _REMOVED).any():
-        kept = np.flatnonzero(~is_removed)
-        codes, kinds, text_ends = codes[kept], kinds[kept], np.searchsorted(kept, text_ends)
+        kept_positions = np.flatnonzero(~is_removed)
+        codes, kinds, text_ends = codes[kept_positions], kinds[kept_positions], np.searchsorted(kept_positions, text_ends)
     is_of_word, is_letter = kinds != _SEPARATOR, kinds == _LETTER
     # A letter continues a word, except after a separator or a sign.
     continues = is_letter[1:] & is_of_word[:-1] & (kinds[:-1] != _SIGN)
