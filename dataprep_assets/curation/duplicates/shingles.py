@@ -140,7 +140,8 @@ def _hash_group(folded_texts: Sequence[str], key: bytes | None) -> tuple[Hashes,
     kinds = _CHARACTERS.find_kinds(codes)
     if (is_removed := kinds == _REMOVED).any():
         kept_positions = np.flatnonzero(~is_removed)
-        codes, kinds, text_ends = codes[kept_positions], kinds[kept_positions], np.searchsorted(kept_positions, text_ends)
+        text_ends = np.searchsorted(kept_positions, text_ends)
+        codes, kinds = codes[kept_positions], kinds[kept_positions]
     is_of_word, is_letter = kinds != _SEPARATOR, kinds == _LETTER
     # A letter continues a word, except after a separator or a sign.
     continues = is_letter[1:] & is_of_word[:-1] & (kinds[:-1] != _SIGN)
