@@ -214,6 +214,7 @@ BUILT = [
 COMMANDS: list[tuple[str, dict[str, str]]] = [
     ("run god", {}),
     ("run good --split tran", {}),
+    ("run good --until nothing", {}),
     ("run good --process-index 3", {}),
     ("run good --process-count 2 --process-index 3", {}),
     ("run good --locked", {}),

@@ -13,6 +13,7 @@ EXAMPLES = {
         "dataprep run sample_corpus --dry-run",
         "dataprep run sample_corpus",
         "dataprep run sample_corpus --split train",
+        "dataprep run my_filtered --until documents",
         "dataprep run my_notes --months 1998-01...2009-12",
     ),
     "ui": ("dataprep ui", "dataprep ui --port 3001"),
