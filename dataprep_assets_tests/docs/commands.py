@@ -112,6 +112,11 @@ built), [`losses`](#keys-of-losses) |
 | `plan` | dataset | `machine`, `splits`, `shards`, `runs`, `source_bytes`, `tokens`, `orchestration_seconds`, \
 `transfer_seconds`, `tokenizing_seconds`, `seconds`, `seconds_on` (by engine), `disk_bytes`, `get_requests`, \
 `put_requests`, `rates_measured_on` |
+| `documents` | dataset | `documents`, `bytes`, `sources`, `rules`, `untagged`, `over_budget`, `unprotected`; null \
+without rules |
+| `documents` with an option for rows | row | the columns of the [document table](documents.md#the-document-table); \
+with `--text`, the whole `text`, or null for a bad record |
+| `documents --plot` | dataset | [keys of `documents --plot`](#keys-of-documents---plot) |
 | `trace` | document | [trace](how-to/look-at-data.md) |
 | `verify` | artifact, then release | `artifact` or `release`, `location`, `bytes`, `defects`, `changed_inputs`; \
 with `--lock`: `artifact`, `differs` |
@@ -169,6 +174,11 @@ def _list_json_keys() -> Iterator[str]:
             "status",
             "`dataprep status --json` and `dataprep run --dry-run --json` print these keys. Unknown values are null.",
             json_keys.STATUS,
+        ),
+        (
+            "documents --plot",
+            "`dataprep documents NAME --plot COLUMN --json` prints these keys.",
+            json_keys.PLOT,
         ),
         (
             "losses",
