@@ -3,7 +3,7 @@
 import csv
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,18 +14,31 @@ from dataprep_assets.cli.support.arguments import AsJson, Name, Splits
 from dataprep_assets.engine.privacy import Privacy, load_privacy
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.library.part import parse_split_names
+from dataprep_assets.screen import LAYOUT_COLUMNS, read_width
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.trace.document_table import DocumentTable
+    from dataprep_assets.engine.trace.histogram import ColumnHistogram
 
 _MAX_ROWS = 20
+_MAX_CHARACTERS, _MAX_LINES = 400, 6
+"""Maximum length of a text in the output, in characters and in lines; JSON and CSV have the whole text."""
+_CONFLICTS = (
+    ("--json", "--csv"),
+    ("--sample", "--limit"),
+    *(("--plot", option) for option in ("--sample", "--limit", "--text", "--csv")),
+)
+"""Options that cannot be combined."""
 
 
 def command(
     dataset: Name,
     where: Annotated[
         str | None,
-        typer.Option(metavar="EXPRESSION", help="Show only rows that match this rule expression, e.g., 'words < 50'."),
+        typer.Option(
+            metavar="EXPRESSION",
+            help="Show only rows that match this rule expression, e.g., 'words < 50' or 'kept and words < 80'.",
+        ),
     ] = None,
     reason: Annotated[
         str | None,
@@ -38,39 +51,72 @@ def command(
         int | None,
         typer.Option("--limit", min=1, metavar="N", help="Print at most N rows, and the number of remaining rows."),
     ] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Print N of the matching rows, drawn at random.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="S", help="With --sample: draw the rows of this seed. Default: 0.")
+    ] = None,
+    text: Annotated[
+        bool, typer.Option("--text", help="Print the text of each row, from the source. JSON and CSV have whole texts.")
+    ] = False,
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Draw a histogram of this column of the matching rows, with the rules' thresholds."
+        ),
+    ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print all matching rows as CSV, with all columns.")] = False,
     json_: AsJson = False,
 ) -> int:
     """Show how many documents each filter rule drops, or query the document table."""
-    if as_csv and json_:
-        raise ConfigError("--json cannot be combined with --csv. Remove one of them")
+    options = {"--plot": plot, "--sample": sample, "--limit": limit, "--text": text, "--json": json_, "--csv": as_csv}
+    given_options = [name for name, value in options.items() if value not in (None, False)]
+    for conflict in _CONFLICTS:
+        if len(pair := [name for name in given_options if name in conflict]) > 1:
+            raise ConfigError(f"{pair[0]} cannot be combined with {pair[1]}. Remove one of them")
+    if seed is not None and sample is None:
+        raise ConfigError("--seed needs --sample. Add --sample N")
     open_dataset = project.open_dataset(dataset)
     table, privacy = (
         open_dataset.component.documents(open_dataset.store),
         load_privacy(open_dataset.component.declaration, open_dataset.store),
     )
-    if where is None and reason is None and split is None and limit is None and not as_csv:
+    if where is None and reason is None and split is None and {*given_options} <= {"--json"}:
         _print_drops(dataset, table, privacy, as_json=json_)
         return 0
+    splits = parse_split_names(split)
     if open_dataset.component.declaration.sensitive:
-        count = table.rows(where=where, reason=reason, splits=parse_split_names(split)).count()
+        if shown_options := [name for name in given_options if name in ("--plot", "--sample", "--text")]:
+            raise ConfigError(
+                f"{dataset} is sensitive, so its rows are not shown or plotted. Remove {' and '.join(shown_options)}"
+            )
+        count = table.rows(where=where, reason=reason, splits=splits).count()
         print(
             f"matching rows: {privacy.public_count(count)} (the rows are not shown, because the dataset is sensitive)"
         )
         return 0
+    if plot is not None:
+        _print_histogram(table.histogram(plot, where=where, reason=reason, splits=splits), as_json=json_)
+        return 0
     rows = open_dataset.documents(where=where, reason=reason, split=split)
-    max_rows = limit if limit is not None or as_csv or json_ else _MAX_ROWS
-    write, printed = _start_csv(table.columns) if as_csv else _print_json if json_ else _print_row, 0
-    for printed, row in enumerate(islice(rows, max_rows), 1):  # noqa: B007
+    max_rows = limit if limit is not None or as_csv or json_ or sample is not None else _MAX_ROWS
+    columns = [*table.columns, *(["text"] if text else [])]
+    write, printed = _start_csv(columns) if as_csv else _print_json if json_ else _print_row, 0
+    shown_rows: Iterable[dict[str, Any]] = islice(rows if sample is None else rows.sample(sample, seed or 0), max_rows)
+    for printed, row in enumerate(table.add_texts(shown_rows) if text else shown_rows, 1):  # noqa: B007
         write(row)
+    note_stream = sys.stderr if as_csv or json_ else sys.stdout
+    if sample is not None:
+        print(
+            f"{printed:,} of {count_of(rows.count(), 'matching row')}, drawn with the seed {seed or 0}",
+            file=note_stream,
+        )
     # Count the rows with `count`, because it reads only the columns that are needed to select the rows.
-    if max_rows is not None and (remaining := rows.count() - printed):
+    elif max_rows is not None and (remaining := rows.count() - printed):
         advice = "use --json or --csv" + ("" if limit is None else " without --limit")
         advice = "remove --limit" if as_csv or json_ else advice
-        print(
-            f"and {count_of(remaining, 'more row')}: {advice} to print all",
-            file=sys.stderr if as_csv or json_ else sys.stdout,
-        )
+        print(f"and {count_of(remaining, 'more row')}: {advice} to print all", file=note_stream)
     return 0
 
 
@@ -113,10 +159,34 @@ def _print_row(row: Mapping[str, Any]) -> None:
     details = {k: v for k, v in row.items() if k not in _SHOWN_COLUMNS and v is not None}
     print(f"{row['file']}:{row['row']}  {outcome}")
     print("    " + ", ".join(f"{name} {_format_value(value)}" for name, value in details.items()))
+    if "text" in row:
+        print("\n".join(f"    {line}" for line in _shorten_text(row["text"])))
 
 
-# Columns that the second line of a printed row omits, because the first line shows them.
-_SHOWN_COLUMNS = {"file", "row", "kept", "reason", "tokens"}
+# Columns that the second line of a printed row omits, because the first line or the lines below it show them.
+_SHOWN_COLUMNS = {"file", "row", "kept", "reason", "tokens", "text"}
+
+
+def _shorten_text(text: str | None) -> Iterator[str]:
+    """Yield the first lines of a text, and the number of remaining characters."""
+    if text is None:
+        yield "no text, because the record was rejected"
+        return
+    lines = text[:_MAX_CHARACTERS].splitlines(keepends=True)[:_MAX_LINES]
+    for line in lines:
+        # Escape control characters, because they could change the terminal.
+        yield "| " + "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in line.rstrip("\r\n"))
+    if remaining := len(text) - sum(map(len, lines)):
+        yield f"and {count_of(remaining, 'more character')}"
+
+
+def _print_histogram(histogram: "ColumnHistogram", *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(histogram.to_json(), ensure_ascii=False))
+        return
+    width = read_width(sys.stdout)
+    bar, rule = ("#", "-") if width is None else ("█", "─")
+    print("\n".join(histogram.lines(width or LAYOUT_COLUMNS, bar=bar, rule=rule)))
 
 
 def _format_value(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""`dataprep run`: build datasets, or some shards of one."""
+"""`dataprep run`: build datasets, or a part of one."""
 
 import sys
 import time
@@ -47,6 +47,12 @@ def command(
     all_: Annotated[
         bool, typer.Option("--all", help="Build all datasets of the project, except the included samples.")
     ] = False,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARTIFACT", help="Build only this artifact, e.g., documents, and the artifacts it is built from."
+        ),
+    ] = None,
     split: Splits = None,
     shards: Annotated[
         str | None,
@@ -77,6 +83,7 @@ def command(
     """Build datasets and run all checks."""
     datasets = _choose_names(datasets or [], all_=all_)
     part = PartitionSelection(
+        until=until,
         splits=parse_split_names(split),
         bounds=months or shards,
         option="--months" if months else "--shards",
@@ -91,13 +98,14 @@ def command(
         )
     if months and shards:
         raise ConfigError("--months cannot be combined with --shards. Remove one of them")
-    if part.is_limited and (dry_run or locks):
-        option = "--dry-run" if dry_run else "--locked" if locked else "--lock"
-        raise ConfigError(f"{option} applies only to whole datasets. Remove {part}")
+    if dry_run and part.limits_partitions:
+        raise ConfigError(f"--dry-run applies only to whole datasets. Remove {replace(part, until=None)}")
+    if locks and part.is_limited:
+        raise ConfigError(f"{'--locked' if locked else '--lock'} applies only to whole datasets. Remove {part}")
     if len(datasets) > 1 and (part.is_limited or lock is not None):
         raise ConfigError(f"{part if part.is_limited else '--lock'} applies to a single dataset. Name exactly one")
     if dry_run:
-        return max(_print_dry_run(name, as_json=json_) for name in datasets)
+        return max(_print_dry_run(name, until, as_json=json_) for name in datasets)
     if part.is_limited:
         return _run_part(datasets[0], part)
     # Load all datasets before the first build, so that a mistake in any declaration is reported before anything is
@@ -185,13 +193,13 @@ def _open_sound(names: Sequence[str], *, is_whole: bool = True) -> list["OpenDat
     return datasets
 
 
-def _print_dry_run(name: str, *, as_json: bool) -> int:
-    """Print the artifacts that a run would build and the documents that the filter rules would drop.
+def _print_dry_run(name: str, until: str | None, *, as_json: bool) -> int:
+    """Print the artifacts that a run would build, up to `until`, and the documents that the filter rules would drop.
 
     Return the exit code of `status`.
     """
     stop_waiting()
-    code = print_rebuild(name, as_json=as_json)
+    code = print_rebuild(name, as_json=as_json, until=until)
     dataset = project.open_dataset(name)
     if as_json or not dataset.component.has_rules:
         return code
@@ -361,15 +369,17 @@ def _find_current_partitions(
 
 
 def _run_part(name: str, part: PartitionSelection) -> int:
-    """Build the selected partitions of a dataset and everything they depend on."""
+    """Build the selected artifacts and partitions of a dataset and everything they depend on."""
     from dataprep_assets.cli.support.steps import StepPrinter
     from dataprep_assets.engine.artifact.summary import count_checks, describe_end
 
-    (dataset,) = _open_sound([name], is_whole=False)
+    (dataset,) = _open_sound([name], is_whole=not part.limits_partitions)
     project.apply_privacy(dataset.component)
-    part.list_partitioned_specs(dataset.specs)
+    specs = part.select_specs(dataset.specs)
+    if part.limits_partitions:
+        part.list_partitioned_specs(specs)
     print_lines([f"{name}:"])
-    steps = StepPrinter(dataset.specs)
+    steps = StepPrinter(specs)
     try:
         with _open_terminal_output():
             result = dataset.build_part(part, listeners=[steps], verbose=Options.verbose)
@@ -387,5 +397,7 @@ def _run_part(name: str, part: PartitionSelection) -> int:
     losses = describe_end(dataset.component, dataset.store, None, width or LAYOUT_COLUMNS)
     section = replace(losses, end=[*losses.end, count_checks(dataset.component, dataset.store)])
     _print_sections(name, [section], width, max_rows=MAX_LINES - 1)
-    print_lines([f"next: run `dataprep run {name}` to build the rest"])
+    has_table = any("table" in spec.kinds for spec in specs if spec.name == part.until)
+    reading = f"run `dataprep documents {name}` to look at the rows, then " if has_table else "run "
+    print_lines([f"next: {reading}`dataprep run {name}` to build the rest"])
     return 0

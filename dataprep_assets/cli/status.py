@@ -22,23 +22,26 @@ def command(datasets: Names, json_: AsJson = False) -> int:
     return max(print_rebuild(name, as_json=json_) for name in datasets)
 
 
-def print_rebuild(name: str, *, as_json: bool) -> int:
+def print_rebuild(name: str, *, as_json: bool, until: str | None = None) -> int:
     """Print the artifacts that a run would build, as text or one line of JSON; return 0 if there are none, else 1.
 
-    Writes nothing.
+    Writes nothing. With `until`, only this artifact and the artifacts that it is built from are printed.
     """
     from dataprep_assets.engine.staleness.status import find_retracted_leftovers, find_unplanned_artifacts
 
     dataset = project.open_dataset(name)
-    component, store, rebuild = dataset.component, dataset.store, dataset.status()
-    obsolete = [
-        (str(artifact), store.location(artifact)) for artifact in find_unplanned_artifacts(component.specs, store)
-    ]
-    retracted_artifacts = find_retracted_leftovers(component.specs, store)
+    component, store, rebuild = dataset.component, dataset.store, dataset.status(until=until)
+    obsolete, retracted_artifacts = list[tuple[str, str]](), list["Artifact"]()
+    # Only a run of the whole dataset removes obsolete artifacts.
+    if until is None:
+        obsolete += [
+            (str(artifact), store.location(artifact)) for artifact in find_unplanned_artifacts(component.specs, store)
+        ]
+        retracted_artifacts += find_retracted_leftovers(component.specs, store)
     if as_json:
         print(json.dumps(to_json(component, store, rebuild, obsolete, retracted_artifacts)))
     else:
-        _print_rebuild(component, store, rebuild, obsolete, retracted_artifacts)
+        _print_rebuild(component, store, rebuild, obsolete, retracted_artifacts, until)
     return 1 if rebuild.works or rebuild.due or retracted_artifacts else 0
 
 
@@ -56,13 +59,15 @@ def _print_rebuild(
     rebuild: "Rebuild",
     leftovers: Sequence[tuple[str, str]],
     retracted_artifacts: "Sequence[Artifact]",
+    until: str | None,
 ) -> None:
     from dataprep_assets.cli.support.rebuild_table import rebuild_lines
     from dataprep_assets.engine.artifact.summary import describe_unread_files
 
     name = component.declaration.dataset
     if not rebuild.works and not rebuild.due:
-        print(f"{name}: " + ("nothing to build" if retracted_artifacts else "everything is up to date"))
+        everything = "everything" if until is None else f"everything up to {until}"
+        print(f"{name}: " + ("nothing to build" if retracted_artifacts else f"{everything} is up to date"))
         project.print_unless_private(describe_unread_files(component, store), f"{name}: some source files are not read")
     else:
         checks = f"nothing to build, {count_of(len(rebuild.due), 'artifact')} to check"

@@ -51,10 +51,14 @@ _MAX_CHARACTERS, _MAX_LEVELS = 4_000, 60
 
 @dataclass(frozen=True)
 class Rule:
-    """A parsed expression: its text, its columns, and a function that builds the Arrow expression."""
+    """A parsed expression: its text, its columns, and a function that builds the Arrow expression.
+
+    `thresholds` has the numbers that each column is compared with, in the order of the text.
+    """
 
     text: str
     columns: frozenset[str]
+    thresholds: Mapping[str, tuple[float, ...]] = field(compare=False)
     # Build the expression only when it is needed, so that declarations can be parsed without loading pyarrow.
     _build: Callable[[], Any] = field(compare=False, repr=False)
 
@@ -166,6 +170,7 @@ class _Parser:
     def __init__(self, text: str, columns: Mapping[str, str], location: str) -> None:
         self._text, self._columns, self._where = text, columns, location
         self._read: set[str] = set()
+        self._thresholds: dict[str, tuple[float, ...]] = {}
 
     def parse(self) -> Rule:
         if not self._text.strip():
@@ -192,7 +197,7 @@ class _Parser:
                 f"{self._where}: {self._text!r} is {_add_article(part.type)}, not true or false. Compare it "
                 "with a value"
             )
-        return Rule(self._text, frozenset(self._read), part.build)
+        return Rule(self._text, frozenset(self._read), self._thresholds, part.build)
 
     def _build_error(self, node: ast.AST, reason: str) -> ConfigError:
         return ConfigError(f"{self._where}: {_format_node(node)}: {reason}")
@@ -271,6 +276,9 @@ class _Parser:
             raise self._build_error(
                 node, f"cannot compare {_add_article(left_part.type)} with {_add_article(right_part.type)}"
             )
+        for side, other_side in ((left_side, right), (right, left_side)):
+            if isinstance(side, ast.Name) and (number := _read_number(other_side)) is not None:
+                self._thresholds[side.id] = (*self._thresholds.get(side.id, ()), number)
         comparison = _COMPARED[type(operator)]
         if left_part.type == "boolean" and comparison not in ("equal", "not_equal"):
             raise self._build_error(node, "true and false have no order. Use = or !=")
@@ -328,6 +336,15 @@ class _Parser:
         if (kind := kinds.get(type(value))) is None or (isinstance(value, int) and abs(value) >= 1 << 63):
             raise self._build_error(node, "not a value in a rule. Write a number, or a string in quotes")
         return _Part(kind, lambda: _build_scalar(value))
+
+
+def _read_number(node: ast.AST) -> float | None:
+    """Return the number that a part of an expression consists of; None for any other part."""
+    try:
+        value = ast.literal_eval(node) if isinstance(node, ast.Constant | ast.UnaryOp) else None
+    except ValueError:
+        return None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _call(name: str, *arguments: Any) -> Any:

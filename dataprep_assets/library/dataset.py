@@ -86,17 +86,20 @@ class OpenDataset:
             raise ConfigError("\n".join(map(str, blocking_mistakes)))
         return [mistake for mistake in mistakes if mistake.hint]
 
-    def status(self) -> Rebuild:
+    def status(self, *, until: str | None = None) -> Rebuild:
         """Return the artifacts that a run would build now, with reasons and costs.
 
-        Reads local sources, and writes nothing.
+        Reads local sources, and writes nothing. With `until`, only this artifact and the artifacts that it is built
+        from are returned.
         """
         cores = self.component.declaration.workers or len(os.sched_getaffinity(0))
-        return plan_rebuild(self.specs, self.store, Machine(cores=cores, bandwidth=125e6), self.project.step_times())
+        specs = PartitionSelection(until=until).select_specs(self.specs)
+        return plan_rebuild(specs, self.store, Machine(cores=cores, bandwidth=125e6), self.project.step_times())
 
     def run(
         self,
         *,
+        until: str | None = None,
         split: str | Sequence[str] | None = None,
         partitions: str | None = None,
         process_count: int | None = None,
@@ -105,6 +108,7 @@ class OpenDataset:
         """Build the dataset and run its checks, in the project's Dagster instance. Current artifacts are kept.
 
         Args:
+            until: Only this artifact, such as `documents`, and the artifacts that it is built from.
             split: Only partitions of this split, or of these splits.
             partitions: Only this range of partitions, `FIRST...LAST`, or this partition.
             process_count: Number of equal parts into which the selected partitions are divided.
@@ -117,13 +121,14 @@ class OpenDataset:
         kept, and the next run resumes from it.
         """
         part = PartitionSelection(
+            until=until,
             splits=parse_split_names(split),
             bounds=partitions,
             option="partitions",
             count=process_count,
             index=process_index,
         )
-        self.require_sound(is_whole=not part.is_limited)
+        self.require_sound(is_whole=not part.limits_partitions)
         result = self.build() if not part.is_limited else self.build_part(part)
         if result.ended:
             lines = [*self.list_complaints(result), *result.failed_checks]
@@ -154,7 +159,7 @@ class OpenDataset:
     def build(
         self,
         *,
-        only: Mapping[ArtifactSpec, Sequence[str]] | None = None,
+        only: Mapping[ArtifactSpec, Sequence[str] | None] | None = None,
         listeners: "Sequence[BuildListener]" = (),
         part: str = "",
         verbose: bool = False,
@@ -163,7 +168,8 @@ class OpenDataset:
         """Execute the dataset's job, or the part of it that builds `only` some partitions.
 
         Args:
-            only: The artifacts to build, each with its selected partitions; None builds everything.
+            only: The artifacts to build, each with its selected partitions, or None for all of them; None builds
+                everything.
             listeners: Listeners in this process that receive the events of the build.
             part: Description of the part, for the run's tag.
             verbose: Whether to print Dagster's own error messages on standard error.
@@ -195,17 +201,20 @@ class OpenDataset:
     def build_part(
         self, part: PartitionSelection, *, listeners: "Sequence[BuildListener]" = (), verbose: bool = False
     ) -> "RunResult":
-        """Build the selected partitions, after the artifacts that plan them and their inputs.
+        """Build the selected artifacts and partitions, after the artifacts that plan them and their inputs.
 
         Raises NotFoundError if this process has no partition, because there are fewer partitions than processes. Raises
         ConfigError if an out-of-date input, such as duplicates, is built from all partitions.
         """
         from dataprep_assets.engine.staleness.status import decide_slots
 
-        partitioned = part.list_partitioned_specs(self.specs)
+        specs = part.select_specs(self.specs)
+        if not part.limits_partitions:
+            return self.build(only=dict.fromkeys(specs), listeners=listeners, part=str(part), verbose=verbose)
+        partitioned = part.list_partitioned_specs(specs)
         needed = find_ancestors(spec for spec in partitioned if part.includes(spec))
         # Refuse the build now, because a shard that needs an artifact of all shards would fail only after hours.
-        for spec in self.specs:
+        for spec in specs:
             of_all = spec in needed and spec.partitions is None and find_ancestors([spec]) & set(partitioned)
             if of_all and decide_slots(spec, self.store, [None])[None].is_stale:
                 raise ConfigError(
@@ -215,11 +224,11 @@ class OpenDataset:
         # First build the artifacts that do not depend on partitions, because one of them is the plan that determines
         # the partitions.
         first_specs = [spec for spec in find_ancestors(partitioned) if not find_ancestors([spec]) & set(partitioned)]
-        no_partitions = {spec: () for spec in self.specs if spec in first_specs}
+        no_partitions = {spec: () for spec in specs if spec in first_specs}
         result = self.build(only=no_partitions, listeners=listeners, part=str(part), verbose=verbose)
         if result.ended:
             return result
-        if only := part.select_partitions(self.specs, self.store):
+        if only := part.select_partitions(specs, self.store):
             return self.build(only=only, listeners=listeners, part=str(part), verbose=verbose)
         raise NotFoundError(
             f"{self.name}: this part has no partitions, because --process-count exceeds their number. Lower it"

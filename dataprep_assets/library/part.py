@@ -1,7 +1,7 @@
-"""Selects the partitions that a run builds: a split, a range, or one of several equal parts."""
+"""Selects the artifacts and the partitions that a run builds: a split, a range, or one of several equal parts."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dataprep_assets.engine.yaml.declared_keys import require_known_names
@@ -30,9 +30,10 @@ def parse_split_names(splits: str | Iterable[str] | None) -> tuple[str, ...] | N
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionSelection:
-    """A part of a dataset's partitions.
+    """A part of a dataset: some of its artifacts, or some of their partitions.
 
     Attributes:
+        until: Name of the last artifact; None for all artifacts.
         splits: Only partitions of these splits.
         bounds: `FIRST...LAST`, or one name.
         option: The option that set the bounds, for messages.
@@ -40,6 +41,7 @@ class PartitionSelection:
         index: Number of the part to build, from 0.
     """
 
+    until: str | None = None
     splits: tuple[str, ...] | None = None
     bounds: str | None = None
     option: str = "--shards"
@@ -55,10 +57,16 @@ class PartitionSelection:
     @property
     def is_limited(self) -> bool:
         """Whether the selection is limited in any way."""
+        return self.until is not None or self.limits_partitions
+
+    @property
+    def limits_partitions(self) -> bool:
+        """Whether only some of the partitions are selected."""
         return any(value is not None for value in (self.splits, self.bounds, self.count))
 
     def __str__(self) -> str:
         limits = {
+            "--until": self.until,
             "--split": None if self.splits is None else ",".join(self.splits),
             self.option: self.bounds,
             "--process-count": self.count,
@@ -69,12 +77,24 @@ class PartitionSelection:
     def arguments(self) -> str:
         """The options of `dataprep run` that select this part, each after a space."""
         values = {
+            "--until": self.until,
             "--split": None if self.splits is None else ",".join(self.splits),
             self.option: self.bounds,
             "--process-count": self.count,
             "--process-index": self.index,
         }
         return "".join(f" {name} {value}" for name, value in values.items() if value is not None)
+
+    def select_specs(self, specs: "Sequence[ArtifactSpec]") -> "list[ArtifactSpec]":
+        """Return the artifacts up to the last one, inputs first. Raises ConfigError if the last artifact is unknown."""
+        if self.until is None:
+            return list(specs)
+        from dataprep_assets.engine.artifact.build import find_ancestors
+
+        require_known_names("artifact", [self.until], list(dict.fromkeys(spec.name for spec in specs)))
+        last_specs = {spec for spec in specs if spec.name == self.until}
+        needed = last_specs | find_ancestors(last_specs)
+        return [spec for spec in specs if spec in needed]
 
     def select_partitions(
         self, specs: "Sequence[ArtifactSpec]", store: "ArtifactStore"
@@ -109,7 +129,8 @@ class PartitionSelection:
         partitioned = [spec for spec in specs if spec.partitions is not None]
         dataset = specs[0].declaration.dataset
         if not partitioned:
-            raise ConfigError(f"{self}: {dataset} has no partitions. Remove this option")
+            name = dataset if self.until is None else f"{dataset}/{self.until}"
+            raise ConfigError(f"{replace(self, until=None)}: {name} has no partitions. Remove this option")
         splits = list(dict.fromkeys(spec.split for spec in partitioned if spec.split is not None))
         if self.splits and not splits:
             raise ConfigError(f"{self}: {dataset} has no splits. Use {self.option} to select partitions")

@@ -116,14 +116,15 @@ class StepTimer(BuildListener):
 def build_job(
     specs: Sequence[ArtifactSpec],
     *,
-    only: Mapping[ArtifactSpec, Sequence[str]] | None = None,
+    only: Mapping[ArtifactSpec, Sequence[str] | None] | None = None,
     listeners: Sequence[BuildListener] = (),
 ) -> dg.JobDefinition:
     """Return the job of a dataset.
 
     Args:
         specs: All artifacts of the dataset, inputs before the artifacts that are built from them.
-        only: The artifacts to build, each with its selected partitions; None builds everything.
+        only: The artifacts to build, each with its selected partitions, or None for all of them; None builds
+            everything.
         listeners: Listeners in this process that receive the events of the build.
     """
     declaration = specs[0].declaration
@@ -159,7 +160,7 @@ def build_job(
 def _build_step(
     members: Sequence[ArtifactSpec],
     specs: Sequence[ArtifactSpec],
-    only: Mapping[ArtifactSpec, Sequence[str]],
+    only: Mapping[ArtifactSpec, Sequence[str] | None],
     listeners: Sequence[BuildListener],
 ) -> dg.OpDefinition:
     """Return the step that builds one artifact, or several artifacts together; `specs` are the dataset's artifacts."""
@@ -177,7 +178,8 @@ def _build_step(
         store = declaration.store(storage)
         with private_files(declaration.sensitive), convert_errors(members[0], store):
             for spec, partitions in iterate_builds(members, store):
-                selected = partitions if spec not in only else [key for key in partitions if key in only[spec]]
+                keys = only.get(spec)
+                selected = partitions if keys is None else [key for key in partitions if key in keys]
                 if selected or spec.partitions is None:
                     try:
                         yield from _JobBuild(context, spec, store, selected, listeners).build_and_check(specs)

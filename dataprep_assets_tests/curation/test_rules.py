@@ -133,3 +133,9 @@ def test_the_position_of_a_mistake_refers_to_the_written_text(text: str, place: 
 def test_a_rule_of_several_lines_is_one_expression() -> None:
     rule = parse_rule("words < 50\n  or (language\n = 'fr')\n", COLUMNS, "drop.r")
     assert match_rules(TABLE, {"r": rule})["r"].nonzero()[0].tolist() == [0, 3]
+
+
+def test_the_thresholds_of_a_column_are_the_numbers_that_it_is_compared_with() -> None:
+    rule = parse_rule("words < 50 or 1e3 <= words < 5000 or score > -0.5 or words > 2 * 10", COLUMNS, "drop.short")
+    assert rule.thresholds == {"words": (50.0, 1000.0, 5000.0), "score": (-0.5,)}
+    assert parse_rule("not (language = 'en') or words in [3] or words = words", COLUMNS, "drop.short").thresholds == {}

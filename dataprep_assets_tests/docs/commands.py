@@ -76,6 +76,11 @@ An error in a `defs.yaml` is reported with file, line and key. The other dataset
 
 `dataprep run NAME` builds a whole dataset. The options below select a part of the dataset. The run first builds the \
 artifacts that the part needs, such as the manifest.
+
+With `--until ARTIFACT`, the run stops after an artifact, such as `documents`, the document table. It builds all \
+partitions of the artifact and of its inputs, unless the options below select some. `--dry-run` with `--until` shows \
+only these artifacts.
+
 To combine the parts afterwards, run the command without these options.
 
 | option | partitions |
@@ -87,8 +92,8 @@ To combine the parts afterwards, run the command without these options.
 other options |
 
 All nodes of a cluster must use the same storage. You can repeat a part with a different number of processes, because \
-finished partitions are skipped. These options need exactly one dataset name, and cannot be combined with `--dry-run` \
-or `--locked`.
+finished partitions are skipped. All these options need exactly one dataset name, and cannot be combined with \
+`--locked`. Except for `--until`, they cannot be combined with `--dry-run`.
 
 The `duplicates` of a corpus and the plan of a release need all partitions. Build them first, without these options.
 
@@ -107,6 +112,11 @@ built), [`losses`](#keys-of-losses) |
 | `plan` | dataset | `machine`, `splits`, `shards`, `runs`, `source_bytes`, `tokens`, `orchestration_seconds`, \
 `transfer_seconds`, `tokenizing_seconds`, `seconds`, `seconds_on` (by engine), `disk_bytes`, `get_requests`, \
 `put_requests`, `rates_measured_on` |
+| `documents` | dataset | `documents`, `bytes`, `sources`, `rules`, `untagged`, `over_budget`, `unprotected`; null \
+without rules |
+| `documents` with an option for rows | row | the columns of the [document table](documents.md#the-document-table); \
+with `--text`, the whole `text`, or null for a bad record |
+| `documents --plot` | dataset | [keys of `documents --plot`](#keys-of-documents---plot) |
 | `trace` | document | [trace](how-to/look-at-data.md) |
 | `verify` | artifact, then release | `artifact` or `release`, `location`, `bytes`, `defects`, `changed_inputs`; \
 with `--lock`: `artifact`, `differs` |
@@ -164,6 +174,11 @@ def _list_json_keys() -> Iterator[str]:
             "status",
             "`dataprep status --json` and `dataprep run --dry-run --json` print these keys. Unknown values are null.",
             json_keys.STATUS,
+        ),
+        (
+            "documents --plot",
+            "`dataprep documents NAME --plot COLUMN --json` prints these keys.",
+            json_keys.PLOT,
         ),
         (
             "losses",

@@ -3,7 +3,8 @@
 A dataclass describes its keys under `Attributes:`, and a function under `Keys:`. `a[].b` is the key `b` of each object
 in the list `a`, and `a.NAME.b` the key `b` of each value of the object `a`.
 
-Entry points: `STATUS`, `LOSSES` and `LOCK`, the keys of three outputs, and `list_paths`, the keys of a JSON value.
+Entry points: `STATUS`, `LOSSES`, `PLOT` and `LOCK`, the keys of four outputs, and `list_paths`, the keys of a JSON
+value.
 """
 
 import inspect
@@ -23,6 +24,7 @@ from dataprep_assets.engine.staleness.rebuild import (
     RemainingRetractions,
     ReplacedPublication,
 )
+from dataprep_assets.engine.trace.histogram import ColumnHistogram
 
 _SECTION = re.compile(r"^(?:Attributes|Keys):\n((?:(?: {4}.*)?\n)+)", re.MULTILINE)
 _ENTRY = re.compile(r"^ {4}(\S+): (.+(?:\n {8}.+)*)", re.MULTILINE)
@@ -65,6 +67,8 @@ STATUS = _nest(
 """Keys of `dataprep status --json` and `dataprep run --dry-run --json`."""
 LOSSES = read_keys(Loss)
 """Keys of each object in `losses` of `dataprep show --json`."""
+PLOT = read_keys(ColumnHistogram.to_json)
+"""Keys of `dataprep documents --plot --json`."""
 _COUNTS = read_keys(LockCounts)
 _ENTRY_KEYS = _nest(
     read_keys(LockEntry) | read_keys(RecipeInputs),

@@ -202,6 +202,9 @@ BUILT = [
     "retract built --where bytes<0",
     "documents built --json --csv",
     "documents built --where nothing",
+    "documents built --plot nothing",
+    "documents built --plot row --text",
+    "documents built --seed 3",
     "seen built --step 4",
     "seen built",
     "seen built --rank 3 --until 4",
@@ -214,6 +217,7 @@ BUILT = [
 COMMANDS: list[tuple[str, dict[str, str]]] = [
     ("run god", {}),
     ("run good --split tran", {}),
+    ("run good --until nothing", {}),
     ("run good --process-index 3", {}),
     ("run good --process-count 2 --process-index 3", {}),
     ("run good --locked", {}),

@@ -1,6 +1,7 @@
 """Parts of a dataset's partitions: each partition is in exactly one part, and unknown partitions are named."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,37 @@ def test_several_splits_are_selected_together() -> None:
     assert list_partitions(part, ("train", TRAIN), ("val", VAL), ("test", ["test-00000"])) == [TRAIN, VAL]
 
 
+def test_the_artifacts_up_to_one_are_its_inputs_of_all_splits_inputs_first() -> None:
+    manifest, train, val = make_specs(("train", TRAIN), ("val", VAL))
+    train, val = (replace(spec, inputs=(manifest,)) for spec in (train, val))
+    table, unrelated, card = (
+        replace(manifest, name=name, inputs=inputs)
+        for name, inputs in (("table", (val,)), ("unrelated", ()), ("card", (train, val)))
+    )
+    specs = [manifest, train, val, table, unrelated, card]
+    for until, expected in {
+        None: specs,
+        "manifest": [manifest],
+        "token_bins": [manifest, train, val],
+        "table": [manifest, val, table],
+        "card": [manifest, train, val, card],
+    }.items():
+        assert PartitionSelection(until=until).select_specs(specs) == expected
+    with raises(ConfigError, "unknown artifact 'crad'", "'card'", "manifest", "unrelated"):
+        PartitionSelection(until="crad").select_specs(specs)
+
+
+def test_an_artifact_limits_a_run_but_not_its_partitions() -> None:
+    part = PartitionSelection(until="table")
+    assert (part.is_limited, part.limits_partitions, str(part)) == (True, False, "--until")
+    part = PartitionSelection(until="table", splits=("val",))
+    assert (part.limits_partitions, str(part), part.arguments) == (
+        True,
+        "--until, --split",
+        " --until table --split val",
+    )
+
+
 @pytest.mark.parametrize(
     ("given", "names"),
     [
@@ -122,6 +154,8 @@ def test_an_unknown_partition_is_named(part: PartitionSelection, told: str) -> N
 def test_a_dataset_without_partitions_has_no_part() -> None:
     with raises(ConfigError, "--process-count", "d"):
         list_partitions(PartitionSelection(count=2, index=0))
+    with raises(ConfigError, "--process-count", "d/manifest"):
+        list_partitions(PartitionSelection(until="manifest", count=2, index=0))
 
 
 @pytest.mark.parametrize(
@@ -136,6 +170,9 @@ def test_a_dataset_without_partitions_has_no_part() -> None:
         (["run", "x", "y", "--shards", "a...b"], "--shards applies to a single dataset. Name exactly one"),
         (["run", "x", "--months", "a", "--shards", "b"], "--months cannot be combined with --shards"),
         (["run", "x", "--split", "train", "--dry-run"], "--dry-run applies only to whole datasets. Remove --split"),
+        (["run", "x", "--until", "y", "--split", "z", "--dry-run"], "whole datasets. Remove --split"),
+        (["run", "x", "--until", "y", "--locked"], "--locked applies only to whole datasets. Remove --until"),
+        (["run", "x", "y", "--until", "z"], "--until applies to a single dataset. Name exactly one"),
         (["run", "x", "--split", "train", "--locked"], "--locked applies only to whole datasets. Remove --split"),
         (["run", "x", "--json"], "`dataprep show x --json`"),
         (["plan", "sample_corpus", "--cores", "many"], "Invalid value for '--cores': Input should be a valid integer"),

@@ -12,7 +12,7 @@ EXAMPLES = {
     "run": (
         "dataprep run sample_corpus --dry-run",
         "dataprep run sample_corpus",
-        "dataprep run sample_corpus --split train",
+        "dataprep run my_filtered --until documents --split train",
         "dataprep run my_notes --months 1998-01...2009-12",
     ),
     "ui": ("dataprep ui", "dataprep ui --port 3001"),
@@ -20,8 +20,9 @@ EXAMPLES = {
     "status": ("dataprep status sample_corpus", "dataprep status sample_corpus --json"),
     "documents": (
         "dataprep documents my_filtered",
-        "dataprep documents my_filtered --reason short",
         "dataprep documents my_filtered --where 'words < 50' --csv",
+        "dataprep documents my_filtered --reason short --sample 5 --text",
+        "dataprep documents my_filtered --plot words",
     ),
     "trace": (
         "dataprep trace sample_corpus --split train --token 1000",

@@ -5,9 +5,13 @@ use it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
 
 from dataprep_assets.engine.privacy import Privacy
 from dataprep_assets.errors import count_of
@@ -15,6 +19,8 @@ from dataprep_assets.table import align_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dataprep_assets.engine.trace.histogram import ColumnHistogram
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +150,55 @@ class DocumentRows:
         """Return the number of rows. Only the columns of the expression are read."""
         return sum(table.num_rows for table in self.read(["row"]))
 
+    def sample(self, count: int, seed: int = 0) -> list[dict[str, Any]]:
+        """Return `count` rows drawn at random, or all rows if there are fewer, sorted by file and row.
+
+        The same rows are drawn for the same seed, for any division of the files into shards.
+        """
+        import pyarrow as pa
+
+        # Also read the columns that identify a row, because the drawn rows depend on them.
+        columns = self.columns
+        drawn_tables, limit = list["pa.Table"](), np.uint64(np.iinfo(np.uint64).max)
+        for table in self.read(None if columns is None else list(dict.fromkeys([*columns, "file", "row"]))):
+            draws = _draw_numbers(table, seed)
+            positions = np.flatnonzero(draws <= limit)
+            drawn_tables.append(table.take(positions).append_column(_DRAW, pa.array(draws[positions])))
+            # Keep only the rows with the smallest numbers, so that the memory does not depend on the number of rows.
+            if sum(drawn_table.num_rows for drawn_table in drawn_tables) > count:
+                order = [(_DRAW, "ascending"), ("file", "ascending"), ("row", "ascending")]
+                drawn_tables = [_join_tables(drawn_tables).sort_by(order).slice(0, count)]
+                limit = np.uint64(drawn_tables[0][_DRAW][-1].as_py())
+        if not drawn_tables:
+            return []
+        sample = _join_tables(drawn_tables).sort_by([("file", "ascending"), ("row", "ascending")])
+        sample = sample.drop_columns([_DRAW]) if columns is None else sample.select(list(columns))
+        rows: list[dict[str, Any]] = sample.to_pylist()
+        return rows
+
+
+_DRAW = "random number"
+"""Name of the column with the random numbers; no column of a document table has a space in its name."""
+
+
+def _join_tables(tables: "Sequence[pa.Table]") -> "pa.Table":
+    import pyarrow as pa
+
+    # Fill missing columns with null, because a table built before the declaration's last edit may have other columns.
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def _draw_numbers(table: "pa.Table", seed: int) -> NDArray[np.uint64]:
+    """Return a random number for each row, which depends only on the seed, the file and the row: shape `(rows,)`."""
+    files = table["file"].combine_chunks().dictionary_encode()
+    file_hashes = [xxhash.xxh3_64_intdigest(f"{seed}/{file}".encode()) for file in files.dictionary.to_pylist()]
+    numbers: NDArray[np.uint64] = np.array(file_hashes, np.uint64)[files.indices.to_numpy()]
+    # Let the multiplications overflow, because SplitMix64 uses each product modulo 2**64.
+    numbers += table["row"].to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
 
 class DocumentTable(ABC):
     """The document table of a dataset."""
@@ -189,4 +244,28 @@ class DocumentTable(ABC):
 
         Raises ConfigError for an invalid expression, and for a reason, split or column that the dataset does not have.
         Iteration raises MissingArtifactError if a shard has no table yet.
+        """
+
+    @abstractmethod
+    def histogram(
+        self,
+        column: str,
+        *,
+        where: str | None = None,
+        reason: str | None = None,
+        splits: Sequence[str] | None = None,
+    ) -> "ColumnHistogram":
+        """Return the histogram of a numeric column of the rows that `rows` returns, without bad records.
+
+        Reads the whole column into memory. Raises ConfigError for a column without numbers, and the errors of `rows`.
+        """
+
+    @abstractmethod
+    def add_texts(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield rows with all columns, each with its text from the source as `text`; None for a bad record.
+
+        Args:
+            rows: The rows. Rows of the same file are consecutive and in ascending order.
+
+        Raises SourceError if a source file is missing, or has changed since the table was built.
         """

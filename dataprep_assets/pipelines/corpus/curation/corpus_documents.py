@@ -1,22 +1,24 @@
 """Queries of a corpus's document table, answered from its finished tags and tables."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dataprep_assets.curation.rules import Rule, match_rules, parse_rule
+from dataprep_assets.curation.rules import NUMBERS, Rule, find_dropping_rules, match_rules, parse_rule
 from dataprep_assets.curation.selection import DUPLICATE, RESERVED, describe_bad_reason, describe_reason
 from dataprep_assets.curation.table import read_joined_tables
 from dataprep_assets.engine.trace.document_table import DocumentRows, DocumentTable, Drops, RuleDrops
+from dataprep_assets.engine.trace.histogram import ColumnHistogram, PlottedRule
 from dataprep_assets.engine.yaml.declared_keys import require_known_names
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import describe_coverage
+from dataprep_assets.pipelines.corpus.curation.document_texts import add_texts
 from dataprep_assets.pipelines.corpus.curation.documents_sums import FILE
 from dataprep_assets.pipelines.corpus.curation.documents_table import DOCUMENTS, DocumentsFacts, list_table_columns
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import RuledRows, read_ruled_rows
@@ -60,7 +62,7 @@ class CorpusDocuments(DocumentTable):
         rules, duplicates = self._corpus.rules, self._corpus.duplicates
         if not rules and duplicates is None:
             return None
-        rule_texts = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
+        rule_texts = {name: _format_rule(*rule) for name, rule in rules.items()}
         # List duplicates only if the `duplicates` artifact exists, because the number of duplicates is unknown until it
         # is built.
         if duplicates is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
@@ -144,6 +146,57 @@ class CorpusDocuments(DocumentTable):
                     piece = piece.filter(np.logical_and.reduce(list(match_rules(piece, rules).values())))
                 yield piece if columns is None else piece.select(list(columns))
 
+    def histogram(
+        self,
+        column: str,
+        *,
+        where: str | None = None,
+        reason: str | None = None,
+        splits: Sequence[str] | None = None,
+    ) -> ColumnHistogram:
+        import pyarrow.compute as pc
+
+        numeric_columns = [name for name, kind in list_table_columns(self._corpus).items() if kind in NUMBERS]
+        require_known_names("numeric column", [column], numeric_columns)
+        rules = self._corpus.rules
+        plotted = {name: rule for name, (_, rule) in rules.items() if column in rule.columns}
+        columns = {column, "bytes", "reason"}.union(*(rule.columns for _, rule in rules.values()))
+        values, missing, drop_counts, earlier_counts = [np.zeros(0)], 0, Counter[str](), Counter[str]()
+        for piece in self.rows(where=where, reason=reason, splits=splits, columns=sorted(columns)).tables():
+            # Only rejected records have no size. They are no documents, so no rule drops them.
+            piece = piece.filter(piece["bytes"].is_valid())
+            numbers = piece[column].cast("double", safe=False).to_numpy()
+            is_finite = np.isfinite(numbers)
+            values.append(numbers[is_finite])
+            missing += int(np.count_nonzero(~is_finite))
+            if plotted:
+                rule_numbers = find_dropping_rules(piece, rules)
+                # Retraction ranks before rules, as in `RuledRows`.
+                rule_numbers[pc.equal(piece["reason"], RETRACTED).fill_null(False).to_numpy()] = -1
+                for name, is_match in match_rules(piece, plotted).items():
+                    position = list(rules).index(name)
+                    drop_counts[name] += int(np.count_nonzero(rule_numbers == position))
+                    is_dropped_earlier = (rule_numbers >= 0) & (rule_numbers < position)
+                    earlier_counts[name] += int(np.count_nonzero(is_dropped_earlier & (is_match ^ rules[name][0])))
+        return ColumnHistogram(
+            column=column,
+            values=np.sort(np.concatenate(values)),
+            missing=missing,
+            rules=[
+                PlottedRule(
+                    rule=name,
+                    drops=_format_rule(*rules[name]),
+                    thresholds=rule.thresholds.get(column, ()),
+                    documents=drop_counts[name],
+                    dropped_earlier=earlier_counts[name],
+                )
+                for name, rule in plotted.items()
+            ],
+        )
+
+    def add_texts(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        return add_texts(self._corpus, self._store, rows)
+
     def explain_drop_of_id(self, hashed: int) -> str | None:
         """Describe the first dropped row with this id, with the reason as in `explain_drop`; None if there is none."""
         import pyarrow.compute as pc
@@ -186,7 +239,7 @@ class CorpusDocuments(DocumentTable):
             return words
         names = sorted(rule[1].columns)
         values = "" if self._corpus.sensitive else "; " + ", ".join(f"{name} is {row[name]!r}" for name in names)
-        return f"{words}: {f'not ({rule[1].text})' if rule[0] else rule[1].text}{values}"
+        return f"{words}: {_format_rule(*rule)}{values}"
 
     @cached_property
     def _partitions(self) -> Sequence[str]:
@@ -212,6 +265,11 @@ class CorpusDocuments(DocumentTable):
                 f"documents {self._corpus.dataset}` without options to see the drops per rule"
             )
         return self._store.local(artifact) / FILE
+
+
+def _format_rule(keeps: bool, rule: Rule) -> str:
+    """Return the expression that is true for the rows that a rule drops."""
+    return f"not ({rule.text})" if keeps else rule.text
 
 
 def _add_examples(examples: Mapping[str, list[str]], rows: RuledRows) -> None:
