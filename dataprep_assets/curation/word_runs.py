@@ -7,7 +7,7 @@ content in all scripts.
 The hash of a run is a sum of its words' hashes times powers of an odd number, modulo 2^64. All sums of a text are
 differences of one running sum, so the cost does not depend on the length of runs.
 
-Entry points: `WordRuns`, `HashedWords`, `KnownHashes`.
+Entry points: `hash_texts`, `hash_split_texts`, `WordRuns`, `KnownHashes`.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,13 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.duplicates.words import WordHashes, has_unspaced, is_unspaced, mix_bits
+from dataprep_assets.curation.duplicates.words import has_unspaced, is_unspaced, mix_bits
+from dataprep_assets.curation.word_hashes import hash_pieces, hash_words
 
 WORD = 6
 """Weight of a word, in a unit in which all weights are integers."""
 _LETTER, _ALPHABETIC_LETTER = 4, 2
+_FIRST_KANA = 0x3040
 _BASE = 0x9E3779B97F4A7C15
 _CACHED_POWERS = 1 << 20
 """Number of cached powers: 8 MB for the powers, and 8 MB for their inverses."""
@@ -39,45 +41,34 @@ def weigh_word(word: str) -> int:
         return WORD
     # In scripts from kana (U+3040) on, a letter is a syllable or a word. In Thai, Lao, Burmese and Khmer, a letter is a
     # single sound, so it weighs less.
-    return _LETTER if word[0] >= "\u3040" else _ALPHABETIC_LETTER
+    return _LETTER if ord(word[0]) >= _FIRST_KANA else _ALPHABETIC_LETTER
 
 
-class _Weights(dict[str, int]):
-    """Cache of the weight of each word."""
+def hash_texts(texts: Sequence[str]) -> "WordRuns":
+    """Return the runs of the words of texts."""
+    words = hash_words(texts, signs=False)
+    weights = None
+    if words.letters is not None:
+        weights = np.where(words.letters >= _FIRST_KANA, _LETTER, _ALPHABETIC_LETTER)
+        weights[words.letters == 0] = WORD
+    return WordRuns(np.cumsum(words.counts), words.hashes, weights)
 
-    def __missing__(self, word: str) -> int:
-        weight = weigh_word(word)
-        # Cache only the letters of scripts without spaces, because the number of other words is unlimited.
-        if weight != WORD:
-            self[word] = weight
-        return weight
 
-
-class WordRuns:
-    """Hash function for runs of words."""
-
-    def __init__(self) -> None:
-        self._hashes, self._weights = WordHashes(), _Weights()
-
-    def hash_words(self, texts: Sequence[Sequence[str]]) -> "HashedWords":
-        """Return the runs of texts, given as words."""
-        counts = np.fromiter(map(len, texts), np.int64, len(texts))
-        ends, size = np.cumsum(counts), int(counts.sum())
-        hashes = np.fromiter(map(self._hashes.__getitem__, chain.from_iterable(texts)), np.uint64, size)
-        # To save time, check each text as a whole first, because most texts have no letter of a script without spaces.
-        unspaced = [index for index, words in enumerate(texts) if has_unspaced(" ".join(words))]
-        if not unspaced:
-            return HashedWords(ends, hashes, None)
-        weights = np.full(size, WORD, np.int64)
-        for index in unspaced:
-            text_weights = list(map(self._weights.__getitem__, texts[index]))
-            weights[int(ends[index]) - len(text_weights) : int(ends[index])] = text_weights
-        return HashedWords(ends, hashes, weights)
+def hash_split_texts(texts: Sequence[Sequence[str]]) -> "WordRuns":
+    """Return the runs of texts that are given as words."""
+    counts = np.fromiter(map(len, texts), np.int64, len(texts))
+    ends, weights = np.cumsum(counts), None
+    # To save time, check each text as a whole first, because most texts have no letter of a script without spaces.
+    for words, end in zip(texts, ends.tolist(), strict=True):
+        if has_unspaced(" ".join(words)):
+            weights = np.full(int(counts.sum()), WORD, np.int64) if weights is None else weights
+            weights[end - len(words) : end] = list(map(weigh_word, words))
+    return WordRuns(ends, hash_pieces([word.encode() for word in chain.from_iterable(texts)], None), weights)
 
 
 @dataclass(frozen=True, eq=False)
-class HashedWords:
-    """The words of texts, one text after the other.
+class WordRuns:
+    """The words of texts, one text after the other, and the hashes of their runs.
 
     Attributes:
         ends: End of each text: ``(texts,)``.

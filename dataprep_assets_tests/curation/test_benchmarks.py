@@ -13,7 +13,7 @@ from dataprep_assets.curation.benchmarks.benchmarks import Benchmarks, Coverage
 from dataprep_assets.curation.benchmarks.items import MAX_BYTES, BenchmarkSet
 from dataprep_assets.curation.duplicates.words import split_words
 from dataprep_assets.curation.planted.benchmarks import build_look_alikes, render_item
-from dataprep_assets.curation.word_runs import WORD, WordRuns, count_words
+from dataprep_assets.curation.word_runs import WORD, count_words, hash_split_texts, hash_texts
 from dataprep_assets.errors import ConfigError
 from dataprep_assets_tests.messages import raises
 
@@ -231,7 +231,10 @@ def test_ngrams_have_equal_weight_in_every_script_and_never_cross_texts() -> Non
     texts = [[draw.choice(letters) for _ in range(draw.randrange(40))] for _ in range(30)]
     weights = {"中": 4, "国": 4, "人": 4, "の": 4, "カ": 4, "ก": 2, "ข": 2}
     for some in (texts, [[word for word in words if word not in weights] for words in texts]):
-        runs = WordRuns().hash_words(some)
+        runs, runs_of_texts = hash_split_texts(some), hash_texts([" ".join(words) for words in some])
+        assert runs.ends.tolist() == runs_of_texts.ends.tolist()
+        assert runs.hashes.tolist() == runs_of_texts.hashes.tolist()
+        assert runs.weight_before.tolist() == runs_of_texts.weight_before.tolist()
         flat = [word for words in some for word in words]
         starts, stops = runs.find_runs_of_weight(5 * WORD)
         wanted = []

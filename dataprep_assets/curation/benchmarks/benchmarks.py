@@ -29,7 +29,15 @@ from dataprep_assets.curation.benchmarks.whole_items import WholeItem, WholeItem
 from dataprep_assets.curation.duplicates.words import UNICODE, WORDS, split_words
 from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
-from dataprep_assets.curation.word_runs import WORD, HashedWords, KnownHashes, WordRuns, count_words, weigh_word
+from dataprep_assets.curation.word_runs import (
+    WORD,
+    KnownHashes,
+    WordRuns,
+    count_words,
+    hash_split_texts,
+    hash_texts,
+    weigh_word,
+)
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.stores.files import cache_by_file, digest_value, sha256_file
 
@@ -118,7 +126,7 @@ class Benchmarks:
 
         Raises ConfigError if a set has no searchable item.
         """
-        self._ngram, self._min_words, self._runs = ngram, min_words, WordRuns()
+        self._ngram, self._min_words = ngram, min_words
         self.of_sets = {benchmark.name: benchmark.read_items(first) for benchmark in sets}
         long, wholes = _Texts(), list[WholeItem]()
         for name, items in self.of_sets.items():
@@ -126,7 +134,7 @@ class Benchmarks:
                 wholes += self._add(f"{name}:{item.row}", item, long)
         self.names, self.texts = long.names, long.texts
         self._index_ngrams(long)
-        self._wholes = WholeItemIndex(wholes, self._runs, ngram)
+        self._wholes = WholeItemIndex(wholes, ngram)
         covered = {item for item, first in zip(long.items, self._first.tolist(), strict=True) if self._sizes[first]}
         covered |= self._wholes.names
         with_text = {*long.items}
@@ -165,7 +173,7 @@ class Benchmarks:
 
     def _index_ngrams(self, long: _Texts) -> None:
         """Build the sorted index of the n-grams of all texts that are searched for by themselves."""
-        runs = self._runs.hash_words(long.words)
+        runs = hash_split_texts(long.words)
         starts, stops = runs.find_runs_of_weight(self._ngram * WORD)
         hashes, owners = runs.hash_runs(starts, stops), runs.find_texts(starts)
         items = np.unique(np.array(long.items, object), return_inverse=True)[1] if long.items else np.empty(0, np.int64)
@@ -226,13 +234,12 @@ class Benchmarks:
 
         If several parts have the same share, the longest is returned.
         """
-        words = [split_words(text) for text in texts]
-        runs = self._runs.hash_words(words)
+        runs = hash_texts(texts)
         names: list[str | None] = [None] * len(texts)
         shares = [0.0] * len(texts)
         for text, part, share in self._find_parts(runs):
             names[text], shares[text] = self.names[part], round(share, 4)
-        for text, name, share in self._wholes.find_best(words, runs):
+        for text, name, share in self._wholes.find_best(texts, runs):
             if share > shares[text]:
                 names[text], shares[text] = name, round(share, 4)
         return names, shares
@@ -247,7 +254,7 @@ class Benchmarks:
             for texts in rows
         ]
 
-    def _find_parts(self, runs: HashedWords) -> Iterator[tuple[int, int, float]]:
+    def _find_parts(self, runs: WordRuns) -> Iterator[tuple[int, int, float]]:
         """Yield the best matching part of each text with a match: number of the text, number of the part, share."""
         starts, hashes = runs.find_known_runs(self._ngram * WORD, self._known)
         # `_hashes` is sorted, so the owners of each n-gram are at the positions [low, high) of `_owners`.

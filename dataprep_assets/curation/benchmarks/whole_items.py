@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dataprep_assets.curation.benchmarks.items import ItemText
-from dataprep_assets.curation.word_runs import WORD, HashedWords, KnownHashes, WordRuns
+from dataprep_assets.curation.duplicates.words import split_words
+from dataprep_assets.curation.word_runs import WORD, KnownHashes, WordRuns, hash_split_texts
 
 _ANCHOR_WORDS = 4
 """Words per anchor."""
@@ -91,12 +92,12 @@ def build_whole_item(name: str, short: Sequence[ShortItem], ngram: int, min_word
 class WholeItemIndex:
     """Index of whole items for searching."""
 
-    def __init__(self, wholes: Sequence[WholeItem], runs: WordRuns, ngram: int) -> None:
+    def __init__(self, wholes: Sequence[WholeItem], ngram: int) -> None:
         # Search only for the first of several items with the same texts, because a match cannot distinguish them.
         first_numbers: dict[frozenset[str], int] = {}
         leaders = [first_numbers.setdefault(frozenset(item.joined), number) for number, item in enumerate(wholes)]
         anchors = _group_items_by_anchor(
-            [wholes[number] for number in first_numbers.values()], list(first_numbers.values()), runs
+            [wholes[number] for number in first_numbers.values()], list(first_numbers.values())
         )
         anchored = {number for owners in anchors.values() for number in owners}
         self.names = {item.name for item, number in zip(wholes, leaders, strict=True) if number in anchored}
@@ -106,18 +107,20 @@ class WholeItemIndex:
         self._anchors = anchors
         self._known = KnownHashes(np.array(sorted(anchors), np.uint64))
 
-    def find_best(self, words: Sequence[Sequence[str]], runs: HashedWords) -> Iterator[tuple[int, str, float]]:
+    def find_best(self, texts: Sequence[str], runs: WordRuns) -> Iterator[tuple[int, str, float]]:
         """Yield the best item of each text that contains one: the text's number, the item's name, the share.
 
         Args:
-            words: The words of the texts.
-            runs: The runs of these words.
+            texts: The texts.
+            runs: The runs of their words.
         """
         starts, hashes = runs.find_known_runs(_ANCHOR_WORDS * WORD, self._known)
         best: dict[int, tuple[float, int, int]] = {}
         last_offsets: dict[tuple[int, int], int] = {}
-        texts, ends = runs.find_texts(starts).tolist(), runs.ends.tolist()
-        for text, start, anchor in zip(texts, starts.tolist(), hashes.tolist(), strict=True):
+        indices, ends = runs.find_texts(starts).tolist(), runs.ends.tolist()
+        # Split only texts with an anchor, because this takes longer than the search.
+        words = {text: split_words(texts[text]) for text in set(indices)}
+        for text, start, anchor in zip(indices, starts.tolist(), hashes.tolist(), strict=True):
             offset = start - (ends[text - 1] if text else 0)
             for number in self._anchors[anchor]:
                 item = self._wholes[number]
@@ -134,13 +137,13 @@ class WholeItemIndex:
             yield text, self._wholes[-number].name, share
 
 
-def _group_items_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int], runs: WordRuns) -> dict[int, list[int]]:
+def _group_items_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int]) -> dict[int, list[int]]:
     """Return the hash of each anchor → the numbers of the items with a text whose rarest run is this anchor."""
     numbers_by_text: dict[str, list[int]] = defaultdict(list)
     for item, number in zip(wholes, numbers, strict=True):
         for joined_text in item.joined:
             numbers_by_text[joined_text].append(number)
-    texts = runs.hash_words([joined_text.split(" ") for joined_text in numbers_by_text])
+    texts = hash_split_texts([joined_text.split(" ") for joined_text in numbers_by_text])
     starts, stops = texts.find_runs_of_weight(_ANCHOR_WORDS * WORD)
     hashes = texts.hash_runs(starts, stops).tolist()
     frequent = Counter(hashes)

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.choices import Normalization
-from dataprep_assets.tokenization.document_ids import hash_id
 
 WORDS = 2
 """Version of the definition of a word."""
@@ -28,8 +27,6 @@ _RAISED = re.compile("[\u00b2\u00b3\u00b9\u2070\u2071\u2074-\u207f]")
 _LOWERED = re.compile("[\u2080-\u208e]")
 """Digits and signs that NFKC would join to the previous word: `10²` is not 102."""
 _RAISED_OR_LOWERED = re.compile(f"{_RAISED.pattern}|{_LOWERED.pattern}")
-_KNOWN_WORDS = 1 << 20
-"""Number of words whose hashes are cached: at most 150 MB."""
 _UNSPACED_RANGES = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Myanmar
@@ -43,7 +40,7 @@ _UNSPACED_RANGES = (
 _MAY_BE_UNSPACED = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in _UNSPACED_RANGES) + "]")
 
 
-class _LetterTable(dict[int, str]):
+class LetterTable(dict[int, str]):
     """Table for `str.translate` of the replacements of characters beyond ASCII, filled on first use."""
 
     def __init__(self, *, signs: bool) -> None:
@@ -73,7 +70,7 @@ _TYPED_SIGNS = (
     dict.fromkeys("\u2018\u2019\u201a\u201b", "'") | dict.fromkeys("\u201c\u201d\u201e\u201f", '"') | {"\u2212": "-"}
 )
 """Replacements for typographic signs that editors insert; all dashes are equal."""
-_LETTERS, LETTERS_AND_SIGNS = _LetterTable(signs=False), _LetterTable(signs=True)
+LETTERS, LETTERS_AND_SIGNS = LetterTable(signs=False), LetterTable(signs=True)
 
 
 def is_unspaced(character: str) -> bool:
@@ -110,7 +107,7 @@ def split_words(text: str, *, signs: bool = False) -> list[str]:
     if text.isascii():
         words = (_WORD_OR_SIGN if signs else _WORD).findall(folded)
     else:
-        words = folded.translate(LETTERS_AND_SIGNS if signs else _LETTERS).split()
+        words = folded.translate(LETTERS_AND_SIGNS if signs else LETTERS).split()
     if words:
         return words
     word = " ".join(unicodedata.normalize("NFKC", text).split())
@@ -130,16 +127,6 @@ def split_compared_words(text: str, normalization: Normalization) -> list[str]:
 def normalize_text(text: str) -> str:
     """Return a text with `\\n` as its only line ending, in one Unicode form (NFC)."""
     return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
-
-
-class WordHashes(dict[str, int]):
-    """Cache of the 64-bit hash of each word."""
-
-    def __missing__(self, word: str) -> int:
-        if len(self) >= _KNOWN_WORDS:
-            self.clear()
-        word_hash = self[word] = hash_id(word)
-        return word_hash
 
 
 def mix_bits(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
