@@ -9,7 +9,7 @@ Entry points: `SplitTexts`, `split_batch`, `group_texts`.
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -33,20 +33,24 @@ def build_table(characters: str) -> Flags:
 
 
 LINE_END, SPACE, ALPHANUMERIC, ALPHABETIC = 1, 2, 4, 8
-_LINE_ENDS = build_table("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
 
-def _build_kinds() -> NDArray[np.uint8]:
+# built on first use, because short commands also import this module
+@cache
+def build_kinds() -> NDArray[np.uint8]:
     """Return the kinds of every code point: end of a line, white space, letter or digit, letter."""
     characters = np.arange(_CODE_POINTS, dtype=np.uint32).view("U1")
-    flags = (_LINE_ENDS, np.char.isspace(characters), np.char.isalnum(characters), np.char.isalpha(characters))
+    flags = (
+        build_table(_LINE_ENDS),
+        np.char.isspace(characters),
+        np.char.isalnum(characters),
+        np.char.isalpha(characters),
+    )
     kinds = np.zeros(_CODE_POINTS, np.uint8)
     for bit, flag in enumerate(flags):
         kinds |= flag * np.uint8(1 << bit)
     return kinds
-
-
-KINDS = _build_kinds()
 
 
 def look_up(table: NDArray[Any], codes: Codes) -> NDArray[Any]:
@@ -291,7 +295,7 @@ def _normalize_spaces(texts: Sequence[str]) -> tuple[Codes, NDArray[np.uint8]]:
         codes: Codes = np.frombuffer(raw.encode(), np.uint8).copy()
     else:
         codes = np.frombuffer(raw.encode("utf-32-le", "surrogatepass"), np.uint32).copy()
-    kinds = look_up(KINDS, codes)
+    kinds = look_up(build_kinds(), codes)
     is_kept = kinds & SPACE == 0
     # Every run of white space ends before a word or at the end.
     edges = np.flatnonzero(is_kept[1:] != is_kept[:-1]) + 1

@@ -7,6 +7,7 @@ Entry points: `hash_words`, `hash_pieces`.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -72,15 +73,18 @@ class _CharacterTable:
             self._kinds[code] = kind
 
 
-_TABLES = {False: _CharacterTable(LETTERS), True: _CharacterTable(LETTERS_AND_SIGNS)}
+@cache
+def _get_table(signs: bool) -> _CharacterTable:
+    return _CharacterTable(LETTERS_AND_SIGNS if signs else LETTERS)
 
 
 def hash_words(texts: Sequence[str], *, signs: bool, key: bytes | None = None) -> HashedWords:
     """Return the hashed words of texts, as `split_words` splits them. With `key`, the hashes are keyed."""
     hashes: list[Hashes] = [np.zeros(0, np.uint64)] * (len(texts) + 1)
     letters: dict[int, Numbers] = {}
+    table = _get_table(signs)
     for indices in group_texts(texts):
-        group = _hash_group([fold_text(texts[index], signs=signs) for index in indices], _TABLES[signs], key)
+        group = _hash_group([fold_text(texts[index], signs=signs) for index in indices], table, key)
         bounds = np.cumsum(group.counts)[:-1]
         for index, text_hashes in zip(indices, np.split(group.hashes, bounds), strict=True):
             # A text without words is one word, unless it is empty.
