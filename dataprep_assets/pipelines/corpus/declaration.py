@@ -20,9 +20,12 @@ from dataprep_assets.curation.benchmarks.decontamination import DecontaminateDec
 from dataprep_assets.curation.declaration import (
     BudgetDeclaration,
     ColumnName,
+    DropRules,
     DuplicatesDeclaration,
     FloorDeclaration,
-    Tag,
+    KeepRules,
+    Tags,
+    add_tagger_columns,
     build_taggers,
     parse_rules,
 )
@@ -227,27 +230,15 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
             "`retracted.jsonl` next to this YAML."
         ),
     )
-    tag: tuple[Tag, ...] = Field(
+    tag: Tags = Field(
         (),
         description=(
             "Taggers, which add columns to the document table: names of built-in taggers, or functions, commands "
             "and assets. Default: none."
         ),
     )
-    keep: dict[ColumnName, str] = Field(
-        default_factory=dict,
-        description=(
-            "Name of a rule → expression over columns. Documents that do not match every rule are dropped, with "
-            "the rule's name as the reason."
-        ),
-    )
-    drop: dict[ColumnName, str] = Field(
-        default_factory=dict,
-        description=(
-            "Name of a rule → expression over columns. Documents that match any rule are dropped, with the "
-            "rule's name as the reason."
-        ),
-    )
+    keep: KeepRules = Field(default_factory=dict)
+    drop: DropRules = Field(default_factory=dict)
     duplicates: DuplicatesDeclaration | None = Field(
         None,
         description=(
@@ -448,12 +439,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         # Leave out the id column, because it needs the key of the ids, and a declaration is also checked on machines
         # without the key.
         columns = {name: kind for name, kind in self._build_carried_fields(None).columns.items() if name != "bad"}
-        for tagger in self.taggers:
-            if duplicates := [name for name in tagger.columns if name in (*columns, *DECIDED, *OTHERS)]:
-                raise ConfigError(
-                    f"tag: {tagger.name}: the table already has a column {duplicates[0]!r}. Rename the tagger's column"
-                )
-            columns |= tagger.columns
+        columns = add_tagger_columns(columns, self.taggers)
         if self.duplicates is not None and "similarity" in columns:
             raise ConfigError("duplicates: the column 'similarity' is reserved for `duplicates`. Rename your column")
         return columns
