@@ -405,6 +405,12 @@ class FloorDeclaration(DeclarationModel):
     )
 
 
+def find_text_taggers(tag: Sequence[Tag], taggers: "Sequence[Tagger]") -> list[str]:
+    """Return the names of the taggers in `tag` that write text, except built-in ones; `taggers` begin with them."""
+    pairs = zip(tag, taggers, strict=False)
+    return [tagger.name for item, tagger in pairs if not isinstance(item, str) and "string" in tagger.columns.values()]
+
+
 def add_tagger_columns(columns: Mapping[str, ColumnType], taggers: "Sequence[Tagger]") -> dict[str, ColumnType]:
     """Return the columns that rules may name: the given ones, then the taggers' columns.
 

@@ -15,6 +15,7 @@ from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import PERMISSIONS_PRIVATE
 from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.pipelines.blend.screening import contamination, rule_checks
+from dataprep_assets.pipelines.blend.table.row_table import ROW_TABLE_CHECKS
 from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK_CONTAMINATION
 from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
 from dataprep_assets.pipelines.notes.replay.replay import VIRTUAL_CHECKS
@@ -273,6 +274,7 @@ def _checks() -> dict[str, dict[str, _Rows]]:
         contamination.NO_BENCHMARK_CONTAMINATION,
     )
     found["TrainingBlend"]["`packed_sft` and `pairs` with `keep` or `drop`"] = (rule_checks.RULES_APPLIED,)
+    found["TrainingBlend"]["`documents` with `tag`, `keep` or `drop`"] = ROW_TABLE_CHECKS
     return found
 
 

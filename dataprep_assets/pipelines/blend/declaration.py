@@ -18,6 +18,7 @@ from dataprep_assets.curation.declaration import (
     Tags,
     add_tagger_columns,
     build_taggers,
+    find_text_taggers,
     parse_rules,
 )
 from dataprep_assets.curation.table import ColumnType
@@ -266,10 +267,11 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     tag: Tags = Field(
         (),
         description=(
-            "Taggers, which compute columns for the rules: names of built-in taggers, or functions. Columns without a "
-            "tagger: `source` (the dataset), `messages`, `turns` (messages of the user), `tool_calls`, `has_system`, "
-            "`has_tools`, `has_tool_results`, `has_reasoning`, `question_characters`, `answer_characters` and "
-            "`answer_question_ratio`. Only for `sft` and `pairs`. Default: none."
+            "Taggers, which add columns to the document table: names of built-in taggers, or functions. Columns "
+            "without a tagger: `source` (the dataset), `bytes`, `characters`, `messages`, `turns` (messages of the "
+            "user), `tool_calls`, `has_system`, `has_tools`, `has_tool_results`, `has_reasoning`, "
+            "`question_characters`, `answer_characters` and `answer_question_ratio`. Only for `sft` and `pairs`. "
+            "Default: none."
         ),
     )
     tag_text: dict[ColumnName, TextChoice] = Field(
@@ -393,8 +395,6 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         keys = [key for key in ("tag", "tag_text", "keep", "drop") if getattr(self, key)]
         if keys and self.stage not in ("sft", "pairs"):
             raise ValueError(f"`{keys[0]}` has no effect with `stage: {self.stage}`. Remove it")
-        if keys and not (self.keep or self.drop):
-            raise ValueError(f"{keys[0]}: has no effect without rules in `keep` or `drop`. Remove it")
         try:
             names = [tagger.name for tagger in self.taggers]
             self.rules  # noqa: B018  # the property raises the errors of the rules
@@ -402,7 +402,17 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             raise ValueError(str(error)) from error
         if unknown_names := [name for name in self.tag_text if name not in names]:
             raise ValueError(f"tag_text: unknown tagger {unknown_names[0]!r}. Available: {', '.join(names) or 'none'}")
+        if self.sensitive and (text_taggers := find_text_taggers(self.tag, self.taggers)):
+            raise ValueError(
+                f"tag: {text_taggers[0]}: the document table of a `sensitive` dataset cannot contain text. Remove it, "
+                "or declare numbers"
+            )
         return self
+
+    @property
+    def has_table(self) -> bool:
+        """Whether the blend has a document table, because a declared key fills or needs one."""
+        return bool(self.tag or self.keep or self.drop)
 
     @property
     def taggers(self) -> "list[BatchTagger]":

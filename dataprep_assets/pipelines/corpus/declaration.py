@@ -27,6 +27,7 @@ from dataprep_assets.curation.declaration import (
     Tags,
     add_tagger_columns,
     build_taggers,
+    find_text_taggers,
     parse_rules,
 )
 from dataprep_assets.curation.selection import DUPLICATE
@@ -352,11 +353,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         texts = [
             f"document.keep_fields: {path}" for path, kind in (document.keep_fields or {}).items() if kind == "string"
         ]
-        texts += [
-            f"tag: {tagger.name}"
-            for item, tagger in zip(self.tag, self.taggers, strict=False)
-            if not isinstance(item, str) and "string" in tagger.columns.values()
-        ]
+        texts += [f"tag: {name}" for name in find_text_taggers(self.tag, self.taggers)]
         fields_by_key = {"url_field": document.url_field, "source_field": document.source_field}
         texts += [f"document.{key}: {field}" for key, field in fields_by_key.items() if field is not None]
         if texts:
