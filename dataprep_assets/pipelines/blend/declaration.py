@@ -417,9 +417,11 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     @property
     def taggers(self) -> "list[BatchTagger]":
         """The declared taggers, in order. Raises ConfigError for a command or an asset."""
+        taggers = build_taggers(self.tag, self._folder)
+        if not taggers:
+            return []
         from dataprep_assets.curation.tagging import BatchTagger
 
-        taggers = build_taggers(self.tag, self._folder)
         if unfit := [tagger.name for tagger in taggers if not isinstance(tagger, BatchTagger)]:
             raise ConfigError(
                 f"tag: {unfit[0]}: in a blend, a tagger must be built in or a `function`. Use a `function`"
