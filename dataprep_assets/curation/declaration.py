@@ -6,7 +6,7 @@ before a run starts.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from dataprep_assets.curation.duplicates.banding import PROMISED, Banding, choose_banding
 from dataprep_assets.curation.duplicates.choices import AcrossSplits, Kind, Normalization
 from dataprep_assets.curation.selection import RESERVED
-from dataprep_assets.curation.table import ColumnType
+from dataprep_assets.curation.table import DECIDED, OTHERS, ColumnType
 from dataprep_assets.engine.yaml.automation import DURATIONS, parse_duration
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError
@@ -157,6 +157,25 @@ class DeclaredTagger(DeclarationModel):
 
 
 Tag = str | DeclaredTagger
+Tags = tuple[Tag, ...]
+KeepRules = Annotated[
+    dict[ColumnName, str],
+    Field(
+        description=(
+            "Name of a rule → expression over columns. Documents (rows of a blend) that do not match every rule are "
+            "dropped, with the rule's name as the reason."
+        )
+    ),
+]
+DropRules = Annotated[
+    dict[ColumnName, str],
+    Field(
+        description=(
+            "Name of a rule → expression over columns. Documents (rows of a blend) that match any rule are dropped, "
+            "with the rule's name as the reason."
+        )
+    ),
+]
 
 
 def build_taggers(tag: Sequence[Tag], folder: Path) -> "list[Tagger]":
@@ -386,12 +405,37 @@ class FloorDeclaration(DeclarationModel):
     )
 
 
+def find_text_taggers(tag: Sequence[Tag], taggers: "Sequence[Tagger]") -> list[str]:
+    """Return the names of the taggers in `tag` that write text, except built-in ones; `taggers` begin with them."""
+    pairs = zip(tag, taggers, strict=False)
+    return [tagger.name for item, tagger in pairs if not isinstance(item, str) and "string" in tagger.columns.values()]
+
+
+def add_tagger_columns(columns: Mapping[str, ColumnType], taggers: "Sequence[Tagger]") -> dict[str, ColumnType]:
+    """Return the columns that rules may name: the given ones, then the taggers' columns.
+
+    Raises ConfigError for a column of a tagger that already exists or is reserved.
+    """
+    all_columns = dict(columns)
+    for tagger in taggers:
+        if duplicates := [name for name in tagger.columns if name in (*all_columns, *DECIDED, *OTHERS)]:
+            raise ConfigError(
+                f"tag: {tagger.name}: the table already has a column {duplicates[0]!r}. Rename the tagger's column"
+            )
+        all_columns |= tagger.columns
+    return all_columns
+
+
 def parse_rules(
-    keep: Mapping[str, str], drop: Mapping[str, str], columns: Mapping[str, ColumnType]
+    keep: Mapping[str, str],
+    drop: Mapping[str, str],
+    columns: Mapping[str, ColumnType],
+    reserved: Collection[str] = RESERVED,
 ) -> "dict[str, tuple[bool, Rule]]":
     """Return, for each rule name, whether the rule is in `keep` and its expression, in the order of evaluation.
 
-    Raises ConfigError for a name that is used twice or is already a reason, and the errors of `parse_rule`.
+    Raises ConfigError for a name that is used twice or is already a reason (`reserved`), and the errors of
+    `parse_rule`.
     """
     named_rules: dict[str, tuple[bool, Rule]] = {}
     if not (keep or drop):
@@ -405,7 +449,7 @@ def parse_rules(
                 raise ConfigError(
                     f"{rule_key}: `keep` has a rule with the same name. Rename one, because the name is the drop reason"
                 )
-            if name in RESERVED:
+            if name in reserved:
                 raise ConfigError(f"{rule_key}: reserved as a drop reason in the ledger. Rename the rule")
             named_rules[name] = (keeps, parse_rule(text, columns, rule_key))
     return named_rules

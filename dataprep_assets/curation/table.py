@@ -68,6 +68,20 @@ def build_schema(columns: Columns) -> "pa.Schema":
     return pa.schema([pa.field(name, pa.type_for_alias(_ARROW_TYPES[kind])) for name, kind in columns.items()])
 
 
+def build_table(values: Mapping[str, Any], columns: Columns) -> "pa.Table":
+    """Return a table of columns, from column → its values: a list or an Arrow array."""
+    import pyarrow as pa
+
+    # Convert integers here, because Arrow raises an error for integers that a float cannot represent exactly.
+    ready = {
+        name: [None if number is None else float(number) for number in column]
+        if kind == "number" and isinstance(column := values[name], list)
+        else values[name]
+        for name, kind in columns.items()
+    }
+    return pa.Table.from_pydict(ready, schema=build_schema(columns))
+
+
 def has_type(value: Any, kind: ColumnType) -> bool:
     """Return whether a JSON value has a column's type and is within its range."""
     if not isinstance(value, _PYTHON_TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
@@ -181,6 +195,15 @@ class DocumentBatch:
         """Return the row number in the source file, from 1, of the text with this index."""
         number: int = self.rows["row"][self.good[text]]
         return number
+
+    def expand_to_rows(self, values: list[Any]) -> list[Any]:
+        """Expand the values of the texts to all rows; rows without a text get None."""
+        if len(values) == len(self):
+            return values
+        row_values: list[Any] = [None] * len(self)
+        for position, value in zip(self.good, values, strict=True):
+            row_values[position] = value
+        return row_values
 
     @cached_property
     def good_rows(self) -> Mapping[str, list[Any]]:
@@ -334,16 +357,7 @@ class ParquetRowWriter:
 
     def add(self, values: Mapping[str, Any]) -> None:
         """Add rows: column → their values, lists or Arrow arrays."""
-        import pyarrow as pa
-
-        # Convert integers here, because Arrow raises an error for integers that a float cannot represent exactly.
-        ready = {
-            name: [None if number is None else float(number) for number in column]
-            if kind == "number" and isinstance(column := values[name], list)
-            else values[name]
-            for name, kind in self._columns.items()
-        }
-        self.add_table(pa.Table.from_pydict(ready, schema=self.schema))
+        self.add_table(build_table(values, self._columns))
 
     def add_table(self, table: "pa.Table") -> None:
         """Add the rows of a table with the columns of the file."""

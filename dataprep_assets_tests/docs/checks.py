@@ -14,7 +14,8 @@ from dataprep_assets.declarations import open_declarations
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import PERMISSIONS_PRIVATE
 from dataprep_assets.engine.checks.check import Check
-from dataprep_assets.pipelines.blend.screening import contamination
+from dataprep_assets.pipelines.blend.screening import contamination, rule_checks
+from dataprep_assets.pipelines.blend.table.row_table import ROW_TABLE_CHECKS
 from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK_CONTAMINATION
 from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
 from dataprep_assets.pipelines.notes.replay.replay import VIRTUAL_CHECKS
@@ -172,6 +173,11 @@ REMEDIES = (
         "few items are searched for, lower `min_words` or `coverage`, or declare other `fields`.",
     ),
     (
+        "rules_applied",
+        "A rule gives a different result for a row than when the shard was built. If a tagger depends on time or "
+        "chance, correct it. " + _AGAIN + "If the check still fails, report a bug.",
+    ),
+    (
         "document_ids_unique",
         "Several documents have the same id, so removing this id removes all of them. Give the rows in the "
         "check's table "
@@ -267,6 +273,8 @@ def _checks() -> dict[str, dict[str, _Rows]]:
     found["TrainingBlend"]["`packed_sft`, `pairs` and `rl_jsonl` with `decontaminate`"] = (
         contamination.NO_BENCHMARK_CONTAMINATION,
     )
+    found["TrainingBlend"]["`packed_sft` and `pairs` with `keep` or `drop`"] = (rule_checks.RULES_APPLIED,)
+    found["TrainingBlend"]["`documents` with `tag`, `keep` or `drop`"] = ROW_TABLE_CHECKS
     return found
 
 

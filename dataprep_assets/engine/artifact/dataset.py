@@ -239,8 +239,8 @@ class Dataset(ABC):
         Raises ConfigError if the dataset declares no such table or its kind does not support one.
         """
         raise ConfigError(
-            f"{self.declaration.dataset} is a {self.component}, but only corpora and releases have a document table. "
-            "Name one of these datasets"
+            f"{self.declaration.dataset} is a {self.component}, but only corpora, releases and blends have a document "
+            "table. Name one of these datasets"
         )
 
     def store(self, storage: Storage) -> ArtifactStore:

@@ -18,6 +18,7 @@ from dataprep_assets.engine.card.contents import (
     add_attribution,
 )
 from dataprep_assets.engine.staleness.estimate import Estimate, estimate_cost
+from dataprep_assets.engine.trace.document_table import DocumentTable
 from dataprep_assets.engine.trace.retraction import RetractionResult
 from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.mistakes import Keys
@@ -55,6 +56,7 @@ from dataprep_assets.pipelines.blend.sft.row_remarks import describe_rows
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, build_blend_shards_spec
 from dataprep_assets.pipelines.blend.stage_views import load_declared_views
 from dataprep_assets.pipelines.blend.stream import choose_dtype, find_separator
+from dataprep_assets.pipelines.blend.table.row_table import build_row_table_spec
 from dataprep_assets.pipelines.blend.view import build_view_spec, list_view_lines
 from dataprep_assets.planning.cost import Machine, Products, SplitSizes, measure_density
 from dataprep_assets.stream.engine_certificate import (
@@ -284,6 +286,15 @@ class Blend(Dataset):
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> RetractionResult:
         return retract_rows(self.declaration, store, ids, strict=strict)
 
+    @property
+    def has_rules(self) -> bool:
+        return bool(self.declaration.rules)
+
+    def documents(self, store: ArtifactStore) -> DocumentTable:
+        from dataprep_assets.pipelines.blend.table.blend_documents import BlendDocuments
+
+        return BlendDocuments(self.declaration, store)
+
     def summary(self, store: ArtifactStore) -> list[str]:
         blend = self.declaration
         plan = load_blend_plan(blend, store)
@@ -341,8 +352,8 @@ class Blend(Dataset):
 def build_blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
     """Return the specs of a blend's artifacts, inputs first.
 
-    The artifacts are the plan, the preview, the engine certificate (not for RL), the snapshots, the shards, the run,
-    the manifest (only for RL), and the views.
+    The artifacts are the plan, the preview, the engine certificate (not for RL), the snapshots, the shards, the
+    document table (only with taggers or rules), the run, the manifest (only for RL), and the views.
     """
     partitions = Partitions(
         dynamic=f"{blend.dataset}_shards",
@@ -356,10 +367,11 @@ def build_blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
     if blend.stage != "rl":  # RL records are not tokenized, so they need no certificate
         certificates = [build_engine_certificate_spec(build_blend_engine(blend), inputs=(preview,))]
     shards = build_blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates))
+    tables = [build_row_table_spec(blend, partitions=partitions, shards=shards)] if blend.has_table else []
     run = build_blend_spec(blend, shards=shards)
     manifests = [build_rl_manifest_spec(blend, run=run)] if blend.stage == "rl" else []
     views = [build_view_spec(blend, view, run=run) for view in load_declared_views(blend)]
-    return [plan, preview, *certificates, snapshot, shards, run, *manifests, *views]
+    return [plan, preview, *certificates, snapshot, shards, *tables, run, *manifests, *views]
 
 
 def _cut_ranges(blend: BlendDeclaration, store: ArtifactStore) -> Sequence[Sequence[str]]:

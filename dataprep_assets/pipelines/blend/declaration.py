@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationInfo, field_validator, model_validator
 
-from dataprep_assets.curation.benchmarks.decontamination import RowDecontaminateDeclaration
+from dataprep_assets.curation.benchmarks.decontamination import RowDecontaminateDeclaration, TextChoice
+from dataprep_assets.curation.declaration import (
+    ColumnName,
+    DropRules,
+    KeepRules,
+    Tags,
+    add_tagger_columns,
+    build_taggers,
+    find_text_taggers,
+    parse_rules,
+)
+from dataprep_assets.curation.table import ColumnType
 from dataprep_assets.engine.source_key import KeyedSources
 from dataprep_assets.engine.yaml.declaration import WorkersDeclaration, resolve_path
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
@@ -26,6 +37,11 @@ from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.pipelines.blend.sft.views import VIEWS as CONVERSATION_VIEWS
 from dataprep_assets.stores.connect import Access
 from dataprep_assets.stream.declaration import RETRACTIONS, BadRecordPolicy, TokenizerDeclaration
+
+# Import these modules only for type checking, because most blends have no taggers and rules.
+if TYPE_CHECKING:
+    from dataprep_assets.curation.rules import Rule
+    from dataprep_assets.curation.tagging import BatchTagger
 
 Stage = Literal["pretrain", "sft", "pairs", "rl"]
 STAGE_VIEWS: Mapping[str, Extensions] = {"sft": CONVERSATION_VIEWS, "pairs": PREFERENCE_VIEWS, "rl": RECORD_VIEWS}
@@ -248,6 +264,25 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     bad_records: BadRecordPolicy = Field(
         BadRecordPolicy(), description="How unusable records are handled. By default, the build fails at the first one."
     )
+    tag: Tags = Field(
+        (),
+        description=(
+            "Taggers, which add columns to the document table: names of built-in taggers, or functions. Columns "
+            "without a tagger: `source` (the dataset), `bytes`, `characters`, `messages`, `turns` (messages of the "
+            "user), `tool_calls`, `has_system`, `has_tools`, `has_tool_results`, `has_reasoning`, "
+            "`question_characters`, `answer_characters` and `answer_question_ratio`. Only for `sft` and `pairs`. "
+            "Default: none."
+        ),
+    )
+    tag_text: dict[ColumnName, TextChoice] = Field(
+        default_factory=dict,
+        description=(
+            "Tagger → the texts of a row that it reads: `all`, `questions`, `answers` or `first_question`, as in "
+            "`decontaminate.text`. Default: `all`."
+        ),
+    )
+    keep: KeepRules = Field(default_factory=dict)
+    drop: DropRules = Field(default_factory=dict)
     decontaminate: RowDecontaminateDeclaration | None = Field(
         None,
         description=(
@@ -354,6 +389,60 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
                 f"`{'sample.count' if shards != self.num_shards else 'num_shards'}`, or hold out fewer"
             )
         return self
+
+    @model_validator(mode="after")
+    def _require_fitting_rules(self) -> Self:
+        keys = [key for key in ("tag", "tag_text", "keep", "drop") if getattr(self, key)]
+        if keys and self.stage not in ("sft", "pairs"):
+            raise ValueError(f"`{keys[0]}` has no effect with `stage: {self.stage}`. Remove it")
+        try:
+            names = [tagger.name for tagger in self.taggers]
+            self.rules  # noqa: B018  # the property raises the errors of the rules
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        if unknown_names := [name for name in self.tag_text if name not in names]:
+            raise ValueError(f"tag_text: unknown tagger {unknown_names[0]!r}. Available: {', '.join(names) or 'none'}")
+        if self.sensitive and (text_taggers := find_text_taggers(self.tag, self.taggers)):
+            raise ValueError(
+                f"tag: {text_taggers[0]}: the document table of a `sensitive` dataset cannot contain text. Remove it, "
+                "or declare numbers"
+            )
+        return self
+
+    @property
+    def has_table(self) -> bool:
+        """Whether the blend has a document table, because a declared key fills or needs one."""
+        return bool(self.tag or self.keep or self.drop)
+
+    @property
+    def taggers(self) -> "list[BatchTagger]":
+        """The declared taggers, in order. Raises ConfigError for a command or an asset."""
+        taggers = build_taggers(self.tag, self._folder)
+        if not taggers:
+            return []
+        from dataprep_assets.curation.tagging import BatchTagger
+
+        if unfit := [tagger.name for tagger in taggers if not isinstance(tagger, BatchTagger)]:
+            raise ConfigError(
+                f"tag: {unfit[0]}: in a blend, a tagger must be built in or a `function`. Use a `function`"
+            )
+        return [tagger for tagger in taggers if isinstance(tagger, BatchTagger)]
+
+    @property
+    def columns(self) -> dict[str, ColumnType]:
+        """The columns that rules may name: first the columns of conversations, then the taggers' columns."""
+        from dataprep_assets.pipelines.blend.screening.conversation_columns import COLUMNS
+
+        return add_tagger_columns(COLUMNS, self.taggers)
+
+    @property
+    def rules(self) -> "dict[str, tuple[bool, Rule]]":
+        """The rules by name, in order of evaluation: whether matching rows are kept, and the rule."""
+        if not (self.keep or self.drop):
+            return {}
+        from dataprep_assets.pipelines.blend.sft.reasons import RESERVED
+
+        return parse_rules(self.keep, self.drop, self.columns, RESERVED)
 
     @property
     def may_read_local_files(self) -> bool:

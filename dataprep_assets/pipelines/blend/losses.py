@@ -4,22 +4,21 @@ Entry points: `find_shard_losses`, `find_unused_rows`; `describe_missing_data`, 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import partial
 
 from dataprep_assets.curation.benchmarks.columns import BENCHMARK
-from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Loss, count_by_file, find_dropped_rows
+from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, RULE, Loss, count_by_file, find_dropped_rows
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.rl.apply_transforms import LEFT_OUT_BY
+from dataprep_assets.pipelines.blend.sft.reasons import CHOSEN_REASONS, EMPTY, TOO_LONG, TOO_LONG_PAIR
 from dataprep_assets.stream.stream_losses import find_tokenizer_losses, stream_losses
-from dataprep_assets.tokenization.chat.messages import FILTERED
 
 _FILES = 3
 """Maximum number of files to list per reason."""
 _ROWS = {"pretrain": "document", "sft": "packed row", "pairs": "pair", "rl": "record"}
-_CUT_OFF, _TOO_LONG = "empty_after_masking", "longer_than_pack_size"
-_TOO_LONG_PAIR = "longer_than_max_length"
 
 
 def count_output_rows(receipt: Receipt) -> int:
@@ -54,7 +53,7 @@ def find_shard_losses(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> I
         if blend.stage == "pretrain":
             yield from stream_losses(members, name)
             continue
-        yield from find_dropped_rows(members, _classify_reason, part=name)
+        yield from find_dropped_rows(members, partial(_classify_reason, {*blend.keep, *blend.drop}), part=name)
         if blend.stage == "rl":
             yield from _find_field_losses(members, name)
         if blend.stage == "sft":
@@ -82,11 +81,12 @@ def parse_dataset_name(partition: str | None) -> str:
     return (partition or "").rpartition("-")[0]
 
 
-def _classify_reason(reason: str) -> str:
+def _classify_reason(rules: Container[str], reason: str) -> str:
     if reason in (RETRACTED, BENCHMARK):
         return ""
-    is_chosen = reason in (*FILTERED, _CUT_OFF, _TOO_LONG, _TOO_LONG_PAIR) or reason.startswith(LEFT_OUT_BY)
-    return FILTER if is_chosen else BAD_RECORD
+    if reason in rules:
+        return RULE
+    return FILTER if reason in CHOSEN_REASONS or reason.startswith(LEFT_OUT_BY) else BAD_RECORD
 
 
 def _find_sequence_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
@@ -150,23 +150,25 @@ def describe_missing_data(blend: BlendDeclaration, receipts: Sequence[Receipt]) 
     if not ledger.rows_in:
         return "the source has no rows. Correct `path`, or set the weight to 0"
     advice = "Correct"
-    if blend.stage == "sft" and ledger.dropped.get(_CUT_OFF):
+    if blend.stage == "sft" and ledger.dropped.get(EMPTY):
         advice = (
             f"If every answer was cut off at `pack_size: {blend.sft_options.pack_size}`, raise `pack_size`. Otherwise, "
             "correct"
         )
-    elif blend.stage == "sft" and ledger.dropped.get(_TOO_LONG):
+    elif blend.stage == "sft" and ledger.dropped.get(TOO_LONG):
         advice = (
             f"If rows are longer than `pack_size: {blend.sft_options.pack_size}`, raise `pack_size`, or set `too_long: "
             "truncate`. Otherwise, correct"
         )
-    elif ledger.dropped.get(_TOO_LONG_PAIR):
+    elif ledger.dropped.get(TOO_LONG_PAIR):
         advice = (
             f"If pairs are longer than `max_length: {blend.pairs_options.max_length}`, raise `max_length`. Otherwise, "
             "correct"
         )
     elif ledger.dropped.get(BENCHMARK):
         advice = "If rows with benchmark items must be kept, change `decontaminate`. Otherwise, correct"
+    elif rules := [name for name in (*blend.keep, *blend.drop) if ledger.dropped.get(name)]:
+        advice = f"If the rule {rules[0]!r} must not drop these rows, change it. Otherwise, correct"
     if blend.sensitive:
         return f"none of its rows was kept: {', '.join({**ledger.dropped, **drops})}. {advice} the source"
     return (

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from dataprep_assets.curation.tagger_remarks import find_tagger_remarks
 from dataprep_assets.engine.yaml.remark import Remark, format_examples, parse_error_keys
 from dataprep_assets.errors import (
     ConfigError,
@@ -54,7 +55,7 @@ _FEW = 100
 
 
 def find_blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
-    """Yield remarks on the blend's file, tokenizer, template, transforms and datasets."""
+    """Yield remarks on the blend's file, tokenizer, template, transforms, taggers, benchmarks and datasets."""
     try:
         data = blend.load_data_blend()
     except ConfigError as error:
@@ -64,6 +65,7 @@ def find_blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
         yield from _find_tokenizer_remarks(blend, blend.tokenizer)
     if blend.stage == "rl":
         yield from _find_transform_remarks(blend)
+    yield from find_tagger_remarks(blend.taggers)
     if (screen := load_row_screen(blend)) is not None:
         from dataprep_assets.curation.benchmarks.coverage import find_benchmark_remarks
 

@@ -21,6 +21,7 @@ from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetc
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_SHARDS
 from dataprep_assets.pipelines.blend.screening.contamination import list_screen_checks
+from dataprep_assets.pipelines.blend.screening.rule_checks import list_rule_checks
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT_SHARDS
 from dataprep_assets.stream.stream_losses import configure_checks
 
@@ -72,7 +73,9 @@ def build_blend_shards_spec(
         check_groups=(
             PartitionChecks(
                 checks=configure_checks(
-                    (*shard_kind.checks, *list_screen_checks(blend)), blend.prove.level, blend.tokenizer
+                    (*shard_kind.checks, *list_rule_checks(blend), *list_screen_checks(blend)),
+                    blend.prove.level,
+                    blend.tokenizer,
                 ),
                 planned=lambda store, names: shard_kind.shards(blend, store, load_blend_plan(blend, store), names),
                 open=shard_kind.open,

@@ -20,10 +20,14 @@ from dataprep_assets.curation.benchmarks.decontamination import DecontaminateDec
 from dataprep_assets.curation.declaration import (
     BudgetDeclaration,
     ColumnName,
+    DropRules,
     DuplicatesDeclaration,
     FloorDeclaration,
-    Tag,
+    KeepRules,
+    Tags,
+    add_tagger_columns,
     build_taggers,
+    find_text_taggers,
     parse_rules,
 )
 from dataprep_assets.curation.selection import DUPLICATE
@@ -227,27 +231,15 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
             "`retracted.jsonl` next to this YAML."
         ),
     )
-    tag: tuple[Tag, ...] = Field(
+    tag: Tags = Field(
         (),
         description=(
             "Taggers, which add columns to the document table: names of built-in taggers, or functions, commands "
             "and assets. Default: none."
         ),
     )
-    keep: dict[ColumnName, str] = Field(
-        default_factory=dict,
-        description=(
-            "Name of a rule → expression over columns. Documents that do not match every rule are dropped, with "
-            "the rule's name as the reason."
-        ),
-    )
-    drop: dict[ColumnName, str] = Field(
-        default_factory=dict,
-        description=(
-            "Name of a rule → expression over columns. Documents that match any rule are dropped, with the "
-            "rule's name as the reason."
-        ),
-    )
+    keep: KeepRules = Field(default_factory=dict)
+    drop: DropRules = Field(default_factory=dict)
     duplicates: DuplicatesDeclaration | None = Field(
         None,
         description=(
@@ -361,11 +353,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         texts = [
             f"document.keep_fields: {path}" for path, kind in (document.keep_fields or {}).items() if kind == "string"
         ]
-        texts += [
-            f"tag: {tagger.name}"
-            for item, tagger in zip(self.tag, self.taggers, strict=False)
-            if not isinstance(item, str) and "string" in tagger.columns.values()
-        ]
+        texts += [f"tag: {name}" for name in find_text_taggers(self.tag, self.taggers)]
         fields_by_key = {"url_field": document.url_field, "source_field": document.source_field}
         texts += [f"document.{key}: {field}" for key, field in fields_by_key.items() if field is not None]
         if texts:
@@ -448,12 +436,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         # Leave out the id column, because it needs the key of the ids, and a declaration is also checked on machines
         # without the key.
         columns = {name: kind for name, kind in self._build_carried_fields(None).columns.items() if name != "bad"}
-        for tagger in self.taggers:
-            if duplicates := [name for name in tagger.columns if name in (*columns, *DECIDED, *OTHERS)]:
-                raise ConfigError(
-                    f"tag: {tagger.name}: the table already has a column {duplicates[0]!r}. Rename the tagger's column"
-                )
-            columns |= tagger.columns
+        columns = add_tagger_columns(columns, self.taggers)
         if self.duplicates is not None and "similarity" in columns:
             raise ConfigError("duplicates: the column 'similarity' is reserved for `duplicates`. Rename your column")
         return columns

@@ -16,6 +16,7 @@ from dataprep_assets.curation.documents import find_source
 from dataprep_assets.curation.duplicates.signatures import read_library_version
 from dataprep_assets.curation.retractions import read_retracted_ids
 from dataprep_assets.curation.table import name_column
+from dataprep_assets.curation.tagger_remarks import find_tagger_remarks
 from dataprep_assets.engine.yaml.declared_keys import find_nearest
 from dataprep_assets.engine.yaml.remark import Remark, format_examples, parse_error_keys
 from dataprep_assets.errors import (
@@ -108,16 +109,7 @@ def find_corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
 def _check_libraries(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on missing libraries and files of taggers and signatures."""
     taggers = corpus.taggers
-    for index, tagger in enumerate(taggers[: len(corpus.tag)]):
-        try:
-            # Read the property only because it raises an error if a library or a file is missing.
-            tagger.version  # noqa: B018
-        except ConfigError as error:
-            yield Remark(keys=("tag", index), sentence=str(error))
-        except SourceError as error:  # the tagger's asset cannot be listed, e.g., because it was never materialized
-            yield Remark(keys=("tag", index), sentence=str(error), of_source=True)
-        if (sentence := tagger.explain_missing()) is not None:
-            yield Remark(keys=("tag", index), sentence=sentence, hint=True)
+    yield from find_tagger_remarks(taggers[: len(corpus.tag)])
     if corpus.decontaminate is not None:
         from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
         from dataprep_assets.curation.benchmarks.coverage import find_benchmark_remarks

@@ -45,6 +45,7 @@ __all__ = [
     "NO_MESSAGES",
     "OTHER_FORM",
     "REASONING_KEYS",
+    "REFUSALS",
     "Conversation",
     "ConversationFields",
     "Preference",
@@ -95,6 +96,14 @@ ADVICE = {
     "tool_calls_without_tools": "a message calls a tool, but the row's tools field declares no tools",
 }
 """Reason for refusing a row → its explanation and remedy."""
+REFUSALS = frozenset(
+    (
+        *(*FILTERED, *ADVICE, "all_noncharacters", "bad_tool_call", "bad_tools", "content_not_a_string"),
+        *("message_not_an_object", "not_text", "reasoning_not_a_string", "template_mismatch", "template_refused"),
+        "too_many_messages",
+    )
+)
+"""All reasons for refusing a row, without the details that some of them have after a colon."""
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 """Keys of reasoning in rows and templates. A conversation uses the first."""
 _REASONING = frozenset(REASONING_KEYS)

@@ -14,7 +14,7 @@ Entry points: `PAIRS_CHECKS`, `OpenedPairs`.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -57,7 +57,7 @@ from dataprep_assets.pipelines.blend.pairs.shard import (
 from dataprep_assets.pipelines.blend.removal.retracted_rows import ABOUT, no_retracted_row
 from dataprep_assets.pipelines.blend.screening.contamination import KeptRowSearch, describe_origin
 from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
-from dataprep_assets.pipelines.blend.sft.chat_plan import load_conversation_renderer
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, load_conversation_renderer
 from dataprep_assets.stream.stream_losses import build_losses_check, losses_within_limit
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refuse_engine
@@ -114,6 +114,28 @@ class OpenedPairs(OpenedPartition[PairsShard]):
     def origins(self) -> Origins:
         """The ordinal of the source file and the row in it, for each row. Raises FormatError if the file is damaged."""
         return read_origins(self.directory / ORIGINS, 2)
+
+    @property
+    def kept_origins(self) -> Origins:
+        """The origins of the rows; none for an empty shard, which has no file of origins."""
+        return np.empty((0, 2), np.int64) if self.facts.empty else self.origins
+
+    @property
+    def sources(self) -> Sequence[ChatSource]:
+        """The shard's source files."""
+        return self.planned.sources
+
+    @property
+    def plan(self) -> ChatPlan:
+        """The plan with which the shard was built."""
+        return self.planned.plan
+
+    def read_source(self, source: ChatSource, rows: set[int]) -> Iterator[tuple[int, Preference | Refusal]]:
+        """Yield the preferences in some rows of a source file, with their row numbers."""
+        plan = self.plan
+        for block in source.read_rows(only=rows, as_json=plan.choices.reads_json) if rows else ():
+            for number, values in zip(block.numbers, block.rows, strict=True):
+                yield number, read_preference(values, plan.fields, plan.choices)
 
     @property
     def screen(self) -> RowScreen | None:
@@ -469,17 +491,15 @@ def _find_differences(shard: OpenedPairs) -> Iterator[str]:
         by_source.setdefault(ordinal, {})[row] = number
     for source in shard.planned.sources:
         numbers = by_source.pop(source.ordinal, {})
-        for block in source.read_rows(only=set(numbers), as_json=plan.choices.reads_json) if numbers else ():
-            for row, values in zip(block.numbers, block.rows, strict=True):
-                number, location = numbers.pop(row), f"{source.label}: row {row}"
-                preference = read_preference(values, plan.fields, plan.choices)
-                rendered = preference if isinstance(preference, Refusal) else render_preference(renderer, preference)
-                if isinstance(rendered, Refusal):
-                    yield f"{location} is stored as a pair, but should have been rejected ({rendered})"
-                    continue
-                (expected_row,) = encoder.encode([rendered])
-                if parts := list(expected_row.find_differences(scan.samples[number])):
-                    yield f"{location}: differs from row {number} of {PAIRS_FILE} in the {' and '.join(parts)}"
+        for row, preference in shard.read_source(source, set(numbers)):
+            number, location = numbers.pop(row), f"{source.label}: row {row}"
+            rendered = preference if isinstance(preference, Refusal) else render_preference(renderer, preference)
+            if isinstance(rendered, Refusal):
+                yield f"{location} is stored as a pair, but should have been rejected ({rendered})"
+                continue
+            (expected_row,) = encoder.encode([rendered])
+            if parts := list(expected_row.find_differences(scan.samples[number])):
+                yield f"{location}: differs from row {number} of {PAIRS_FILE} in the {' and '.join(parts)}"
         for row in sorted(numbers):
             yield f"{source.label}: row {row} is stored as a pair, but does not exist in the source"
     for ordinal in sorted(by_source):

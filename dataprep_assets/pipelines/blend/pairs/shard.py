@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.curation.documents import sample_rows
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
@@ -25,7 +24,7 @@ from dataprep_assets.errors import BadRecordError, TokenizerError, count_of
 from dataprep_assets.execution.run_task import report_work
 from dataprep_assets.formats.conversations.preference_rows import PreferenceRow, write_preferences
 from dataprep_assets.formats.row_origins import ORIGINS, write_origins
-from dataprep_assets.integrity.receipt import LOSSES, RETRACTED, Ledger, Receipt, Verification
+from dataprep_assets.integrity.receipt import LOSSES, Ledger, Receipt, Verification
 from dataprep_assets.pipelines.blend.pairs.encoding import (
     PreferenceEncoder,
     RenderedPreference,
@@ -35,6 +34,7 @@ from dataprep_assets.pipelines.blend.pairs.encoding import (
 )
 from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, write_row_ids
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, load_conversation_renderer
+from dataprep_assets.pipelines.blend.sft.reasons import CHOSEN_REASONS, TOO_LONG_PAIR
 from dataprep_assets.pipelines.blend.sft.shard import ChatShard
 from dataprep_assets.pipelines.blend.sft.source_rows import SourceRows
 from dataprep_assets.pipelines.blend.sft.spool import load_tools
@@ -44,21 +44,13 @@ from dataprep_assets.sources.readers.unreadable import format_budget_advice
 from dataprep_assets.stream.token_stream import Fetch, fetch_missing
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
-from dataprep_assets.tokenization.chat.messages import (
-    FILTERED,
-    Preference,
-    Refusal,
-    read_preference,
-)
+from dataprep_assets.tokenization.chat.messages import Preference, Refusal, read_preference
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer
 from dataprep_assets.tokenization.chat.row_forms import Form, remove_template_keys
 from dataprep_assets.tokenization.losses import Losses, encode_or_locate, locate_row
 
 VERSION = 2
 PAIRS_FILE, QUARANTINE = "pairs.parquet", "quarantine.jsonl"
-TOO_LONG = "longer_than_max_length"
-FILTER_REASONS = (*FILTERED, TOO_LONG, BENCHMARK, RETRACTED)
-"""Reasons for dropping a row that the declaration chooses. They never fail the build and do not use up the budget."""
 _BATCH = 256
 """Maximum number of preferences that are encoded together."""
 
@@ -169,6 +161,7 @@ class _PairsBuild:
         self._renderer, encoder = load_encoder(shard.plan)
         self._encoder, self._bundle = PreferenceEncoder(encoder), encoder.bundle
         self._losses = Losses(encoder.bundle, "text")
+        self._chosen_reasons = (*CHOSEN_REASONS, *shard.plan.rule_names)
         self._ids = ReadRows(shard.plan.retractions)
         self._quarantine: list[bytes] = []
         # Keep only the first bad row, because the error about the budget shows only that row.
@@ -224,7 +217,7 @@ class _PairsBuild:
 
     def _read(self, source: ChatSource) -> Iterator[PreferenceRow]:
         """Yield the rows of a source file, and record the outcomes of all its rows."""
-        source_rows = SourceRows(self._plan, source, read_preference, FILTER_REASONS, self._ids)
+        source_rows = SourceRows(self._plan, source, read_preference, self._chosen_reasons, self._ids)
         pairs, tokens, row_count = self._counts["pairs"], self._counts["tokens"], 0
         read_bytes = 0
         with source_rows.open() as reader:
@@ -281,7 +274,7 @@ class _PairsBuild:
         )
         self._recheck_sample(source, rendered, rows, [block.numbers[index] for index in indexes])
         for rendered_row, row, index in zip(rendered, rows, indexes, strict=True):
-            reason = find_fault(row) or (TOO_LONG if row.length > self._plan.pack_size else None)
+            reason = find_fault(row) or (TOO_LONG_PAIR if row.length > self._plan.pack_size else None)
             if reason is not None:
                 self._drop(source_rows, BadRecord(block.numbers[index], block.offsets[index], reason))
                 continue
@@ -339,7 +332,7 @@ class _PairsBuild:
 
     def _drop(self, source_rows: SourceRows[Preference], record: BadRecord, refusal: Refusal | None = None) -> None:
         source_rows.drop(record, refusal)
-        if record.reason not in FILTER_REASONS:
+        if record.reason not in self._chosen_reasons:
             self._bad_count += 1
             self._bad = self._bad or [(source_rows.source.label, record)]
 

@@ -23,6 +23,7 @@ from dataprep_assets.pipelines.blend.plan.discovery import (
 )
 from dataprep_assets.pipelines.blend.plan.plan import VERSION, BlendPlan, PlannedBlendShard, PlannedPart, PlannedUnit
 from dataprep_assets.pipelines.blend.rl.transforms import build_fingerprint
+from dataprep_assets.pipelines.blend.screening.row_rules import load_row_rules
 from dataprep_assets.pipelines.blend.screening.row_screen import load_row_screen
 from dataprep_assets.pipelines.blend.sft.declared_template import load_declared_template
 from dataprep_assets.pipelines.blend.stream import find_bos, find_separator
@@ -45,7 +46,7 @@ MAX_SHARDS = 4000
 def collect_stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
     """Return all values that determine the shards' bytes, except the sources.
 
-    These are the options, and digests of the tokenizer, the template, the transforms and the benchmarks.
+    These are the options and rules, and digests of the tokenizer, the template, the transforms and the benchmarks.
     """
     identity: dict[str, Any] = {
         "stage": blend.stage,
@@ -77,6 +78,8 @@ def collect_stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
     else:
         identity["options"] = blend.rl_options.identity
         identity["transforms"] = build_fingerprint(blend.rl_options.transforms, blend.sources, blend.source_digests())
+    if (rules := load_row_rules(blend)) is not None:
+        identity |= rules.key_parts()
     if (screen := load_row_screen(blend)) is not None:
         identity |= screen.key_parts()
     if blend.tokenizer is not None:

@@ -1,9 +1,10 @@
-"""Texts of a row in which benchmark items are searched for: of a conversation, of a preference or of an RL record.
+"""Texts of a row for benchmark items and taggers: of a conversation, of a preference or of an RL record.
 
 The texts of the selected messages are joined, because a question and its answer may be in two messages. If the messages
 have reasoning, tool calls or tool results, a second text omits these, because they separate a question from its answer.
 
-Entry points: `select_row_texts` for conversations and preferences, `select_record_texts`, `remove_thoughts`, `HOSTS`.
+Entry points: `select_row_texts` for conversations and preferences, `select_record_texts`, `find_visible_texts`,
+`remove_thoughts`, `HOSTS`.
 """
 
 import re
@@ -52,13 +53,14 @@ def select_texts(messages: Sequence[Message], choice: TextChoice, other_parts: A
     complete = [text for message in selected for text in _find_message_texts(message)]
     if choice == "all":
         complete += find_strings(other_parts)
-    visible = [
-        remove_thoughts(text).rpartition("</think>")[2]
-        for message in selected
-        if message.get("role") != "tool"
-        for text in find_strings(message.get("content"))
-    ]
+    visible = [text for message in selected if message.get("role") != "tool" for text in find_visible_texts(message)]
     return _join_each(complete, visible)
+
+
+def find_visible_texts(message: Message) -> Iterator[str]:
+    """Yield the texts in the content of a message, without reasoning."""
+    for text in find_strings(message.get("content")):
+        yield remove_thoughts(text).rpartition("</think>")[2]
 
 
 def remove_thoughts(text: str) -> str:

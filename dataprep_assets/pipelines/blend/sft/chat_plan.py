@@ -42,6 +42,7 @@ from dataprep_assets.tokenization.engines import ReferenceEngine
 
 # Import the module only for type checking, because only a blend with `decontaminate` needs its search.
 if TYPE_CHECKING:
+    from dataprep_assets.pipelines.blend.screening.row_rules import RowRules
     from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
 
 VERSION = 10
@@ -98,6 +99,7 @@ class ChatPlan:
         differences: Sentences about answers that begin differently with `{% generation %}` and the generation prompt.
         retractions: The kind of row ids, and the retraction list. The list is not in `key_parts`, because a shard's key
             covers only the listed ids that the shard has read.
+        rules: The rules that drop rows; None without `keep` and `drop`.
         screen: The search for benchmark items; None without `decontaminate`.
     """
 
@@ -127,12 +129,18 @@ class ChatPlan:
     capabilities: Capabilities = field(default_factory=Capabilities)
     differences: tuple[str, ...] = ()
     retractions: RowRetractions = field(default_factory=RowRetractions)
+    rules: "RowRules | None" = None
     screen: "RowScreen | None" = None
 
     @property
     def stop(self) -> SpecialToken:
         """The token that ends an answer without tool calls."""
         return self.stops.plain_stop
+
+    @property
+    def rule_names(self) -> tuple[str, ...]:
+        """The names of the rules, which are reasons for dropping rows."""
+        return () if self.rules is None else self.rules.names
 
     def key_parts(self) -> dict[str, Any]:
         """Return the values of the plan that are part of a shard's key, without paths and the template's name."""
@@ -153,7 +161,8 @@ class ChatPlan:
             "template_kwargs": dict(self.template_kwargs),
             "choices": self.choices.changes,
             **self.retractions.key_parts(),
-            # Add the search only if it is declared, so that other shards keep their keys.
+            # Add rules and the search only if they are declared, so that other shards keep their keys.
+            **({} if self.rules is None else self.rules.key_parts()),
             **({} if self.screen is None else self.screen.key_parts()),
         }
 
@@ -178,6 +187,7 @@ def chat_plan(
     max_loss: float = 0.01,
     names_keys: bool = True,
     retractions: RowRetractions | None = None,
+    rules: "RowRules | None" = None,
     screen: "RowScreen | None" = None,
 ) -> ChatPlan:
     """Build a plan, and test its template together with its tokenizer on invented conversations.
@@ -202,6 +212,7 @@ def chat_plan(
         max_loss: Share of unknown tokens, and of characters without a token, above which a check warns.
         names_keys: Whether facts may contain the names of the rows' unread keys, which may be sensitive.
         retractions: The kind of row ids, and the retraction list. Default: ids of whole rows, and an empty list.
+        rules: The rules that drop rows, if any.
         screen: The search for benchmark items, if any.
 
     Raises ConfigError for sizes below 2, and for a template that does not compile, whose answers end without a special
@@ -235,6 +246,7 @@ def chat_plan(
         max_loss=max_loss,
         names_keys=names_keys,
         retractions=retractions or RowRetractions(),
+        rules=rules,
         screen=screen,
         structure=structure,
         quotes=find_quotes(renderer, form, bundle.special_tokens),

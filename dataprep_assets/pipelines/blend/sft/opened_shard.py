@@ -150,7 +150,7 @@ class OpenedShard:
         selected = {}
         for source in self.sources:
             rows = {row for ordinal, row in numbers if ordinal == source.ordinal}
-            for row, conversation in self._read_conversations(source, rows):
+            for row, conversation in self.read_source(source, rows):
                 if isinstance(conversation, Refusal):
                     continue  # `round_trip` reports a row that is not a conversation
                 (item,) = search.screen.find_best_items([search.screen.select_texts(conversation)])
@@ -326,11 +326,17 @@ class OpenedShard:
         Rows that do not exist in the source are omitted. Raises SourceError for a source that cannot be read.
         """
         return {
-            source.ordinal: dict(self._read_conversations(source, set(self.compared_by_row.get(source.ordinal, {}))))
+            source.ordinal: dict(self.read_source(source, set(self.compared_by_row.get(source.ordinal, {}))))
             for source in self.sources
         }
 
-    def _read_conversations(self, source: ChatSource, rows: set[int]) -> Iterator[tuple[int, Conversation | Refusal]]:
+    @property
+    def kept_origins(self) -> Origins:
+        """The origins of the sequences; none for an empty shard, which has no file of origins."""
+        return np.empty((0, 3), np.int64) if self.facts.empty else self.origins
+
+    def read_source(self, source: ChatSource, rows: set[int]) -> Iterator[tuple[int, Conversation | Refusal]]:
+        """Yield the conversations in some rows of a source file, with their row numbers."""
         if not rows:
             return
         for block in source.read_rows(only=rows, as_json=self.plan.choices.reads_json):

@@ -26,6 +26,7 @@ from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.removal.row_ids import load_row_retractions
+from dataprep_assets.pipelines.blend.screening.row_rules import load_row_rules
 from dataprep_assets.pipelines.blend.screening.row_screen import load_row_screen
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.declared_template import load_declared_template
@@ -119,6 +120,7 @@ def build_chat_plan(blend: BlendDeclaration, certificate: Certificate, dataset: 
         max_loss=blend.required_tokenizer.max_loss,
         names_keys=not blend.sensitive,
         retractions=load_row_retractions(blend),
+        rules=load_row_rules(blend, dataset.name),
         screen=load_row_screen(blend),
     )
 

@@ -30,6 +30,7 @@ from dataprep_assets.packing.row_layout import RowLayout, lay_out_whole
 from dataprep_assets.pipelines.blend.removal.row_ids import write_row_ids
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource
+from dataprep_assets.pipelines.blend.sft.reasons import CHOSEN_REASONS
 from dataprep_assets.pipelines.blend.sft.shard import (
     PACKED,
     QUARANTINE,
@@ -38,7 +39,7 @@ from dataprep_assets.pipelines.blend.sft.shard import (
     SftShard,
 )
 from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
-from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, get_spool_artifact, spool_source
+from dataprep_assets.pipelines.blend.sft.spool import SpoolFacts, get_spool_artifact, spool_source
 from dataprep_assets.sources.readers.unreadable import format_budget_advice
 from dataprep_assets.stores.files import concatenate
 from dataprep_assets.stream.token_stream import Fetch, fetch_missing
@@ -226,7 +227,8 @@ class _ShardPacking:
         write_origins(staged / ORIGINS, [ordinals[layout.items], origins[layout.items]])
 
     def _check_budget(self, ledger: Ledger) -> None:
-        bad_counts = {reason: count for reason, count in ledger.dropped.items() if reason not in CHOSEN}
+        chosen_reasons = (*CHOSEN_REASONS, *self._shard.plan.rule_names)
+        bad_counts = {reason: count for reason, count in ledger.dropped.items() if reason not in chosen_reasons}
         total = sum(bad_counts.values())
         if total > self._shard.budget * ledger.rows_in:
             raise BadRecordError(
@@ -237,9 +239,10 @@ class _ShardPacking:
             )
 
     def _describe_first_bad(self) -> str:
+        chosen_reasons = (*CHOSEN_REASONS, *self._shard.plan.rule_names)
         for folder in self._folders:
             for row in read_quarantine(folder / QUARANTINE):
-                if row["reason"] not in CHOSEN:
+                if row["reason"] not in chosen_reasons:
                     message = "" if row["message"] is None else f", message {row['message']}"
                     words = f" {row['words']!r}" if row["words"] else ""
                     byte = f", byte {row['byte']}" if row["byte"] >= 0 else ""

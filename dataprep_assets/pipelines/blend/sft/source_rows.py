@@ -92,19 +92,22 @@ class SourceRows(Generic[R]):
         self._require_readable()
 
     def read(self, rows: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[R | Refusal]:
-        """Return the conversation or preference in each row, or a Refusal, also if the row contains a benchmark item.
+        """Return the conversation or preference in each row, or a Refusal.
 
-        Their ids are recorded, and their unread keys are counted.
+        A row is also refused if a rule drops it, or if it contains a benchmark item. The rows' ids are recorded, and
+        their unread keys are counted.
         """
         results = [self._read(row, number) for row, number in zip(rows, numbers, strict=True)]
-        if self._plan.screen is None:
-            return results
-        read_results = [result for result in results if not isinstance(result, Refusal)]
-        leaks = iter(self._plan.screen.find_leaks(read_results))
-        return [
-            result if isinstance(result, Refusal) or (item := next(leaks)) is None else Refusal(BENCHMARK, words=item)
-            for result in results
-        ]
+        if (rules := self._plan.rules) is not None:
+            read_rows, positions = _select_read_rows(results)
+            reasons = rules.find_reasons(read_rows, self.source.label, [numbers[position] for position in positions])
+            for position, reason in zip(positions, reasons, strict=True):
+                results[position] = results[position] if reason is None else Refusal(reason)
+        if (screen := self._plan.screen) is not None:
+            read_rows, positions = _select_read_rows(results)
+            for position, item in zip(positions, screen.find_leaks(read_rows), strict=True):
+                results[position] = results[position] if item is None else Refusal(BENCHMARK, words=item)
+        return results
 
     def _read(self, row: Mapping[str, Any], number: int) -> R | Refusal:
         plan = self._plan
@@ -163,6 +166,12 @@ class SourceRows(Generic[R]):
         for block in part.read_rows(as_json=self._plan.choices.reads_json):
             for row in block.rows:
                 yield self._read_row(row, self._plan.fields, self._plan.choices)
+
+
+def _select_read_rows(results: Sequence[R | Refusal]) -> tuple[list[R], list[int]]:
+    """Return the results that are not refusals, and their positions."""
+    read_rows = [(result, position) for position, result in enumerate(results) if not isinstance(result, Refusal)]
+    return [result for result, _ in read_rows], [position for _, position in read_rows]
 
 
 def _build_bad_row_error(label: str, record: BadRecord, refusal: Refusal | None) -> BadRecordError:

@@ -22,7 +22,6 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.curation.documents import sample_rows
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
@@ -30,9 +29,10 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.execution.run_task import report_work
 from dataprep_assets.formats.packed_rows import view_ids_as_int32
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
-from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows
 from dataprep_assets.pipelines.blend.sft.chat_plan import VERSION, ChatPlan, ChatSource, load_conversation_renderer
+from dataprep_assets.pipelines.blend.sft.reasons import CHOSEN_REASONS, EMPTY, TOO_LONG
 from dataprep_assets.pipelines.blend.sft.source_rows import SourceRows
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock, RowReader
@@ -40,11 +40,7 @@ from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, align_with_labels
-from dataprep_assets.tokenization.chat.messages import (
-    FILTERED,
-    Refusal,
-    read_conversation,
-)
+from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedConversation, keep_used_part
 from dataprep_assets.tokenization.chat.row_forms import Form, remove_template_keys
 from dataprep_assets.tokenization.losses import Losses, encode_or_locate, locate_row
@@ -57,9 +53,6 @@ TOKENS, MASKS, LENGTHS, ORIGINS, ROW_IDS, QUARANTINE = (
     "row_ids.bin",
     "quarantine.jsonl",
 )
-EMPTY, TOO_LONG = "empty_after_masking", "longer_than_pack_size"
-CHOSEN = (*FILTERED, EMPTY, TOO_LONG, BENCHMARK, RETRACTED)
-"""Reasons for dropping a row that the declaration chooses. They never fail the build and do not use up the budget."""
 BATCH = 512
 """Number of conversations per call of the engine, which keeps it busy and needs little memory."""
 
@@ -88,9 +81,9 @@ class SpoolFacts(Facts):
 
 def load_tools(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder, int]:
     """Return a plan's renderer and encoder, and the size of its vocabulary. They are loaded once per process."""
-    # Leave out the search for benchmark items, because the tools do not depend on it, and a row can be traced without
-    # the files of the benchmarks.
-    plan = replace(plan, screen=None)
+    # Leave out the rules and the search for benchmark items, because the tools do not depend on them, and a row can be
+    # traced without the files of the benchmarks.
+    plan = replace(plan, rules=None, screen=None)
     return _load_tools(digest_value([plan.key_parts(), plan.certificate]), plan.tokenizer, _UncomparedPlan(plan))
 
 
@@ -169,7 +162,8 @@ class _SpoolBuild:
         self._renderer, self._encoder, self._vocab_size = load_tools(plan)
         self._losses = Losses(self._encoder.bundle, "text")
         self._ids = ReadRows(plan.retractions)
-        self._read_source_rows = SourceRows(plan, source, read_conversation, CHOSEN, self._ids)
+        reasons = (*CHOSEN_REASONS, *plan.rule_names)
+        self._read_source_rows = SourceRows(plan, source, read_conversation, reasons, self._ids)
         # Count only dropped sequences of kept conversations here, because a dropped conversation is counted as a whole.
         self._sequences_dropped: Counter[str] = Counter()
         self._cut: Counter[str] = Counter()

@@ -2,25 +2,20 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
-import numpy as np
-
-from dataprep_assets.curation.rules import NUMBERS, Rule, find_dropping_rules, match_rules, parse_rule
-from dataprep_assets.curation.selection import DUPLICATE, RESERVED, describe_bad_reason, describe_reason
-from dataprep_assets.curation.table import read_joined_tables
-from dataprep_assets.engine.trace.document_table import DocumentRows, DocumentTable, Drops, RuleDrops
-from dataprep_assets.engine.trace.histogram import ColumnHistogram, PlottedRule
-from dataprep_assets.engine.yaml.declared_keys import require_known_names
+from dataprep_assets.curation.rules import Rule
+from dataprep_assets.curation.selection import DUPLICATE, describe_bad_reason, describe_reason
+from dataprep_assets.curation.stored_table import StoredTable, format_rule
+from dataprep_assets.curation.table import Columns, read_joined_tables
+from dataprep_assets.engine.trace.document_table import Drops, RuleDrops
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import describe_coverage
 from dataprep_assets.pipelines.corpus.curation.document_texts import add_texts
-from dataprep_assets.pipelines.corpus.curation.documents_sums import FILE
-from dataprep_assets.pipelines.corpus.curation.documents_table import DOCUMENTS, DocumentsFacts, list_table_columns
+from dataprep_assets.pipelines.corpus.curation.documents_table import DOCUMENTS, list_table_columns
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import RuledRows, read_ruled_rows
 from dataprep_assets.pipelines.corpus.curation.selection_budget import find_over_budget
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SelectionCounts, sum_counts
@@ -32,13 +27,10 @@ from dataprep_assets.pipelines.corpus.source.manifest import has_manifest, load_
 from dataprep_assets.planning.manifest import split_name
 from dataprep_assets.table import format_share
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _MAX_EXAMPLES = 10
 
 
-class CorpusDocuments(DocumentTable):
+class CorpusDocuments(StoredTable):
     """Document table of a corpus, read from its finished tags and tables."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
@@ -52,20 +44,36 @@ class CorpusDocuments(DocumentTable):
             raise MissingArtifactError(
                 f"{corpus.dataset} has no document table yet. Run `dataprep run {corpus.dataset}`"
             )
-        self._corpus, self._store = corpus, store
+        super().__init__(corpus.dataset, store)
+        self._corpus = corpus
 
     @property
-    def columns(self) -> Sequence[str]:
-        return list(list_table_columns(self._corpus))
+    def types(self) -> Columns:
+        return list_table_columns(self._corpus)
+
+    @property
+    def splits(self) -> Sequence[str]:
+        return list(self._corpus.splits)
+
+    @property
+    def rules(self) -> Mapping[str, tuple[bool, Rule]]:
+        return self._corpus.rules
+
+    @property
+    def declared_reasons(self) -> Sequence[str]:
+        return [*self._corpus.rules, *([] if self._corpus.duplicates is None else [DUPLICATE])]
+
+    def find_split(self, partition: str) -> str:
+        return split_name(partition)
 
     def drops(self) -> Drops | None:
         rules, duplicates = self._corpus.rules, self._corpus.duplicates
         if not rules and duplicates is None:
             return None
-        rule_texts = {name: _format_rule(*rule) for name, rule in rules.items()}
+        rule_texts = {name: format_rule(*rule) for name, rule in rules.items()}
         # List duplicates only if the `duplicates` artifact exists, because the number of duplicates is unknown until it
         # is built.
-        if duplicates is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
+        if duplicates is not None and self.store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
             least = duplicates.similarity
             rule_texts[DUPLICATE] = (
                 "equal to a kept document"
@@ -77,11 +85,11 @@ class CorpusDocuments(DocumentTable):
         by_split = {split: SelectionCounts() for split in self._corpus.splits}
         untagged = 0
         examples: dict[str, list[str]] = {name: [] for name in rule_texts}
-        for partition in self._partitions:
+        for partition in self.partitions:
             try:
-                tags = self._store.local(self._corpus.artifact(TAGS, partition))
+                tags = self.store.local(self._corpus.artifact(TAGS, partition))
                 removed_ids = (
-                    load_removed_rows(self._corpus, self._store, partition) if DUPLICATE in rule_texts else NONE_REMOVED
+                    load_removed_rows(self._corpus, self.store, partition) if DUPLICATE in rule_texts else NONE_REMOVED
                 )
                 for piece in read_ruled_rows(self._corpus, tags, ("file", "row", "source", "bytes"), removed_ids):
                     by_split[split_name(partition)].add(piece)
@@ -105,104 +113,15 @@ class CorpusDocuments(DocumentTable):
             over_budget=[sentence for sentences in split_budgets for _, sentence in sentences],
         )
 
-    def rows(
-        self,
-        *,
-        where: str | None = None,
-        reason: str | None = None,
-        kept: bool | None = None,
-        splits: Sequence[str] | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> DocumentRows:
-        table_fields = list_table_columns(self._corpus)
-        conditions = {} if where is None else {"where": parse_rule(where, table_fields, "--where")}
-        if reason is not None:
-            declared_reasons = [*self._corpus.rules, *([] if self._corpus.duplicates is None else [DUPLICATE])]
-            if reason not in (reasons := {*declared_reasons, *RESERVED, *self.reasons()}):
-                names = ", ".join([*declared_reasons, *sorted(reasons - set(declared_reasons))])
-                raise ConfigError(f"--reason: unknown reason {reason!r}. Available: {names}")
-            conditions["reason"] = parse_rule(f"reason == {reason!r}", table_fields, "--reason")
-        if kept is not None:
-            conditions["kept"] = parse_rule("kept" if kept else "not kept", table_fields, "kept")
-        require_known_names("split", splits or (), list(self._corpus.splits))
-        require_known_names("column", columns or (), list(table_fields))
-        partitions = [partition for partition in self._partitions if splits is None or split_name(partition) in splits]
-        return DocumentRows(columns=columns, read=partial(self._read_rows, partitions, conditions))
-
-    def _read_rows(
-        self, partitions: Sequence[str], rules: Mapping[str, Rule], columns: Sequence[str] | None
-    ) -> "Iterator[pa.Table]":
-        """Yield the given columns of the partitions' rows that match every rule, in pieces."""
-        needed = {*(columns or ())}.union(*(rule.columns for rule in rules.values()))
-        for partition in partitions:
-            for piece in read_joined_tables([self._find_table(partition)], None if columns is None else sorted(needed)):
-                # A column is missing if it was declared after the table was built.
-                if missing_columns := sorted(needed - {*piece.column_names}):
-                    table = self._corpus.artifact(DOCUMENTS, partition)
-                    raise MissingArtifactError(
-                        f"{table}: no column {missing_columns[0]!r} yet. Run `dataprep run {self._corpus.dataset}`"
-                    )
-                if rules:
-                    piece = piece.filter(np.logical_and.reduce(list(match_rules(piece, rules).values())))
-                yield piece if columns is None else piece.select(list(columns))
-
-    def histogram(
-        self,
-        column: str,
-        *,
-        where: str | None = None,
-        reason: str | None = None,
-        splits: Sequence[str] | None = None,
-    ) -> ColumnHistogram:
-        import pyarrow.compute as pc
-
-        numeric_columns = [name for name, kind in list_table_columns(self._corpus).items() if kind in NUMBERS]
-        require_known_names("numeric column", [column], numeric_columns)
-        rules = self._corpus.rules
-        plotted = {name: rule for name, (_, rule) in rules.items() if column in rule.columns}
-        columns = {column, "bytes", "reason"}.union(*(rule.columns for _, rule in rules.values()))
-        values, missing, drop_counts, earlier_counts = [np.zeros(0)], 0, Counter[str](), Counter[str]()
-        for piece in self.rows(where=where, reason=reason, splits=splits, columns=sorted(columns)).tables():
-            # Only rejected records have no size. They are no documents, so no rule drops them.
-            piece = piece.filter(piece["bytes"].is_valid())
-            numbers = piece[column].cast("double", safe=False).to_numpy()
-            is_finite = np.isfinite(numbers)
-            values.append(numbers[is_finite])
-            missing += int(np.count_nonzero(~is_finite))
-            if plotted:
-                rule_numbers = find_dropping_rules(piece, rules)
-                # Retraction ranks before rules, as in `RuledRows`.
-                rule_numbers[pc.equal(piece["reason"], RETRACTED).fill_null(False).to_numpy()] = -1
-                for name, is_match in match_rules(piece, plotted).items():
-                    position = list(rules).index(name)
-                    drop_counts[name] += int(np.count_nonzero(rule_numbers == position))
-                    is_dropped_earlier = (rule_numbers >= 0) & (rule_numbers < position)
-                    earlier_counts[name] += int(np.count_nonzero(is_dropped_earlier & (is_match ^ rules[name][0])))
-        return ColumnHistogram(
-            column=column,
-            values=np.sort(np.concatenate(values)),
-            missing=missing,
-            rules=[
-                PlottedRule(
-                    rule=name,
-                    drops=_format_rule(*rules[name]),
-                    thresholds=rule.thresholds.get(column, ()),
-                    documents=drop_counts[name],
-                    dropped_earlier=earlier_counts[name],
-                )
-                for name, rule in plotted.items()
-            ],
-        )
-
     def add_texts(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        return add_texts(self._corpus, self._store, rows)
+        return add_texts(self._corpus, self.store, rows)
 
     def explain_drop_of_id(self, hashed: int) -> str | None:
         """Describe the first dropped row with this id, with the reason as in `explain_drop`; None if there is none."""
         import pyarrow.compute as pc
 
-        for partition in self._partitions:
-            for piece in read_joined_tables([self._find_table(partition)]):
+        for partition in self.partitions:
+            for piece in read_joined_tables([self.find_file(partition)]):
                 if "id" not in piece.column_names:
                     return None
                 matches = piece.filter(pc.and_(pc.equal(piece["id"], f"{hashed:016x}"), pc.invert(piece["kept"])))
@@ -215,11 +134,11 @@ class CorpusDocuments(DocumentTable):
         """Explain why a row of a file was dropped, with the values that the rule read; return None if unknown."""
         import pyarrow.compute as pc
 
-        manifest = load_manifest(self._corpus, self._store)
-        for partition in self._partitions:
+        manifest = load_manifest(self._corpus, self.store)
+        for partition in self.partitions:
             if file not in {entry.relpath for entry in manifest.shard(partition)}:
                 continue
-            for piece in read_joined_tables([self._find_table(partition)]):
+            for piece in read_joined_tables([self.find_file(partition)]):
                 matches = piece.filter(pc.and_(pc.equal(piece["file"], file), pc.equal(piece["row"], row)))
                 if matches.num_rows:
                     return self._describe_reason(matches.to_pylist()[0])
@@ -239,37 +158,24 @@ class CorpusDocuments(DocumentTable):
             return words
         names = sorted(rule[1].columns)
         values = "" if self._corpus.sensitive else "; " + ", ".join(f"{name} is {row[name]!r}" for name in names)
-        return f"{words}: {_format_rule(*rule)}{values}"
+        return f"{words}: {format_rule(*rule)}{values}"
 
     @cached_property
-    def _partitions(self) -> Sequence[str]:
-        manifest = load_manifest(self._corpus, self._store)
+    def partitions(self) -> Sequence[str]:
+        manifest = load_manifest(self._corpus, self.store)
         return [partition for split in self._corpus.splits for partition in manifest.partitions(split)]
 
     def unprotected(self) -> Sequence[str]:
-        return list(describe_coverage(self._corpus, self._store))
+        return list(describe_coverage(self._corpus, self.store))
 
-    def reasons(self) -> Mapping[str, int]:
-        counts = Counter[str]()
-        for receipt in self._store.receipts(
-            [self._corpus.artifact(DOCUMENTS, receipt) for receipt in self._partitions]
-        ):
-            counts.update({} if receipt is None else DocumentsFacts.from_receipt(receipt).reasons)
-        return dict(counts.most_common())
+    def locate(self, partition: str) -> Artifact:
+        return self._corpus.artifact(DOCUMENTS, partition)
 
-    def _find_table(self, partition: str) -> Path:
-        artifact = self._corpus.artifact(DOCUMENTS, partition)
-        if self._store.receipt(artifact) is None:
-            raise MissingArtifactError(
-                f"{artifact}: not built yet. Run the dataset first. If a check of `selection` fails, run `dataprep "
-                f"documents {self._corpus.dataset}` without options to see the drops per rule"
-            )
-        return self._store.local(artifact) / FILE
-
-
-def _format_rule(keeps: bool, rule: Rule) -> str:
-    """Return the expression that is true for the rows that a rule drops."""
-    return f"not ({rule.text})" if keeps else rule.text
+    def explain_missing(self, artifact: Artifact) -> str:
+        return (
+            f"{artifact}: not built yet. Run the dataset first. If a check of `selection` fails, run `dataprep "
+            f"documents {self._corpus.dataset}` without options to see the drops per rule"
+        )
 
 
 def _add_examples(examples: Mapping[str, list[str]], rows: RuledRows) -> None:

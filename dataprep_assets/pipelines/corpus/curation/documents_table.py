@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.dropped_rows import DroppedFileRows
 from dataprep_assets.curation.selection import DUPLICATE, NO_TOKENS
 from dataprep_assets.curation.table import DECIDED, ColumnType, ParquetRowWriter, read_joined_tables, split_by_file
+from dataprep_assets.curation.table_sums import FILE, TableSums, count_values
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
@@ -39,7 +40,6 @@ from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
-from dataprep_assets.pipelines.corpus.curation.documents_sums import FILE, TableSums, count_values
 from dataprep_assets.pipelines.corpus.curation.selection import find_ruled_out_rows
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, name_tagger_file
@@ -359,7 +359,7 @@ def _check_sums(documents: _OpenedDocuments) -> Finding:
     corpus, facts = documents.corpus, documents.facts
     shard = _TokenizedDocuments(corpus, documents.store, documents.artifact.partition or "")
     sums = TableSums(documents.directory, (RETRACTED, DUPLICATE, *corpus.rules) if corpus.selects else ())
-    defects = [*sums.find_differences(shard.receipt), *sums.find_id_differences(shard.read_ids())]
+    defects = [*sums.find_differences(shard.receipt.sources), *sums.find_id_differences(shard.read_ids())]
     if (facts.rows, facts.kept, facts.reasons) != (sums.rows, sums.kept, dict(sorted(sums.reasons.items()))):
         defects.append("the row counts in the receipt differ from the table")
     return build_verdict(

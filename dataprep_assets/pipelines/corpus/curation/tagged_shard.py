@@ -263,7 +263,7 @@ def _tag_rows(
                 texts.add({"text": batch.texts, **batch.good_rows})
             for tagger, file in files:
                 tags = compute_tags(tagger, batch, sensitive=shard.fields.sensitive)
-                file.add({name: _expand_to_rows(values, batch) for name, values in tags.items()})
+                file.add({name: batch.expand_to_rows(values) for name, values in tags.items()})
             rows, bad_count = rows + len(batch), bad_count + len(batch) - len(batch.good)
     # Leave `made_of` empty, because `_describe_tags` adds the digests.
     return TagsFacts(rows=rows, bad=bad_count, made_of={})
@@ -304,13 +304,3 @@ def read_part_batches(part: SourcePart, fields: CarriedFields) -> Iterator[Docum
         report_work(source_bytes=reader.bytes_read - reported_bytes, documents=len(batch))
         reported_bytes = reader.bytes_read
     require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`snapshot`")
-
-
-def _expand_to_rows(values: list[Any], batch: DocumentBatch) -> list[Any]:
-    """Expand the values of a batch's texts to all its rows; bad rows get None."""
-    if len(values) == len(batch):
-        return values
-    row_values: list[Any] = [None] * len(batch)
-    for position, value in zip(batch.good, values, strict=True):
-        row_values[position] = value
-    return row_values

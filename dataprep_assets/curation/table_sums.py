@@ -1,7 +1,7 @@
-"""Sums of a document table per file, for comparison with the ledger of the stream."""
+"""Sums of a document table per file, for comparison with the ledger of a shard."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.table import read_joined_tables, split_by_file
 from dataprep_assets.engine.artifact.losses import format_drops
-from dataprep_assets.integrity.receipt import SELECTED, Receipt
+from dataprep_assets.integrity.receipt import SELECTED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,10 +63,10 @@ class TableSums:
             self.rows, self.kept = self.rows + line["rows_in"], self.kept + line["documents"]
             self.reasons += line["dropped"]
 
-    def find_differences(self, tokenized: Receipt) -> Iterator[str]:
-        """Yield a sentence for each sum of a file that differs from the ledger."""
+    def find_differences(self, sources: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+        """Yield a sentence for each sum of a file that differs from the ledger, which has a line for each source."""
         empty = {"rows_in": 0, "documents": 0, "tokens": 0, "dropped": Counter()}
-        for line in tokenized.sources:
+        for line in sources:
             sums = self._lines.pop(str(line["file"]), empty)
             for name in ("rows_in", "documents", "tokens"):
                 if sums[name] != line[name]:

@@ -1,0 +1,186 @@
+"""Queries of the rows of a document table whose shards are Parquet files, for every kind of dataset with such a table.
+
+Entry points: `StoredTable`, `format_rule`.
+"""
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from dataprep_assets.curation.rules import NUMBERS, Rule, find_dropping_rules, match_rules, parse_rule
+from dataprep_assets.curation.selection import RESERVED
+from dataprep_assets.curation.table import Columns, read_joined_tables
+from dataprep_assets.curation.table_sums import FILE
+from dataprep_assets.engine.trace.document_table import DocumentRows, DocumentTable
+from dataprep_assets.engine.trace.histogram import ColumnHistogram, PlottedRule
+from dataprep_assets.engine.yaml.declared_keys import require_known_names
+from dataprep_assets.errors import ConfigError, MissingArtifactError
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
+from dataprep_assets.integrity.receipt import RETRACTED
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class StoredTable(DocumentTable):
+    """A document table with one Parquet file per partition, whose receipt has the fact `reasons`."""
+
+    reserved: ClassVar[frozenset[str]] = RESERVED
+    """Reasons that may drop a row, in addition to the declared ones."""
+
+    def __init__(self, dataset: str, store: ArtifactStore) -> None:
+        self.dataset, self.store = dataset, store
+
+    @property
+    @abstractmethod
+    def types(self) -> Columns:
+        """Name → type of its columns, in order."""
+
+    @property
+    @abstractmethod
+    def partitions(self) -> Sequence[str]:
+        """Its partitions, in order."""
+
+    @property
+    @abstractmethod
+    def splits(self) -> Sequence[str]:
+        """The splits that a query may name."""
+
+    @property
+    @abstractmethod
+    def rules(self) -> Mapping[str, tuple[bool, Rule]]:
+        """Name → whether a rule keeps the matching rows, and the rule."""
+
+    @property
+    @abstractmethod
+    def declared_reasons(self) -> Sequence[str]:
+        """The reasons that the declaration defines."""
+
+    @abstractmethod
+    def find_split(self, partition: str) -> str:
+        """Return the split of a partition."""
+
+    @abstractmethod
+    def locate(self, partition: str) -> Artifact:
+        """Return the artifact of a partition's table."""
+
+    @abstractmethod
+    def explain_missing(self, artifact: Artifact) -> str:
+        """Return the message for a table that is not built."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return list(self.types)
+
+    def reasons(self) -> Mapping[str, int]:
+        counts = Counter[str]()
+        for receipt in self.store.receipts([self.locate(partition) for partition in self.partitions]):
+            counts.update({} if receipt is None else receipt.facts["reasons"])
+        return dict(counts.most_common())
+
+    def rows(
+        self,
+        *,
+        where: str | None = None,
+        reason: str | None = None,
+        kept: bool | None = None,
+        splits: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> DocumentRows:
+        conditions = {} if where is None else {"where": parse_rule(where, self.types, "--where")}
+        if reason is not None:
+            declared_reasons = self.declared_reasons
+            if reason not in (reasons := {*declared_reasons, *self.reserved, *self.reasons()}):
+                names = ", ".join([*declared_reasons, *sorted(reasons - set(declared_reasons))])
+                raise ConfigError(f"--reason: unknown reason {reason!r}. Available: {names}")
+            conditions["reason"] = parse_rule(f"reason == {reason!r}", self.types, "--reason")
+        if kept is not None:
+            conditions["kept"] = parse_rule("kept" if kept else "not kept", self.types, "kept")
+        require_known_names("split", splits or (), list(self.splits))
+        require_known_names("column", columns or (), self.columns)
+        partitions = [
+            partition for partition in self.partitions if splits is None or self.find_split(partition) in splits
+        ]
+        return DocumentRows(columns=columns, read=partial(self._read_rows, partitions, conditions))
+
+    def _read_rows(
+        self, partitions: Sequence[str], rules: Mapping[str, Rule], columns: Sequence[str] | None
+    ) -> "Iterator[pa.Table]":
+        """Yield the given columns of the partitions' rows that match every rule, in pieces."""
+        needed = {*(columns or ())}.union(*(rule.columns for rule in rules.values()))
+        for partition in partitions:
+            for piece in read_joined_tables([self.find_file(partition)], None if columns is None else sorted(needed)):
+                # A column is missing if it was declared after the table was built.
+                if missing_columns := sorted(needed - {*piece.column_names}):
+                    raise MissingArtifactError(
+                        f"{self.locate(partition)}: no column {missing_columns[0]!r} yet. Run `dataprep run "
+                        f"{self.dataset}`"
+                    )
+                if rules:
+                    piece = piece.filter(np.logical_and.reduce(list(match_rules(piece, rules).values())))
+                yield piece if columns is None else piece.select(list(columns))
+
+    def histogram(
+        self,
+        column: str,
+        *,
+        where: str | None = None,
+        reason: str | None = None,
+        splits: Sequence[str] | None = None,
+    ) -> ColumnHistogram:
+        import pyarrow.compute as pc
+
+        numeric_columns = [name for name, kind in self.types.items() if kind in NUMBERS]
+        require_known_names("numeric column", [column], numeric_columns)
+        rules = self.rules
+        plotted = {name: rule for name, (_, rule) in rules.items() if column in rule.columns}
+        columns = {column, "bytes", "reason"}.union(*(rule.columns for _, rule in rules.values()))
+        values, missing, drop_counts, earlier_counts = [np.zeros(0)], 0, Counter[str](), Counter[str]()
+        for piece in self.rows(where=where, reason=reason, splits=splits, columns=sorted(columns)).tables():
+            # Only rejected records have no size. They are no documents, so no rule drops them.
+            piece = piece.filter(piece["bytes"].is_valid())
+            numbers = piece[column].cast("double", safe=False).to_numpy()
+            is_finite = np.isfinite(numbers)
+            values.append(numbers[is_finite])
+            missing += int(np.count_nonzero(~is_finite))
+            if plotted:
+                rule_numbers = find_dropping_rules(piece, rules)
+                # Retraction ranks before rules, as when the rules are applied.
+                rule_numbers[pc.equal(piece["reason"], RETRACTED).fill_null(False).to_numpy()] = -1
+                for name, is_match in match_rules(piece, plotted).items():
+                    position = list(rules).index(name)
+                    drop_counts[name] += int(np.count_nonzero(rule_numbers == position))
+                    is_dropped_earlier = (rule_numbers >= 0) & (rule_numbers < position)
+                    earlier_counts[name] += int(np.count_nonzero(is_dropped_earlier & (is_match ^ rules[name][0])))
+        return ColumnHistogram(
+            column=column,
+            values=np.sort(np.concatenate(values)),
+            missing=missing,
+            rules=[
+                PlottedRule(
+                    rule=name,
+                    drops=format_rule(*rules[name]),
+                    thresholds=rule.thresholds.get(column, ()),
+                    documents=drop_counts[name],
+                    dropped_earlier=earlier_counts[name],
+                )
+                for name, rule in plotted.items()
+            ],
+        )
+
+    def find_file(self, partition: str) -> Path:
+        """Return the file of a partition's table. Raises MissingArtifactError if it is not built."""
+        artifact = self.locate(partition)
+        if self.store.receipt(artifact) is None:
+            raise MissingArtifactError(self.explain_missing(artifact))
+        return self.store.local(artifact) / FILE
+
+
+def format_rule(keeps: bool, rule: Rule) -> str:
+    """Return the expression that is true for the rows that a rule drops."""
+    return f"not ({rule.text})" if keeps else rule.text

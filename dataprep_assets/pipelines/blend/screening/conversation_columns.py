@@ -1,0 +1,95 @@
+"""Columns of rows that rules can use without a tagger: numbers of messages, calls and characters.
+
+A preference has the messages of its prompt and of both answers. The characters of questions and answers are
+counted in the content of messages, without reasoning and tool calls, and without white space at the ends.
+
+Entry points: `COLUMNS`, `measure_rows`, `select_text`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dataprep_assets.curation.benchmarks.decontamination import TextChoice
+from dataprep_assets.curation.table import Columns
+from dataprep_assets.fields import find_strings
+from dataprep_assets.pipelines.blend.screening.row_texts import find_visible_texts, select_texts
+from dataprep_assets.tokenization.chat.messages import Conversation, Preference, has_visible_reasoning
+
+VERSION = 1
+"""Part of the key of each shard with rules. Increase it if a change in this module may change a value."""
+COLUMNS: Columns = {
+    "source": "string",
+    "bytes": "integer",
+    "characters": "integer",
+    "messages": "integer",
+    "turns": "integer",
+    "tool_calls": "integer",
+    "has_system": "boolean",
+    "has_tools": "boolean",
+    "has_tool_results": "boolean",
+    "has_reasoning": "boolean",
+    "question_characters": "integer",
+    "answer_characters": "integer",
+    "answer_question_ratio": "number",
+}
+"""Name → type.
+
+`source` is the name of the dataset. `bytes` and `characters` are the size of all texts of the row. `turns` counts
+messages of the user. `has_tools`: whether the row declares tools.
+"""
+
+
+def measure_rows(rows: Sequence[Conversation | Preference], dataset: str) -> dict[str, list[Any]]:
+    """Return column → a value for each row of a dataset."""
+    value_rows = [_measure_row(row, dataset) for row in rows]
+    return {name: [values[name] for values in value_rows] for name in COLUMNS}
+
+
+def list_messages(row: Conversation | Preference) -> list[dict[str, Any]]:
+    """Return the messages of a conversation, or of a preference without repeating its prompt."""
+    if isinstance(row, Conversation):
+        return row.messages
+    side, *other_sides = row.sides
+    return [*side.messages, *(message for other_side in other_sides for message in other_side.messages[row.prompt :])]
+
+
+def select_text(row: Conversation | Preference, choice: TextChoice) -> str:
+    """Return the selected texts of a row as one text, with the reasoning; empty if there are none."""
+    side = row if isinstance(row, Conversation) else row.sides[0]
+    # The first text is the one with the reasoning.
+    return next(iter(select_texts(list_messages(row), choice, [side.tools, side.kwargs])), "")
+
+
+def _measure_row(row: Conversation | Preference, dataset: str) -> dict[str, Any]:
+    messages, text = list_messages(row), select_text(row, "all")
+    sides = [row] if isinstance(row, Conversation) else row.sides
+    roles = [message["role"] for message in messages]
+    questions, answers = (_count_characters(messages, role) for role in ("user", "assistant"))
+    return {
+        "source": dataset,
+        "bytes": len(text.encode(errors="surrogatepass")),
+        "characters": len(text),
+        "messages": len(messages),
+        "turns": roles.count("user"),
+        "tool_calls": sum(len(message.get("tool_calls") or ()) for message in messages),
+        "has_system": "system" in roles,
+        "has_tools": any(side.tools for side in sides),
+        "has_tool_results": "tool" in roles,
+        "has_reasoning": any(map(_has_reasoning, messages)),
+        "question_characters": questions,
+        "answer_characters": answers,
+        "answer_question_ratio": answers / questions if questions else None,
+    }
+
+
+def _count_characters(messages: Sequence[Mapping[str, Any]], role: str) -> int:
+    texts = (text for message in messages if message["role"] == role for text in find_visible_texts(message))
+    return sum(len(text.strip()) for text in texts)
+
+
+def _has_reasoning(message: Mapping[str, Any]) -> bool:
+    """Return whether a message has reasoning, also in the text of an answer."""
+    if has_visible_reasoning(message):
+        return True
+    texts = find_strings(message.get("content")) if message["role"] == "assistant" else ()
+    return any("</think>" in text for text in texts)

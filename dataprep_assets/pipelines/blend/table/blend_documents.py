@@ -1,0 +1,137 @@
+"""Queries of a blend's document table, answered from its finished tables."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+from dataprep_assets.curation.rules import Rule, find_dropping_rules
+from dataprep_assets.curation.stored_table import StoredTable, format_rule
+from dataprep_assets.curation.table import Columns, read_joined_tables
+from dataprep_assets.engine.trace.document_table import Drops, RuleDrops
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, has_blend_plan, load_blend_plan
+from dataprep_assets.pipelines.blend.sft.reasons import RESERVED
+from dataprep_assets.pipelines.blend.table.row_table import DOCUMENTS, list_table_columns
+
+_MAX_EXAMPLES = 10
+
+
+@dataclass
+class _RuleCounts:
+    """Rows that a rule drops: number and bytes by source, and the first rows."""
+
+    rows: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+    examples: list[str] = field(default_factory=list)
+
+
+class BlendDocuments(StoredTable):
+    """Document table of a blend."""
+
+    reserved: ClassVar[frozenset[str]] = RESERVED
+
+    def __init__(self, blend: BlendDeclaration, store: ArtifactStore) -> None:
+        """Raise ConfigError if the blend declares no table, MissingArtifactError if the blend is not planned yet."""
+        if not blend.has_table:
+            raise ConfigError(
+                f"{blend.dataset} has no document table. Run `dataprep show {blend.dataset}` to list dropped rows. To "
+                "build a table of conversations or pairs, declare `tag`, `keep` or `drop`, and run the dataset"
+            )
+        if not has_blend_plan(blend, store):
+            raise MissingArtifactError(f"{blend.dataset} has no document table yet. Run `dataprep run {blend.dataset}`")
+        super().__init__(blend.dataset, store)
+        self._blend = blend
+
+    @cached_property
+    def _plan(self) -> BlendPlan:
+        return load_blend_plan(self._blend, self.store)
+
+    @property
+    def types(self) -> Columns:
+        return list_table_columns(self._blend)
+
+    @property
+    def partitions(self) -> Sequence[str]:
+        return self._plan.partitions
+
+    @property
+    def splits(self) -> Sequence[str]:
+        # Shards that are held out have no split before the run, which chooses them.
+        return [] if self._blend.held_out is not None else list(dict.fromkeys(unit.home for unit in self._plan.units))
+
+    @property
+    def rules(self) -> Mapping[str, tuple[bool, Rule]]:
+        return self._blend.rules
+
+    @property
+    def declared_reasons(self) -> Sequence[str]:
+        return [*self._blend.keep, *self._blend.drop]
+
+    def find_split(self, partition: str) -> str:
+        return self._plan.find_shard(partition)[0].home
+
+    def locate(self, partition: str) -> Artifact:
+        return self._blend.artifact(DOCUMENTS, partition)
+
+    def explain_missing(self, artifact: Artifact) -> str:
+        return f"{artifact}: not built yet. Run `dataprep run {self.dataset}`"
+
+    def add_texts(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        raise ConfigError(
+            f"{self.dataset}: --text shows only texts of documents, not of conversations or pairs. Remove --text, and "
+            f"run `dataprep trace {self.dataset} --file FILE --row N` for a row"
+        )
+
+    def drops(self) -> Drops | None:
+        rules = self.rules
+        if not rules:
+            return None
+        needed = {"file", "row", "source", "bytes", *(column for _, rule in rules.values() for column in rule.columns)}
+        counts = {name: _RuleCounts() for name in rules}
+        sources, size, untagged = Counter[str](), 0, 0
+        for partition in self.partitions:
+            try:
+                pieces = list(read_joined_tables([self.find_file(partition)], sorted(needed)))
+                if any(needed - {*piece.column_names} for piece in pieces):
+                    raise MissingArtifactError(self.explain_missing(self.locate(partition)))
+            except DataprepError:
+                # Count the shard as untagged if its table is missing, unreadable, or without a newly declared column.
+                untagged += 1
+                continue
+            for piece in pieces:
+                # Rules apply only to rows with columns: to conversations and pairs that can be read.
+                piece = piece.filter(piece["bytes"].is_valid())
+                rule_numbers = find_dropping_rules(piece, rules).tolist()
+                for row, number in zip(piece.to_pylist(), rule_numbers, strict=True):
+                    sources[row["source"]] += 1
+                    size += row["bytes"]
+                    if number >= 0:
+                        _add_row(counts[[*rules][number]], row, is_shown=not self._blend.sensitive)
+        return Drops(
+            documents=sources.total(),
+            bytes=size,
+            sources=dict(sources),
+            rules=[
+                RuleDrops(
+                    rule=name,
+                    drops=format_rule(keeps, rule),
+                    documents=counts[name].rows.total(),
+                    bytes=counts[name].bytes,
+                    by_source=dict(counts[name].rows.most_common()),
+                    examples=counts[name].examples,
+                )
+                for name, (keeps, rule) in rules.items()
+            ],
+            untagged=untagged,
+        )
+
+
+def _add_row(counts: _RuleCounts, row: dict[str, Any], *, is_shown: bool) -> None:
+    counts.rows[row["source"]] += 1
+    counts.bytes += row["bytes"]
+    if is_shown and len(counts.examples) < _MAX_EXAMPLES:
+        counts.examples.append(f"{row['file']}:{row['row']}")

@@ -1,0 +1,376 @@
+"""The document table of a blend (`<dataset>/documents`, one partition per shard): `documents.parquet`.
+
+It has one row per source row of the shard, in source order. The columns are the row's origin and id, its columns for
+rules, the taggers' values, and its outcome: whether it was kept or the reason for the drop, and its number of tokens.
+The rows are read from the sources again, and their outcomes from the finished shard.
+
+Entry points: `DOCUMENTS`, `TabledShard`, `build_row_table_spec`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.curation.table import Columns, ParquetRowWriter
+from dataprep_assets.curation.table_sums import FILE, TableSums
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
+from dataprep_assets.engine.artifact.metadata_values import ShownValue
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
+from dataprep_assets.engine.checks.check import FILES_INTACT, REBUILD, Check, Finding, OpenedPartition, build_verdict
+from dataprep_assets.engine.checks.comparison import compare_rebuild
+from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
+from dataprep_assets.errors import count_of
+from dataprep_assets.execution.jobs import Outcome, run_tasks
+from dataprep_assets.execution.run_task import report_work
+from dataprep_assets.formats.conversations.preference_rows import read_preferences
+from dataprep_assets.formats.packed_rows import open_packed_file
+from dataprep_assets.formats.row_origins import ORIGINS, read_origins
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
+from dataprep_assets.integrity.receipt import RETRACTED, Content, Receipt, Verification
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches
+from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.removal.row_ids import RowIndex, load_blend_ids
+from dataprep_assets.pipelines.blend.screening.row_rules import RowColumns, load_row_columns
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource
+from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, ChatShard
+from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
+from dataprep_assets.pipelines.blend.stage_shards import SHARDS
+from dataprep_assets.sources.readers.rows import RowBlock
+from dataprep_assets.stores.files import digest_value, require_digest
+from dataprep_assets.stream.shard_job import build_whole_shard_jobs
+from dataprep_assets.stream.token_stream import Fetch, fetch_missing
+from dataprep_assets.tokenization.chat.messages import (
+    Conversation,
+    Preference,
+    Refusal,
+    read_conversation,
+    read_preference,
+)
+
+DOCUMENTS = "documents"
+VERSION = 1
+OUTCOME: Columns = {"kept": "boolean", "reason": "string", "tokens": "integer"}
+"""The last columns of the table."""
+
+
+class RowTableFacts(Facts):
+    """Facts of a table: all rows, kept rows, and dropped rows by reason."""
+
+    rows: int
+    kept: int
+    reasons: dict[str, int]
+
+
+def list_table_columns(blend: BlendDeclaration) -> Columns:
+    """Return the columns of the table, in order. Rows of a sensitive blend without a key have no id."""
+    return _list_columns(load_row_columns(blend), has_ids=load_blend_ids(blend) is not None)
+
+
+def _list_columns(columns: RowColumns, *, has_ids: bool) -> Columns:
+    ids: Columns = {"id": "string"} if has_ids else {}
+    return {"file": "string", "row": "integer", **ids, **columns.types, **OUTCOME}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TabledShard:
+    """The table of a shard, ready to build. Instances are picklable.
+
+    Attributes:
+        artifact: The artifact of the table.
+        shard: The finished shard, with its sources and its plan.
+        content: Digest of the shard's files.
+        columns: The columns of the rows.
+        read_row: Returns the conversation or preference in a row.
+        count_tokens: Returns the number of tokens at each origin of the shard, given its folder.
+    """
+
+    artifact: Artifact
+    shard: ChatShard
+    content: Content
+    columns: RowColumns
+    read_row: Callable[..., Conversation | Preference | Refusal]
+    count_tokens: Callable[[Path], NDArray[np.int64]]
+
+    @property
+    def store(self) -> ArtifactStore:
+        """The store of the table and the shard."""
+        return self.shard.store
+
+    @property
+    def source_bytes(self) -> int:
+        """Total size of the sources in bytes."""
+        return self.shard.source_bytes
+
+    @property
+    def types(self) -> Columns:
+        """The columns of the table, in order."""
+        return _list_columns(self.columns, has_ids=self.shard.plan.retractions.ids is not None)
+
+    @property
+    def key(self) -> str:
+        """Digest of everything that determines the table's bytes."""
+        return digest_value([DOCUMENTS, VERSION, self.content, self.columns.key_parts(), list(self.types.items())])
+
+    @property
+    def recipe(self) -> Recipe:
+        """The named values that the key covers."""
+        taggers = {tagger.name: tagger.version for tagger in self.columns.taggers}
+        return Recipe(
+            artifact=self.artifact,
+            key=self.key,
+            version=VERSION,
+            settings={"taggers": taggers, "tag_text": dict(self.columns.texts)},
+            sources={source.label: source.sha256 for source in self.shard.sources},
+            upstream={f"{self.shard.artifact.name}/{self.artifact.partition}": self.content},
+        )
+
+    def write(self, staged: Path) -> WrittenFiles:
+        """Write the table; return the facts for its receipt. Raises CorruptSourceError for a changed source."""
+        reasons, kept_count = Counter[str](), 0
+        with ParquetRowWriter(staged / FILE, self.types) as writer:
+            for rows in self._read_all_rows():
+                writer.add(rows)
+                reasons.update(reason for reason in rows["reason"] if reason is not None)
+                kept_count += sum(rows["kept"])
+        return WrittenFiles(
+            inputs={source.label: source.sha256 for source in self.shard.sources},
+            facts=RowTableFacts(rows=writer.rows, kept=kept_count, reasons=dict(sorted(reasons.items()))),
+        )
+
+    def _read_all_rows(self) -> Iterator[dict[str, list[Any]]]:
+        """Yield all rows of the sources in blocks: column → values."""
+        receipt, folder = self.store.require(self.shard.artifact), self.store.local(self.shard.artifact)
+        tokens_of_rows = self._sum_tokens(folder)
+        reasons_of_rows = {(row["file"], row["row"]): row["reason"] for row in read_quarantine(folder / QUARANTINE)}
+        ids = self._read_ids(folder, receipt)
+        for source in self.shard.sources:
+            reader = source.read_rows(as_json=self.shard.plan.choices.reads_json)
+            bytes_before = 0
+            for block in reader:
+                rows = self._read_block(source, block, tokens_of_rows, reasons_of_rows)
+                if ids is not None:
+                    rows["id"] = [ids.get((source.ordinal, number)) for number in rows["row"]]
+                yield rows
+                report_work(source_bytes=reader.bytes_read - bytes_before, documents=len(rows["row"]))
+                bytes_before = reader.bytes_read
+            require_digest(source.label, source.digests.digest_of(reader.sha256), source.sha256, "its snapshot")
+
+    def _read_block(
+        self,
+        source: ChatSource,
+        block: RowBlock,
+        tokens_of_rows: Mapping[tuple[int, int], int],
+        reasons_of_rows: Mapping[tuple[str, int], str],
+    ) -> dict[str, list[Any]]:
+        plan = self.shard.plan
+        bad_numbers = [bad_row.row for bad_row in block.bad]
+        numbers = sorted([*block.numbers, *bad_numbers])
+        tokens = [tokens_of_rows.get((source.ordinal, number)) for number in numbers]
+        reasons = [
+            # A row that is neither in the shard nor in its quarantine was removed.
+            None if count is not None else reasons_of_rows.get((source.label, number), RETRACTED)
+            for number, count in zip(numbers, tokens, strict=True)
+        ]
+        # Leave out removed rows, because the table must not describe them.
+        removed = {number for number, reason in zip(numbers, reasons, strict=True) if reason == RETRACTED}
+        results = {
+            number: self.read_row(values, plan.fields, plan.choices)
+            for number, values in zip(block.numbers, block.rows, strict=True)
+            if number not in removed
+        }
+        good_rows = {number: row for number, row in results.items() if not isinstance(row, Refusal)}
+        values = self.columns.compute([*good_rows.values()], source.label, [*good_rows]).to_pydict()
+        indices = {number: index for index, number in enumerate(good_rows)}
+        expanded = {
+            name: [column[indices[number]] if number in indices else None for number in numbers]
+            for name, column in values.items()
+        }
+        return {
+            "file": [source.label] * len(numbers),
+            "row": numbers,
+            **expanded,
+            "source": [self.columns.dataset] * len(numbers),
+            "kept": [reason is None for reason in reasons],
+            "reason": reasons,
+            "tokens": tokens,
+        }
+
+    def _sum_tokens(self, folder: Path) -> dict[tuple[int, int], int]:
+        """Return the ordinal of the source and the row of each kept row, with its number of tokens."""
+        if not (folder / ORIGINS).exists():  # the shard is empty
+            return {}
+        origins = read_origins(folder / ORIGINS, 3 if self.shard.artifact.name == SHARDS["sft"].name else 2)
+        rows, positions = np.unique(origins[:, :2], axis=0, return_inverse=True)
+        counts = np.zeros(len(rows), np.int64)
+        np.add.at(counts, positions.reshape(-1), self.count_tokens(folder))
+        return dict(zip(map(tuple, rows.tolist()), counts.tolist(), strict=True))
+
+    def _read_ids(self, folder: Path, receipt: Receipt) -> dict[tuple[int, int], str] | None:
+        """Return the ordinal of the source and the row → its id; None if rows have no ids."""
+        if self.shard.plan.retractions.ids is None:
+            return None
+        index = RowIndex.from_folder(folder, receipt)
+        positions = map(tuple, index.table[:, :2].tolist())
+        return {
+            position: f"{row_hash:016x}" for position, row_hash in zip(positions, index.hashes.tolist(), strict=True)
+        }
+
+
+def _count_packed_tokens(folder: Path) -> NDArray[np.int64]:
+    """Return the number of tokens of each packed sequence, without padding."""
+    lengths = [np.zeros(0, np.int64)]
+    for padded_rows in open_packed_file(folder / PACKED):
+        starts, stops = padded_rows.without_padding().bounds()
+        lengths.append(stops - starts)
+    return np.concatenate(lengths)
+
+
+def _count_pair_tokens(folder: Path) -> NDArray[np.int64]:
+    """Return the number of tokens of each pair."""
+    return np.array([row.tokens for rows in read_preferences(folder / PAIRS_FILE) for row in rows], np.int64)
+
+
+_READERS: Mapping[str, tuple[Callable[..., Any], Callable[[Path], NDArray[np.int64]]]] = {
+    "sft": (read_conversation, _count_packed_tokens),
+    "pairs": (read_preference, _count_pair_tokens),
+}
+"""Stage → `TabledShard.read_row` and `TabledShard.count_tokens`."""
+
+
+def ensure_row_table(table: TabledShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
+    """Build a table unless it is up to date; return the receipt and whether it was reused. Runs in a worker."""
+
+    def write(staged: Path) -> WrittenFiles:
+        fetch_missing(table.shard.sources, fetch)
+        return table.write(staged)
+
+    return ensure_built(table.recipe, table.store, write, verification)
+
+
+def prepare_row_tables(
+    blend: BlendDeclaration, store: ArtifactStore, partitions: Iterable[str | None]
+) -> list[TabledShard]:
+    """Return the tables of some shards, ready to build. Raises MissingArtifactError if a shard is not built."""
+    plan, shard_kind = load_blend_plan(blend, store), SHARDS[blend.stage]
+    read_row, count_tokens = _READERS[blend.stage]
+    tables = []
+    for shard in shard_kind.shards(blend, store, plan, [partition or "" for partition in partitions]):
+        partition = str(shard.artifact.partition)
+        tables.append(
+            TabledShard(
+                artifact=blend.artifact(DOCUMENTS, partition),
+                shard=shard,
+                content=store.require(shard.artifact).content,
+                columns=load_row_columns(blend, plan.find_shard(partition)[0].dataset.name),
+                read_row=read_row,
+                count_tokens=count_tokens,
+            )
+        )
+    return tables
+
+
+def build_row_table_spec(blend: BlendDeclaration, *, partitions: Partitions, shards: ArtifactSpec) -> ArtifactSpec:
+    """Return the spec of a blend's document table, which is built from its `shards`."""
+    return ArtifactSpec(
+        declaration=blend,
+        name=DOCUMENTS,
+        version=VERSION,
+        description="The document table: every source row with its columns, and the reason if it was dropped.",
+        kinds={"parquet", "table"},
+        inputs=(shards,),
+        partitions=partitions,
+        pool="cpu",
+        recipes=lambda store, names: (table.recipe for table in prepare_row_tables(blend, store, names)),
+        build=partial(_build_tables, blend),
+        metadata=_build_metadata,
+        rows=lambda receipt: RowTableFacts.from_receipt(receipt).rows,
+        columns=dict(_list_columns(load_row_columns(blend), has_ids=True)),
+        check_groups=(
+            PartitionChecks(
+                checks=ROW_TABLE_CHECKS,
+                planned=partial(prepare_row_tables, blend),
+                open=OpenedRowTable.open,
+                workers=lambda *_: CheckWorkers(engine=blend.engine, declared=blend.workers),
+            ),
+        ),
+    )
+
+
+def _build_tables(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    plan = load_blend_plan(blend, request.store)
+    # Pass download functions only to workers on other machines, as for the shards.
+    fetches = None if blend.engine.is_this_machine else build_shard_fetches(blend, plan, request.partitions)
+    tables = prepare_row_tables(blend, request.store, request.partitions)
+    jobs = build_whole_shard_jobs(tables, ensure_row_table, blend.verify, fetches)
+    yield from run_tasks(jobs, workers=request.workers, engine=blend.engine, progress=request.progress)
+
+
+def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    facts = RowTableFacts.from_receipt(receipt)
+    counts: dict[str, ShownValue] = {f"dropped_{reason}": count for reason, count in facts.reasons.items()}
+    return {"rows": facts.rows, "kept": facts.kept, **counts}
+
+
+class OpenedRowTable(OpenedPartition[TabledShard]):
+    """The table of a shard, opened for checks."""
+
+    @property
+    def facts(self) -> RowTableFacts:
+        """The facts in the receipt. Raises IntegrityError if a fact is missing."""
+        return RowTableFacts.from_receipt(self.receipt)
+
+
+def _check_sums(table: OpenedRowTable) -> Finding:
+    sums, facts = TableSums(table.directory, ()), table.facts
+    shard_receipt = table.store.require(table.planned.shard.artifact)
+    defects = list(sums.find_differences(map(_convert_source_line, shard_receipt.facts["sources"])))
+    if (facts.rows, facts.kept, facts.reasons) != (sums.rows, sums.kept, dict(sorted(sums.reasons.items()))):
+        defects.append("the row counts in the receipt differ from the table")
+    return build_verdict(
+        (f"{table.name}: {defect}" for defect in defects),
+        f"{count_of(sums.rows, 'row')}: {sums.kept:,} kept and {sums.rows - sums.kept:,} dropped, as in the ledger of "
+        "the shard for each file.",
+        REBUILD,
+        facts={"rows": sums.rows, "kept": sums.kept, **{f"dropped_{k}": v for k, v in facts.reasons.items()}},
+    )
+
+
+def _convert_source_line(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the counts of a shard's source file under the names of the table's sums."""
+    kept_count = facts["conversations"] if "conversations" in facts else facts["pairs"]
+    return {**{name: facts[name] for name in ("file", "rows_in", "tokens", "dropped")}, "documents": kept_count}
+
+
+def _check_rebuild(table: OpenedRowTable) -> Finding:
+    recipe, write = table.planned.recipe, table.planned.write
+    defects = compare_rebuild(recipe, table.store, table.receipt, table.directory, write)
+    return build_verdict(
+        (f"{table.name}: {defect}" for defect in defects),
+        "Reading the sources and the shard again reproduces the stored table.",
+        REBUILD,
+        facts={"rows": table.facts.rows},
+    )
+
+
+ROW_TABLE_CHECKS: tuple[Check[OpenedRowTable], ...] = (
+    FILES_INTACT,
+    Check(
+        "sums_match_ledger",
+        "For each file, the row, token and dropped-row counts match the ledger of the shard.",
+        _check_sums,
+    ),
+    Check(
+        "rebuild_matches",
+        "Reading the sources and the shard again reproduces the stored table.",
+        _check_rebuild,
+    ),
+)

@@ -1,0 +1,109 @@
+"""A blend of conversations or pairs with rules, and with rows that each rule drops."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from dataprep_assets.pipelines.blend.pairs.shard import build_pairs_shard
+from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard
+from dataprep_assets.pipelines.blend.stage_shards import SHARDS, prepare_stage_shards
+from dataprep_assets_tests.engine.building import build_all
+from dataprep_assets_tests.pipelines.blend.retracted_blend import RetractedBlend
+from dataprep_assets_tests.pipelines.blend.screened_blend import make_answer, make_user
+
+BUILD = {"sft": build_sft_shard, "pairs": build_pairs_shard}
+BATCHES = {
+    "sft": "dataprep_assets.pipelines.blend.sft.spool.BATCH",
+    "pairs": "dataprep_assets.pipelines.blend.pairs.shard._BATCH",
+}
+PLAIN = 30
+LONG = " ".join(["A long answer with many words about a bird that sings."] * 4)
+RULES: dict[str, Any] = {
+    "tag": ["gopher", "repetition"],
+    "tag_text": {"gopher": "questions"},
+    "keep": {"asked": "words >= 3"},
+    "drop": {
+        "with_thoughts": "has_reasoning",
+        "short": "source = 'first' and answer_characters < 4",
+        "late": "turns > 1",
+    },
+}
+DROPPED = {"asked": 1, "with_thoughts": 2, "short": 3, "late": 1}
+"""Rule → the number of rows that it drops."""
+
+
+def make_row(stage: str, question: str, *messages: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with a question and the messages after it, which are the chosen side of a pair."""
+    prompt = [make_user(question)]
+    if stage == "sft":
+        return {"messages": [*prompt, *messages]}
+    reasoning = {key: text for key, text in messages[0].items() if key == "reasoning_content"}
+    return {"prompt": prompt, "chosen": list(messages), "rejected": [make_answer("no", **reasoning)]}
+
+
+class RuledBlend(RetractedBlend):
+    """A blend whose first dataset has rows that the rules drop."""
+
+    def __init__(self, folder: Path, stage: str, **changes: Any) -> None:
+        super().__init__(folder, stage, **{**RULES, "tolerance": 1.0, **changes})
+        if stage == "sft":
+            self.changes["sft"] = {"pack_size": 512, "chat_template": "chatml_reasoning"}
+        plain = [make_row(stage, f"Who sings song {n} now?", make_answer(f"Bird {n}. {LONG}")) for n in range(PLAIN)]
+        thoughts = make_answer("A bird.", reasoning_content="It sings.")
+        unclear = make_answer("I see it.")
+        self.faulty = [
+            make_row(stage, "Who sings?", make_answer(LONG)),
+            make_row(stage, "Who sings this song?", thoughts),
+            make_row(stage, "Who sings this song, and why?", make_answer("<think>It sings.</think>A bird.")),
+            *(make_row(stage, f"Who sings song {number}?", make_answer("1")) for number in range(103, 106)),
+            make_row(stage, "Who sings this song?", unclear, make_user("And that?"), make_answer("I do not know.")),
+        ]
+        self.rows = [*plain[:20], *self.faulty, *plain[20:]]
+        self.write_rows(self.rows)
+
+    def write_rows(self, rows: Sequence[Any]) -> None:
+        for part, some in enumerate((rows[: len(rows) // 2], rows[len(rows) // 2 :])):
+            self.write("first", part, some)
+
+    @property
+    def partitions(self) -> list[str]:
+        return [str(name) for name in self.dataset.spec(SHARDS[self.declaration.stage].name).slots(self.store)]
+
+    def build_shards_here(self) -> None:
+        """Build everything up to the shards, and the shards in this process, whose functions a test may patch."""
+        specs = self.dataset.specs
+        build_all(specs[: [spec.name for spec in specs].index(SHARDS[self.declaration.stage].name)], self.store)
+        for shard in prepare_stage_shards(self.declaration, self.store, load_blend_plan(self.declaration, self.store)):
+            BUILD[self.stage](shard, "full", None)  # type: ignore[arg-type]
+
+    def dropped(self) -> Counter[str]:
+        """Return the numbers of dropped rows by reason, from the ledgers."""
+        ledgers = [self.receipt(partition).ledger for partition in self.partitions]
+        return sum((Counter(ledger.dropped) for ledger in ledgers if ledger is not None), Counter[str]())
+
+    def quarantined(self) -> list[dict[str, Any]]:
+        paths = [self.store.directory(self.shard(name)) / "quarantine.jsonl" for name in self.partitions]
+        return [orjson.loads(line) for path in paths if path.exists() for line in path.read_bytes().splitlines()]
+
+    def kept(self) -> frozenset[int]:
+        """Return the numbers of the plain rows of the first dataset that are in the shards."""
+        names = [name for name in self.partitions if not self.receipt(name).facts["empty"]]
+        texts = "\n".join(map(self.texts, names)).lower()
+        return frozenset(number for number in range(PLAIN) if f"bird {number}." in texts)
+
+    def failing(self) -> dict[str, list[str]]:
+        """Return the failing checks of the shards, each with its defects."""
+        declaration = self.declaration
+        shards = prepare_stage_shards(declaration, self.store, load_blend_plan(declaration, self.store))
+        (group,) = self.dataset.spec(SHARDS[declaration.stage].name).check_groups
+        failing: dict[str, list[str]] = {}
+        for shard in shards:
+            opened = SHARDS[declaration.stage].open(shard)
+            for check in group.checks:
+                if not (finding := check.run(opened)).passed:
+                    failing.setdefault(check.name, []).extend(str(row.get("defect")) for row in finding.table)
+        return failing

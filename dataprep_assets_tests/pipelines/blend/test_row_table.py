@@ -1,0 +1,211 @@
+"""The document table of a blend has every source row once, with its columns and its outcome."""
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from dataprep_assets.errors import ConfigError, MissingArtifactError
+from dataprep_assets.pipelines.blend.dataset import Blend
+from dataprep_assets.pipelines.blend.table.blend_documents import BlendDocuments
+from dataprep_assets.pipelines.blend.table.row_table import DOCUMENTS, TabledShard, ensure_row_table, prepare_row_tables
+from dataprep_assets_tests.engine.building import build_all
+from dataprep_assets_tests.messages import assert_names, raises
+from dataprep_assets_tests.pipelines.blend.retracted_blend import ROWS, RetractedBlend
+from dataprep_assets_tests.pipelines.blend.ruled_blend import BUILD, DROPPED, LONG, PLAIN, RuledBlend
+
+
+def open_table(made: RuledBlend) -> BlendDocuments:
+    table = made.dataset.documents(made.store)
+    assert isinstance(table, BlendDocuments)
+    return table
+
+
+def read_files(made: RuledBlend) -> list[dict[str, Any]]:
+    """Return the rows of all stored tables, by file and row."""
+    folders = [made.store.directory(made.declaration.artifact(DOCUMENTS, name)) for name in made.partitions]
+    rows = [row for folder in folders for row in pq.read_table(folder / "documents.parquet").to_pylist()]
+    return sorted(rows, key=lambda row: (row["file"], row["row"]))
+
+
+def find_failing(made: RuledBlend) -> dict[str, str]:
+    spec = made.dataset.spec(DOCUMENTS)
+    return {name: one.summary for name, one in spec.examine(made.store, made.partitions) if not one.passed}
+
+
+@pytest.mark.parametrize("stage", BUILD)
+def test_the_table_has_every_row_with_its_outcome(tmp_path: Path, stage: str) -> None:
+    made = RuledBlend(tmp_path, stage, bad_records={"policy": "drop", "budget": 0.2})
+    made.write_rows([*made.rows, {"messages": []}, *made.rows[:1]])
+    if stage == "sft":
+        made.changes["sft"] = {**made.changes["sft"], "pad_to_multiple": 8}
+    made.run()
+    rows = read_files(made)
+    assert find_failing(made) == {}
+    assert len(rows) == len({(row["file"], row["row"]) for row in rows}) == len(made.rows) + 2 + ROWS
+    receipts = [made.receipt(name) for name in made.partitions]
+    assert sum(row["tokens"] or 0 for row in rows) == sum(receipt.facts["tokens"] for receipt in receipts)
+    assert all((row["tokens"] is not None) == row["kept"] == (row["reason"] is None) for row in rows)
+    assert open_table(made).reasons() == {**DROPPED, "no_messages": 1}
+    (bad,) = [row for row in rows if row["reason"] == "no_messages"]
+    assert (bad["source"], bad["bytes"], bad["turns"], bad["words"]) == ("first", None, None, None)
+    (late,) = [row for row in rows if row["reason"] == "late"]
+    assert (late["turns"], late["kept"], late["has_reasoning"]) == (2, False, False)
+    assert {row["source"] for row in rows} == {"first", "second"}
+    assert len({row["id"] for row in rows}) == len(rows) - 1
+    assert made.run() == []
+
+
+@pytest.mark.parametrize("stage", BUILD)
+def test_the_rows_do_not_depend_on_the_number_of_shards_and_workers(tmp_path: Path, stage: str) -> None:
+    made = RuledBlend(tmp_path, stage)
+    tables = []
+    for shards, workers in ((1, 1), (5, 2)):
+        made.changes["num_shards"] = shards
+        build_all(made.dataset.specs, made.store, workers=workers)
+        tables.append(read_files(made))
+    assert tables[0] == tables[1]
+
+
+def test_queries_select_rows_by_reason_expression_and_outcome(tmp_path: Path) -> None:
+    made = RuledBlend(tmp_path, "sft")
+    with raises(MissingArtifactError, "small_sft", "dataprep run"):
+        open_table(made)
+    made.run()
+    table = open_table(made)
+    assert [row["turns"] for row in table.rows(reason="late")] == [2]
+    assert table.rows(where="answer_characters < 4 and source = 'first'", columns=["file", "row"]).count() == 3
+    assert table.rows(kept=True).count() == PLAIN + ROWS
+    assert table.rows(splits=["train"]).count() == len(made.rows) + ROWS
+    assert [*next(iter(table.rows(where="turns > 1")))] == list(table.columns)
+    for query, values in (
+        ({"reason": "none"}, ["--reason", "'none'", "late"]),
+        ({"where": "turn > 1"}, ["--where", "'turn'", "turns"]),
+        ({"splits": ["valid"]}, ["valid", "train"]),
+        ({"columns": ["word"]}, ["word", "words"]),
+    ):
+        with raises(ConfigError, *values):
+            table.rows(**query)  # type: ignore[arg-type]
+    made.changes |= {"held_out": {"valid": 1}}
+    with raises(ConfigError, "train"):
+        open_table(made).rows(splits=["train"])
+
+
+def test_rows_are_sampled_and_columns_plotted_without_texts(tmp_path: Path) -> None:
+    made = RuledBlend(tmp_path, "sft")
+    made.run()
+    table = open_table(made)
+    rows = list(table.rows())
+    sample = table.rows().sample(5, seed=3)
+    assert len(sample) == 5
+    assert all(row in rows for row in sample)
+    assert table.rows().sample(5, seed=3) == sample
+    histogram = table.histogram("turns")
+    assert sorted(histogram.values.tolist()) == sorted(row["turns"] for row in rows)
+    late = next(rule for rule in histogram.rules if rule.rule == "late")
+    assert late.documents == DROPPED["late"]
+    with raises(ConfigError, made.declaration.dataset, "--text", "dataprep trace"):
+        table.add_texts(rows)
+
+
+def test_the_drops_of_changed_rules_are_predicted_from_the_table(tmp_path: Path) -> None:
+    made = RuledBlend(tmp_path, "sft")
+    made.run()
+    drops = open_table(made).drops()
+    assert drops is not None
+    assert {rule.rule: rule.documents for rule in drops.rules} == DROPPED
+    assert (drops.documents, drops.sources, drops.untagged) == (
+        len(made.rows) + ROWS,
+        {"first": len(made.rows), "second": ROWS},
+        0,
+    )
+    assert drops.rules[-1].by_source == {"first": 1}
+    assert drops.rules[-1].examples == [f"f1.jsonl:{made.rows.index(made.faulty[-1]) + 1 - len(made.rows) // 2}"]
+    made.changes["drop"] = {"long": f"answer_characters > {len(LONG)}"}
+    made.changes["keep"] = {}
+    changed = open_table(made).drops()
+    assert changed is not None
+    assert {rule.rule: rule.documents for rule in changed.rules} == {"long": PLAIN}
+    assert made.dataset.has_rules
+    made.changes["tag"] = ["gopher", "repetition", "c4"]
+    made.changes["drop"] = {"code": "curly_bracket"}
+    missing = open_table(made).drops()
+    assert missing is not None
+    assert missing.untagged == len(made.partitions)
+    with raises(MissingArtifactError, "'curly_bracket'", "dataprep run"):
+        open_table(made).rows(where="curly_bracket").count()
+
+
+def test_a_tagger_without_rules_changes_only_the_table(tmp_path: Path) -> None:
+    made = RuledBlend(tmp_path, "sft", keep={}, drop={}, tag=[], tag_text={})
+    made.run()
+    assert not made.dataset.has_rules
+    with raises(ConfigError, "small_sft", "`tag`", "`keep`", "`drop`"):
+        open_table(made)
+    keys = {name: made.receipt(name).key for name in made.partitions}
+    made.changes["tag"] = ["gopher"]
+    assert made.run() == [f"documents/{name}" for name in sorted(keys)]
+    assert {name: made.receipt(name).key for name in made.partitions} == keys
+    assert open_table(made).drops() is None
+    assert made.failing() == {}
+
+
+def test_a_removed_row_keeps_only_its_id_in_the_table(tmp_path: Path) -> None:
+    made = RuledBlend(tmp_path, "pairs")
+    made.run()
+    (row,) = open_table(made).rows(where="file = 'f0.jsonl' and row = 3")
+    assert row["kept"]
+    made.retract(f'{{"hash": "{row["id"]}"}}')
+    made.run()
+    (removed,) = open_table(made).rows(reason="retracted")
+    assert {name for name, value in removed.items() if value is not None} == {
+        *("file", "row", "id", "source", "kept", "reason")
+    }
+    assert removed["id"] == row["id"]
+    assert find_failing(made) == {}
+    assert made.failing() == {}
+
+
+def build_tables_here(made: RuledBlend) -> None:
+    """Build the tables in this process, whose functions a test may patch."""
+    for table in prepare_row_tables(made.declaration, made.store, made.partitions):
+        ensure_row_table(table, "full", None)
+
+
+@pytest.mark.parametrize("stage", BUILD)
+def test_a_table_with_wrong_outcomes_or_values_fails_its_checks(tmp_path: Path, stage: str) -> None:
+    made = RuledBlend(tmp_path, stage)
+    made.build_shards_here()
+    with patch.object(TabledShard, "_sum_tokens", lambda *_: {}):
+        build_tables_here(made)
+    failing = find_failing(made)
+    assert set(failing) == {"sums_match_ledger", "rebuild_matches"}
+    assert_names(failing["sums_match_ledger"], "f0.jsonl")
+    made.changes["tag"] = ["gopher"]
+    with patch("dataprep_assets.pipelines.blend.screening.conversation_columns._count_characters", lambda *_: 1):
+        build_tables_here(made)
+    assert set(find_failing(made)) == {"rebuild_matches"}
+
+
+def test_tables_of_sensitive_blends_have_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROW_KEY", "k" * 40)
+    sensitive = {"sensitive": True, "source_key": {"env": "ROW_KEY"}}
+    made = RuledBlend(tmp_path, "sft", **sensitive)
+    made.run()
+    drops = open_table(made).drops()
+    assert drops is not None
+    assert {rule.rule: list(rule.examples) for rule in drops.rules} == {name: [] for name in DROPPED}
+    made.changes["tag"] = ["gopher", {"function": "m:f", "columns": {"first_words": "string"}}]
+    with raises(ValidationError, "tag: f", "sensitive"):
+        _ = made.declaration
+
+
+def test_other_stages_have_no_table(tmp_path: Path) -> None:
+    for stage in ("rl", "pretrain"):
+        made = RetractedBlend(tmp_path / stage, stage)
+        assert DOCUMENTS not in [spec.name for spec in made.dataset.specs]
+        with raises(ConfigError, f"small_{stage}", "`tag`"):
+            Blend(made.declaration).documents(made.store)
