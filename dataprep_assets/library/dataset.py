@@ -93,7 +93,7 @@ class OpenDataset:
         from are returned.
         """
         cores = self.component.declaration.workers or len(os.sched_getaffinity(0))
-        specs = PartitionSelection(until=until).select_specs(self.specs)
+        specs = self.specs if until is None else PartitionSelection(until=until).select_specs(self.specs)
         return plan_rebuild(specs, self.store, Machine(cores=cores, bandwidth=125e6), self.project.step_times())
 
     def run(
