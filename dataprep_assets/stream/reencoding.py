@@ -29,7 +29,7 @@ from dataprep_assets.engine.checks.check import (
 from dataprep_assets.errors import CertificateError, FormatError, IntegrityError, TokenizerError, count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, ROWS, SourceRowIndex, open_ids
-from dataprep_assets.integrity.receipt import Ledger, Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt, find_installed_version
 from dataprep_assets.sources.readers.records import RecordFields
 from dataprep_assets.stores.files import canonical_json
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, build_document_rows
@@ -37,7 +37,7 @@ from dataprep_assets.stream.token_stream import SourcePart, StreamPlan, load_enc
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds
-from dataprep_assets.tokenization.engines import EncodedTexts, ReferenceEngine, SpecialTokens, find_installed_version
+from dataprep_assets.tokenization.engines import EncodedTexts, ReferenceEngine, SpecialTokens
 
 
 @dataclass(frozen=True)
