@@ -32,8 +32,8 @@ def _read_entry_points(path: tuple[str, ...]) -> Sequence[metadata.EntryPoint]:
     """
     packages: dict[str, metadata.Distribution] = {}
     for package in metadata.distributions():
-        # Parse only files with a group of this package, because parsing those of all packages takes a few hundredths
-        # of a second in each command.
+        # Parse only the files that contain a group of this package, because parsing every package's file takes a large
+        # part of a short command's time.
         if _GROUPS in (package.read_text("entry_points.txt") or ""):
             packages.setdefault(package.name, package)  # of two versions, Python imports the first on the path
     return [point for package in packages.values() for point in package.entry_points]

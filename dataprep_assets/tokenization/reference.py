@@ -270,11 +270,10 @@ def detect_tables() -> dict[str, str]:
     marks = [mark for unicode_version in VERSIONS for mark in unicode_version.marks]
     letters = [letter for unicode_version in VERSIONS for letter in unicode_version.sample]
     # A known mark is reordered after a mark of a lower combining class.
-    mark_first = normalizer.encode([f"a{mark}\u0334" for mark in marks])
-    mark_last = normalizer.encode([f"a\u0334{mark}" for mark in marks])
-    known_marks = {
-        mark for mark, first, last in zip(marks, mark_first, mark_last, strict=True) if list(first) == list(last)
-    }
+    wrong_order_ids = normalizer.encode([f"a{mark}\u0334" for mark in marks])
+    right_order_ids = normalizer.encode([f"a\u0334{mark}" for mark in marks])
+    id_pairs = zip(map(list, wrong_order_ids), map(list, right_order_ids), strict=True)
+    known_marks = {mark for mark, (ids, other_ids) in zip(marks, id_pairs, strict=True) if ids == other_ids}
     # A known letter is in the same word as the `a` before it, so its first byte is merged with the `a`.
     words = splitter.encode([f"a{letter}" for letter in letters])
     known_letters = {letter for letter, word in zip(letters, words, strict=True) if len(word) == len(letter.encode())}

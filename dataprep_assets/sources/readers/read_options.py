@@ -1,7 +1,7 @@
-"""What to read of a source file: the range of rows, the options of its format, and the limit of a record.
+"""Options for reading a source file: the range of rows, the options of its format, and the limit of a record.
 
-It also has the reasons for which records are refused. Keys of artifacts depend on all of these, so every command needs
-them, but only a few need the readers, whose import takes longer.
+This module also has the reasons for which records are refused. The keys of artifacts depend on the options, so every
+command needs this module, but only a few need the readers, whose import takes longer.
 """
 
 from dataclasses import dataclass
