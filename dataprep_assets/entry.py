@@ -6,6 +6,7 @@ command ends with a message, as it does later.
 
 import atexit
 import gc
+import os
 import sys
 
 from dataprep_assets.screen import is_waited_for, list_named_datasets, show_waiting, stop_waiting
@@ -13,10 +14,9 @@ from dataprep_assets.screen import is_waited_for, list_named_datasets, show_wait
 
 def main() -> int:
     """Run the command of `dataprep_assets.cli`; return its exit code."""
-    # Collect garbage rarely, and not at exit, because imports create about a million permanent objects. By default,
-    # their collection would take a tenth of a short command's time, plus a seventh at exit.
+    # Collect garbage rarely, because imports create about a million permanent objects, whose collection would take a
+    # tenth of a short command's time.
     gc.set_threshold(400_000, 20, 20)
-    atexit.register(gc.freeze)
     words = sys.argv[1:]
     if is_waited_for(words):
         show_waiting(f"{list_named_datasets(words) or 'dataprep'}: loading…")
@@ -26,4 +26,16 @@ def main() -> int:
         stop_waiting()
         print("\ndataprep: interrupted before the command started", file=sys.stderr)
         return 130
-    return command()
+    # Register before the command registers anything, because the last function to be registered is called first.
+    codes: list[int] = []
+    atexit.register(_end_process, codes)
+    codes.append(command())
+    return codes[0]
+
+
+def _end_process(codes: list[int]) -> None:
+    """End the process without freeing its objects one by one, if the command has returned an exit code."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if codes:
+        os._exit(codes[0])

@@ -1,12 +1,15 @@
 """Documents before they are encoded into a token stream: their texts, source rows and ids."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.sources.readers.records import Block
 from dataprep_assets.tokenization.document_ids import DocumentIds
+
+if TYPE_CHECKING:
+    from dataprep_assets.sources.readers.records import Block
 
 NONE_RETRACTED = np.empty(0, np.uint64)
 """An empty retraction list."""
@@ -39,7 +42,7 @@ class FileDocuments:
         self._ids: NDArray[np.uint64] | None = None
 
     @classmethod
-    def from_block(cls, block: Block, scheme: DocumentIds | None) -> "FileDocuments":
+    def from_block(cls, block: "Block", scheme: DocumentIds | None) -> "FileDocuments":
         """Return the documents of a block of records, with ids according to `scheme`."""
         rows = (
             np.arange(block.first_row, block.first_row + len(block.texts), dtype=np.uint64)

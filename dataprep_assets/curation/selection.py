@@ -7,7 +7,7 @@ checks that look for retracted documents, and `trace`.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.documents import NONE_RETRACTED, FileDocuments
 from dataprep_assets.curation.dropped_rows import DroppedFileRows, DroppedRows
 from dataprep_assets.integrity.receipt import RETRACTED, SELECTED
-from dataprep_assets.sources.readers.records import ID_REASONS, REASONS, Block
-from dataprep_assets.sources.readers.row_files import BAD_CSV, NOT_TEXT
+from dataprep_assets.sources.readers.read_options import BAD_CSV, ID_REASONS, NOT_TEXT, REASONS
 from dataprep_assets.tokenization.document_ids import DocumentIds
+
+if TYPE_CHECKING:
+    from dataprep_assets.sources.readers.records import Block
 
 SHORT, NO_TOKENS = "below_min_doc_chars", "no_tokens"
 DUPLICATE = "duplicate"
@@ -81,7 +83,7 @@ class Selection:
         """Return the selection for the records of one source file."""
         return self if ruled_out is None else replace(self, ruled_out=ruled_out.select_file(file))
 
-    def select(self, block: Block) -> SelectedDocuments:
+    def select(self, block: "Block") -> SelectedDocuments:
         """Return the documents among the good records of a block.
 
         Documents without tokens are found only after encoding (`drop_empty`).
@@ -115,7 +117,7 @@ class Selection:
         assert documents.ids is not None, "documents without ids cannot be removed"
         return np.isin(documents.ids, self.retracted)
 
-    def explain_refusal(self, block: Block) -> str | None:
+    def explain_refusal(self, block: "Block") -> str | None:
         """Return, in words, why the only record of a block does not become a document; None if it may become one."""
         if block.bad:
             return describe_bad_reason(str(block.bad[0]))

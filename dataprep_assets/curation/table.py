@@ -23,14 +23,16 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.documents import find_source
 from dataprep_assets.errors import FormatError, SourceError
 from dataprep_assets.fields import value_at
-from dataprep_assets.sources.readers.records import Block, RecordFields
-from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES
-from dataprep_assets.sources.readers.rows import RowBlock
+from dataprep_assets.sources.readers.read_options import MAX_RECORD_BYTES
 from dataprep_assets.stores.files import create_durably
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
+# Import the readers only in the functions that read, because every command imports this module for names of columns.
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dataprep_assets.sources.readers.input_format import RowBlock
+    from dataprep_assets.sources.readers.records import Block, RecordFields
 
 ColumnType = Literal["string", "integer", "number", "boolean"]
 Columns = Mapping[str, ColumnType]
@@ -129,8 +131,10 @@ class CarriedFields:
         }
 
     @property
-    def records(self) -> RecordFields:
+    def records(self) -> "RecordFields":
         """The fields that contain texts and their ids."""
+        from dataprep_assets.sources.readers.records import RecordFields
+
         return RecordFields(self.text, None if self.ids is None else self.ids.id_field, self.max_record_bytes)
 
     @property
@@ -214,7 +218,7 @@ class DocumentBatch:
 
 
 def read_batches(
-    blocks: Iterable[Block] | Iterable[RowBlock], label: str, fields: CarriedFields, *, all_texts: bool = False
+    blocks: "Iterable[Block] | Iterable[RowBlock]", label: str, fields: CarriedFields, *, all_texts: bool = False
 ) -> Iterator[DocumentBatch]:
     """Yield the rows of a source file, in order, with their carried fields.
 
@@ -227,6 +231,8 @@ def read_batches(
         fields: The carried fields.
         all_texts: Whether every value of a row is a text, as in CSV. Carried values are then converted to their type.
     """
+    from dataprep_assets.sources.readers.records import Block
+
     for block in blocks:
         if isinstance(block, Block):
             yield _build_batch(block, {}, label, fields)
@@ -236,7 +242,7 @@ def read_batches(
 
 
 def _build_batch(
-    records: Block,
+    records: "Block",
     values: Mapping[int, Mapping[str, Any]],
     label: str,
     fields: CarriedFields,

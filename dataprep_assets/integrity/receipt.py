@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NewType, Self
@@ -414,17 +414,22 @@ def _list_contents(directory: Path) -> dict[str, os.stat_result]:
     return statuses
 
 
-@lru_cache
+@cache
+def find_installed_version(name: str) -> str | None:
+    """Return the version of an installed package; None if it is not installed."""
+    try:
+        return metadata.version(name)
+    except (metadata.PackageNotFoundError, ValueError):  # a certificate may contain an invalid name
+        return None
+
+
 def read_versions(
     packages: Iterable[str] = ("fastokens", "tokenizers", "numpy", "orjson", "pyarrow", "zstandard"),
 ) -> dict[str, str]:
     """Return versions of the libraries that can affect the bytes. They are recorded, but not part of any key."""
     version_by_name = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
     for name in (*packages, "dataprep-assets"):
-        try:
-            version_by_name[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            version_by_name[name] = "not installed"
+        version_by_name[name] = find_installed_version(name) or "not installed"
     return version_by_name
 
 

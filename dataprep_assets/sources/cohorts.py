@@ -24,13 +24,8 @@ from dataprep_assets.planning.manifest import COMPRESSION, SourceFile
 from dataprep_assets.sources.readers.blocks import TextReader
 from dataprep_assets.sources.readers.json_elements import ElementScanner, strip_mark
 from dataprep_assets.sources.readers.json_values import parse_value
-from dataprep_assets.sources.readers.row_files import (
-    MAX_RECORD_BYTES,
-    TOO_LARGE,
-    BadRecord,
-    is_too_large,
-    read_whole_lines,
-)
+from dataprep_assets.sources.readers.read_options import MAX_RECORD_BYTES, TOO_LARGE
+from dataprep_assets.sources.readers.row_files import BadRecord, is_too_large, read_whole_lines
 from dataprep_assets.sources.readers.unreadable import build_unreadable_error
 
 CohortFormat = Literal["json_array", "json_object", "jsonl"]

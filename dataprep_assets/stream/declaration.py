@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from dataprep_assets.engine.yaml.declaration import Attribution, resolve_path
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
-from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES
+from dataprep_assets.sources.readers.read_options import MAX_RECORD_BYTES
 from dataprep_assets.stores.connect import BUCKET_URL, Access
 
 RETRACTIONS = "retracted.jsonl"

@@ -27,7 +27,7 @@ from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError, CorruptSourceError, FormatError, TokenizerError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt, read_versions
+from dataprep_assets.integrity.receipt import Receipt, find_installed_version, read_versions
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
@@ -45,7 +45,6 @@ from dataprep_assets.tokenization.engines import (
     FastokensEngine,
     ReferenceEngine,
     SpecialTokens,
-    find_installed_version,
     try_in_process,
 )
 from dataprep_assets.tokenization.reference import SETTING, read_library_version

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,15 +29,17 @@ from dataprep_assets.engine.checks.check import (
 from dataprep_assets.errors import CertificateError, FormatError, IntegrityError, TokenizerError, count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, ROWS, SourceRowIndex, open_ids
-from dataprep_assets.integrity.receipt import Ledger, Receipt
-from dataprep_assets.sources.readers.records import RecordFields
+from dataprep_assets.integrity.receipt import Ledger, Receipt, find_installed_version
 from dataprep_assets.stores.files import canonical_json
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, build_document_rows
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan, load_encoder
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds
-from dataprep_assets.tokenization.engines import EncodedTexts, ReferenceEngine, SpecialTokens, find_installed_version
+from dataprep_assets.tokenization.engines import EncodedTexts, ReferenceEngine, SpecialTokens
+
+if TYPE_CHECKING:
+    from dataprep_assets.sources.readers.records import RecordFields
 
 
 @dataclass(frozen=True)
@@ -214,6 +216,8 @@ def round_trip(
         selection: Decides which records become documents; records that it drops are not in the shard.
         max_tokens: Maximum length of a document in tokens, from the stream's plan.
     """
+    from dataprep_assets.sources.readers.records import RecordFields
+
     facts = TokenBinsFacts.from_receipt(receipt)
     ends = document_ends.open_ends(directory / ENDS)
     tokens = flat_bins.open_tokens(directory / TOKENS, facts.dtype)
@@ -349,7 +353,7 @@ def _find_differences(
     reading: _RereadFile,
     part: SourcePart,
     layout: _StreamLayout,
-    fields: RecordFields,
+    fields: "RecordFields",
     index: IndexCheck,
     selection: Selection,
     quarantined: list[tuple[int, int, str]],

@@ -26,9 +26,7 @@ from dataprep_assets.formats.document_index import IDS, ROWS, FileRows, SourceRo
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import convert_disk_errors, publish_directory
 from dataprep_assets.integrity.receipt import LOSSES, Ledger, Receipt, format_current_time, read_versions, record_files
-from dataprep_assets.sources.readers.unreadable import format_budget_advice
 from dataprep_assets.stores.files import canonical_json, digest_value, read_boot_id
-from dataprep_assets.stream.part_encoder import encode_part
 from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.engines import SpecialTokens
@@ -227,6 +225,9 @@ def encode_piece(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) -
         staged: The shard's staging directory.
         piece: The file's position in its shard, from 0.
     """
+    # Import the encoder here, because every command imports this module for the names and keys of shards.
+    from dataprep_assets.stream.part_encoder import encode_part
+
     files, counters = _list_part_files(staged, piece), _get_counters_path(staged, piece)
     # Remove old files instead of overwriting them, because after a kill between publishing and cleaning up, a part may
     # be a hard link to the published shard's tokens. Remove the old counters, because they do not describe the new
@@ -359,6 +360,8 @@ def _build_source_line(file: SourcePart, part: EncodedPart) -> dict[str, Any]:
 
 
 def _check_budget(shard: TokenShard, ledger: Ledger, parts: Sequence[EncodedPart]) -> None:
+    from dataprep_assets.sources.readers.unreadable import format_budget_advice
+
     bad_row_count = sum(len(p.quarantine) for p in parts)  # documents filtered by the plan are not bad rows
     if bad_row_count and bad_row_count > shard.budget * ledger.rows_in:
         worst = Counter({f.label: len(p.quarantine) for f, p in zip(shard.files, parts, strict=True)}).most_common(1)[0]

@@ -18,22 +18,21 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.dropped_rows import DroppedRows
 from dataprep_assets.curation.selection import Selection
 from dataprep_assets.engine.checks.check import SAMPLE, Level
-from dataprep_assets.errors import BadRecordError, TokenizerError
+from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.readers.input_format import AS_NAMED, ReadOptions, RowReader
-from dataprep_assets.sources.readers.records import Block, RecordFields, RecordReader, read_records
-from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, RowRange
-from dataprep_assets.sources.readers.rows import read_rows
-from dataprep_assets.sources.readers.unreadable import ADVICE, build_unreadable_error, describe_place
+from dataprep_assets.sources.readers.read_options import AS_NAMED, MAX_RECORD_BYTES, ReadOptions, RowRange
 from dataprep_assets.stores.files import PLAIN, SourceDigests
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, select_key_parts
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import SpecialTokens
 
+# Import the readers only in the functions that read, because every command imports this module for the names and keys
+# of shards.
 if TYPE_CHECKING:
-    from dataprep_assets.sources.readers.first_rows import FirstRows
+    from dataprep_assets.sources.readers.input_format import RowReader
+    from dataprep_assets.sources.readers.records import Block, RecordFields, RecordReader
 
 # Since version 2, no text becomes a special token with `special_tokens: text`, regardless of the tokenizer's model.
 # Version 3 was introduced together with new versions of all steps.
@@ -77,8 +76,10 @@ class StreamPlan:
         return np.frombuffer(self.retracted, "<u8").astype(np.uint64, copy=False)
 
     @property
-    def fields(self) -> RecordFields:
+    def fields(self) -> "RecordFields":
         """The fields of a record that contain its text and, if declared, its id."""
+        from dataprep_assets.sources.readers.records import RecordFields
+
         return RecordFields(self.text_field, self.ids.id_field if self.ids is not None else None)
 
     @property
@@ -174,8 +175,10 @@ class SourcePart:
         """The parts of a key that determine where records begin and end."""
         return {"bad_records.max_record_bytes": self.max_record_bytes, **self.reading.settings(self.format)}
 
-    def read_records(self, fields: RecordFields) -> RecordReader:
+    def read_records(self, fields: "RecordFields") -> "RecordReader":
         """Return a reader of the file's documents, with text and ids from these fields or columns."""
+        from dataprep_assets.sources.readers.records import read_records
+
         return read_records(
             self.path,
             format=self.format,
@@ -188,18 +191,20 @@ class SourcePart:
             reading=self.reading,
         )
 
-    def record_at(self, row: int, fields: RecordFields) -> Block | None:
+    def record_at(self, row: int, fields: "RecordFields") -> "Block | None":
         """Return a block with the record, good or bad, at a 1-based row; None if the row is blank or does not exist."""
         reader = replace(self, rows=RowRange(row, row + 1)).read_records(fields)
         return next((block for block in reader if block.texts or block.bad), None)
 
     def read_rows(
         self, columns: Sequence[str] | None = None, only: Collection[int] | None = None, *, as_json: bool = False
-    ) -> RowReader:
+    ) -> "RowReader":
         """Return a reader of the rows, or of the rows numbered in `only`.
 
         `columns` limits the columns of Parquet; for `as_json` see `InputFile`.
         """
+        from dataprep_assets.sources.readers.rows import read_rows
+
         return read_rows(
             self.path,
             format=self.format,
@@ -212,41 +217,6 @@ class SourcePart:
             reading=self.reading,
             as_json=as_json,
         )
-
-
-def find_unreadable_error(
-    part: SourcePart, first: str, has_rows: Callable[[SourcePart], bool]
-) -> BadRecordError | None:
-    """Return the error of a file without a readable row; None if any row is readable, even outside the part.
-
-    Args:
-        part: The file, or some of its rows, without a readable row.
-        first: Position of the first bad row, and the reason (`describe_place`).
-        has_rows: Returns whether any row of a file can be read.
-    """
-    # If the file has readable rows elsewhere, do not fail, because only this range of rows is unreadable.
-    if has_rows(replace(part, rows=RowRange())):
-        return None
-    return build_unreadable_error(part.path, part.format, part.compression, part.label, first)
-
-
-def explain_refusal(
-    part: SourcePart, first_rows: "FirstRows", *, policy: str, fields: RecordFields | None = None
-) -> str:
-    """Return the reason why a run would refuse a file with these first rows; empty if this policy may accept the file.
-
-    `fields` are the fields that were read from the records, if they are known.
-    """
-    if first_rows.bad is None or (first_rows.has_good and policy == "drop"):
-        return ""
-    location = describe_place(first_rows.bad, "" if fields is None else fields.format_key_hint(first_rows.bad.reason))
-    if first_rows.has_good:
-        return f"{part.label}: {location}. {ADVICE}"
-    return str(
-        build_unreadable_error(
-            part.path, part.format, part.compression, part.label, location, is_whole=first_rows.whole
-        )
-    )
 
 
 def fetch_missing(files: Iterable[SourcePart], fetch: Fetch | None) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import NonNegativeInt
 
 from dataprep_assets.errors import CertificateError, TokenizerError, count_of
+from dataprep_assets.integrity.receipt import find_installed_version
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization import reference as library
 from dataprep_assets.tokenization.bundle import LiteralFinder, TokenizerBundle
@@ -27,7 +28,6 @@ from dataprep_assets.tokenization.engines import (
     FastokensEngine,
     ReferenceEngine,
     SpecialTokens,
-    find_installed_version,
     read_cached,
     write_cached,
 )

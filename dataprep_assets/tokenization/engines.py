@@ -10,7 +10,6 @@ import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, TokenizerError, count_of
 from dataprep_assets.integrity.commit import write_atomically
+from dataprep_assets.integrity.receipt import find_installed_version
 from dataprep_assets.project import find_user_cache, read_state
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization import reference
@@ -107,14 +107,6 @@ class FastokensEngine:
                 split_special_tokens=self._split,
             )
         return np.frombuffer(ids, "<u4"), np.frombuffer(offsets, "<u8")
-
-
-def find_installed_version(name: str) -> str | None:
-    """Return the version of an engine's library; None if it is not installed."""
-    try:
-        return metadata.version(name)
-    except (metadata.PackageNotFoundError, ValueError):  # a certificate may contain an invalid name
-        return None
 
 
 # The functions below cache results about tokenizers. All datasets of a user share the cache.

@@ -12,12 +12,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from importlib import metadata
 from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dataprep_assets.integrity.receipt import find_installed_version
 
 # Some characters of each Unicode version since 10.0 identify the version of a library's Unicode tables.
 #
@@ -110,8 +111,8 @@ _SPLITTERS = frozenset({"Whitespace", "BertPreTokenizer", "Punctuation", "Digits
 
 
 def read_library_version() -> str:
-    """Return the installed version of the library."""
-    return metadata.version(NAME)
+    """Return the installed version of the library; an empty text if it is not installed."""
+    return find_installed_version(NAME) or ""
 
 
 class Reference(Protocol):
@@ -265,16 +266,22 @@ def detect_tables() -> dict[str, str]:
     """
     normalizer = load_reference(_build_probe(normalizer={"type": "NFC"}))
     splitter = load_reference(_build_probe(splits=True))
+    # Encode the characters of all versions together, because each call takes a fraction of a millisecond.
+    marks = [mark for unicode_version in VERSIONS for mark in unicode_version.marks]
+    letters = [letter for unicode_version in VERSIONS for letter in unicode_version.sample]
+    # A known mark is reordered after a mark of a lower combining class.
+    wrong_order_ids = normalizer.encode([f"a{mark}\u0334" for mark in marks])
+    right_order_ids = normalizer.encode([f"a\u0334{mark}" for mark in marks])
+    id_pairs = zip(map(list, wrong_order_ids), map(list, right_order_ids), strict=True)
+    known_marks = {mark for mark, (ids, other_ids) in zip(marks, id_pairs, strict=True) if ids == other_ids}
+    # A known letter is in the same word as the `a` before it, so its first byte is merged with the `a`.
+    words = splitter.encode([f"a{letter}" for letter in letters])
+    known_letters = {letter for letter, word in zip(letters, words, strict=True) if len(word) == len(letter.encode())}
     tables = {NORMALIZATION: OLDEST, LETTERS: OLDEST}
     for unicode_version in VERSIONS:
-        # A known mark is reordered after a mark of a lower combining class.
-        base_texts = [text for mark in unicode_version.marks for text in (f"a{mark}\u0334", f"a\u0334{mark}")]
-        ids = [list(row) for row in normalizer.encode(base_texts)]
-        if base_texts and ids[::2] == ids[1::2]:
+        if unicode_version.marks and known_marks.issuperset(unicode_version.marks):
             tables[NORMALIZATION] = unicode_version.name
-        # A known letter is in the same word as the `a` before it, so its first byte is merged with the `a`.
-        words = splitter.encode([f"a{character}" for character in unicode_version.sample])
-        if any(len(word) == len(letter.encode()) for word, letter in zip(words, unicode_version.sample, strict=True)):
+        if not known_letters.isdisjoint(unicode_version.sample):
             tables[LETTERS] = unicode_version.name
     return {name: f"Unicode {newest}" for name, newest in tables.items()}
 

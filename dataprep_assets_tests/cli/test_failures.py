@@ -146,6 +146,20 @@ def test_an_interrupt_during_imports_is_reported_without_a_traceback(tmp_path: P
     assert done.stderr.strip() == "dataprep: interrupted before the command started"
 
 
+def test_a_process_ends_with_its_exit_code_and_output_without_freeing_objects() -> None:
+    script = (
+        "import atexit, sys\n"
+        "from dataprep_assets import cli, entry\n"
+        "class Permanent:\n"
+        "    def __del__(self): print('freed')\n"
+        "sys.permanent = Permanent()\n"
+        "cli.main = lambda: 3 if atexit.register(print, 'after the command') else 0\n"
+        "sys.exit(entry.main())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "after the command\n", "")
+
+
 def find_children(parent: int) -> list[int]:
     """Return the processes that a process has started."""
     listed = Path(f"/proc/{parent}/task/{parent}/children")

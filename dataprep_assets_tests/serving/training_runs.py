@@ -194,7 +194,8 @@ def mistakes_of(batch: Batch, document_of: dict[int, Document]) -> list[str]:
         ):
             if got[:size].tolist() != wanted:
                 found.append(f"step {batch.step}, position {batch.positions[row]}: {what}")
-        if (batch.labels[row][size:] != IGNORED).any() or not size:
+        padding = (batch.labels[row][size:], batch.document_ids[row][size:], batch.position_ids[row][size:])
+        if any((got != value).any() for got, value in zip(padding, (IGNORED, -1, 0), strict=True)) or not size:
             found.append(f"step {batch.step}, position {batch.positions[row]}: padding")
     return found
 

@@ -26,8 +26,9 @@ from dataprep_assets.errors import CorruptSourceError, DataprepError
 from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.sources.readers import parquet_pages
 from dataprep_assets.sources.readers.blocks import WINDOW, BlockReader
+from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.sources.readers.records import read_records
-from dataprep_assets.sources.readers.row_files import BadRecord, RowRange, read_whole_lines
+from dataprep_assets.sources.readers.row_files import BadRecord, read_whole_lines
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets_tests.messages import raises
 

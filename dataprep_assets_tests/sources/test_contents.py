@@ -22,8 +22,8 @@ from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.readers import blocks
 from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.sources.readers.contents import detect_foreign, detect_shape, is_array
-from dataprep_assets.sources.readers.input_format import ReadOptions
 from dataprep_assets.sources.readers.line_range import explain_missing_lines, find_line_range
+from dataprep_assets.sources.readers.read_options import ReadOptions
 from dataprep_assets.sources.readers.records import read_records
 from dataprep_assets.sources.readers.rows import count_rows, read_rows, split_rows
 from dataprep_assets_tests.messages import raises

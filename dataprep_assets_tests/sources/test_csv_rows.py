@@ -13,8 +13,8 @@ import zstandard
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sources.readers import blocks
 from dataprep_assets.sources.readers.csv_rows import CsvRows
-from dataprep_assets.sources.readers.input_format import ReadOptions, RowBlock
-from dataprep_assets.sources.readers.row_files import RowRange
+from dataprep_assets.sources.readers.input_format import RowBlock
+from dataprep_assets.sources.readers.read_options import ReadOptions, RowRange
 from dataprep_assets.sources.readers.rows import count_rows, read_rows, split_rows
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.messages import raises

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.sources.readers import blocks
-from dataprep_assets.sources.readers.input_format import ReadOptions
 from dataprep_assets.sources.readers.plain_text import cut_pieces
+from dataprep_assets.sources.readers.read_options import MAX_RECORD_BYTES, ReadOptions, RowRange
 from dataprep_assets.sources.readers.records import Block, read_records
-from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, RowRange
 from dataprep_assets.stores.files import sha256_file
 
 

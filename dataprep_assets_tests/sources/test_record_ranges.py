@@ -12,8 +12,8 @@ import pytest
 import zstandard
 
 from dataprep_assets.sources.readers import blocks
+from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.sources.readers.records import Block, read_records
-from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.sources.readers.rows import split_rows
 
 LINES = [b'{"text": "a%d"}' % i if i % 5 else (b"" if i % 2 else b'{"text": 7}') for i in range(53)]

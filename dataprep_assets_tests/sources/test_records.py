@@ -16,7 +16,8 @@ import zstandard
 from dataprep_assets.errors import CorruptSourceError, SourceError
 from dataprep_assets.sources.readers import blocks
 from dataprep_assets.sources.readers.blocks import BlockReader
-from dataprep_assets.sources.readers.records import REASONS, AbsentColumnError, read_records
+from dataprep_assets.sources.readers.read_options import REASONS
+from dataprep_assets.sources.readers.records import AbsentColumnError, read_records
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.messages import raises

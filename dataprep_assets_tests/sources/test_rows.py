@@ -15,8 +15,8 @@ import zstandard
 
 from dataprep_assets.bounds import report_to
 from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.sources.readers.records import read_records
-from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.sources.readers.rows import RowBlock, count_rows, read_rows, split_rows
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.messages import raises

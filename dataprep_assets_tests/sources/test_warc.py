@@ -10,8 +10,8 @@ import pytest
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.planning.manifest import file_format
+from dataprep_assets.sources.readers.read_options import MAX_RECORD_BYTES
 from dataprep_assets.sources.readers.records import Block, read_records
-from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES
 from dataprep_assets.sources.readers.rows import count_rows, read_rows
 from dataprep_assets_tests.messages import assert_names, raises
 

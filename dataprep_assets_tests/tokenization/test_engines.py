@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.engine.artifact.recipe import RecipeInputs
 from dataprep_assets.errors import TokenizerError
+from dataprep_assets.integrity.receipt import find_installed_version
 from dataprep_assets.pipelines.notes.notes_plan import build_notes_plan
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.engine_certificate import CertificateFacts, certify_engine
@@ -21,7 +22,6 @@ from dataprep_assets.tokenization.engines import (
     EncodedTexts,
     FastokensEngine,
     ReferenceEngine,
-    find_installed_version,
 )
 from dataprep_assets.tokenization.reference import VERSIONS, detect_tables, find_reference_tables
 from dataprep_assets_tests.messages import raises

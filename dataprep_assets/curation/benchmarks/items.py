@@ -15,8 +15,7 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.planning.manifest import NARROW, file_format
-from dataprep_assets.sources.readers.input_format import AS_NAMED, ReadOptions
-from dataprep_assets.sources.readers.row_files import TOO_LARGE
+from dataprep_assets.sources.readers.read_options import AS_NAMED, TOO_LARGE, ReadOptions
 from dataprep_assets.sources.readers.rows import read_rows
 
 MAX_BYTES = 16 << 20

@@ -16,11 +16,11 @@ from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.storage import Storage
+from dataprep_assets.sources.readers.read_options import ReadOptions
 from dataprep_assets.stores.files import expand_path
 
 if TYPE_CHECKING:
     from dataprep_assets.execution.pool import TaskEngine
-    from dataprep_assets.sources.readers.input_format import ReadOptions
 
 # These options are for reading files whose format is not evident from the files themselves.
 #
@@ -51,11 +51,8 @@ class ReadingDeclaration(DeclarationModel):
     )
 
     @property
-    def reading(self) -> "ReadOptions":
+    def reading(self) -> ReadOptions:
         """The declared options, for files whose format is not evident."""
-        # Import the readers here, because every command loads this module and the readers load large libraries.
-        from dataprep_assets.sources.readers.input_format import ReadOptions
-
         return ReadOptions(
             text_separator=self.text_separator, csv_delimiter=self.csv_delimiter, csv_quotes=self.csv_quotes
         )

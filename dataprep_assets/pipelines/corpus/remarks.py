@@ -58,8 +58,8 @@ from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.declaration import HubSource, ObjectStoreSource
 from dataprep_assets.stream.remote_remarks import find_remote_remarks
 from dataprep_assets.stream.source import is_mirrored, open_source
-from dataprep_assets.stream.token_stream import explain_refusal
 from dataprep_assets.stream.tokenizer import find_local_tokenizer, find_rendered_remarks, find_separator_remarks
+from dataprep_assets.stream.unreadable_part import explain_refusal
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _MAX_SHOWN = 3

@@ -238,9 +238,6 @@ class TrainingData:
         rule = self.sampler.find_rule(step)
         shape = (len(positions), rule.revision.sequence_length)
         tokens, labels = np.zeros(shape, np.int64), np.full(shape, IGNORED, np.int64)
-        numbers, documents = (
-            (np.zeros(shape, np.int64), np.full(shape, -1, np.int32)) if self.boundaries else (None, None)
-        )
         try:
             span_ids = self._read_ids(rule.revision.sources, spans)
         except (DataprepError, OSError) as error:
@@ -249,46 +246,69 @@ class TrainingData:
             kinds = (kind for kind in (ConfigError, IntegrityError) if isinstance(error, kind))
             message = str(error).removeprefix(f"{self.name}: ")
             raise next(kinds, TransferError)(f"{self.name}: step {step} cannot be read: {message}") from error
-        # `offset` is the position of the next token in the sample, and `document` the number of the next document.
-        # `document_start` is the start of the document that continues past `previous_end`. `previous_end` is the end
-        # of the previous span.
         offset, last_row = 0, -1
-        document_start: int | None = None
-        previous_end: tuple[int, int, int] | None = None
-        for (row, source, _, shard, start, stop), ids in zip(
-            zip(*(c.tolist() for c in spans), strict=True), span_ids, strict=True
-        ):
+        for row, length, ids in zip(spans.row.tolist(), (spans.stop - spans.start).tolist(), span_ids, strict=True):
             if row != last_row:
-                offset, last_row, document, document_start = 0, row, 0, None
-            to = offset + stop - start
-            tokens[row, offset:to] = ids[: stop - start]
+                offset, last_row = 0, row
+            tokens[row, offset : offset + length] = ids[:length]
             # The span was read with one more token, which is the last label, except at the end of a shard.
             labels[row, offset : offset + len(ids) - 1] = ids[1:]
-            if numbers is not None and documents is not None:
-                # Find the ends of documents within the span, as positions in the sample, because the last token of a
-                # document has no label.
-                ends = self.open_document_ends(rule.revision.sources[source].shards[shard])
-                # Search with uint64, because for a Python int NumPy would convert the whole memory-mapped file to
-                # float64.
-                low, high = np.searchsorted(ends, np.array([start, stop], np.uint64), side="right").tolist()
-                inside_ends = np.asarray(ends[low:high], np.int64)
-                marks = inside_ends[(inside_ends > start) & (inside_ends <= stop)] - start + offset
-                labels[row, marks - 1] = IGNORED
-                begins = np.concatenate([[offset], marks[marks < to]])
-                lengths = np.diff(begins, append=to)
-                # If a span begins where the previous span ends, and no document ends there, the document continues.
-                # It was split at a boundary between samples of an earlier order.
-                if document_start is not None and previous_end == (source, shard, start):
-                    begins[0], document = document_start, document - 1
-                documents[row, offset:to] = document + np.repeat(np.arange(len(begins)), lengths)
-                numbers[row, offset:to] = np.arange(offset, to) - np.repeat(begins, lengths)
-                document += len(begins)
-                document_start = None if marks.size and marks[-1] == to else int(begins[-1])
-                previous_end = (source, shard, stop)
-            offset = to
+            offset += length
+        numbers, documents = (
+            self._mark_documents(rule.revision.sources, spans, labels) if self.boundaries else (None, None)
+        )
         return Batch(
             step=step, positions=positions, tokens=tokens, labels=labels, position_ids=numbers, document_ids=documents
         )
+
+    def _mark_documents(
+        self, sources: tuple[Source, ...], spans: Spans, labels: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Ignore the labels at the ends of documents, and return the `position_ids` and `document_ids` of the spans."""
+        rows, width = labels.shape
+        lengths = spans.stop - spans.start
+        token_counts = np.bincount(spans.row, lengths, rows).astype(np.int64)  # number of tokens of each sample
+        # All positions below are in the flattened batch. The spans of a sample follow each other without a gap.
+        firsts = (
+            np.cumsum(lengths) - lengths + (spans.row * width - (np.cumsum(token_counts) - token_counts)[spans.row])
+        )
+        lasts = firsts + lengths
+        # The last token of a document has no label, and the next document of the span begins after it.
+        span_ends = self._find_document_ends(sources, spans)
+        counts = np.array([len(ends) for ends in span_ends], np.int64)
+        ends = np.concatenate([np.empty(0, np.uint64), *span_ends]).astype(np.int64) + np.repeat(
+            firsts - spans.start, counts
+        )
+        labels.reshape(-1)[ends - 1] = IGNORED
+        is_last = ends == np.repeat(lasts, counts)
+        ends_document = np.zeros(len(lengths), bool)
+        ends_document[np.repeat(np.arange(len(lengths)), counts)[is_last]] = True
+        continues = _find_continuing_spans(spans, ends_document)
+        # Begin with a part at position 0 if the first sample has no token. As for all short samples, the rest of the
+        # sample is overwritten below.
+        begins = np.sort(np.concatenate([firsts[~continues], ends[~is_last]]), kind="stable")
+        if not len(begins) or begins[0]:
+            begins = np.concatenate([[0], begins])
+        begin_rows, parts = begins // width, np.diff(begins, append=rows * width)
+        documents = np.arange(len(begins)) - np.searchsorted(begin_rows, begin_rows)
+        document_ids = np.repeat(documents.astype(np.int32), parts).reshape(rows, width)
+        # Subtract in place, because another array of this size would cost more than the subtraction.
+        position_ids = np.repeat(begins, parts).reshape(rows, width)
+        np.subtract(_number_tokens(rows * width).reshape(rows, width), position_ids, out=position_ids)
+        for row in np.flatnonzero(token_counts < width).tolist():
+            document_ids[row, token_counts[row] :], position_ids[row, token_counts[row] :] = -1, 0
+        return position_ids, document_ids
+
+    def _find_document_ends(self, sources: tuple[Source, ...], spans: Spans) -> list[NDArray[np.uint64]]:
+        """Return the ends of documents within each span, as positions in its shard."""
+        span_ends = []
+        # Search with uint64, because for other integers NumPy would convert the whole memory-mapped file to float64.
+        bounds = np.stack([spans.start, spans.stop], axis=1).astype(np.uint64)
+        for source, shard, span_bounds in zip(spans.source.tolist(), spans.shard.tolist(), bounds, strict=True):
+            ends = self.open_document_ends(sources[source].shards[shard])
+            low, high = ends.searchsorted(span_bounds, side="right").tolist()
+            span_ends.append(ends[low:high])
+        return span_ends
 
     def _read_ids(self, sources: tuple[Source, ...], spans: Spans) -> list[NDArray[Any]]:
         """Return the tokens of each span, and the following token if the shard has one."""
@@ -332,7 +352,8 @@ class TrainingData:
             path = self._handle.path(f"{get_documents_folder(shard.content)}/{ENDS}")
             # Use an empty array for an empty file, because NumPy cannot memory-map an empty file.
             empty = np.empty(0, np.uint64)
-            self._ends[shard.content] = np.memmap(path, "<u8", "r") if path.stat().st_size else empty
+            # View the file as a plain array, because slicing a `memmap` takes several times as long.
+            self._ends[shard.content] = np.asarray(np.memmap(path, "<u8", "r")) if path.stat().st_size else empty
         return self._ends[shard.content]
 
     def packs(self, shard: SourceShard, length: int) -> PackTable:
@@ -341,6 +362,25 @@ class TrainingData:
         if key not in self._packs:
             self._packs[key] = open_packs(self._handle.path(get_packs_file(shard.content, length)))
         return self._packs[key]
+
+
+def _find_continuing_spans(spans: Spans, ends_document: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return whether each span continues the document of the previous span.
+
+    A span continues it if it begins where the previous span ends, and no document ends there (`ends_document`). The
+    document was split at a boundary between samples of an earlier order.
+    """
+    continues = np.zeros(len(ends_document), bool)
+    continues[1:] = ~ends_document[:-1] & (spans.start[1:] == spans.stop[:-1])
+    for column in (spans.row, spans.source, spans.shard):
+        continues[1:] &= column[1:] == column[:-1]
+    return continues
+
+
+@lru_cache(maxsize=1)
+def _number_tokens(count: int) -> NDArray[np.int64]:
+    """Return the positions of a batch's tokens, from 0; cached, because most batches have the same size."""
+    return np.arange(count)
 
 
 @lru_cache(maxsize=1)

@@ -18,7 +18,8 @@ from dataprep_assets.errors import CorruptSourceError, DataprepError, count_of
 from dataprep_assets.sources.readers.blocks import BlockReader, TextReader
 from dataprep_assets.sources.readers.first_rows import suggest_delimiter, summarize_first_rows
 from dataprep_assets.sources.readers.input_format import FoundRow, InputFile, InputFormat, RowReader, SequentialReader
-from dataprep_assets.sources.readers.row_files import BAD_CSV, MAX_RECORD_BYTES, TOO_LARGE, BadRecord, read_whole_lines
+from dataprep_assets.sources.readers.read_options import BAD_CSV, MAX_RECORD_BYTES, TOO_LARGE
+from dataprep_assets.sources.readers.row_files import BadRecord, read_whole_lines
 
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 

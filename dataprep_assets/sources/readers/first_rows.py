@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from dataprep_assets.fields import find_siblings, value_at
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sources.readers.input_format import AS_NAMED, ReadOptions
+from dataprep_assets.sources.readers.read_options import AS_NAMED, ReadOptions
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import read_rows
 

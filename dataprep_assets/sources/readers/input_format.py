@@ -4,7 +4,7 @@ A format yields whole rows: dicts of a record's fields, each with its number and
 (text field, selection, ledger, quarantine, trace) is based on these rows. `SequentialReader` is the common base of
 formats that find rows sequentially. JSON Lines and Parquet also have faster readers for texts only (`records.py`).
 
-Entry points: `InputFormat`, `InputFile`, `ReadOptions`, `input_format`; `SequentialReader`, for a format.
+Entry points: `InputFormat`, `InputFile`, `input_format`; `SequentialReader`, for a format.
 """
 
 import importlib.util
@@ -18,13 +18,8 @@ from dataprep_assets.bounds import must_read_single_rows, report_position
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.sources.readers.blocks import BlockReader
-from dataprep_assets.sources.readers.row_files import (
-    MAX_RECORD_BYTES,
-    BadRecord,
-    DigestingReader,
-    RowRange,
-    WrappingReader,
-)
+from dataprep_assets.sources.readers.read_options import ALL_ROWS, AS_NAMED, MAX_RECORD_BYTES, ReadOptions, RowRange
+from dataprep_assets.sources.readers.row_files import BadRecord, DigestingReader, WrappingReader
 
 MAX_ROWS = 1024
 """Maximum number of rows in one block."""
@@ -66,39 +61,6 @@ class RowReader(DigestingReader, Protocol):
     def count(self) -> int:
         """Return the number of physical rows, as `RowRange` counts them. The reader cannot be iterated afterwards."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReadOptions:
-    """Declared options for files whose names do not determine them. Picklable.
-
-    Attributes:
-        text_separator: Separator between two documents of a `.txt`; None if a file is one document.
-        csv_delimiter: Delimiter of a `.csv` or `.tsv`; None for a comma or a tab.
-        csv_quotes: Whether quotes enclose values of a `.csv` or `.tsv`, or are characters. With None, they enclose
-            values, and an ambiguous TSV is refused.
-    """
-
-    text_separator: str | None = None
-    csv_delimiter: str | None = None
-    csv_quotes: bool | None = None
-
-    def settings(self, format: str) -> dict[str, str]:
-        """Return the options that change the rows of this format, for artifact keys: name → value, without defaults."""
-        # Omit defaults and options of other formats, so that unaffected shards keep their keys.
-        options = {
-            "text_separator": (self.text_separator, ("txt",)),
-            "csv_delimiter": (self.csv_delimiter, CSV),
-            # Only `false` changes the rows, because `true` and the default give the same rows.
-            "csv_quotes": ("false" if self.csv_quotes is False else None, CSV),
-        }
-        return {name: value for name, (value, formats) in options.items() if value is not None and format in formats}
-
-
-CSV = ("csv", "tsv")
-ALL_ROWS = RowRange()
-AS_NAMED = ReadOptions()
-"""Options for reading files as their names indicate."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

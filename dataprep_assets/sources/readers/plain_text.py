@@ -10,7 +10,8 @@ from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sources.readers.blocks import TextReader
 from dataprep_assets.sources.readers.contents import BOM, detect_carriage_returns
 from dataprep_assets.sources.readers.input_format import FoundRow, InputFormat, SequentialReader
-from dataprep_assets.sources.readers.row_files import TOO_LARGE, BadRecord
+from dataprep_assets.sources.readers.read_options import TOO_LARGE
+from dataprep_assets.sources.readers.row_files import BadRecord
 
 
 class TextRows(SequentialReader):

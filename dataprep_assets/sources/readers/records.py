@@ -20,16 +20,21 @@ from dataprep_assets.bounds import must_read_single_rows, report_position
 from dataprep_assets.errors import Position, SourceError
 from dataprep_assets.fields import column_at, find_type, find_type_siblings, value_at, values_at
 from dataprep_assets.sources.readers.contents import BOM, is_array
-from dataprep_assets.sources.readers.input_format import ALL_ROWS, AS_NAMED, InputFile, ReadOptions, RowBlock, RowReader
+from dataprep_assets.sources.readers.input_format import InputFile, RowBlock, RowReader
 from dataprep_assets.sources.readers.json_values import parse_value
-from dataprep_assets.sources.readers.row_files import (
+from dataprep_assets.sources.readers.read_options import (
+    ALL_ROWS,
+    AS_NAMED,
     MAX_RECORD_BYTES,
     TOO_LARGE,
+    ReadOptions,
+    RowRange,
+)
+from dataprep_assets.sources.readers.row_files import (
     BadRecord,
     BlankLines,
     DigestingReader,
     ParquetBlocks,
-    RowRange,
     WrappingReader,
     build_invalid_record,
     is_too_large,
@@ -39,12 +44,7 @@ from dataprep_assets.sources.readers.row_files import (
 )
 from dataprep_assets.sources.readers.rows import JsonRows, check_names, own_values, read_rows
 
-__all__ = ["ID_REASONS", "REASONS", "BadRecord", "Block", "RecordFields", "RecordReader", "read_records"]
-
-REASONS = ("bad_json", "invalid_utf8", "not_an_object", "missing_text", "null_text", "text_not_a_string", TOO_LARGE)
-"""Reasons for refusing a record, as counted in the ledger."""
-ID_REASONS = ("missing_id", "id_not_a_string")
-"""Further reasons for refusing a record if a field contains ids."""
+__all__ = ["BadRecord", "Block", "RecordFields", "RecordReader", "read_records"]
 
 
 @dataclass(slots=True)

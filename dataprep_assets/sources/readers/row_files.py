@@ -3,7 +3,7 @@
 `records.py` turns these rows into texts, and `rows.py` into objects. Rows are physical: lines of a JSON Lines file
 (including blank ones), elements of an array, rows of a Parquet file.
 
-Entry points: `RowRange`, `BadRecord`; `read_whole_lines`, `read_wanted_lines`, `BlankLines`; `DigestingReader`,
+Entry points: `BadRecord`; `read_whole_lines`, `read_wanted_lines`, `BlankLines`; `DigestingReader`,
 `ParquetBlocks`, `WrappingReader`.
 """
 
@@ -24,13 +24,9 @@ from dataprep_assets.errors import CorruptSourceError, FormatError, RowPosition,
 from dataprep_assets.sources.readers.contents import BOM, detect_non_table
 from dataprep_assets.sources.readers.json_values import describe_fault
 from dataprep_assets.sources.readers.parquet_pages import count_rows_at_once
+from dataprep_assets.sources.readers.read_options import MAX_RECORD_BYTES, RowRange
 from dataprep_assets.stores.files import sha256_file
 
-MAX_RECORD_BYTES = 64 << 20
-"""Default limit of a record. Texts are shorter than this, and a worker keeps several records in memory."""
-TOO_LARGE, BAD_CSV, NOT_TEXT = "too_large", "bad_csv", "not_text"
-"""The reasons, in the ledger, for refusing a record beyond the limit, a record that is not CSV or does not fit the
-header, and a record of a crawl without text."""
 _GROUP_BYTES = 4 << 20
 """Bytes of lines that are yielded together, so that each later step finds its own tables in the CPU's cache."""
 
@@ -56,20 +52,6 @@ class BadRecord:
     def position(self) -> RowPosition:
         """Its position in its file."""
         return RowPosition(row=self.row, byte=self.byte) if self.byte >= 0 else RowPosition(row=self.row)
-
-
-@dataclass(frozen=True, slots=True)
-class RowRange:
-    """Rows `first` (1-based) to `stop` (exclusive); None means to the end of the file."""
-
-    first: int = 1
-    stop: int | None = None
-
-    def select_rows(self, first: int, count: int) -> slice:
-        """Return the slice of the `count` rows starting with row `first` that is in the range."""
-        start = min(max(self.first - first, 0), count)
-        stop = count if self.stop is None else min(max(self.stop - first, 0), count)
-        return slice(start, max(start, stop))
 
 
 class Lines:

@@ -22,24 +22,20 @@ from dataprep_assets.fields import find_top_name, find_type
 from dataprep_assets.sources.readers.blocks import TextReader
 from dataprep_assets.sources.readers.contents import BOM, is_array
 from dataprep_assets.sources.readers.input_format import (
-    AS_NAMED,
     MAX_ROWS,
     InputFile,
     InputFormat,
-    ReadOptions,
     RowBlock,
     RowReader,
     input_format,
 )
 from dataprep_assets.sources.readers.json_elements import ElementScanner
 from dataprep_assets.sources.readers.json_values import describe_fault, has_long_integers, parse_value
+from dataprep_assets.sources.readers.read_options import AS_NAMED, MAX_RECORD_BYTES, TOO_LARGE, ReadOptions, RowRange
 from dataprep_assets.sources.readers.row_files import (
-    MAX_RECORD_BYTES,
-    TOO_LARGE,
     BadRecord,
     BlankLines,
     ParquetBlocks,
-    RowRange,
     WrappingReader,
     build_invalid_record,
     is_too_large,

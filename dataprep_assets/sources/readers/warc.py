@@ -16,7 +16,8 @@ from typing import Any
 from dataprep_assets.errors import CorruptSourceError, count_of
 from dataprep_assets.sources.readers.blocks import TextReader
 from dataprep_assets.sources.readers.input_format import FoundRow, InputFormat, SequentialReader
-from dataprep_assets.sources.readers.row_files import NOT_TEXT, TOO_LARGE, BadRecord
+from dataprep_assets.sources.readers.read_options import NOT_TEXT, TOO_LARGE
+from dataprep_assets.sources.readers.row_files import BadRecord
 
 _FIELDS = {
     "url": "WARC-Target-URI",

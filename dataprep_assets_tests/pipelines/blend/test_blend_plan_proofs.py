@@ -8,7 +8,7 @@ import pytest
 from dataprep_assets.errors import FormatError
 from dataprep_assets.pipelines.blend.plan.blend_plan import CHECKS, plan_covers_sources, plan_is_current
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
-from dataprep_assets.sources.readers.row_files import RowRange
+from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend
 from dataprep_assets_tests.pipelines.blend.pipeline import make_texts, write_rows

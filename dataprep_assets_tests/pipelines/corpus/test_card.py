@@ -8,11 +8,11 @@ import pytest
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.card.card import DATA_CARD, PAGE
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.receipt import find_installed_version
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream.declaration import HubCacheSource, HubSource, LocalSource, ObjectStoreSource
 from dataprep_assets.stream.source import describe_card_source
-from dataprep_assets.tokenization.engines import find_installed_version
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 from dataprep_assets_tests.samples import SAMPLE, SMALL
 

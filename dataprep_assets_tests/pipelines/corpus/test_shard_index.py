@@ -19,8 +19,8 @@ from dataprep_assets.engine.secret_key import EnvironmentKey
 from dataprep_assets.errors import BadRecordError, ConfigError
 from dataprep_assets.formats.document_index import IDS, ROWS, open_ids
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, CorpusDocumentPolicy
+from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.sources.readers.records import AbsentColumnError
-from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.stream.reencoding import round_trip
 from dataprep_assets.stream.stream_index import describe_index
 from dataprep_assets.stream.token_shard import build_document_rows

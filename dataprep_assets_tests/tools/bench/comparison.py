@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.tokenization.engines import find_installed_version
+from dataprep_assets.integrity.receipt import find_installed_version
 from dataprep_assets_tests.tools.bench.contenders import NEXT, Spec
 from dataprep_assets_tests.tools.bench.runner import Measurement, measure
 from dataprep_assets_tests.tools.bench.verdict import Judge

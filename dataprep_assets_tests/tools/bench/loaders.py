@@ -2,9 +2,9 @@
 [--tokens N]`.
 
 A corpus of invented text is built once, with the views of Megatron and MosaicML. Then each loader runs shuffled in its
-own process: `TrainingData` by step and by sample, megatron-core's `BlendedDataset` over `GPTDataset`s with the index
-files of the schedule, and MosaicML's `StreamingDataset`. Printed are CPU seconds of that process, the best of three
-rounds.
+own process: `TrainingData` by step (also with boundaries) and by sample, a plain loader of the same tokens from mapped
+files, megatron-core's `BlendedDataset` over `GPTDataset`s with the index files of the schedule, and MosaicML's
+`StreamingDataset`. Printed are CPU seconds of that process, the best of three rounds.
 """
 
 import argparse
@@ -95,12 +95,34 @@ def _timed(read: Callable[[], int]) -> Cost:
 
 
 @in_process_of(PYTORCH)
-def by_steps(root: Path, samples: int) -> Cost:
+def by_steps(root: Path, samples: int, boundaries: bool) -> Cost:
     """Read with `TrainingData`, a batch at a time."""
-    data = TrainingData(root, RUN)
+    data = TrainingData(root, RUN, boundaries=boundaries)
 
     def read() -> int:
         return sum(len(data.batch(step).tokens) for step in range(samples // BATCH))
+
+    return _timed(read)
+
+
+@in_process_of(PYTORCH)
+def from_mapped_files(root: Path, samples: int) -> Cost:
+    """Read the tokens and labels of the same batches from mapped files, and stack them."""
+    data = TrainingData(root, RUN)
+    sources = data.schedule.revisions[0].sources
+    tokens = [[data.open_tokens(source, shard) for shard in source.shards] for source in sources]
+    spans = [data.sampler.find_step_spans(step) for step in range(samples // BATCH)]
+    batches = [
+        list(zip(*(column.tolist() for column in (one.source, one.shard, one.start, one.stop)), strict=True))
+        for one in spans
+    ]
+
+    def read() -> int:
+        for batch in batches:
+            rows = [tokens[source][shard][start : stop + 1].astype(np.int64) for source, shard, start, stop in batch]
+            rows = [row for row in rows if len(row) == LENGTH + 1]  # leave out the last, short samples of shards
+            np.stack([row[:-1] for row in rows]), np.stack([row[1:] for row in rows])
+        return samples
 
     return _timed(read)
 
@@ -163,7 +185,9 @@ def main() -> None:
         prefixes = [str(views / "megatron_bins" / split) for split in ("train", "more")]
         samples = min(data.sampler.samples, int(0.6 * tokens / LENGTH)) // BATCH * BATCH
         costs = {
-            "TrainingData, by steps": by_steps(root, samples),
+            "TrainingData, by steps": by_steps(root, samples, False),
+            "TrainingData, boundaries": by_steps(root, samples, True),
+            "mapped files": from_mapped_files(root, samples),
             "TrainingData, by samples": by_samples(root, samples),
             "megatron-core": megatron(shares, prefixes, data.sampler.samples, root / RUN / "megatron_indices", samples),
             "MosaicML StreamingDataset": mosaicml(views / "mds_bins", samples),

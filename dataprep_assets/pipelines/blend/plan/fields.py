@@ -20,7 +20,7 @@ from dataprep_assets.pipelines.blend.losses import describe_by_file
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.readers.first_rows import ROWS, format_subject, list_present_fields, read_first_rows
-from dataprep_assets.sources.readers.input_format import ReadOptions
+from dataprep_assets.sources.readers.read_options import ReadOptions
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.sources.readers.unreadable import detect_file_shape
 from dataprep_assets.tokenization.chat.messages import (

@@ -15,7 +15,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.data_blend import DESCRIPTIVE_FIELDS, BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.readers.row_files import RowRange
+from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.stores.files import digest_value
 
 VERSION = 2

@@ -30,8 +30,7 @@ from dataprep_assets.pipelines.blend.stream import find_bos, find_separator
 from dataprep_assets.planning.blend import assign_by_size, divide_shards_by_size, sample_shards
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
-from dataprep_assets.sources.readers.input_format import ReadOptions
-from dataprep_assets.sources.readers.row_files import RowRange
+from dataprep_assets.sources.readers.read_options import ReadOptions, RowRange
 from dataprep_assets.sources.readers.rows import count_rows, split_rows
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer

@@ -17,12 +17,14 @@ from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
-from dataprep_assets.sources.readers.row_files import BadRecord, RowRange
+from dataprep_assets.sources.readers.read_options import RowRange
+from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowReader
 from dataprep_assets.sources.readers.unreadable import ADVICE as ROW_ADVICE
 from dataprep_assets.sources.readers.unreadable import describe_place
 from dataprep_assets.stores.files import canonical_json, require_digest, sha256_file
-from dataprep_assets.stream.token_stream import SourcePart, find_unreadable_error
+from dataprep_assets.stream.token_stream import SourcePart
+from dataprep_assets.stream.unreadable_part import find_unreadable_error
 from dataprep_assets.tokenization.chat.choices import ChatChoices
 from dataprep_assets.tokenization.chat.messages import (
     ADVICE,

@@ -28,7 +28,7 @@ from dataprep_assets.execution.run_task import report_work
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.integrity.scratch import create_scratch
-from dataprep_assets.sources.readers.input_format import CSV
+from dataprep_assets.sources.readers.read_options import CSV
 from dataprep_assets.stores.files import digest_value, require_digest
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dataprep_assets.curation.dropped_rows import DroppedRows
 from dataprep_assets.engine.artifact.spec import (
@@ -20,13 +21,15 @@ from dataprep_assets.pipelines.corpus.source.snapshot import read_snapshot_diges
 from dataprep_assets.planning.manifest import ManifestEntry, build_include_predicate
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
 from dataprep_assets.sources.hub_cache import COMMIT, find_cached_snapshot
-from dataprep_assets.sources.readers.records import Block, RecordFields
 from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.declaration import HubSource
 from dataprep_assets.stream.engine_certificate import CertificateSample, CertifiedEngine, read_first_texts
 from dataprep_assets.stream.source import is_mirrored, open_source
 from dataprep_assets.stream.token_stream import Fetch, SourcePart
+
+if TYPE_CHECKING:
+    from dataprep_assets.sources.readers.records import Block, RecordFields
 
 
 def build_corpus_watch(corpus: CorpusDeclaration) -> SourceWatch:
@@ -148,7 +151,7 @@ class PresentFiles:
         """Return the path of a file on this machine."""
         return self._access.path(entry)
 
-    def record_at(self, entry: ManifestEntry, row: int, fields: RecordFields) -> Block | None:
+    def record_at(self, entry: ManifestEntry, row: int, fields: "RecordFields") -> "Block | None":
         """Read the record of a row; raise the errors of `SourcePart.record_at`, and OSError for an unreadable file."""
         return build_present_part(self._corpus, entry, self.path(entry)).record_at(row, fields)
 
@@ -209,5 +212,7 @@ def read_corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterato
 
 def read_texts(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> Iterator[str]:
     """Yield the texts of an existing file."""
+    from dataprep_assets.sources.readers.records import RecordFields
+
     for block in build_present_part(corpus, entry, path).read_records(RecordFields(corpus.text_field)):
         yield from block.texts

@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard
 from dataprep_assets.pipelines.blend.sft.row_remarks import describe_rows
 from dataprep_assets.pipelines.blend.sft.shard import PACKED
-from dataprep_assets.sources.readers.row_files import RowRange
+from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets.tokenization.chat.messages import ConversationFields, read_conversation

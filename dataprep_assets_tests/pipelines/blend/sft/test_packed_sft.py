@@ -18,7 +18,7 @@ from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, PackPlan
 from dataprep_assets.pipelines.blend.sft.spool import get_spool_artifact
-from dataprep_assets.sources.readers.row_files import RowRange
+from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.sources.readers.rows import split_rows
 from dataprep_assets.tokenization.chat.choices import OURS
 from dataprep_assets.tokenization.chat.messages import ConversationFields

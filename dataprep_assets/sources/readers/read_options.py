@@ -1,0 +1,64 @@
+"""Options for reading a source file: the range of rows, the options of its format, and the limit of a record.
+
+This module also has the reasons for which records are refused. The keys of artifacts depend on the options, so every
+command needs this module, but only a few need the readers, whose import takes longer.
+"""
+
+from dataclasses import dataclass
+
+MAX_RECORD_BYTES = 64 << 20
+"""Default limit of a record. Texts are shorter than this, and a worker keeps several records in memory."""
+TOO_LARGE, BAD_CSV, NOT_TEXT = "too_large", "bad_csv", "not_text"
+"""The reasons, in the ledger, for refusing a record beyond the limit, a record that is not CSV or does not fit the
+header, and a record of a crawl without text."""
+REASONS = ("bad_json", "invalid_utf8", "not_an_object", "missing_text", "null_text", "text_not_a_string", TOO_LARGE)
+"""Reasons for refusing a record, as counted in the ledger."""
+ID_REASONS = ("missing_id", "id_not_a_string")
+"""Further reasons for refusing a record if a field contains ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """Rows `first` (1-based) to `stop` (exclusive); None means to the end of the file."""
+
+    first: int = 1
+    stop: int | None = None
+
+    def select_rows(self, first: int, count: int) -> slice:
+        """Return the slice of the `count` rows starting with row `first` that is in the range."""
+        start = min(max(self.first - first, 0), count)
+        stop = count if self.stop is None else min(max(self.stop - first, 0), count)
+        return slice(start, max(start, stop))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadOptions:
+    """Declared options for files whose names do not determine them. Picklable.
+
+    Attributes:
+        text_separator: Separator between two documents of a `.txt`; None if a file is one document.
+        csv_delimiter: Delimiter of a `.csv` or `.tsv`; None for a comma or a tab.
+        csv_quotes: Whether quotes enclose values of a `.csv` or `.tsv`, or are characters. With None, they enclose
+            values, and an ambiguous TSV is refused.
+    """
+
+    text_separator: str | None = None
+    csv_delimiter: str | None = None
+    csv_quotes: bool | None = None
+
+    def settings(self, format: str) -> dict[str, str]:
+        """Return the options that change the rows of this format, for artifact keys: name → value, without defaults."""
+        # Omit defaults and options of other formats, so that unaffected shards keep their keys.
+        options = {
+            "text_separator": (self.text_separator, ("txt",)),
+            "csv_delimiter": (self.csv_delimiter, CSV),
+            # Only `false` changes the rows, because `true` and the default give the same rows.
+            "csv_quotes": ("false" if self.csv_quotes is False else None, CSV),
+        }
+        return {name: value for name, (value, formats) in options.items() if value is not None and format in formats}
+
+
+CSV = ("csv", "tsv")
+ALL_ROWS = RowRange()
+AS_NAMED = ReadOptions()
+"""Options for reading files as their names indicate."""
