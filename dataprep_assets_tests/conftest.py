@@ -13,6 +13,7 @@ from hypothesis import settings
 from dataprep_assets_tests.fakes.moto_server import run_moto_server
 from dataprep_assets_tests.fakes.places import Places, open_places
 from dataprep_assets_tests.fakes.swift_server import SwiftServer, run_swift_server
+from dataprep_assets_tests.forked import fork_workers
 from dataprep_assets_tests.session.storages import keep_what_storages_make
 
 CHECKOUT = Path(__file__).parent.parent
@@ -29,6 +30,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # tests. Ray also keeps only one idle worker per CPU of a node, so two runs on a node with one CPU would start a process
 # for each task.
 os.environ |= {"RAY_worker_niceness": "0", "RAY_num_workers_soft_limit": "8"}
+
+fork_workers()
 
 
 @pytest.hookimpl(tryfirst=True)

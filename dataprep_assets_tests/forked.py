@@ -6,7 +6,7 @@ the hash seed of its parent, and `/proc/<pid>/environ` shows the parent's enviro
 Python starts, must start Python itself. The fork server of a program's workers is forked from the same process, because
 it imports half of the same modules.
 
-Entry points: `run`, `start`.
+Entry points: `run`, `start`, `fork_workers`.
 """
 
 import atexit
@@ -46,13 +46,16 @@ _PRELOADED = (
     "jinja2",
     "numpy",
     "packaging.licenses",
+    "pyarrow.acero",
     "pyarrow.compute",
+    "pyarrow.dataset",
     "pyarrow.parquet",
     "tokenizers",
     "upath.core",
     "dataprep_assets.cli",
     "dataprep_assets.cli.support.steps",
     "dataprep_assets.code_location",
+    "dataprep_assets.curation.split_texts",
     "dataprep_assets.engine.staleness.rebuild",
     "dataprep_assets.library.dataset",
     "dataprep_assets.orchestration.runs.runs",
@@ -252,8 +255,7 @@ def _keep(channel: socket.socket, server: str) -> None:
     number = os.fork()
     if number == 0:
         channel.close()
-        multiprocessing.util.spawnv_passfds = partial(_spawn, server, multiprocessing.util.spawnv_passfds)
-        multiprocessing.forkserver.os = _OtherChildren()
+        _fork_workers(lambda: server)
         _run_program(asked, handles[1:])
     for handle in handles[1:]:
         os.close(handle)
@@ -265,7 +267,26 @@ def _keep(channel: socket.socket, server: str) -> None:
         os._exit(0)
 
 
-def _spawn(server: str, spawn: Callable[..., int], path: Any, arguments: Sequence[Any], passed: Sequence[int]) -> int:
+def fork_workers() -> None:
+    """Let the fork server of this process's workers be forked too.
+
+    Its workers then need not import libraries again: a fork server itself imports only what its first task needs.
+    """
+    _fork_workers(lambda: _get_server(None))
+
+
+def _fork_workers(get_server: Callable[[], str]) -> None:
+    multiprocessing.util.spawnv_passfds = partial(_spawn, get_server, multiprocessing.util.spawnv_passfds)
+    multiprocessing.forkserver.os = _OtherChildren()
+
+
+def _spawn(
+    get_server: Callable[[], str],
+    spawn: Callable[..., int],
+    path: Any,
+    arguments: Sequence[Any],
+    passed: Sequence[int],
+) -> int:
     """Start a multiprocessing process with some open files from the forked fork server, and return its process id."""
     words = [os.fsdecode(one) for one in arguments]
     if "multiprocessing.forkserver" not in words[-1]:
@@ -277,7 +298,7 @@ def _spawn(server: str, spawn: Callable[..., int], path: Any, arguments: Sequenc
         "own_session": False,
         "passed": sorted(passed),
     }
-    return _ask(server, asked, [1, 2, *sorted(passed)]).pid
+    return _ask(get_server(), asked, [1, 2, *sorted(passed)]).pid
 
 
 class _OtherChildren:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.project import find_user_cache
 from dataprep_assets_tests.cli.commands import run_line
 
 GUIDES = sorted((PROJECT_ROOT / "docs" / "how-to").glob("*.md"))
@@ -55,6 +56,7 @@ class Reader:
             "PIP_NO_BUILD_ISOLATION": "0",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(folder),
+            "XDG_CACHE_HOME": str(find_user_cache().parent),
             "LANG": "C.UTF-8",
             "DAGSTER_DISABLE_TELEMETRY": "yes",
         }
