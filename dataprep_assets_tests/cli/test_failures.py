@@ -1,6 +1,7 @@
 """`dataprep run` reports a failure once, in one sentence, without a Python traceback."""
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -158,6 +159,18 @@ def test_a_process_ends_with_its_exit_code_and_output_without_freeing_objects() 
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (3, "after the command\n", "")
+
+
+def test_a_process_without_outputs_ends_with_its_exit_code() -> None:
+    for closed in (">&-", "2>&-", ">&- 2>&-"):
+        script = (
+            "from dataprep_assets import cli, entry; cli.main = lambda: print('done') or 3\n"
+            "raise SystemExit(entry.main())"
+        )
+        command = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(script)} {closed}"
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120, check=False)
+        assert (done.returncode, done.stderr) == (3, "")
+        assert done.stdout == ("done\n" if closed == "2>&-" else "")
 
 
 def find_children(parent: int) -> list[int]:

@@ -14,8 +14,8 @@ from dataprep_assets.errors import SourceError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.source_parts import PresentFiles, build_present_part
+from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.sources.readers.records import Block
-from dataprep_assets.sources.readers.row_files import RowRange
 
 
 def add_texts(
