@@ -6,7 +6,7 @@ before a run starts.
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -18,7 +18,8 @@ from dataprep_assets.curation.selection import RESERVED
 from dataprep_assets.curation.table import DECIDED, OTHERS, ColumnType
 from dataprep_assets.engine.yaml.automation import DURATIONS, parse_duration
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.engine.yaml.remark import Remark
+from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.table import format_share
 
 # Import these modules only where they are used, because most commands only validate the keys, and most corpora have no
@@ -453,3 +454,17 @@ def parse_rules(
                 raise ConfigError(f"{rule_key}: reserved as a drop reason in the ledger. Rename the rule")
             named_rules[name] = (keeps, parse_rule(text, columns, rule_key))
     return named_rules
+
+
+def find_tagger_remarks(taggers: "Sequence[Tagger]") -> Iterator[Remark]:
+    """Yield remarks on missing libraries and files of the taggers in `tag`, which are in the order of the key."""
+    for index, tagger in enumerate(taggers):
+        try:
+            # Read the property only because it raises an error if a library or a file is missing.
+            tagger.version  # noqa: B018
+        except ConfigError as error:
+            yield Remark(keys=("tag", index), sentence=str(error))
+        except SourceError as error:  # the tagger's asset cannot be listed, e.g., because it was never materialized
+            yield Remark(keys=("tag", index), sentence=str(error), of_source=True)
+        if (sentence := tagger.explain_missing()) is not None:
+            yield Remark(keys=("tag", index), sentence=sentence, hint=True)

@@ -29,9 +29,9 @@ from dataprep_assets.stream.token_stream import (
     PartFiles,
     SourcePart,
     StreamPlan,
+    find_unreadable_error,
     load_encoder,
 )
-from dataprep_assets.stream.unreadable_part import find_unreadable_error
 from dataprep_assets.tokenization.certificate import CertifiedEncoder
 from dataprep_assets.tokenization.losses import Losses, encode_or_locate, locate_row
 

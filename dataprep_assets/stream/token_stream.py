@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.dropped_rows import DroppedRows
 from dataprep_assets.curation.selection import Selection
 from dataprep_assets.engine.checks.check import SAMPLE, Level
-from dataprep_assets.errors import TokenizerError
+from dataprep_assets.errors import BadRecordError, TokenizerError
 from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.readers.read_options import AS_NAMED, MAX_RECORD_BYTES, ReadOptions, RowRange
@@ -31,6 +31,7 @@ from dataprep_assets.tokenization.engines import SpecialTokens
 # Import the readers only in the functions that read, because every command imports this module for the names and keys
 # of shards.
 if TYPE_CHECKING:
+    from dataprep_assets.sources.readers.first_rows import FirstRows
     from dataprep_assets.sources.readers.input_format import RowReader
     from dataprep_assets.sources.readers.records import Block, RecordFields, RecordReader
 
@@ -299,3 +300,42 @@ def load_warm_encoder(plan: StreamPlan, parts: Sequence[SourcePart]) -> None:
             # document is longer, the file is skipped.
             fitting = takewhile(lambda length: length <= max_characters, accumulate(map(len, block.texts)))
             encoder.warm_up(block.texts[: len(list(fitting))])
+
+
+def find_unreadable_error(
+    part: SourcePart, first: str, has_rows: Callable[[SourcePart], bool]
+) -> BadRecordError | None:
+    """Return the error of a file without a readable row; None if any row is readable, even outside the part.
+
+    Args:
+        part: The file, or some of its rows, without a readable row.
+        first: Position of the first bad row, and the reason (`describe_place`).
+        has_rows: Returns whether any row of a file can be read.
+    """
+    from dataprep_assets.sources.readers.unreadable import build_unreadable_error
+
+    # If the file has readable rows elsewhere, do not fail, because only this range of rows is unreadable.
+    if has_rows(replace(part, rows=RowRange())):
+        return None
+    return build_unreadable_error(part.path, part.format, part.compression, part.label, first)
+
+
+def explain_refusal(
+    part: SourcePart, first_rows: "FirstRows", *, policy: str, fields: "RecordFields | None" = None
+) -> str:
+    """Return the reason why a run would refuse a file with these first rows; empty if this policy may accept the file.
+
+    `fields` are the fields that were read from the records, if they are known.
+    """
+    from dataprep_assets.sources.readers.unreadable import ADVICE, build_unreadable_error, describe_place
+
+    if first_rows.bad is None or (first_rows.has_good and policy == "drop"):
+        return ""
+    location = describe_place(first_rows.bad, "" if fields is None else fields.format_key_hint(first_rows.bad.reason))
+    if first_rows.has_good:
+        return f"{part.label}: {location}. {ADVICE}"
+    return str(
+        build_unreadable_error(
+            part.path, part.format, part.compression, part.label, location, is_whole=first_rows.whole
+        )
+    )

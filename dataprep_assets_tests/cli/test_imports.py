@@ -19,7 +19,7 @@ NAMES = LOOKS | {"numpy", "pydantic", "orjson", "xxhash"}
 """Packages that a command which only finds names must not import."""
 READING = {
     *(f"dataprep_assets.sources.readers.{name}" for name in ("input_format", "records", "row_files", "rows")),
-    *("dataprep_assets.stream.part_encoder", "dataprep_assets.stream.unreadable_part"),
+    *("dataprep_assets.stream.part_encoder", "dataprep_assets.stream.token_stream"),
 }
 """Modules that a command which reads no documents must not import."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dataprep_assets.curation.tagger_remarks import find_tagger_remarks
+from dataprep_assets.curation.declaration import find_tagger_remarks
 from dataprep_assets.engine.yaml.remark import Remark, format_examples, parse_error_keys
 from dataprep_assets.errors import (
     ConfigError,
@@ -44,9 +44,8 @@ from dataprep_assets.sources.readers.first_rows import read_first_rows, sample_f
 from dataprep_assets.sources.readers.rows import count_rows
 from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stream.declaration import TokenizerDeclaration
-from dataprep_assets.stream.token_stream import SourcePart
+from dataprep_assets.stream.token_stream import SourcePart, explain_refusal
 from dataprep_assets.stream.tokenizer import find_local_tokenizer, find_rendered_remarks, find_separator_remarks
-from dataprep_assets.stream.unreadable_part import explain_refusal
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _FOOTERS = 256

@@ -12,11 +12,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.curation.declaration import find_tagger_remarks
 from dataprep_assets.curation.documents import find_source
 from dataprep_assets.curation.duplicates.signatures import read_library_version
 from dataprep_assets.curation.retractions import read_retracted_ids
 from dataprep_assets.curation.table import name_column
-from dataprep_assets.curation.tagger_remarks import find_tagger_remarks
 from dataprep_assets.engine.yaml.declared_keys import find_nearest
 from dataprep_assets.engine.yaml.remark import Remark, format_examples, parse_error_keys
 from dataprep_assets.errors import (
@@ -58,8 +58,8 @@ from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.declaration import HubSource, ObjectStoreSource
 from dataprep_assets.stream.remote_remarks import find_remote_remarks
 from dataprep_assets.stream.source import is_mirrored, open_source
+from dataprep_assets.stream.token_stream import explain_refusal
 from dataprep_assets.stream.tokenizer import find_local_tokenizer, find_rendered_remarks, find_separator_remarks
-from dataprep_assets.stream.unreadable_part import explain_refusal
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _MAX_SHOWN = 3

@@ -47,8 +47,7 @@ from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock
 from dataprep_assets.sources.readers.unreadable import ADVICE, describe_place, format_budget_advice
 from dataprep_assets.stores.files import canonical_json, digest_value, require_digest, sha256_file
-from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
-from dataprep_assets.stream.unreadable_part import find_unreadable_error
+from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, find_unreadable_error
 from dataprep_assets.table import format_share
 
 VERSION = 6

@@ -23,8 +23,7 @@ from dataprep_assets.sources.readers.rows import RowReader
 from dataprep_assets.sources.readers.unreadable import ADVICE as ROW_ADVICE
 from dataprep_assets.sources.readers.unreadable import describe_place
 from dataprep_assets.stores.files import canonical_json, require_digest, sha256_file
-from dataprep_assets.stream.token_stream import SourcePart
-from dataprep_assets.stream.unreadable_part import find_unreadable_error
+from dataprep_assets.stream.token_stream import SourcePart, find_unreadable_error
 from dataprep_assets.tokenization.chat.choices import ChatChoices
 from dataprep_assets.tokenization.chat.messages import (
     ADVICE,
