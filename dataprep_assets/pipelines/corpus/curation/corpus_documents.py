@@ -14,7 +14,6 @@ from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactEr
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import describe_coverage
-from dataprep_assets.pipelines.corpus.curation.document_texts import add_texts
 from dataprep_assets.pipelines.corpus.curation.documents_table import DOCUMENTS, list_table_columns
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import RuledRows, read_ruled_rows
 from dataprep_assets.pipelines.corpus.curation.selection_budget import find_over_budget
@@ -114,6 +113,9 @@ class CorpusDocuments(StoredTable):
         )
 
     def add_texts(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        # Import the module here, because most queries read no texts, and the readers load slowly.
+        from dataprep_assets.pipelines.corpus.curation.document_texts import add_texts
+
         return add_texts(self._corpus, self.store, rows)
 
     def explain_drop_of_id(self, hashed: int) -> str | None:
