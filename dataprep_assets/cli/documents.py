@@ -55,10 +55,13 @@ def command(
         int | None, typer.Option(min=1, metavar="N", help="Print N of the matching rows, drawn at random.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(metavar="S", help="With --sample: draw the rows of this seed. Default: 0.")
+        int | None, typer.Option(metavar="S", help="With --sample: seed of the random draw. Default: 0.")
     ] = None,
     text: Annotated[
-        bool, typer.Option("--text", help="Print the text of each row, from the source. JSON and CSV have whole texts.")
+        bool,
+        typer.Option(
+            "--text", help="Print the text of each row, read from its source; JSON and CSV have the whole text."
+        ),
     ] = False,
     plot: Annotated[
         str | None,
@@ -102,9 +105,10 @@ def command(
     rows = open_dataset.documents(where=where, reason=reason, split=split)
     max_rows = limit if limit is not None or as_csv or json_ or sample is not None else _MAX_ROWS
     columns = [*table.columns, *(["text"] if text else [])]
-    write, printed = _start_csv(columns) if as_csv else _print_json if json_ else _print_row, 0
     shown_rows: Iterable[dict[str, Any]] = islice(rows if sample is None else rows.sample(sample, seed or 0), max_rows)
-    for printed, row in enumerate(table.add_texts(shown_rows) if text else shown_rows, 1):  # noqa: B007
+    shown_rows = table.add_texts(shown_rows) if text else shown_rows
+    write, printed = _start_csv(columns) if as_csv else _print_json if json_ else _print_row, 0
+    for printed, row in enumerate(shown_rows, 1):  # noqa: B007
         write(row)
     note_stream = sys.stderr if as_csv or json_ else sys.stdout
     if sample is not None:

@@ -397,7 +397,8 @@ def _run_part(name: str, part: PartitionSelection) -> int:
     losses = describe_end(dataset.component, dataset.store, None, width or LAYOUT_COLUMNS)
     section = replace(losses, end=[*losses.end, count_checks(dataset.component, dataset.store)])
     _print_sections(name, [section], width, max_rows=MAX_LINES - 1)
-    has_table = any("table" in spec.kinds for spec in specs if spec.name == part.until)
+    is_shown = not dataset.component.declaration.sensitive
+    has_table = is_shown and any("table" in spec.kinds for spec in specs if spec.name == part.until)
     reading = f"run `dataprep documents {name}` to look at the rows, then " if has_table else "run "
     print_lines([f"next: {reading}`dataprep run {name}` to build the rest"])
     return 0

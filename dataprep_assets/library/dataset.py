@@ -215,8 +215,13 @@ class OpenDataset:
         needed = find_ancestors(spec for spec in partitioned if part.includes(spec))
         # Refuse the build now, because a shard that needs an artifact of all shards would fail only after hours.
         for spec in specs:
-            of_all = spec in needed and spec.partitions is None and find_ancestors([spec]) & set(partitioned)
-            if of_all and decide_slots(spec, self.store, [None])[None].is_stale:
+            if spec.partitions is not None or not find_ancestors([spec]) & set(partitioned):
+                continue
+            if spec.name == part.until:
+                raise ConfigError(
+                    f"{part}: {'/'.join(spec.path)} is built from all partitions. Use --until without other options"
+                )
+            if spec in needed and decide_slots(spec, self.store, [None])[None].is_stale:
                 raise ConfigError(
                     f"{part}: {'/'.join(spec.path)}, which this part needs, is built from all partitions and is out "
                     f"of date. Run `dataprep run {self.name}` first"

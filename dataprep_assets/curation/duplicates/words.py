@@ -1,11 +1,11 @@
-"""Words of a text and hashes of their shingles, for finding duplicates and benchmark items.
+"""Words of a text, for finding duplicates and benchmark items.
 
 A word is a run of letters, marks and digits, in one Unicode form (NFKC) and one case. In scripts without spaces between
 words, each letter is a word. Duplicates are compared by words and signs, because `a + b` differs from `a - b`: each
 punctuation sign and each symbol is also a word. Benchmark items are searched for without signs, because quotations
 often change them. A text without words counts as one word, so that it only equals itself.
 
-Entry points: `split_words`, `split_compared_words`, `ShingleHashes`.
+Entry points: `split_words`, `split_compared_words`, `fold_text`.
 """
 
 import re

@@ -14,7 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.privacy import Privacy
-from dataprep_assets.errors import count_of
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.table import align_rows
 
 if TYPE_CHECKING:
@@ -153,10 +153,13 @@ class DocumentRows:
     def sample(self, count: int, seed: int = 0) -> list[dict[str, Any]]:
         """Return `count` rows drawn at random, or all rows if there are fewer, sorted by file and row.
 
-        The same rows are drawn for the same seed, for any division of the files into shards.
+        The same rows are drawn for the same seed, for any division of the files into shards. Raises ConfigError for a
+        count below 1.
         """
         import pyarrow as pa
 
+        if count < 1:
+            raise ConfigError(f"a sample must have at least one row, not {count:,}. Raise `count`")
         # Also read the columns that identify a row, because the drawn rows depend on them.
         columns = self.columns
         drawn_tables, limit = list["pa.Table"](), np.uint64(np.iinfo(np.uint64).max)

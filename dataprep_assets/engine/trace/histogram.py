@@ -80,8 +80,13 @@ class ColumnHistogram:
 
     @cached_property
     def limits(self) -> NDArray[np.float64]:
-        """Limits of the bins: shape `(bins + 1,)`. A bin contains its lower limit, and the last bin also its upper."""
-        return _choose_limits(self.values)
+        """Limits of the bins: shape `(bins + 1,)`. A bin contains its lower limit, and the last bin also its upper.
+
+        The first bin starts at the smallest value if this value is below the chosen limits.
+        """
+        limits = _choose_limits(self.values)
+        limits[:1] = np.minimum(limits[:1], self.values[:1])
+        return limits
 
     @cached_property
     def counts(self) -> Sequence[int]:
@@ -89,7 +94,6 @@ class ColumnHistogram:
         if not len(self.values):
             return []
         starts = np.searchsorted(self.values, self.limits[:-1])
-        starts[0] = 0  # the first bin also contains the smaller outliers
         counts: list[int] = np.diff(starts, append=len(self.values)).tolist()
         return counts
 
@@ -113,9 +117,9 @@ class ColumnHistogram:
             rules[].dropped_earlier: Number of other plotted documents that match, but that an earlier rule drops.
             rules[].share: Share of all plotted documents that the rule drops; null if no document is plotted.
         """
-        limits = [float(limit) for limit in self.limits]
-        if len(self.values):
-            limits[0], limits[-1] = min(limits[0], float(self.values[0])), float(self.values[-1])
+        limits = self.limits.tolist()
+        if limits:
+            limits[-1] = float(self.values[-1])
         return {
             "column": self.column,
             "documents": self.documents,
@@ -198,8 +202,8 @@ def _choose_limits(values: NDArray[np.float64]) -> NDArray[np.float64]:
                 break
         return np.unique(np.ceil(limits)) if is_integer else limits
     step = _round_up(float(high) / _MAX_BINS - float(low) / _MAX_BINS)
-    if is_integer:
-        step = max(step, 1.0)
+    # A double is at most as precise as `spacing`.
+    step = max(step, float(np.spacing(abs(high))), 1.0 if is_integer else 0.0)
     numbers = np.arange(math.floor(low / step), math.floor(high / step) + 2)
     return np.round(numbers * step, max(0, 1 - math.floor(math.log10(step))))
 

@@ -417,15 +417,18 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     @property
     def taggers(self) -> "list[BatchTagger]":
         """The declared taggers, in order. Raises ConfigError for a command or an asset."""
+        for index, tagger in enumerate(self.tag):
+            for key in ("command", "asset"):
+                if value := getattr(tagger, key, None):
+                    raise ConfigError(
+                        f"tag.{index}.{key}: {'/'.join(value)}: in a blend, a tagger must be built in or a `function`. "
+                        "Use a `function`"
+                    )
         taggers = build_taggers(self.tag, self._folder)
         if not taggers:
             return []
         from dataprep_assets.curation.tagging import BatchTagger
 
-        if unfit := [tagger.name for tagger in taggers if not isinstance(tagger, BatchTagger)]:
-            raise ConfigError(
-                f"tag: {unfit[0]}: in a blend, a tagger must be built in or a `function`. Use a `function`"
-            )
         return [tagger for tagger in taggers if isinstance(tagger, BatchTagger)]
 
     @property
