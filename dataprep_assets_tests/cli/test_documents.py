@@ -77,6 +77,8 @@ def test_a_run_until_an_artifact_builds_its_inputs_and_names_the_next_command(
     assert not (coast.root.parent / "artifacts" / "pages" / "combined_bins").exists()
     assert_names(coast("run", "pages", "--until", "documents", "--dry-run"), "up to documents")
     coast("run", "pages", "--dry-run", code=1)
+    whole_artifact = coast("run", "pages", "--until", "data_card", "--split", "val", code=2)
+    assert_names(whole_artifact, "--until", "--split", "data_card", "all partitions")
     refused = coast("run", "pages", "--until", "selection", "--split", "val", "--dry-run", code=2)
     assert_names(refused, "--dry-run", "Remove --split\n")
 
