@@ -18,8 +18,9 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.duplicates.words import has_unspaced, is_unspaced, mix_bits
+from dataprep_assets.curation.duplicates.words import has_unspaced, is_unspaced
 from dataprep_assets.curation.word_hashes import hash_pieces, hash_words
+from dataprep_assets.tokenization.document_ids import mix_bits
 
 WORD = 6
 """Weight of a word, in a unit in which all weights are integers."""

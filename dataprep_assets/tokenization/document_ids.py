@@ -5,7 +5,7 @@ is keyed: the first eight bytes of HMAC-SHA256. With unkeyed hashes, anyone with
 texts have equal hashes. The probability of a collision among a million documents is 3e-8.
 
 Entry points: `DocumentIds`, the hashed value and the key; `RowIds`, for whole rows; `hash_texts`, `hash_encoded` and
-`hash_id`.
+`hash_id`; `mix_bits`.
 """
 
 import hmac
@@ -140,3 +140,11 @@ def hash_id(value: str | int, key: bytes | None = None) -> int:
         raise ConfigError(
             "an id is not valid Unicode (bytes that are not UTF-8, or half of a surrogate pair). Correct the id"
         ) from None
+
+
+def mix_bits(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix the bits of each value, uint64: the finalizer of SplitMix64 (Steele, Lea and Flood, 2014), a bijection."""
+    # The overflow of the products is intended, because they are defined modulo 2**64.
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

@@ -7,8 +7,8 @@ import pytest
 
 from dataprep_assets.curation.duplicates.choices import Normalization
 from dataprep_assets.curation.duplicates.shingles import ShingleHashes
-from dataprep_assets.curation.duplicates.words import mix_bits, split_compared_words
-from dataprep_assets.tokenization.document_ids import hash_id
+from dataprep_assets.curation.duplicates.words import split_compared_words
+from dataprep_assets.tokenization.document_ids import hash_id, mix_bits
 
 ODD, BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
 TEXTS = [

@@ -30,7 +30,7 @@ from dataprep_assets.curation.duplicates.candidates import (
     group_sharing_documents,
 )
 from dataprep_assets.curation.duplicates.choices import AcrossSplits
-from dataprep_assets.curation.duplicates.words import mix_bits
+from dataprep_assets.tokenization.document_ids import mix_bits
 
 
 @dataclass(frozen=True, kw_only=True)

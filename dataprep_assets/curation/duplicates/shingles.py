@@ -9,9 +9,10 @@ from itertools import chain
 import numpy as np
 
 from dataprep_assets.curation.duplicates.choices import Normalization
-from dataprep_assets.curation.duplicates.words import mix_bits, split_compared_words
+from dataprep_assets.curation.duplicates.words import split_compared_words
 from dataprep_assets.curation.split_texts import Flags, Numbers
 from dataprep_assets.curation.word_hashes import Hashes, hash_pieces, hash_words
+from dataprep_assets.tokenization.document_ids import mix_bits
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 

@@ -30,14 +30,13 @@ from dataprep_assets.curation.duplicates.shingles import ShingleHashes
 from dataprep_assets.curation.duplicates.words import (
     UNICODE,
     WORDS,
-    mix_bits,
     split_compared_words,
 )
 from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.flat_bins import map_file
 from dataprep_assets.stores.files import create_file
-from dataprep_assets.tokenization.document_ids import hash_texts
+from dataprep_assets.tokenization.document_ids import hash_texts, mix_bits
 
 DIGESTS, ENDS, SHINGLES = "digests.bin", "shingle_ends.bin", "shingles.bin"
 KEY_HASHES, KEY_ROWS = "key_hashes.bin", "key_rows.bin"

@@ -11,9 +11,6 @@ Entry points: `split_words`, `split_compared_words`, `fold_text`.
 import re
 import unicodedata
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dataprep_assets.curation.duplicates.choices import Normalization
 
 WORDS = 2
@@ -127,10 +124,3 @@ def split_compared_words(text: str, normalization: Normalization) -> list[str]:
 def normalize_text(text: str) -> str:
     """Return a text with `\\n` as its only line ending, in one Unicode form (NFC)."""
     return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
-
-
-def mix_bits(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix the bits of each value (the finalizer of SplitMix64, a bijection)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))

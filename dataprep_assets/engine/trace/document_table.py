@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dataprep_assets.engine.privacy import Privacy
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.table import align_rows
+from dataprep_assets.tokenization.document_ids import mix_bits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -196,11 +197,7 @@ def _draw_numbers(table: "pa.Table", seed: int) -> NDArray[np.uint64]:
     files = table["file"].combine_chunks().dictionary_encode()
     file_hashes = [xxhash.xxh3_64_intdigest(f"{seed}/{file}".encode()) for file in files.dictionary.to_pylist()]
     numbers: NDArray[np.uint64] = np.array(file_hashes, np.uint64)[files.indices.to_numpy()]
-    # Let the multiplications overflow, because SplitMix64 uses each product modulo 2**64.
-    numbers += table["row"].to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))
+    return mix_bits(numbers + table["row"].to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
 
 
 class DocumentTable(ABC):

@@ -29,6 +29,7 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Content, FileRecord, Receipt
 from dataprep_assets.stores.files import canonical_json
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts
+from dataprep_assets.tokenization.document_ids import mix_bits
 
 BLOCK = 1 << 22
 """Number of tokens to yield at a time."""
@@ -231,7 +232,4 @@ def _hash_names(seed: int, label: str, names: object) -> int:
 def _generate_splitmix(base: int, count: int) -> NDArray[np.uint64]:
     """Return `count` numbers of the splitmix64 sequence from `base` (Steele, Lea and Flood, 2014), vectorized."""
     # The uint64 overflow is intended, because the sequence is defined modulo 2**64.
-    z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(base)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    return mix_bits(np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(base))
