@@ -17,7 +17,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import metadata
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -35,6 +34,7 @@ from dataprep_assets.curation.duplicates.words import (
 from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.flat_bins import map_file
+from dataprep_assets.integrity.receipt import find_installed_version
 from dataprep_assets.stores.files import create_file
 from dataprep_assets.tokenization.document_ids import hash_texts, mix_bits
 
@@ -85,10 +85,10 @@ class SignatureSettings:
 
 def read_library_version() -> str:
     """Return the version of the library that computes MinHash signatures. Raises ConfigError if it is not installed."""
-    try:
-        return metadata.version("rensa")
-    except metadata.PackageNotFoundError:
-        raise ConfigError(_NOT_INSTALLED) from None
+    version = find_installed_version("rensa")
+    if version is None:
+        raise ConfigError(_NOT_INSTALLED)
+    return version
 
 
 class Signer:

@@ -6,12 +6,12 @@ would cost more than all other taggers together. A text without characters has n
 """
 
 from functools import cache
-from importlib import metadata
 from typing import Any
 
 from dataprep_assets.curation.planted.language import yield_cases
 from dataprep_assets.curation.text_tagger import TextTagger
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.receipt import find_installed_version
 
 MAX_CHARACTERS = 1_000
 """Number of characters to read: about 150 words."""
@@ -34,10 +34,10 @@ _NOT_INSTALLED = "tag: language: py3langid is not installed. Install the extra: 
 
 
 def _read_version() -> str:
-    try:
-        return f"1, py3langid {metadata.version('py3langid')}"
-    except metadata.PackageNotFoundError:
-        raise ConfigError(_NOT_INSTALLED) from None
+    version = find_installed_version("py3langid")
+    if version is None:
+        raise ConfigError(_NOT_INSTALLED)
+    return f"1, py3langid {version}"
 
 
 def measure_text(text: str) -> tuple[str | None, float | None]:
