@@ -396,13 +396,14 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         if keys and self.stage not in ("sft", "pairs"):
             raise ValueError(f"`{keys[0]}` has no effect with `stage: {self.stage}`. Remove it")
         try:
-            names = [tagger.name for tagger in self.taggers]
+            taggers = self.taggers
             self.rules  # noqa: B018  # the property raises the errors of the rules
         except ConfigError as error:
             raise ValueError(str(error)) from error
+        names = [tagger.name for tagger in taggers]
         if unknown_names := [name for name in self.tag_text if name not in names]:
             raise ValueError(f"tag_text: unknown tagger {unknown_names[0]!r}. Available: {', '.join(names) or 'none'}")
-        if self.sensitive and (text_taggers := find_text_taggers(self.tag, self.taggers)):
+        if self.sensitive and (text_taggers := find_text_taggers(self.tag, taggers)):
             raise ValueError(
                 f"tag: {text_taggers[0]}: the document table of a `sensitive` dataset cannot contain text. Remove it, "
                 "or declare numbers"

@@ -34,7 +34,7 @@ from dataprep_assets.pipelines.blend.pairs.encoding import (
 )
 from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, write_row_ids
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, load_conversation_renderer
-from dataprep_assets.pipelines.blend.sft.reasons import CHOSEN_REASONS, TOO_LONG_PAIR
+from dataprep_assets.pipelines.blend.sft.reasons import TOO_LONG_PAIR
 from dataprep_assets.pipelines.blend.sft.shard import ChatShard
 from dataprep_assets.pipelines.blend.sft.source_rows import SourceRows
 from dataprep_assets.pipelines.blend.sft.spool import load_tools
@@ -161,7 +161,6 @@ class _PairsBuild:
         self._renderer, encoder = load_encoder(shard.plan)
         self._encoder, self._bundle = PreferenceEncoder(encoder), encoder.bundle
         self._losses = Losses(encoder.bundle, "text")
-        self._chosen_reasons = (*CHOSEN_REASONS, *shard.plan.rule_names)
         self._ids = ReadRows(shard.plan.retractions)
         self._quarantine: list[bytes] = []
         # Keep only the first bad row, because the error about the budget shows only that row.
@@ -217,7 +216,7 @@ class _PairsBuild:
 
     def _read(self, source: ChatSource) -> Iterator[PreferenceRow]:
         """Yield the rows of a source file, and record the outcomes of all its rows."""
-        source_rows = SourceRows(self._plan, source, read_preference, self._chosen_reasons, self._ids)
+        source_rows = SourceRows(self._plan, source, read_preference, self._ids)
         pairs, tokens, row_count = self._counts["pairs"], self._counts["tokens"], 0
         read_bytes = 0
         with source_rows.open() as reader:
@@ -332,7 +331,7 @@ class _PairsBuild:
 
     def _drop(self, source_rows: SourceRows[Preference], record: BadRecord, refusal: Refusal | None = None) -> None:
         source_rows.drop(record, refusal)
-        if record.reason not in self._chosen_reasons:
+        if record.reason not in self._plan.chosen_reasons:
             self._bad_count += 1
             self._bad = self._bad or [(source_rows.source.label, record)]
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.removal.row_ids import RowRetractions
+from dataprep_assets.pipelines.blend.sft.reasons import CHOSEN_REASONS
 from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
@@ -136,6 +137,11 @@ class ChatPlan:
     def stop(self) -> SpecialToken:
         """The token that ends an answer without tool calls."""
         return self.stops.plain_stop
+
+    @property
+    def chosen_reasons(self) -> tuple[str, ...]:
+        """Reasons for dropping a row that the declaration chooses. They never fail the build or use up the budget."""
+        return (*CHOSEN_REASONS, *self.rule_names)
 
     @property
     def rule_names(self) -> tuple[str, ...]:

@@ -30,7 +30,6 @@ from dataprep_assets.packing.row_layout import RowLayout, lay_out_whole
 from dataprep_assets.pipelines.blend.removal.row_ids import write_row_ids
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource
-from dataprep_assets.pipelines.blend.sft.reasons import CHOSEN_REASONS
 from dataprep_assets.pipelines.blend.sft.shard import (
     PACKED,
     QUARANTINE,
@@ -227,7 +226,7 @@ class _ShardPacking:
         write_origins(staged / ORIGINS, [ordinals[layout.items], origins[layout.items]])
 
     def _check_budget(self, ledger: Ledger) -> None:
-        chosen_reasons = (*CHOSEN_REASONS, *self._shard.plan.rule_names)
+        chosen_reasons = self._shard.plan.chosen_reasons
         bad_counts = {reason: count for reason, count in ledger.dropped.items() if reason not in chosen_reasons}
         total = sum(bad_counts.values())
         if total > self._shard.budget * ledger.rows_in:
@@ -239,7 +238,7 @@ class _ShardPacking:
             )
 
     def _describe_first_bad(self) -> str:
-        chosen_reasons = (*CHOSEN_REASONS, *self._shard.plan.rule_names)
+        chosen_reasons = self._shard.plan.chosen_reasons
         for folder in self._folders:
             for row in read_quarantine(folder / QUARANTINE):
                 if row["reason"] not in chosen_reasons:

@@ -4,7 +4,7 @@ Entry points: `SourceRows`; `read_quarantine`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -56,14 +56,13 @@ class SourceRows(Generic[R]):
         plan: ChatPlan,
         source: ChatSource,
         read_row: _Read[R],
-        chosen_reasons: Container[str],
         ids: ReadRows,
     ) -> None:
         """Prepare to read a file, whose rows `read_row` parses.
 
-        Rows that are dropped for `chosen_reasons` never fail the build. `ids` records the ids of the rows.
+        Rows that are dropped for reasons that the plan chooses never fail the build. `ids` records the ids of the rows.
         """
-        self._plan, self.source, self._chosen_reasons = plan, source, chosen_reasons
+        self._plan, self.source = plan, source
         self._read_row: _Read[R] = read_row
         self._ids = ids
         self.dropped: Counter[str] = Counter()
@@ -138,7 +137,7 @@ class SourceRows(Generic[R]):
             self.dropped[RETRACTED] += 1
             return
         self._first_bad = self._first_bad or describe_place(record)
-        if self._plan.bad_rows == "fail" and record.reason not in self._chosen_reasons:
+        if self._plan.bad_rows == "fail" and record.reason not in self._plan.chosen_reasons:
             raise _build_bad_row_error(self.source.label, record, refusal)
         self.dropped[record.reason] += 1
         self.quarantine.append(_encode_quarantine_line(self.source.label, record, refusal))

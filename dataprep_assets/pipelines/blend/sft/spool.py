@@ -32,7 +32,7 @@ from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows
 from dataprep_assets.pipelines.blend.sft.chat_plan import VERSION, ChatPlan, ChatSource, load_conversation_renderer
-from dataprep_assets.pipelines.blend.sft.reasons import CHOSEN_REASONS, EMPTY, TOO_LONG
+from dataprep_assets.pipelines.blend.sft.reasons import EMPTY, TOO_LONG
 from dataprep_assets.pipelines.blend.sft.source_rows import SourceRows
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock, RowReader
@@ -162,8 +162,7 @@ class _SpoolBuild:
         self._renderer, self._encoder, self._vocab_size = load_tools(plan)
         self._losses = Losses(self._encoder.bundle, "text")
         self._ids = ReadRows(plan.retractions)
-        reasons = (*CHOSEN_REASONS, *plan.rule_names)
-        self._read_source_rows = SourceRows(plan, source, read_conversation, reasons, self._ids)
+        self._read_source_rows = SourceRows(plan, source, read_conversation, self._ids)
         # Count only dropped sequences of kept conversations here, because a dropped conversation is counted as a whole.
         self._sequences_dropped: Counter[str] = Counter()
         self._cut: Counter[str] = Counter()
