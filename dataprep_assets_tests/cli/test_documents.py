@@ -187,7 +187,7 @@ def test_a_histogram_has_the_counts_of_the_table_and_of_the_rules(coast: Coast) 
     assert set(json_keys.list_paths(plotted, {"quantiles": ""})) == json_keys.PLOT.keys()
     (books,) = read_rows(coast, "--plot", "words", "--where", "source = 'books'", "--split", "train")
     assert books["documents"] == sum(row["source"] == "books" for row in rows)
-    # The rules are those of the declaration, so another threshold can be tried before a run.
+    # The plot uses the rules of the declaration, so another threshold can be tried before a run.
     coast.declare(**DECLARED | {"drop": {"short": "words < 5", "long": "bytes / words > 100"}})
     try:
         said = coast("documents", "pages", "--plot", "words")

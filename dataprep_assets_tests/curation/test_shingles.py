@@ -1,4 +1,4 @@
-"""The hashes of shingles equal those of a plain implementation that hashes every word of every text separately."""
+"""The hashes of shingles equal the hashes of a plain implementation, which hashes each word of each text separately."""
 
 import random
 
@@ -59,6 +59,6 @@ def test_shingles_equal_a_plain_implementation(normalization: Normalization, key
 def test_the_shingles_of_a_text_do_not_depend_on_its_batch() -> None:
     signer = ShingleHashes(3, "words")
     together, ends = signer.hash_texts(TEXTS)
-    alone = [signer.hash_texts([text])[0] for text in TEXTS]
-    assert np.array_equal(together, np.concatenate(alone))
-    assert ends.tolist() == np.cumsum([len(hashes) for hashes in alone]).tolist()
+    separate_hashes = [signer.hash_texts([text])[0] for text in TEXTS]
+    assert np.array_equal(together, np.concatenate(separate_hashes))
+    assert ends.tolist() == np.cumsum([len(hashes) for hashes in separate_hashes]).tolist()
