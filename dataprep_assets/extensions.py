@@ -35,7 +35,8 @@ def _read_entry_points(path: tuple[str, ...]) -> Sequence[metadata.EntryPoint]:
         # Parse only the files that contain a group of this package, because parsing every package's file takes a large
         # part of a short command's time.
         if _GROUPS in (package.read_text("entry_points.txt") or ""):
-            packages.setdefault(package.name, package)  # of two versions, Python imports the first on the path
+            # Of two versions on the path, Python imports the first one, which may have other extensions or none.
+            packages[package.name] = next(iter(metadata.distributions(name=package.name)), package)
     return [point for package in packages.values() for point in package.entry_points]
 
 

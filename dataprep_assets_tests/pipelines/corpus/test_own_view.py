@@ -174,7 +174,7 @@ def test_the_pipeline_of_the_package_is_a_component(machine: Machine) -> None:
 
 def distribution(site: Path, name: str, entry_points: str, group: str = "views") -> Path:
     """What pip leaves of a package: its name, its version and its entry points."""
-    folder = site / f"{name}-1.0.dist-info"
+    folder = site / f"{name.replace('-', '_')}-1.0.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text(f"[dataprep_assets.{group}]\n{entry_points}\n")
@@ -245,6 +245,17 @@ def test_a_name_that_two_packages_have_is_refused_with_both(monkeypatch: pytest.
     with pytest.raises(ConfigError) as refused:
         views["nanogpt"]
     assert_names(str(refused.value), "'nanogpt'", 2, "dataprep-assets", "third-views 1.0")
+
+
+def test_only_the_version_of_a_package_that_python_imports_extends_this_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(distribution(tmp_path / "old", "more-views", "old_lines = line_views.id_lines:VIEW"))
+    assert [*Extensions("view", "dataprep_assets.views", own_modules={})] == ["old_lines"]
+    monkeypatch.syspath_prepend(distribution(tmp_path / "new", "more-views", "other = json:loads", "pipelines"))
+    assert [*Extensions("view", "dataprep_assets.views", own_modules={})] == []
+    monkeypatch.syspath_prepend(distribution(tmp_path / "newest", "more-views", "command = json:loads", "others"))
+    assert [*Extensions("pipeline", "dataprep_assets.pipelines", own_modules={})] == []
 
 
 def test_a_pipeline_that_cannot_be_used_is_told_where_it_is_declared_and_stops_no_other(
