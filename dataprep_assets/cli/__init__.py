@@ -147,6 +147,8 @@ def main(arguments: list[str] | None = None) -> int:
     # Large work runs in worker processes with one thread each (`execution.processes.ONE_THREAD`).
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
         os.environ.setdefault(name, "1")
+    # Disable plugins of Pydantic, because looking for them reads the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     words = sys.argv[1:] if arguments is None else arguments
     # Escape unencodable characters, because printing a file name that is not valid Unicode would otherwise fail.
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":

@@ -21,10 +21,8 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.run_task import FinishedTask, Pool, Task, TaskCounts, TaskId, run_task
 from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.commit import sweep
-from dataprep_assets.integrity.publication import AT_ONCE
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stores.files import is_private_mode
-from dataprep_assets.stores.pool import map_all
 
 _MAX_CHECKED = 128
 """Number of artifacts to check before the outcomes of the current ones are yielded."""
@@ -260,10 +258,12 @@ def run_tasks(
         prepare: The `prepare` argument of `WorkerPool`.
     """
     if not engine.is_this_machine:
+        from dataprep_assets.stores.pool import REQUESTS_AT_ONCE, map_all
+
         current_receipts: dict[str, Receipt] = {}
         for start in range(0, len(jobs), _MAX_CHECKED):
             part = jobs[start : start + _MAX_CHECKED]
-            receipts = zip(part, map_all(lambda job: job.found(), part, AT_ONCE), strict=True)
+            receipts = zip(part, map_all(lambda job: job.found(), part, REQUESTS_AT_ONCE), strict=True)
             current_receipts |= {job.partition: receipt for job, receipt in receipts if receipt is not None}
             yield from (
                 Outcome.from_receipt(current_receipts[job.partition], True)

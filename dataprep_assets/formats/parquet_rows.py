@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats.json_columns import to_json
 from dataprep_assets.stores.files import create_durably
 
 if TYPE_CHECKING:
@@ -104,6 +103,8 @@ def to_table(columns: Mapping[str, Sequence[Any]], schema: "pa.Schema") -> "pa.T
 
 def _build_array(values: Sequence[Any], kind: "pa.DataType") -> "pa.Array":
     import pyarrow as pa
+
+    from dataprep_assets.formats.json_columns import to_json
 
     if isinstance(kind, pa.JsonType):
         texts = [None if value is None else to_json(value) for value in values]

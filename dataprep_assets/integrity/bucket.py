@@ -31,7 +31,7 @@ from dataprep_assets.integrity.artifacts import (
     require_artifact,
 )
 from dataprep_assets.integrity.commit import hold_alone, list_leftovers, remove_directory, write_atomically
-from dataprep_assets.integrity.publication import AT_ONCE, Publication, find_object_defect
+from dataprep_assets.integrity.publication import Publication, find_object_defect
 from dataprep_assets.integrity.receipt import (
     NAME,
     FileRecord,
@@ -43,7 +43,7 @@ from dataprep_assets.integrity.receipt import (
 )
 from dataprep_assets.integrity.verified_copies import VerifiedCopies
 from dataprep_assets.stores.files import canonical_json
-from dataprep_assets.stores.pool import map_all
+from dataprep_assets.stores.pool import REQUESTS_AT_ONCE, map_all
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
 
@@ -197,7 +197,7 @@ class BucketArtifacts(ArtifactStore):
                 raise build_nested_artifacts_error(self.location(artifact))
             # Delete the receipt first, so that a killed removal leaves nothing that looks finished.
             self.store.delete(receipt)
-            map_all(self.store.delete, [key for key in keys if key != receipt], AT_ONCE)
+            map_all(self.store.delete, [key for key in keys if key != receipt], REQUESTS_AT_ONCE)
             self.store.sweep(f"{artifact}/")
             remove_directory(self.directory(artifact), NAME)
             self.copies.forget(artifact)
@@ -219,7 +219,7 @@ class BucketArtifacts(ArtifactStore):
         return require_artifact(parse_receipt(data, f"{location}/{NAME}"), artifact, location)
 
     def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
-        return map_all(self.receipt, artifacts, AT_ONCE)
+        return map_all(self.receipt, artifacts, REQUESTS_AT_ONCE)
 
     def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
         if not artifacts:
@@ -243,7 +243,7 @@ class BucketArtifacts(ArtifactStore):
                 info = self._digests.with_digest(self.store, info)
             return find_object_defect(record, info)
 
-        return [sentence for sentence in map_all(find_defect, receipt.files, AT_ONCE) if sentence]
+        return [sentence for sentence in map_all(find_defect, receipt.files, REQUESTS_AT_ONCE) if sentence]
 
     def find_current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
         """Return the current receipt, as `ArtifactStore.find_current` does, after completing interrupted publications.
@@ -446,7 +446,7 @@ class BucketArtifacts(ArtifactStore):
                 )
             return info
 
-        sources = map_all(find_info, file.parts, AT_ONCE)
+        sources = map_all(find_info, file.parts, REQUESTS_AT_ONCE)
         keys = [source.key for source in sources]
         joined_info = (
             self.store.copy(keys[0], key)
@@ -454,7 +454,7 @@ class BucketArtifacts(ArtifactStore):
             else self.store.compose(keys, key, sha256=file.record.sha256)
         )
         # Check the versions of the parts again, because the recorded digest is valid only for these versions.
-        for info_before, info_after in zip(sources, map_all(self.store.head, keys, AT_ONCE), strict=True):
+        for info_before, info_after in zip(sources, map_all(self.store.head, keys, REQUESTS_AT_ONCE), strict=True):
             if info_after is None or info_after.version != info_before.version:
                 self.store.delete(key)
                 raise IntegrityError(

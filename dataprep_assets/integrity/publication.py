@@ -39,11 +39,8 @@ from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, Content, FileRecord, Receipt, parse_receipt
-from dataprep_assets.stores.pool import map_all
+from dataprep_assets.stores.pool import REQUESTS_AT_ONCE, map_all
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
-
-AT_ONCE = 8
-"""Requests of one publication that run at the same time."""
 
 # A try fails only if another process changes the object between two requests of this process.
 _TRIES = 3
@@ -123,14 +120,14 @@ class Publication:
         map_all(
             self.store.delete,
             [key for key in staged if not key.startswith(own_areas) and not present_receipt.is_base_of(key)],
-            AT_ONCE,
+            REQUESTS_AT_ONCE,
         )
         moved_keys = self._move(receipt, [key for key in staged if key.startswith(own_areas)])
         # List strays before checking the receipt again, so that they include no objects of a later publication.
         stray_keys = self._list_strays(receipt)
         present_receipt = self.read_present()
         if present_receipt is not None and present_receipt.has(receipt):
-            map_all(self.store.delete, [*stray_keys, *moved_keys], AT_ONCE)
+            map_all(self.store.delete, [*stray_keys, *moved_keys], REQUESTS_AT_ONCE)
 
     def complete_publications(self) -> tuple[PresentReceipt | None, ObjectInfo | None]:
         """Return the current receipt, after completing publications that other runs left unfinished.
@@ -203,7 +200,9 @@ class Publication:
         Raises IntegrityError if the published files do not match the receipt.
         """
         self._move(receipt, [info.key for info in self.store.list(self._build_areas_prefix(receipt))])
-        defects = map_all(lambda record: find_object_defect(record, self.find_final(record)), receipt.files, AT_ONCE)
+        defects = map_all(
+            lambda record: find_object_defect(record, self.find_final(record)), receipt.files, REQUESTS_AT_ONCE
+        )
         defect = next(filter(None, defects), "")
         # Ignore a defect if a receipt exists, because then another process has completed the claim, and the artifact
         # may already have been replaced.
@@ -250,7 +249,7 @@ class Publication:
                     return key
             return ""
 
-        return [key for key in map_all(move, staged, AT_ONCE) if key]
+        return [key for key in map_all(move, staged, REQUESTS_AT_ONCE) if key]
 
     def _list_strays(self, receipt: Receipt) -> list[str]:
         """Return keys below the artifact that are neither staged nor its files."""

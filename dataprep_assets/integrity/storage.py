@@ -14,7 +14,6 @@ from typing import Protocol
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
-from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.stores.connect import KINDS, LocalAddress, StoreAddress, parse_place
 from dataprep_assets.stores.files import expand_path
 
@@ -68,6 +67,9 @@ def open_artifacts(place: StoreAddress, cache: Path, cache_bytes: int | None, *,
     """
     if isinstance(place, LocalAddress):
         return LocalArtifacts(place.root)
+    # Import this module only for a bucket, because most commands read a folder.
+    from dataprep_assets.integrity.bucket import BucketArtifacts
+
     return BucketArtifacts(cache / _build_folder_name(place), place, place.url, cache_bytes, private)
 
 

@@ -13,6 +13,9 @@ from dataprep_assets.stores.retry import StoppedError
 T = TypeVar("T")
 R = TypeVar("R")
 
+REQUESTS_AT_ONCE = 8
+"""Requests to a store that run at the same time."""
+
 
 def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: threading.Event) -> None:
     """Call ``fetch`` for each of ``items`` on ``at_once`` threads; the first error or interrupt ends the group.

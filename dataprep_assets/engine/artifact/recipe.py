@@ -193,7 +193,7 @@ class Recipe(RecipeInputs):
         return RecipeInputs.extract_from(receipt).describe_change(self, self.source_changes) or unnamed
 
     def _find_ledger_change(self, receipt: Receipt) -> Change | None:
-        if self.ledger is None:
+        if self.ledger is None or self.ledger == receipt.ledger:
             return None
         # Exclude the counts that describe only how the documents were read, because a change of these does not affect
         # the documents.

@@ -24,7 +24,6 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
-from dataprep_assets.integrity.verified_copies import FETCHED
 from dataprep_assets.stores.files import OTHERS, digest_value, is_in_closed_folder, list_open_to_others
 
 # A source watch detects whether a source changed since it was planned. Automation polls it regularly.
@@ -142,6 +141,8 @@ _RUN_ENTRIES = ("storage", "history", "runs", "event_logs", "schedules")
 
 def list_folders(store: ArtifactStore, dataset: str, artifacts: Iterable[Artifact] = ()) -> list[Path]:
     """Return the local folders with these artifacts or copies of them; by default, the folders of the whole dataset."""
+    from dataprep_assets.integrity.verified_copies import FETCHED
+
     names = [str(artifact) for artifact in artifacts] or [dataset]
     return [folder for name in names for folder in (store.root / name, store.root / FETCHED / name) if folder.exists()]
 
