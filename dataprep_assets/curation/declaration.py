@@ -33,10 +33,34 @@ DAY = "1d"
 NAME = r"^[a-z][a-z0-9_]*$"
 ColumnName = Annotated[str, Field(pattern=NAME)]
 """The name of a column of the document table, or of a rule."""
+_BUILT_IN_KINDS = ("url_lists",)
+"""Kinds of taggers that are part of this package and have settings."""
+_TAGGER_KINDS = ("function", "command", "asset", *_BUILT_IN_KINDS)
+_TAGGER_KINDS_IN_WORDS = ", ".join(f"`{kind}`" for kind in _TAGGER_KINDS[:-1]) + f" and `{_TAGGER_KINDS[-1]}`"
+
+
+class UrlListsDeclaration(DeclarationModel):
+    """Lists of domains and URLs in which the URL of each document is looked up."""
+
+    column: str = Field(
+        "url",
+        description=(
+            "Column with the URL: a field of `document.keep_fields`. For lists of domains, `host` is enough. "
+            "Default: `url`."
+        ),
+    )
+    lists: dict[ColumnName, str | tuple[str, ...]] = Field(
+        min_length=1,
+        description=(
+            "Column → its files: a path or glob, or a list of them, relative to this YAML. Each line is a domain, "
+            "which includes its subdomains, or a domain with a path, which includes the URLs below it. `#` begins a "
+            "comment. The column is true for documents on the list, and null for documents without a URL."
+        ),
+    )
 
 
 class DeclaredTagger(DeclarationModel):
-    """Your own tagger: a function, a command or a Dagster asset."""
+    """A tagger with settings: your own function, command or Dagster asset, or lists of URLs."""
 
     function: str | None = Field(
         None,
@@ -62,14 +86,22 @@ class DeclaredTagger(DeclarationModel):
             "`row` and the columns, for every document."
         ),
     )
+    url_lists: UrlListsDeclaration | None = Field(
+        None,
+        description="Lists of domains and URLs, such as blocklists and opt-outs, as boolean columns.",
+    )
     columns: dict[ColumnName, ColumnType] = Field(
-        min_length=1, description="Columns that the tagger writes: column → `string`, `integer`, `number` or `boolean`."
+        default_factory=dict,
+        description=(
+            "Columns that a function, a command or an asset writes: column → `string`, `integer`, `number` or "
+            "`boolean`. Required for these."
+        ),
     )
     name: str | None = Field(
         None,
         pattern=NAME,
         description=(
-            "Name of the tagger. Default: the name of the function, or the last part of the asset's key. "
+            "Name of the tagger. Default: the name of the function, the last part of the asset's key, or `url_lists`. "
             "Required for a command."
         ),
     )
@@ -110,11 +142,20 @@ class DeclaredTagger(DeclarationModel):
 
     @model_validator(mode="after")
     def _require_one_kind(self) -> Self:
-        if sum(kind is not None for kind in (self.function, self.command, self.asset)) != 1:
-            raise ValueError("exactly one of `function`, `command` and `asset` is required")
-        if self.asset is not None and (self.version is not None or self.files):
+        kinds = [kind for kind in _TAGGER_KINDS if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            raise ValueError(f"exactly one of {_TAGGER_KINDS_IN_WORDS} is required")
+        is_built_in = kinds[0] in _BUILT_IN_KINDS
+        if is_built_in == bool(self.columns):
+            raise ValueError(
+                f"`columns` has no effect with `{kinds[0]}`. Remove it"
+                if is_built_in
+                else "`columns` is missing. Declare the columns, e.g., `columns: {quality: number}`"
+            )
+        if (self.asset is not None or is_built_in) and (self.version is not None or self.files):
             key = "files" if self.version is None else "version"
-            raise ValueError(f"`{key}` cannot be set for an asset, whose tags depend on its files. Remove it")
+            owner = "an asset" if self.asset is not None else f"`{kinds[0]}`"
+            raise ValueError(f"`{key}` cannot be set for {owner}, whose tags depend on its files. Remove it")
         if self.command is None and self.timeout is not None:
             raise ValueError("`timeout` has no effect without a `command`. Remove it")
         if self.command is not None:
@@ -133,8 +174,17 @@ class DeclaredTagger(DeclarationModel):
         from dataprep_assets.curation.command_tagger import CommandTagger
         from dataprep_assets.curation.function_tagger import FunctionTagger
 
-        # Use `abspath`, because it removes `..` from a glob without looking for the path on disk.
-        files = tuple(os.path.abspath(folder / pattern) for pattern in self.files)
+        if self.url_lists is not None:
+            from dataprep_assets.curation.web.url_lists import UrlListsTagger
+
+            lists = {name: _resolve_patterns(patterns, folder) for name, patterns in self.url_lists.lists.items()}
+            return UrlListsTagger(
+                name=self.name or "url_lists",
+                columns=dict.fromkeys(lists, "boolean"),
+                column=self.url_lists.column,
+                lists=lists,
+            )
+        files = _resolve_patterns(self.files, folder)
         if self.command is not None:
             assert self.name is not None
             assert self.version is not None
@@ -155,6 +205,12 @@ class DeclaredTagger(DeclarationModel):
         return FunctionTagger(
             name=name, columns=self.columns, function=self.function, declared=self.version, files=files
         )
+
+
+def _resolve_patterns(patterns: str | Sequence[str], folder: Path) -> tuple[str, ...]:
+    """Return paths and globs, which are relative to a folder, as absolute ones."""
+    # Use `abspath`, because it removes `..` from a glob without looking for the path on disk.
+    return tuple(os.path.abspath(folder / one) for one in ([patterns] if isinstance(patterns, str) else patterns))
 
 
 Tag = str | DeclaredTagger
@@ -415,7 +471,8 @@ def find_text_taggers(tag: Sequence[Tag], taggers: "Sequence[Tagger]") -> list[s
 def add_tagger_columns(columns: Mapping[str, ColumnType], taggers: "Sequence[Tagger]") -> dict[str, ColumnType]:
     """Return the columns that rules may name: the given ones, then the taggers' columns.
 
-    Raises ConfigError for a column of a tagger that already exists or is reserved.
+    Raises ConfigError for a column of a tagger that already exists or is reserved, and for a missing column that a
+    tagger reads.
     """
     all_columns = dict(columns)
     for tagger in taggers:
@@ -423,6 +480,14 @@ def add_tagger_columns(columns: Mapping[str, ColumnType], taggers: "Sequence[Tag
             raise ConfigError(
                 f"tag: {tagger.name}: the table already has a column {duplicates[0]!r}. Rename the tagger's column"
             )
+        for name, kind in tagger.reads.items():
+            # Taggers get only the given columns, not the columns of other taggers.
+            if columns.get(name) != kind:
+                names = ", ".join(one for one, one_kind in columns.items() if one_kind == kind)
+                raise ConfigError(
+                    f"tag: {tagger.name}: no {kind} column {name!r}. Available: {names}. Use one of them, or set "
+                    f"`document.keep_fields: {{{name}: {kind}}}` in a corpus"
+                )
         all_columns |= tagger.columns
     return all_columns
 

@@ -56,6 +56,16 @@ class Tagger(ABC):
         """
         return False
 
+    @property
+    def reads(self) -> Columns:
+        """The columns of the carried fields that it needs, in addition to the text."""
+        return {}
+
+    @property
+    def missing(self) -> Mapping[str, str]:
+        """Column → the noun for its missing values, for columns whose missing values a check reports."""
+        return {}
+
     def explain_missing(self) -> str | None:
         """Return a sentence if the tagger cannot be found without calling it; otherwise None.
 

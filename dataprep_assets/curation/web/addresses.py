@@ -1,0 +1,69 @@
+"""The host and the path of a URL, in one normal form, so that equal addresses are equal texts.
+
+The host is in lower case, without user, port and final period. Letters outside ASCII are in Punycode, as in browsers.
+The path includes the query and begins with `/`. It has no fragment, and an escape such as `%7E` is replaced if the
+character may be written as itself. The scheme is not part of either.
+
+Entry points: `Address`, `parse_address`.
+"""
+
+import re
+import string
+from typing import NamedTuple
+from urllib.parse import quote
+
+import idna
+
+_URL = re.compile(
+    r"(?:(?:[a-z][a-z0-9+.-]*:)?//)?(?:[^/?#@]*@)?(\[[^\]/?#]*\]|[^/?#:]*)(?::[0-9]*)?([/?#].*)?",
+    re.IGNORECASE | re.DOTALL,
+)
+"""The host and the rest of a URL; the scheme is optional."""
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}|\[[0-9a-f:.]+\]")
+_MAX_HOST = 253
+"""Maximum number of characters of a host (RFC 1035)."""
+_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset(string.ascii_letters + string.digits + "-._~")
+"""Characters that mean the same with and without an escape (RFC 3986)."""
+_ASCII = "".join(map(chr, range(128)))
+
+
+class Address(NamedTuple):
+    """The host and the path of a URL."""
+
+    host: str
+    path: str
+
+
+def parse_address(url: str) -> Address | None:
+    """Return the address of a URL, which may begin with its host; None for a text that is not a URL."""
+    match = _URL.fullmatch(url.strip())
+    if match is None or (host := _normalize_host(match[1])) is None:
+        return None
+    path = (match[2] or "").partition("#")[0]
+    if not path.startswith("/"):
+        path = f"/{path}"
+    if "%" in path or not path.isascii():
+        path = _ESCAPE.sub(_normalize_escape, quote(path, safe=_ASCII, errors="replace"))
+    return Address(host, path)
+
+
+def _normalize_host(host: str) -> str | None:
+    if len(host) > _MAX_HOST + 1:
+        return None
+    if not host.isascii():
+        try:
+            host = idna.uts46_remap(host)
+        except idna.IDNAError:
+            return None
+        # Encode every label as browsers do. The stricter `idna.encode` refuses emoji and `_`, which real hosts have.
+        labels = host.split(".")
+        host = ".".join(one if one.isascii() else f"xn--{one.encode('punycode').decode()}" for one in labels)
+    host = host.lower().removesuffix(".")
+    return host if len(host) <= _MAX_HOST and _HOST.fullmatch(host) else None
+
+
+def _normalize_escape(match: re.Match[str]) -> str:
+    character = chr(int(match[1], 16))
+    return character if character in _UNRESERVED else match[0].upper()
