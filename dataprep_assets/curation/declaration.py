@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from dataprep_assets.curation.tagging import Tagger
 
 DAY = "1d"
+_MAX_NAMES = 20
+"""Maximum number of names to list in a message."""
 NAME = r"^[a-z][a-z0-9_]*$"
 ColumnName = Annotated[str, Field(pattern=NAME)]
 """The name of a column of the document table, or of a rule."""
@@ -215,21 +217,27 @@ def _resolve_patterns(patterns: str | Sequence[str], folder: Path) -> tuple[str,
 
 Tag = str | DeclaredTagger
 Tags = tuple[Tag, ...]
+DEFAULT = "default"
+"""The key of the expression for all sources that a rule does not list."""
+RuleText = str | Annotated[dict[str, str], Field(min_length=1)]
+"""An expression, or source → its expression."""
 KeepRules = Annotated[
-    dict[ColumnName, str],
+    dict[ColumnName, RuleText],
     Field(
         description=(
             "Name of a rule → expression over columns. Documents (rows of a blend) that do not match every rule are "
-            "dropped, with the rule's name as the reason."
+            "dropped, with the rule's name as the reason. Instead of an expression, a map from source to expression "
+            "is allowed: `default` is for all other sources, which are kept without it."
         )
     ),
 ]
 DropRules = Annotated[
-    dict[ColumnName, str],
+    dict[ColumnName, RuleText],
     Field(
         description=(
             "Name of a rule → expression over columns. Documents (rows of a blend) that match any rule are dropped, "
-            "with the rule's name as the reason."
+            "with the rule's name as the reason. Instead of an expression, a map from source to expression is "
+            "allowed: `default` is for all other sources, which are kept without it."
         )
     ),
 ]
@@ -493,8 +501,8 @@ def add_tagger_columns(columns: Mapping[str, ColumnType], taggers: "Sequence[Tag
 
 
 def parse_rules(
-    keep: Mapping[str, str],
-    drop: Mapping[str, str],
+    keep: Mapping[str, RuleText],
+    drop: Mapping[str, RuleText],
     columns: Mapping[str, ColumnType],
     reserved: Collection[str] = RESERVED,
 ) -> "dict[str, tuple[bool, Rule]]":
@@ -506,8 +514,6 @@ def parse_rules(
     named_rules: dict[str, tuple[bool, Rule]] = {}
     if not (keep or drop):
         return named_rules
-    from dataprep_assets.curation.rules import parse_rule
-
     for keeps, rules in ((True, keep), (False, drop)):
         for name, text in rules.items():
             rule_key = f"{'keep' if keeps else 'drop'}.{name}"
@@ -517,8 +523,50 @@ def parse_rules(
                 )
             if name in reserved:
                 raise ConfigError(f"{rule_key}: reserved as a drop reason in the ledger. Rename the rule")
-            named_rules[name] = (keeps, parse_rule(text, columns, rule_key))
+            named_rules[name] = (keeps, _parse_rule_text(text, columns, rule_key, keeps=keeps))
     return named_rules
+
+
+def _parse_rule_text(text: RuleText, columns: Mapping[str, ColumnType], rule_key: str, *, keeps: bool) -> "Rule":
+    # Import the module here, because most commands only validate the keys, and most corpora have no rules.
+    from dataprep_assets.curation.rules import combine_by_source, parse_rule
+
+    if isinstance(text, str):
+        return parse_rule(text, columns, rule_key)
+    texts = {DEFAULT: "true" if keeps else "false", **text}
+    rules = {source: parse_rule(one, columns, f"{rule_key}.{source}") for source, one in texts.items()}
+    other_sources = rules.pop(DEFAULT)
+    return combine_by_source(rules, other_sources) if rules else other_sources
+
+
+def find_unknown_sources(
+    keep: Mapping[str, RuleText], drop: Mapping[str, RuleText], sources: Collection[str], *, sensitive: bool
+) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """Yield the keys of each expression for a source that does not exist, and a sentence about it.
+
+    Args:
+        keep: The declared rules of this key.
+        drop: The declared rules of this key.
+        sources: The sources that exist.
+        sensitive: Whether the sentence must not show these sources.
+    """
+    from dataprep_assets.engine.yaml.declared_keys import find_nearest
+
+    for key, rules in (("keep", keep), ("drop", drop)):
+        for name, text in rules.items():
+            for source in () if isinstance(text, str) else text:
+                if source == DEFAULT or source in sources:
+                    continue
+                nearest_name = find_nearest(source, list(sources))
+                suggestion = f"; did you mean {nearest_name!r}?" if nearest_name else "."
+                advice = "" if sensitive else f"{suggestion} Available: {_list_names(sources)}"
+                yield (key, name, source), f"{key}.{name}: unknown source {source!r}{advice}"
+
+
+def _list_names(names: Collection[str]) -> str:
+    """Return the first names as text, with the number of further names."""
+    shown = ", ".join(sorted(names)[:_MAX_NAMES])
+    return f"{shown} and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else shown or "none"
 
 
 def find_tagger_remarks(taggers: "Sequence[Tagger]") -> Iterator[Remark]:

@@ -10,7 +10,7 @@ any other syntax is refused with its position. Nothing is evaluated as code.
 
 A comparison with a missing value (null) is neither true nor false, as in SQL, and the same applies to its negation.
 
-Entry points: `Rule`, `parse_rule`; `match_rules`, `find_dropping_rules`.
+Entry points: `Rule`, `parse_rule`, `combine_by_source`; `match_rules`, `find_dropping_rules`.
 """
 
 import ast
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NUMBERS = ("integer", "number")
+SOURCE = "source"
+"""The column with the name of a document's source."""
 _WORDS = {"true": "True", "false": "False", "null": "None"}
 _COMPARED: Mapping[type[ast.cmpop], str] = {
     ast.Eq: "equal",
@@ -79,6 +81,36 @@ def parse_rule(text: str, columns: Mapping[str, str], location: str) -> Rule:
     Raises ConfigError, with the position, for invalid syntax, an unknown column, or a comparison of different types.
     """
     return _Parser(text, columns, location).parse()
+
+
+def combine_by_source(rules: Mapping[str, Rule], other_sources: Rule) -> Rule:
+    """Return the rule that applies a different rule to each source.
+
+    Its text is an expression of this grammar, which can be used in queries.
+
+    Args:
+        rules: Source → its rule; at least one.
+        other_sources: The rule for all other sources.
+    """
+    all_rules = [*rules.values(), other_sources]
+    texts = [f"source == {source!r} and ({rule.text})" for source, rule in rules.items()]
+    if other_sources.text != "false":
+        unlisted = f"source not in [{', '.join(map(repr, rules))}]"
+        texts.append(unlisted if other_sources.text == "true" else f"{unlisted} and ({other_sources.text})")
+    thresholds: dict[str, tuple[float, ...]] = {}
+    for rule in all_rules:
+        for column, numbers in rule.thresholds.items():
+            thresholds[column] = (*thresholds.get(column, ()), *numbers)
+
+    def build() -> Any:
+        source = _build_string_column(SOURCE)
+        conditions = [_call("equal", source, _build_scalar(name)) for name in rules]
+        conditions.append(_call("invert", _fold_parts("or_kleene", conditions)))
+        pairs = zip(conditions, all_rules, strict=True)
+        return _fold_parts("or_kleene", [_call("and_kleene", condition, rule.expression) for condition, rule in pairs])
+
+    columns = frozenset({SOURCE}.union(*(rule.columns for rule in all_rules)))
+    return Rule(texts[0] if len(texts) == 1 else " or ".join(f"({text})" for text in texts), columns, thresholds, build)
 
 
 @dataclass(frozen=True)
@@ -322,9 +354,7 @@ class _Parser:
         def build() -> Any:
             import pyarrow.compute as pc
 
-            column = pc.field(name)
-            # Convert to plain strings, because a string column may be dictionary-encoded.
-            return column.cast("string") if kind == "string" else column
+            return _build_string_column(name) if kind == "string" else pc.field(name)
 
         return _Part(kind, build)
 
@@ -352,6 +382,13 @@ def _call(name: str, *arguments: Any) -> Any:
 
     function = getattr(pc, name)
     return function(*arguments)
+
+
+def _build_string_column(name: str) -> Any:
+    import pyarrow.compute as pc
+
+    # Convert to plain strings, because a string column may be dictionary-encoded.
+    return pc.field(name).cast("string")
 
 
 def _build_scalar(value: Any) -> Any:

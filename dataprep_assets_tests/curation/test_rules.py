@@ -5,6 +5,7 @@ position.
 import pyarrow as pa
 import pytest
 
+from dataprep_assets.curation.declaration import find_unknown_sources, parse_rules
 from dataprep_assets.curation.rules import find_dropping_rules, match_rules, parse_rule
 from dataprep_assets.curation.table import ColumnType
 from dataprep_assets.errors import ConfigError
@@ -139,3 +140,62 @@ def test_the_thresholds_of_a_column_are_the_numbers_that_it_is_compared_with() -
     rule = parse_rule("words < 50 or 1e3 <= words < 5000 or score > -0.5 or words > 2 * 10", COLUMNS, "drop.short")
     assert rule.thresholds == {"words": (50.0, 1000.0, 5000.0), "score": (-0.5,)}
     assert parse_rule("not (language = 'en') or words in [3] or words = words", COLUMNS, "drop.short").thresholds == {}
+
+
+SOURCES: dict[str, ColumnType] = {**COLUMNS, "source": "string"}
+BY_SOURCE = {"forums": "words < 20 or score is null", "bücher's": "words < 60"}
+
+
+def find_dropped_by_source(texts: dict[str, str], *, keeps: bool = False) -> list[int]:
+    """Return the rows that a rule by source drops, in a rule of its own and in its text."""
+    table = TABLE.append_column("source", [["forums", "bücher's", "web", "forums"]])
+    rules = {"keep": {}, "drop": {}} | {"keep" if keeps else "drop": {"short": texts}}
+    parsed = parse_rules(columns=SOURCES, **rules)
+    _, rule = parsed["short"]
+    again = {"short": (keeps, parse_rule(rule.text, SOURCES, "--where"))}
+    dropped = find_dropping_rules(table, parsed)
+    assert dropped.tolist() == find_dropping_rules(table, again).tolist()
+    assert {"source"} < rule.columns <= set(SOURCES)
+    return (dropped >= 0).nonzero()[0].tolist()
+
+
+def test_a_rule_by_source_applies_its_own_expression_to_each_source() -> None:
+    assert find_dropped_by_source(BY_SOURCE) == [0, 1, 3]
+    assert find_dropped_by_source({**BY_SOURCE, "default": "words is null"}) == [0, 1, 2, 3]
+    assert find_dropped_by_source({"default": "words = 10", "forums": "words > 60"}) == [3]
+
+
+def test_other_sources_are_kept_without_a_default() -> None:
+    assert find_dropped_by_source({"forums": "words > 60"}, keeps=True) == [0]
+    assert find_dropped_by_source({"forums": "words > 60", "default": "words > 60"}, keeps=True) == [0, 1, 2]
+    (_, rule) = parse_rules({}, {"short": {"forums": "words < 20"}}, SOURCES)["short"]
+    assert rule.text == "source == 'forums' and (words < 20)"
+    (_, rule) = parse_rules({"long": {"forums": "words > 20"}}, {}, SOURCES)["long"]
+    assert rule.text == "(source == 'forums' and (words > 20)) or (source not in ['forums'])"
+
+
+def test_a_rule_by_source_has_the_thresholds_of_all_its_expressions() -> None:
+    (_, rule) = parse_rules({}, {"short": {**BY_SOURCE, "default": "words < 50"}}, SOURCES)["short"]
+    assert rule.thresholds == {"words": (20.0, 60.0, 50.0)}
+
+
+def test_a_mistake_in_a_rule_by_source_is_located_in_its_expression() -> None:
+    with raises(ConfigError, "drop.short.forums", "character 11"):
+        parse_rules({}, {"short": {"default": "words < 50", "forums": "words < 3 4"}}, SOURCES)
+
+
+def test_a_rule_may_list_hundreds_of_sources() -> None:
+    texts = {f"source {number}": "words < 50" for number in range(500)}
+    rules = parse_rules({}, {"short": {**texts, "default": "ok"}}, SOURCES)
+    table = TABLE.append_column("source", [["source 0", "source 499", "web", "web"]])
+    assert find_dropping_rules(table, rules).tolist() == [0, -1, -1, 0]
+
+
+def test_a_source_that_does_not_exist_is_named_with_the_nearest_one() -> None:
+    rules = {"short": {"default": "words < 50", "forum": "words < 3"}, "low": "score < 1"}
+    ((keys, sentence),) = find_unknown_sources({}, rules, {"forums", "web"}, sensitive=False)
+    assert keys == ("drop", "short", "forum")
+    assert_names(sentence, "drop.short", "'forum'", "'forums'", "forums, web")
+    ((_, sentence),) = find_unknown_sources(rules, {}, {"forums"}, sensitive=True)
+    assert "forums" not in sentence
+    assert list(find_unknown_sources(rules, rules, {"forum"}, sensitive=False)) == []

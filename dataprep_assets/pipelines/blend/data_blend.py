@@ -222,6 +222,12 @@ class DataBlend(_AnnotatedPart):
         """Whether the blend lists its splits explicitly."""
         return self.datasets is None
 
+    @property
+    def dataset_names(self) -> set[str]:
+        """The names of all datasets."""
+        members = (getattr(self, key) for key in ("datasets", *SPLITS))
+        return {dataset.name for datasets in members for dataset in datasets or ()}
+
     def list_units(self) -> list[Unit]:
         """Return the datasets with a positive weight in declared order, each with its split."""
         if self.datasets is not None:

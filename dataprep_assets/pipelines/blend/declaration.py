@@ -19,6 +19,7 @@ from dataprep_assets.curation.declaration import (
     add_tagger_columns,
     build_taggers,
     find_text_taggers,
+    find_unknown_sources,
     parse_rules,
 )
 from dataprep_assets.curation.table import ColumnType
@@ -377,7 +378,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
                 "`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists. "
                 "Remove one of them"
             )
-        if isinstance(self.blend, DataBlend) and (sentence := self._describe_unfit_format(self.blend)) is not None:
+        if isinstance(self.blend, DataBlend) and (sentence := self._describe_unfit_blend(self.blend)) is not None:
             raise ValueError(sentence)
         # Check only declared numbers of shards; the plan checks the default number, which depends on the sources.
         counts = [self.num_shards, None if self.sample is None else self.sample.count]
@@ -510,7 +511,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
                 f"`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists "
                 f"({self.blend}). Remove one of them"
             )
-        if (sentence := self._describe_unfit_format(blend)) is not None:
+        if (sentence := self._describe_unfit_blend(blend)) is not None:
             raise ConfigError(f"{self.blend}: {sentence}")
         return blend
 
@@ -519,15 +520,16 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
 
         return find_retracted_blend_artifacts(self, store, unplanned)
 
-    def _describe_unfit_format(self, blend: DataBlend) -> str | None:
-        """Return a sentence about the first dataset whose `format` does not fit the stage; None if all fit."""
+    def _describe_unfit_blend(self, blend: DataBlend) -> str | None:
+        """Return a sentence about a dataset whose `format` does not fit, or about a rule for an unknown dataset."""
         for unit in blend.list_units() if self.stage == "pairs" else ():
             if unit.dataset.format not in (None, "auto", "pairs", "kto"):
                 return (
                     f"dataset {unit.dataset.name}: `format: {unit.dataset.format}` has no pairs. For `stage: pairs`, "
                     "use one of auto, pairs, kto"
                 )
-        return None
+        unknown_sources = find_unknown_sources(self.keep, self.drop, blend.dataset_names, sensitive=False)
+        return next((sentence for _, sentence in unknown_sources), None)
 
     def resolve_paths(self, folder: Path) -> Self:
         changes: dict[str, Any] = {

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.curation.declaration import find_tagger_remarks
+from dataprep_assets.curation.declaration import find_tagger_remarks, find_unknown_sources
 from dataprep_assets.curation.documents import find_source
 from dataprep_assets.curation.duplicates.signatures import read_library_version
 from dataprep_assets.curation.retractions import read_retracted_ids
@@ -161,6 +161,7 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
             hint=True,
         )
     yield from _check_priority_order(corpus, entries)
+    yield from _check_rule_sources(corpus, entries)
     faults = list(_check_fields(corpus, entries, bundle))
     yield from faults
     # Check the lengths only if all faults are hints, because a wrong text field makes every split seem too short.
@@ -193,6 +194,14 @@ def _check_priority_order(corpus: CorpusDeclaration, entries: Sequence[ManifestE
                 keys=("duplicates", "priority", "order"),
                 sentence=f"duplicates.priority.order: no file has the source {name!r}{advice}",
             )
+
+
+def _check_rule_sources(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
+    """Yield remarks on sources in rules that no file has; the values of `source_field` are not known yet."""
+    if corpus.document.source_field is None:
+        sources = {find_source(entry.relpath) for entry in entries}
+        for keys, sentence in find_unknown_sources(corpus.keep, corpus.drop, sources, sensitive=corpus.sensitive):
+            yield Remark(keys=keys, sentence=sentence)
 
 
 def _check_globs(corpus: CorpusDeclaration, paths: Sequence[str]) -> Iterator[Remark]:
@@ -374,6 +383,7 @@ def _find_empty_fields(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]
     document = corpus.document
     paths: list[tuple[tuple[str, ...], str | None]] = [
         (("document", "url_field"), document.url_field),
+        (("document", "license_field"), document.license_field),
         (("document", "source_field"), document.source_field),
         *((("document", "keep_fields", path), path) for path in document.keep_fields or ()),
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.curation.benchmarks.decontamination import TextChoice
-from dataprep_assets.curation.declaration import add_tagger_columns, parse_rules
+from dataprep_assets.curation.declaration import RuleText, add_tagger_columns, parse_rules
 from dataprep_assets.curation.table import Columns
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.screening import conversation_columns, row_texts
@@ -95,8 +95,8 @@ class RowRules:
         columns: The columns that the rules may use.
     """
 
-    keep: Mapping[str, str]
-    drop: Mapping[str, str]
+    keep: Mapping[str, RuleText]
+    drop: Mapping[str, RuleText]
     columns: RowColumns
 
     @property

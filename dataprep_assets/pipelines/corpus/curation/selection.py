@@ -43,7 +43,11 @@ from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.corpus.curation.benchmark_checks import check_contamination
 from dataprep_assets.pipelines.corpus.curation.file_ages import read_shard_ages
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import read_ruled_rows
-from dataprep_assets.pipelines.corpus.curation.selection_budget import check_budget, check_kept_sources
+from dataprep_assets.pipelines.corpus.curation.selection_budget import (
+    check_budget,
+    check_kept_sources,
+    check_rule_sources,
+)
 from dataprep_assets.pipelines.corpus.curation.selection_counts import (
     LANGUAGE,
     NOTHING,
@@ -336,6 +340,11 @@ SPLIT_CHECKS: tuple[Check[_Split], ...] = (
         blocking=False,
     ),
 )
+RULE_SOURCES_EXIST: Check[_Split] = Check(
+    "rule_sources_exist",
+    "Every source that `keep` or `drop` lists has documents in a split.",
+    lambda split: check_rule_sources(split[0], split[2], _list_all_partitions(split[0], split[2])),
+)
 NO_BENCHMARK_CONTAMINATION: Check[_Split] = Check(
     "no_benchmark_contamination",
     "No kept document contains a benchmark item. At least `coverage` of the items are searched for. "
@@ -344,16 +353,21 @@ NO_BENCHMARK_CONTAMINATION: Check[_Split] = Check(
 )
 
 
+def _list_all_partitions(corpus: CorpusDeclaration, store: ArtifactStore) -> list[str]:
+    manifest = load_manifest(corpus, store)
+    return [partition for split in corpus.splits for partition in manifest.partitions(split)]
+
+
 def _build_check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ...]:
     def open_split(store: ArtifactStore, _: Sequence[str]) -> _Split:
         return corpus, split, store, load_manifest(corpus, store).partitions(split)
 
     decontamination = corpus.decontaminate
-    split_checks = (
-        SPLIT_CHECKS
-        if decontamination is None or decontamination.action == "tag"
-        else (*SPLIT_CHECKS, NO_BENCHMARK_CONTAMINATION)
-    )
+    split_checks = SPLIT_CHECKS
+    if not all(isinstance(text, str) for text in (*corpus.keep.values(), *corpus.drop.values())):
+        split_checks = (*split_checks, RULE_SOURCES_EXIST)
+    if decontamination is not None and decontamination.action != "tag":
+        split_checks = (*split_checks, NO_BENCHMARK_CONTAMINATION)
     shard_checks: PartitionChecks[_OpenedSelection, _OpenedSelection] = PartitionChecks(
         checks=SHARD_CHECKS, planned=partial(_plan_shards, corpus)
     )

@@ -5,13 +5,14 @@ documents are not significant, so sources with fewer than `MIN_SOURCE_DOCUMENTS`
 
 Examples help users judge whether a rule or a source is wrong. Sensitive datasets show no examples.
 
-Entry points: the checks `check_budget` and `check_kept_sources`; `find_over_budget` for a selection that is not built
-yet.
+Entry points: the checks `check_budget`, `check_kept_sources` and `check_rule_sources`; `find_over_budget` for a
+selection that is not built yet.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from dataprep_assets.curation.declaration import find_unknown_sources
 from dataprep_assets.curation.dropped_rows import DROPPED
 from dataprep_assets.curation.table import read_joined_tables
 from dataprep_assets.engine.checks.check import Finding, Row, build_verdict
@@ -182,6 +183,25 @@ def check_kept_sources(
         f"Run `dataprep documents {corpus.dataset}`, correct the rule, or declare `budget.per_rule`",
         facts={"sources": len(sums.sources)},
         warning=True,
+    )
+
+
+def check_rule_sources(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
+    """Check that the sources in rules exist; `partitions` are the shards of all splits."""
+    receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
+    sources = sum_selections(receipts).sources
+    is_complete = len(receipts) == len(partitions)
+    # A shard that is not selected yet may have the source. The check of the last split then has all sources.
+    unknown_sources = (
+        find_unknown_sources(corpus.keep, corpus.drop, sources, sensitive=corpus.sensitive) if is_complete else ()
+    )
+    return build_verdict(
+        (sentence for _, sentence in unknown_sources),
+        f"Every source in a rule is one of the {count_of(len(sources), 'source')}."
+        if is_complete
+        else f"Only {len(receipts):,} of {count_of(len(partitions), 'shard')} are selected, so nothing is missing yet.",
+        "Correct the name",
+        facts={"sources": len(sources), "shards": len(receipts)},
     )
 
 
