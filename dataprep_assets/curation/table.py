@@ -44,6 +44,15 @@ DECIDED: Columns = {"kept": "boolean", "reason": "string", "representative": "st
 They are whether the row is kept, the reason if it is not, the kept document that represents a duplicate, and the number
 of tokens. Tokens include those added around a document.
 """
+LICENSE = "license"
+"""The column with the license of a document."""
+_UNKNOWN_LICENSES = frozenset(
+    (
+        *("", "-", "?", "n/a", "na", "nan", "no license", "noassertion", "none", "not specified", "null", "undefined"),
+        *("unknown", "unspecified"),
+    )
+)
+"""Values of a license field that mean that the license is not known, in lower case; `noassertion` is from SPDX."""
 OTHERS = ("id", "bad")
 """Further columns that tables may have."""
 ROW_GROUP = 1 << 16
@@ -102,6 +111,7 @@ class CarriedFields:
         ids: The id scheme; None if documents have no ids.
         source: The field that names a document's source; None to use the folder of its file.
         url: The field with its URL, whose host is stored; None for no column `host`.
+        license: The field with its license (`_normalize_license`); None for no column `license`.
         keep: The carried fields, each with its type; the dot in `meta.lang` selects a key of an object.
         max_record_bytes: Size above which a record is bad.
         sensitive: Whether messages must not show values.
@@ -111,6 +121,7 @@ class CarriedFields:
     ids: DocumentIds | None
     source: str | None = None
     url: str | None = None
+    license: str | None = None
     keep: tuple[tuple[str, ColumnType], ...] = ()
     max_record_bytes: int = MAX_RECORD_BYTES
     sensitive: bool = False
@@ -124,6 +135,7 @@ class CarriedFields:
             **({} if self.ids is None else {"id": "string"}),
             "source": "string",
             **({} if self.url is None else {"host": "string"}),
+            **({} if self.license is None else {LICENSE: "string"}),
             **{name_column(path): kind for path, kind in self.keep},
             "bytes": "integer",
             "characters": "integer",
@@ -140,18 +152,21 @@ class CarriedFields:
     @property
     def reads_texts_only(self) -> bool:
         """Whether only a row's text and id are read, which is as fast as reading for tokenization."""
-        return self.source is None and self.url is None and not self.keep
+        return all(path is None for path in (self.source, self.url, self.license)) and not self.keep
 
     @property
     def key_parts(self) -> list[Any]:
         """The values that are part of an artifact key."""
         ids = None if self.ids is None else self.ids.key_parts()
-        return [self.text, ids, self.source, self.url, [list(pair) for pair in self.keep], self.max_record_bytes]
+        # Add the license only if it is declared, so that the keys of other datasets stay the same.
+        license_parts = [] if self.license is None else [LICENSE, self.license]
+        kept_parts = [list(pair) for pair in self.keep]
+        return [self.text, ids, self.source, self.url, kept_parts, self.max_record_bytes, *license_parts]
 
     @property
     def field_names(self) -> list[str]:
         """The fields to read."""
-        paths = [self.text, None if self.ids is None else self.ids.id_field, self.source, self.url]
+        paths = [self.text, None if self.ids is None else self.ids.id_field, self.source, self.url, self.license]
         return list(dict.fromkeys(filter(None, [*paths, *(path for path, _ in self.keep)])))
 
 
@@ -267,6 +282,11 @@ def _build_batch(
         filled_columns["id"] = [f"{cell:016x}" for cell in fields.ids.hash_encoded(encoded, records.ids).tolist()]
     if fields.url is not None:
         filled_columns["host"] = [_parse_host(value_at(values[number], fields.url)) for number in numbers]
+    if fields.license is not None:
+        filled_columns[LICENSE] = [
+            _normalize_license(value_at(values[number], fields.license), f"{label}: row {number}", fields)
+            for number in numbers
+        ]
     for path, kind in fields.keep:
         column_values = [value_at(values[number], path) for number in numbers]
         if all_texts:
@@ -309,6 +329,17 @@ def _require_type(value: Any, kind: ColumnType, path: str, location: str, fields
         f"{location}: {path} is {description}, but `document.keep_fields` declares {kind}. Declare a different type, "
         "or remove the field"
     )
+
+
+def _normalize_license(value: Any, location: str, fields: CarriedFields) -> str | None:
+    """Return a license in lower case, because its case has no meaning; None if it is missing or unknown."""
+    if value is not None and not isinstance(value, str):
+        raise SourceError(
+            f"{location}: {fields.license} is {repr(value)[:40]}, but a license must be a string. Set "
+            "`document.license_field` to a field with strings"
+        )
+    license_name = " ".join((value or "").lower().split())
+    return None if license_name in _UNKNOWN_LICENSES else license_name
 
 
 def _read_as(value: Any, kind: ColumnType) -> Any:

@@ -99,6 +99,15 @@ class CorpusDocumentPolicy(DocumentPolicy):
             "column `host`."
         ),
     )
+    license_field: str | None = Field(
+        None,
+        min_length=1,
+        description=(
+            "Field with the document's license. It becomes the column `license` of the document table, in lower case. "
+            "A missing license, an empty one, and values such as `unknown` are null, and a check counts them. "
+            "Default: no column `license`."
+        ),
+    )
     source_field: str | None = Field(
         None,
         min_length=1,
@@ -112,7 +121,8 @@ class CorpusDocumentPolicy(DocumentPolicy):
     def _require_different_columns(self) -> Self:
         fields = {path: name_column(path) for path in self.keep_fields or ()}
         # Reserve `text`, because functions and commands get the text in a column of this name.
-        own_columns = {*CarriedFields(text="", ids=None, url=self.url_field).columns, *DECIDED, *OTHERS, "text"}
+        carried = CarriedFields(text="", ids=None, url=self.url_field, license=self.license_field)
+        own_columns = {*carried.columns, *DECIDED, *OTHERS, "text"}
         for path, column in fields.items():
             if column in own_columns:
                 instead = _FIELD_KEYS.get(column)
@@ -354,8 +364,9 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
             f"document.keep_fields: {path}" for path, kind in (document.keep_fields or {}).items() if kind == "string"
         ]
         texts += [f"tag: {name}" for name in find_text_taggers(self.tag, self.taggers)]
-        fields_by_key = {"url_field": document.url_field, "source_field": document.source_field}
-        texts += [f"document.{key}: {field}" for key, field in fields_by_key.items() if field is not None]
+        for key in ("url_field", "license_field", "source_field"):
+            if (field := getattr(document, key)) is not None:
+                texts.append(f"document.{key}: {field}")
         if texts:
             raise ValueError(
                 f"{texts[0]}: the document table of a `sensitive` dataset cannot contain text. Remove it, or declare "
@@ -366,7 +377,8 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
     @property
     def has_table(self) -> bool:
         """Whether the dataset has a document table, because a declared key fills or needs one."""
-        return bool(self.tag or self.decontaminate) or self.selects or self.document.keep_fields is not None
+        carries_fields = self.document.keep_fields is not None or self.document.license_field is not None
+        return bool(self.tag or self.decontaminate) or self.selects or carries_fields
 
     @property
     def selects(self) -> bool:
@@ -407,6 +419,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
             ids=ids,
             source=self.document.source_field,
             url=self.document.url_field,
+            license=self.document.license_field,
             keep=tuple((self.document.keep_fields or {}).items()),
             max_record_bytes=self.bad_records.max_record_bytes,
             sensitive=self.sensitive,

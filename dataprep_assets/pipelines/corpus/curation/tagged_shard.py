@@ -4,6 +4,7 @@ Files that would not change are copied, so each tagger runs once per shard and v
 """
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,7 +19,14 @@ from dataprep_assets.curation.asset_tagger import AssetTagger
 from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
 from dataprep_assets.curation.benchmarks.coverage import record_coverage
 from dataprep_assets.curation.command_tagger import CommandTagger
-from dataprep_assets.curation.table import CarriedFields, DocumentBatch, ParquetRowWriter, read_batches
+from dataprep_assets.curation.table import (
+    LICENSE,
+    CarriedFields,
+    DocumentBatch,
+    ParquetRowWriter,
+    read_batches,
+    read_joined_tables,
+)
 from dataprep_assets.curation.tagging import BatchTagger, Tagger, compute_tags, write_aligned_columns
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
@@ -45,12 +53,14 @@ class TagsFacts(Facts):
         bad: Number of rejected rows.
         made_of: File → digest of the values that determine it.
         benchmarks: Benchmark → its numbers of items (`Coverage`); only if benchmarks are declared.
+        missing: Column → source → number of documents without a value, for the columns of `list_reported_columns`.
     """
 
     rows: int
     bad: int
     made_of: dict[str, str]
     benchmarks: dict[str, dict[str, int]] = Field(default_factory=dict)
+    missing: dict[str, dict[str, int]] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -129,6 +139,7 @@ class TaggedShard:
                 "document_ids": None if fields.ids is None else fields.ids.key_parts(),
                 "source_field": fields.source,
                 "url_field": fields.url,
+                **({} if fields.license is None else {"license_field": fields.license}),
                 "keep_fields": dict(fields.keep),
                 "taggers": {
                     tagger.name: {"version": tagger.version, "columns": dict(tagger.columns)} for tagger in self.taggers
@@ -157,19 +168,45 @@ def _write(shard: TaggedShard, staged: Path) -> WrittenFiles:
     facts, copied_names = _reuse_current_files(shard, staged, inputs)
     if facts is None or len(copied_names) < len(inputs):
         facts = write_tags(shard, staged, copied_names)
-    return _describe_tags(shard, facts, inputs)
+    return _describe_tags(shard, staged, facts, inputs)
 
 
 def write_all_tags(shard: TaggedShard, staged: Path) -> WrittenFiles:
     """Write all files of a shard's tags without reusing its current tags."""
-    return _describe_tags(shard, write_tags(shard, staged, frozenset()), shard.digest_file_inputs())
+    return _describe_tags(shard, staged, write_tags(shard, staged, frozenset()), shard.digest_file_inputs())
 
 
-def _describe_tags(shard: TaggedShard, facts: TagsFacts, inputs: dict[str, str]) -> WrittenFiles:
+def _describe_tags(shard: TaggedShard, staged: Path, facts: TagsFacts, inputs: dict[str, str]) -> WrittenFiles:
+    further_facts = {**_record_coverage(shard.taggers), **_count_missing(shard, staged)}
     return WrittenFiles(
         inputs={file.label: file.sha256 for file in shard.files},
-        facts=TagsFacts(rows=facts.rows, bad=facts.bad, made_of=inputs, **_record_coverage(shard.taggers)),
+        facts=TagsFacts(rows=facts.rows, bad=facts.bad, made_of=inputs, **further_facts),
     )
+
+
+def list_reported_columns(fields: CarriedFields, taggers: Sequence[Tagger]) -> dict[str, str]:
+    """Return column → the noun for its values, for columns whose missing values are reported."""
+    nouns = {} if fields.license is None else {LICENSE: LICENSE}
+    for tagger in taggers:
+        nouns |= tagger.missing
+    return nouns
+
+
+def _count_missing(shard: TaggedShard, staged: Path) -> dict[str, Any]:
+    """Return the numbers of documents without a value as a fact; empty if no column is reported."""
+    import pyarrow.compute as pc
+
+    columns = list_reported_columns(shard.fields, shard.taggers)
+    if not columns:
+        return {}
+    counts = {column: Counter[str]() for column in columns}
+    files = [ROWS, *(name_tagger_file(tagger) for tagger in shard.taggers if tagger.missing)]
+    for piece in read_joined_tables([staged / file for file in files], ["source", "bad", *columns]):
+        is_document = pc.is_null(piece["bad"])
+        for column, missing_counts in counts.items():
+            sources = piece["source"].filter(pc.and_(is_document, pc.is_null(piece[column])))
+            missing_counts.update(sources.to_pylist())
+    return {"missing": {column: dict(sorted(missing_counts.items())) for column, missing_counts in counts.items()}}
 
 
 def _record_coverage(taggers: Sequence[Tagger]) -> dict[str, Any]:

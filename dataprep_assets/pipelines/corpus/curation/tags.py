@@ -4,6 +4,7 @@
 their thresholds are not part of tags.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from dataprep_assets.engine.checks.check import (
     describe_artifact,
 )
 from dataprep_assets.engine.checks.comparison import compare_claims, compare_files, compare_rows
-from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
+from dataprep_assets.engine.checks.verdicts import CheckGroup, WholeArtifactChecks
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -43,6 +44,7 @@ from dataprep_assets.pipelines.corpus.curation.tagged_shard import (
     TagsFacts,
     draw_rows,
     ensure_tags,
+    list_reported_columns,
     name_tagger_file,
     read_part_batches,
     write_all_tags,
@@ -54,6 +56,8 @@ from dataprep_assets.pipelines.corpus.source.snapshot import estimate_readings
 from dataprep_assets.pipelines.corpus.source.source_parts import load_source_parts
 from dataprep_assets.table import format_share
 
+_MAX_SOURCES = 20
+"""Maximum number of sources to list per column."""
 _CARRIER_DOCUMENTS = 32
 """Number of documents into which test cases are planted."""
 
@@ -239,6 +243,39 @@ def _read_documents(shard: TaggedShard | None) -> list[str]:
     return []
 
 
+def check_known_values(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
+    """Check that the documents of these shards have a value in each column whose missing values are reported."""
+    receipts = [one for one in store.receipts([corpus.artifact(TAGS, p) for p in partitions]) if one is not None]
+    shard_facts = [TagsFacts.from_receipt(receipt) for receipt in receipts]
+    documents = sum(facts.rows - facts.bad for facts in shard_facts)
+    nouns = list_reported_columns(corpus.carried, corpus.taggers)
+    counts = {column: Counter[str]() for column in nouns}
+    for facts in shard_facts:
+        for column, missing_counts in facts.missing.items():
+            counts.get(column, Counter[str]()).update(missing_counts)
+    # List the column with the most missing values first, because a summary shows only the first defect.
+    counts = dict(sorted(counts.items(), key=lambda item: -item[1].total()))
+    totals = {column: missing_counts.total() for column, missing_counts in counts.items()}
+    return build_verdict(
+        [
+            f"{total:,} of {count_of(documents, 'document')} ({format_share(total / documents)}) have no "
+            f"{nouns[column]}, so the column {column!r} is null"
+            for column, total in totals.items()
+            if total
+        ],
+        f"All {count_of(documents, 'document')} have values: {', '.join(nouns.values())}.",
+        "If this makes a rule null, `keep` drops the document, and `drop` keeps it. To decide otherwise, add "
+        f"`or {next(iter(totals))} is null` to the rule",
+        facts={"documents": documents, **{f"without_{column}": total for column, total in totals.items()}},
+        table=[
+            {"column": column, "source": source, "documents_without_value": count}
+            for column, missing_counts in counts.items()
+            for source, count in missing_counts.most_common(_MAX_SOURCES)
+        ],
+        warning=True,
+    )
+
+
 def build_tags_spec(
     corpus: CorpusDeclaration, split: str, *, partitions: Partitions, snapshot: ArtifactSpec
 ) -> ArtifactSpec:
@@ -250,6 +287,12 @@ def build_tags_spec(
         partitions: The split's shards.
         snapshot: The snapshots of the shards.
     """
+    check_groups: tuple[CheckGroup, ...] = (
+        _TASKS.group(corpus),
+        WholeArtifactChecks(checks=(_TAGGERS_ACCURATE,), open=partial(_open_planted_shard, corpus)),
+    )
+    if corpus.document.license_field is not None or any(tagger.missing for tagger in corpus.taggers):
+        check_groups += (WholeArtifactChecks(checks=(_VALUES_KNOWN,), open=partial(_open_split, corpus, split)),)
     return ArtifactSpec(
         declaration=corpus,
         name=TAGS,
@@ -269,10 +312,7 @@ def build_tags_spec(
         metadata=_build_metadata,
         rows=lambda receipt: TagsFacts.from_receipt(receipt).rows,
         columns={**corpus.columns, "bad": "string"},
-        check_groups=(
-            _TASKS.group(corpus),
-            WholeArtifactChecks(checks=(_TAGGERS_ACCURATE,), open=partial(_open_planted_shard, corpus)),
-        ),
+        check_groups=check_groups,
     )
 
 
@@ -315,6 +355,10 @@ def _open_planted_shard(
     return next(iter(shards), None), corpus
 
 
+def _open_split(corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequence[str]) -> "_Split":
+    return corpus, store, load_manifest(corpus, store).partitions(split)
+
+
 SHARD_CHECKS: tuple[Check[OpenedTags], ...] = (
     FILES_INTACT,
     Check(
@@ -333,5 +377,14 @@ _TAGGERS_ACCURATE: Check[tuple[TaggedShard | None, CorpusDeclaration]] = Check(
     "taggers_accurate",
     "Taggers classify planted cases and look-alikes at least as accurately as `floors` requires.",
     lambda planted: check_taggers(planted[0], planted[1].floors, planted[1].tested_taggers),
+)
+_Split = tuple[CorpusDeclaration, ArtifactStore, Sequence[str]]
+"""Arguments of a check that always reads all tags of a split, even if only some shards are being checked."""
+_VALUES_KNOWN: Check[_Split] = Check(
+    "values_known",
+    "Every document has a license if `document.license_field` is set, and the values that taggers look up, such as a "
+    "URL.",
+    lambda split: check_known_values(*split),
+    blocking=False,
 )
 _TASKS = ShardTasks(name=TAGS, shards=plan_tagged_shards, ensure=ensure_tags, checks=SHARD_CHECKS, open=OpenedTags.open)
