@@ -35,7 +35,7 @@ _MAX_NAMES = 20
 NAME = r"^[a-z][a-z0-9_]*$"
 ColumnName = Annotated[str, Field(pattern=NAME)]
 """The name of a column of the document table, or of a rule."""
-_BUILT_IN_KINDS = ("url_lists",)
+_BUILT_IN_KINDS = ("url_lists", "robots")
 """Kinds of taggers that are part of this package and have settings."""
 _TAGGER_KINDS = ("function", "command", "asset", *_BUILT_IN_KINDS)
 _TAGGER_KINDS_IN_WORDS = ", ".join(f"`{kind}`" for kind in _TAGGER_KINDS[:-1]) + f" and `{_TAGGER_KINDS[-1]}`"
@@ -51,7 +51,7 @@ class UrlListsDeclaration(DeclarationModel):
             "Default: `url`."
         ),
     )
-    lists: dict[ColumnName, str | tuple[str, ...]] = Field(
+    lists: dict[ColumnName, str | Annotated[tuple[str, ...], Field(min_length=1)]] = Field(
         min_length=1,
         description=(
             "Column → its files: a path or glob, or a list of them, relative to this YAML. Each line is a domain, "
@@ -61,8 +61,30 @@ class UrlListsDeclaration(DeclarationModel):
     )
 
 
+class RobotsDeclaration(DeclarationModel):
+    """Texts of `robots.txt`, in which the URL of each document is looked up."""
+
+    column: str = Field("url", description="Column with the URL: a field of `document.keep_fields`. Default: `url`.")
+    files: str | Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        description=(
+            "Files with the texts: a path or glob, or a list of them, relative to this YAML. `.parquet` and `.jsonl` "
+            "have the columns `host`, `text` and, if texts have dates, `date`. A file `HOST.txt` is the text of a host."
+        )
+    )
+    agent: str | Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        description="User agent, such as `GPTBot`, or a list of user agents that must all be allowed."
+    )
+    date_column: str | None = Field(
+        None,
+        description=(
+            "Column with the crawl date, such as `2024-05-01T10:00:00Z`: a `string` field of `document.keep_fields`. "
+            "The latest text that is not later than the crawl date decides. Default: the latest text of the host."
+        ),
+    )
+
+
 class DeclaredTagger(DeclarationModel):
-    """A tagger with settings: your own function, command or Dagster asset, or lists of URLs."""
+    """A tagger with settings: your own function, command or Dagster asset, lists of URLs, or `robots.txt`."""
 
     function: str | None = Field(
         None,
@@ -92,6 +114,13 @@ class DeclaredTagger(DeclarationModel):
         None,
         description="Lists of domains and URLs, such as blocklists and opt-outs, as boolean columns.",
     )
+    robots: RobotsDeclaration | None = Field(
+        None,
+        description=(
+            "Texts of `robots.txt`. The column `robots_allowed` shows whether they allow the document's URL. It is "
+            "null without a URL or a text. Needs the extra `robots`."
+        ),
+    )
     columns: dict[ColumnName, ColumnType] = Field(
         default_factory=dict,
         description=(
@@ -103,8 +132,8 @@ class DeclaredTagger(DeclarationModel):
         None,
         pattern=NAME,
         description=(
-            "Name of the tagger. Default: the name of the function, the last part of the asset's key, or `url_lists`. "
-            "Required for a command."
+            "Name of the tagger. Default: the name of the function, the last part of the asset's key, `url_lists` or "
+            "`robots`. Required for a command."
         ),
     )
     version: str | None = Field(
@@ -186,6 +215,17 @@ class DeclaredTagger(DeclarationModel):
                 column=self.url_lists.column,
                 lists=lists,
             )
+        if self.robots is not None:
+            from dataprep_assets.curation.web.robots import COLUMNS, RobotsTagger
+
+            return RobotsTagger(
+                name=self.name or "robots",
+                columns=COLUMNS,
+                column=self.robots.column,
+                date_column=self.robots.date_column,
+                agents=_list_texts(self.robots.agent),
+                files=_resolve_patterns(self.robots.files, folder),
+            )
         files = _resolve_patterns(self.files, folder)
         if self.command is not None:
             assert self.name is not None
@@ -212,7 +252,11 @@ class DeclaredTagger(DeclarationModel):
 def _resolve_patterns(patterns: str | Sequence[str], folder: Path) -> tuple[str, ...]:
     """Return paths and globs, which are relative to a folder, as absolute ones."""
     # Use `abspath`, because it removes `..` from a glob without looking for the path on disk.
-    return tuple(os.path.abspath(folder / one) for one in ([patterns] if isinstance(patterns, str) else patterns))
+    return tuple(os.path.abspath(folder / pattern) for pattern in _list_texts(patterns))
+
+
+def _list_texts(texts: str | Sequence[str]) -> tuple[str, ...]:
+    return (texts,) if isinstance(texts, str) else tuple(texts)
 
 
 Tag = str | DeclaredTagger
