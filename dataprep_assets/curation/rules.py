@@ -6,6 +6,8 @@ any other syntax is refused with its position. Nothing is evaluated as code.
 - names of columns, numbers, strings in quotes, `true`, `false`
 - `==` (or `=`), `!=`, `<`, `<=`, `>`, `>=`, also chained: `0.1 < alpha_words <= 0.5`
 - `in [...]` and `not in [...]` with numbers or strings; `is null`, `is not null`
+- `startswith(host, 'blog.')`, `endswith`, `contains`; `matches(url, '/tag/[0-9]+')` with a regular expression of RE2,
+  which takes linear time
 - `and`, `or`, `not`, parentheses; `+`, `-`, `*`, `/` of numbers
 
 A comparison with a missing value (null) is neither true nor false, as in SQL, and the same applies to its negation.
@@ -47,6 +49,13 @@ _ARITHMETIC: Mapping[type[ast.operator], str] = {
     ast.Mult: "multiply",
     ast.Div: "divide",
 }
+_FUNCTIONS = {
+    "startswith": "starts_with",
+    "endswith": "ends_with",
+    "contains": "match_substring",
+    "matches": "match_substring_regex",
+}
+"""Function of a rule → the function of Arrow, whose arguments are a string column and a pattern."""
 _MAX_CHARACTERS, _MAX_LEVELS = 4_000, 60
 """Maximum number of characters and of levels of an expression, within the limits of Python's stack."""
 
@@ -258,12 +267,14 @@ class _Parser:
                 return self._parse_comparison(node, depth)
             case ast.Name():
                 return self._parse_column(node)
+            case ast.Call(func=ast.Name(id=name)):
+                return self._parse_function(node, name, depth)
             case ast.Constant():
                 return self._parse_constant(node)
             case ast.Attribute() if (column := ast.unparse(node).replace(".", "_")) in self._columns:
                 raise self._build_error(node, f"columns have no prefix. Write {column}")
         raise self._build_error(
-            node, "not allowed in a rule. Use columns, numbers, strings, comparisons, in, and, or, not"
+            node, "not allowed in a rule. Use columns, numbers, strings, comparisons, in, and, or, not, functions"
         )
 
     def _parse_boolean(self, node: ast.AST, depth: int) -> _Part:
@@ -338,6 +349,20 @@ class _Parser:
 
         return build
 
+    def _parse_function(self, node: ast.Call, name: str, depth: int) -> _Part:
+        if name not in _FUNCTIONS:
+            raise self._build_error(node, f"unknown function {name!r}. Available: {', '.join(_FUNCTIONS)}")
+        match node.args:
+            case [column_node, ast.Constant(value=str(pattern))] if not node.keywords:
+                column = self._parse_part(column_node, depth + 1)
+            case _:
+                raise self._build_error(node, f"write a column and a string in quotes, e.g., `{name}(host, 'blog.')`")
+        if column.type != "string":
+            raise self._build_error(column_node, f"{_add_article(column.type)}, but a string is required")
+        if name == "matches" and (reason := _explain_invalid_regex(pattern)) is not None:
+            raise self._build_error(node, f"not a regular expression of RE2: {reason}. Correct the expression")
+        return _Part("boolean", lambda: _call(_FUNCTIONS[name], column.build(), pattern=pattern))
+
     def _parse_column(self, node: ast.Name) -> _Part:
         if node.id not in self._columns:
             from dataprep_assets.engine.yaml.declared_keys import find_nearest
@@ -377,11 +402,22 @@ def _read_number(node: ast.AST) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _call(name: str, *arguments: Any) -> Any:
+def _explain_invalid_regex(pattern: str) -> str | None:
+    """Return why a text is not a regular expression; None if it is one."""
+    import pyarrow as pa
+
+    try:
+        _call("match_substring_regex", pa.array([""]), pattern=pattern)
+    except pa.ArrowException as error:
+        return str(error).partition(": ")[2].splitlines()[0]
+    return None
+
+
+def _call(name: str, *arguments: Any, **options: Any) -> Any:
     import pyarrow.compute as pc
 
     function = getattr(pc, name)
-    return function(*arguments)
+    return function(*arguments, **options)
 
 
 def _build_string_column(name: str) -> Any:
