@@ -120,6 +120,13 @@ def test_a_long_value_is_truncated() -> None:
     assert reason == f"dtype was uint16, now {'x' * 60}…"
 
 
+def test_two_long_values_are_truncated_around_their_first_difference() -> None:
+    texts = [f"drop: {'a' * 200}{middle}{'z' * 200}" for middle in ("before", "now")]
+    line = str(IngredientChange(kind="settings", name="rules.long", before=texts[0], now=texts[1]))
+    start = f"…{'a' * 20}"
+    assert line == f"rule long changed: {start}before{'z' * 34}… → {start}now{'z' * 37}…"
+
+
 def test_a_recipe_in_a_receipt_omits_artifact_and_key() -> None:
     assert recipe().to_json().keys() == {"version", "settings", "sources", "upstream"}
 

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import takewhile
 from typing import Any, Literal, Self
 
 from dataprep_assets.integrity.artifacts import Artifact
@@ -61,9 +62,10 @@ class IngredientChange:
             return f"{name} removed: {_format_value(self.before)}"
         if _is_digest(self.before) and _is_digest(self.now):
             return f"{name} changed"
-        before, now = (_format_value(value) for value in (self.before, self.now))
+        before, now = (_write_value(value) for value in (self.before, self.now))
         if (start := before.partition(": ")[:2]) == now.partition(": ")[:2] and start[1]:
             before, now = (value.removeprefix("".join(start)) for value in (before, now))
+        before, now = _shorten_pair(before, now)
         return f"{name} changed: {before} → {now}{self.consequence}"
 
 
@@ -259,7 +261,24 @@ def _is_digest(value: Any) -> bool:
 
 
 def _format_value(value: Any) -> str:
+    return _shorten_text(_write_value(value))
+
+
+def _write_value(value: Any) -> str:
     if isinstance(value, list):
         value = ", ".join(map(str, value)) or "empty"
-    text = "not set" if value is None else str(value)
+    return "not set" if value is None else str(value)
+
+
+def _shorten_text(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _shorten_pair(text: str, other: str) -> tuple[str, str]:
+    """Shorten two different texts so that their first difference is shown."""
+    if max(len(text), len(other)) <= _MAX_SHOWN:
+        return text, other
+    common_count = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False)))
+    start = max(common_count - _MAX_SHOWN // 3, 0)
+    mark = "…" if start else ""
+    return mark + _shorten_text(text[start:]), mark + _shorten_text(other[start:])
