@@ -83,7 +83,8 @@ def test_documents_without_a_value_are_counted_by_source(tmp_path: Path) -> None
     finding = check_values(pages)
     assert not finding.passed
     assert finding.warning
-    assert finding.facts == {"documents": 4, "without_license": 2, "without_blocked": 2, "defects": 2}
+    assert finding.facts == {"documents": 4, "without_license": 2, "without_blocked": 2, "defects": 1}
+    assert_names(finding.summary, "2 (50.0%)", "train/web 2", "license, blocked", "train/forums 1")
     assert {(row["column"], row["source"], row["documents_without_value"]) for row in finding.table} == {
         ("license", "train/web", 2),
         ("blocked", "train/web", 1),

@@ -56,8 +56,8 @@ from dataprep_assets.pipelines.corpus.source.snapshot import estimate_readings
 from dataprep_assets.pipelines.corpus.source.source_parts import load_source_parts
 from dataprep_assets.table import format_share
 
-_MAX_SOURCES = 20
-"""Maximum number of sources to list per column."""
+_MAX_SOURCES, _MAX_SHOWN_SOURCES = 20, 3
+"""Maximum number of sources to list per column, in a table and in a sentence."""
 _CARRIER_DOCUMENTS = 32
 """Number of documents into which test cases are planted."""
 
@@ -253,20 +253,17 @@ def check_known_values(corpus: CorpusDeclaration, store: ArtifactStore, partitio
     for facts in shard_facts:
         for column, missing_counts in facts.missing.items():
             counts.get(column, Counter[str]()).update(missing_counts)
-    # List the column with the most missing values first, because a summary shows only the first defect.
-    counts = dict(sorted(counts.items(), key=lambda item: -item[1].total()))
-    totals = {column: missing_counts.total() for column, missing_counts in counts.items()}
+    totals = {column: missing_counts.total() for column, missing_counts in counts.items() if missing_counts}
+    phrases = [
+        f"{total:,} ({format_share(total / documents)}) have no {nouns[column]} ({_describe_sources(counts[column])})"
+        for column, total in totals.items()
+    ]
     return build_verdict(
-        [
-            f"{total:,} of {count_of(documents, 'document')} ({format_share(total / documents)}) have no "
-            f"{nouns[column]}, so the column {column!r} is null"
-            for column, total in totals.items()
-            if total
-        ],
+        [f"of {count_of(documents, 'document')}, {', and '.join(phrases)}"] if phrases else [],
         f"All {count_of(documents, 'document')} have values: {', '.join(nouns.values())}.",
-        "If this makes a rule null, `keep` drops the document, and `drop` keeps it. To decide otherwise, add "
-        f"`or {next(iter(totals))} is null` to the rule",
-        facts={"documents": documents, **{f"without_{column}": total for column, total in totals.items()}},
+        f"Null in the table: {', '.join(totals)}. A `drop` rule whose result is null keeps the document, and a `keep` "
+        f"rule drops it. To decide otherwise, use `{next(iter(totals), '')} is null` in the rule",
+        facts={"documents": documents, **{f"without_{column}": one.total() for column, one in counts.items()}},
         table=[
             {"column": column, "source": source, "documents_without_value": count}
             for column, missing_counts in counts.items()
@@ -274,6 +271,12 @@ def check_known_values(corpus: CorpusDeclaration, store: ArtifactStore, partitio
         ],
         warning=True,
     )
+
+
+def _describe_sources(counts: Counter[str]) -> str:
+    """Return the sources with the most documents as text."""
+    names = [f"{source} {count:,}" for source, count in counts.most_common(_MAX_SHOWN_SOURCES)]
+    return ", ".join(names) + (f" and {len(counts) - len(names):,} more" if len(counts) > len(names) else "")
 
 
 def build_tags_spec(
