@@ -535,7 +535,7 @@ def add_tagger_columns(columns: Mapping[str, ColumnType], taggers: "Sequence[Tag
         for name, kind in tagger.reads.items():
             # Taggers get only the given columns, not the columns of other taggers.
             if columns.get(name) != kind:
-                names = ", ".join(one for one, one_kind in columns.items() if one_kind == kind)
+                names = ", ".join(column for column, column_type in columns.items() if column_type == kind)
                 raise ConfigError(
                     f"tag: {tagger.name}: no {kind} column {name!r}. Available: {names}. Use one of them, or set "
                     f"`document.keep_fields: {{{name}: {kind}}}` in a corpus"
@@ -578,7 +578,7 @@ def _parse_rule_text(text: RuleText, columns: Mapping[str, ColumnType], rule_key
     if isinstance(text, str):
         return parse_rule(text, columns, rule_key)
     texts = {DEFAULT: "true" if keeps else "false", **text}
-    rules = {source: parse_rule(one, columns, f"{rule_key}.{source}") for source, one in texts.items()}
+    rules = {source: parse_rule(rule_text, columns, f"{rule_key}.{source}") for source, rule_text in texts.items()}
     other_sources = rules.pop(DEFAULT)
     return combine_by_source(rules, other_sources) if rules else other_sources
 
@@ -609,8 +609,8 @@ def find_unknown_sources(
 
 def _list_names(names: Collection[str]) -> str:
     """Return the first names as text, with the number of further names."""
-    shown = ", ".join(sorted(names)[:_MAX_NAMES])
-    return f"{shown} and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else shown or "none"
+    text = ", ".join(sorted(names)[:_MAX_NAMES])
+    return f"{text} and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else text or "none"
 
 
 def find_tagger_remarks(taggers: "Sequence[Tagger]") -> Iterator[Remark]:

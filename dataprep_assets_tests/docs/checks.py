@@ -16,7 +16,8 @@ from dataprep_assets.engine.artifact.spec import PERMISSIONS_PRIVATE
 from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.pipelines.blend.screening import contamination, rule_checks
 from dataprep_assets.pipelines.blend.table.row_table import ROW_TABLE_CHECKS
-from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK_CONTAMINATION
+from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK_CONTAMINATION, RULE_SOURCES_EXIST
+from dataprep_assets.pipelines.corpus.curation.tags import VALUES_KNOWN
 from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
 from dataprep_assets.pipelines.notes.replay.replay import VIRTUAL_CHECKS
 from dataprep_assets.project import read_project
@@ -161,6 +162,17 @@ REMEDIES = (
         "library that recognizes the cases in the check's table. If the accuracy is good enough, lower `floors`.",
     ),
     (
+        "values_known",
+        "The document table has null values. Run `dataprep documents NAME --where 'COLUMN is null'` to see the "
+        "documents. Add the missing licenses, URLs or texts of `robots.txt`, or write `or COLUMN is null` in a rule "
+        "that should match these documents.",
+    ),
+    (
+        "rule_sources_exist",
+        "A rule in `keep` or `drop` has an expression for a source that no document has. Correct the name of the "
+        "source.",
+    ),
+    (
         "recall_sufficient",
         "Too few planted near-duplicates are found. Raise `duplicates.permutations`, or lower `duplicates.recall`. "
         "If fewer are found than the MinHash bands predict, report a bug.",
@@ -267,6 +279,8 @@ def _checks() -> dict[str, dict[str, _Rows]]:
                 found[component.component].setdefault(f"`{spec.name}`", spec.checks)
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_CHECKS
     found["TokenizedCorpus"]["`token_bins` with `document.id_field`"] = (DOCUMENT_IDS_UNIQUE,)
+    found["TokenizedCorpus"]["`tags` with `document.license_field`, `url_lists` or `robots`"] = (VALUES_KNOWN,)
+    found["TokenizedCorpus"]["`selection` with rules by source"] = (RULE_SOURCES_EXIST,)
     found["TokenizedCorpus"]["`selection` with `decontaminate`, unless `action` is `tag`"] = (
         NO_BENCHMARK_CONTAMINATION,
     )

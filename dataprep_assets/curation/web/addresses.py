@@ -59,7 +59,7 @@ def _normalize_host(host: str) -> str | None:
             return None
         # Encode every label as browsers do. The stricter `idna.encode` refuses emoji and `_`, which real hosts have.
         labels = host.split(".")
-        host = ".".join(one if one.isascii() else f"xn--{one.encode('punycode').decode()}" for one in labels)
+        host = ".".join(label if label.isascii() else f"xn--{label.encode('punycode').decode()}" for label in labels)
     host = host.lower().removesuffix(".")
     return host if len(host) <= _MAX_HOST and _HOST.fullmatch(host) else None
 

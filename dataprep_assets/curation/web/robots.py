@@ -1,7 +1,7 @@
 """A tagger that looks up whether `robots.txt` of a document's host allows its URL, as read by Protego.
 
-This tagger needs the extra `robots`. The user supplies the texts, because a build must not depend on what a host
-answers today. `robots_allowed` is true if each of the declared agents may read the URL. It is null for a document
+This tagger needs the extra `robots`. The user supplies the texts, because a build must not depend on today's
+answer of a host. `robots_allowed` is true if each of the declared agents may read the URL. It is null for a document
 without a URL, and for a host without a text. A text is for its host only, not for subdomains (RFC 9309).
 
 With a column of crawl dates, the file of a document is the latest one that is not later than its crawl date. Without
@@ -51,21 +51,21 @@ def parse_date(text: str) -> date | None:
 def _read_file(path: str) -> Mapping[str, Sequence[DatedText]]:
     """Return host → its texts with their dates. Raises ConfigError, with the row, for an invalid row."""
     texts: dict[str, list[DatedText]] = {}
-    for place, host, day, text in _read_rows(Path(path)):
+    for location, host, day, text in _read_rows(Path(path)):
         address = parse_address(host) if isinstance(host, str) else None
         if address is None:
-            raise ConfigError(f"{place}: {host!r} is not a host. Write a host, e.g., `www.example.com`")
+            raise ConfigError(f"{location}: {host!r} is not a host. Write a host, e.g., `www.example.com`")
         if not isinstance(text, str):
-            raise ConfigError(f"{place}: has no text. Write the text of `robots.txt`, or remove the row")
+            raise ConfigError(f"{location}: has no text. Write the text of `robots.txt`, or remove the row")
         parsed_date = NO_DATE if day is None else parse_date(day)
         if parsed_date is None:
-            raise ConfigError(f"{place}: {day!r} is not a date. Write a date, e.g., `2024-05-01`")
+            raise ConfigError(f"{location}: {day!r} is not a date. Write a date, e.g., `2024-05-01`")
         texts.setdefault(address.host, []).append((parsed_date, text))
     return texts
 
 
 def _read_rows(path: Path) -> Iterator[tuple[str, Any, str | None, Any]]:
-    """Yield the place of each row for messages, its host, its date and its text."""
+    """Yield the location of each row for messages, its host, its date and its text."""
     import pyarrow as pa
     import pyarrow.json as pj
     import pyarrow.parquet as pq
@@ -87,7 +87,9 @@ def _read_rows(path: Path) -> Iterator[tuple[str, Any, str | None, Any]]:
                 "HOST.txt"
             )
         if missing := [name for name in _FIELDS if name not in table.column_names]:
-            raise ConfigError(f"{path}: no column {missing[0]!r} (found {', '.join(table.column_names)})")
+            raise ConfigError(
+                f"{path}: no column {missing[0]!r} (found {', '.join(table.column_names)}). Add the column"
+            )
         days = table["date"].cast("string").to_pylist() if "date" in table.column_names else [None] * len(table)
         hosts, texts = (table[name].to_pylist() for name in _FIELDS)
     except (pa.ArrowException, ValueError) as error:
@@ -185,14 +187,14 @@ class RobotsTagger(VersionedTagger):
         days = [date.max] * len(batch.texts) if self.date_column is None else map(_read_day, rows[self.date_column])
         for url, day in zip(rows[self.column], days, strict=True):
             address = None if url is None else parse_address(url)
-            found = None if address is None or day is None else self._robots.find_text(address.host, day)
-            if address is None or found is None:
+            dated_text = None if address is None or day is None else self._robots.find_text(address.host, day)
+            if address is None or dated_text is None:
                 allowed.append(None)
                 continue
             # Parse each text once per batch, because the documents of a host often follow each other.
-            key = (address.host, found[0])
+            key = (address.host, dated_text[0])
             if (parser := parsers.get(key)) is None:
-                parser = parsers[key] = Protego.parse(found[1])
+                parser = parsers[key] = Protego.parse(dated_text[1])
             full_url = f"https://{address.host}{address.path}"
             allowed.append(all(parser.can_fetch(full_url, agent) for agent in self.agents))
         return {"robots_allowed": allowed}

@@ -106,8 +106,8 @@ def _list_entries(address: Address, depth: int) -> list[str]:
     host, path = address
     domains = [host]
     if not host.startswith("["):  # an IPv6 address has no domains
-        while rest := domains[-1].partition(".")[2]:
-            domains.append(rest)
+        while parent := domains[-1].partition(".")[2]:
+            domains.append(parent)
     if not depth or path == "/":
         return domains
     # A path ends before a boundary, or at its own end. Leave out the slash at its end, which entries do not have.

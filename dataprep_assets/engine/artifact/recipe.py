@@ -274,11 +274,11 @@ def _shorten_text(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
-def _shorten_pair(text: str, other: str) -> tuple[str, str]:
+def _shorten_pair(text: str, other_text: str) -> tuple[str, str]:
     """Shorten two different texts so that their first difference is shown."""
-    if max(len(text), len(other)) <= _MAX_SHOWN:
-        return text, other
-    common_count = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False)))
+    if max(len(text), len(other_text)) <= _MAX_SHOWN:
+        return text, other_text
+    common_count = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, other_text, strict=False)))
     start = max(common_count - _MAX_SHOWN // 3, 0)
     mark = "…" if start else ""
-    return mark + _shorten_text(text[start:]), mark + _shorten_text(other[start:])
+    return mark + _shorten_text(text[start:]), mark + _shorten_text(other_text[start:])

@@ -188,7 +188,8 @@ def check_kept_sources(
 
 def check_rule_sources(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
     """Check that the sources in rules exist; `partitions` are the shards of all splits."""
-    receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
+    artifacts = [corpus.artifact(SELECTION, partition) for partition in partitions]
+    receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
     sources = sum_selections(receipts).sources
     is_complete = len(receipts) == len(partitions)
     # A shard that is not selected yet may have the source. The check of the last split then has all sources.

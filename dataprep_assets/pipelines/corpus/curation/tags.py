@@ -245,8 +245,8 @@ def _read_documents(shard: TaggedShard | None) -> list[str]:
 
 def check_known_values(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
     """Check that the documents of these shards have a value in each column whose missing values are reported."""
-    receipts = [one for one in store.receipts([corpus.artifact(TAGS, p) for p in partitions]) if one is not None]
-    shard_facts = [TagsFacts.from_receipt(receipt) for receipt in receipts]
+    receipts = store.receipts([corpus.artifact(TAGS, partition) for partition in partitions])
+    shard_facts = [TagsFacts.from_receipt(receipt) for receipt in receipts if receipt is not None]
     documents = sum(facts.rows - facts.bad for facts in shard_facts)
     nouns = list_reported_columns(corpus.carried, corpus.taggers)
     counts = {column: Counter[str]() for column in nouns}
@@ -263,7 +263,7 @@ def check_known_values(corpus: CorpusDeclaration, store: ArtifactStore, partitio
         f"All {count_of(documents, 'document')} have values: {', '.join(nouns.values())}.",
         f"Null in the table: {', '.join(totals)}. A `drop` rule whose result is null keeps the document, and a `keep` "
         f"rule drops it. To decide otherwise, use `{next(iter(totals), '')} is null` in the rule",
-        facts={"documents": documents, **{f"without_{column}": one.total() for column, one in counts.items()}},
+        facts={"documents": documents, **{f"without_{column}": sources.total() for column, sources in counts.items()}},
         table=[
             {"column": column, "source": source, "documents_without_value": count}
             for column, missing_counts in counts.items()
@@ -295,7 +295,7 @@ def build_tags_spec(
         WholeArtifactChecks(checks=(_TAGGERS_ACCURATE,), open=partial(_open_planted_shard, corpus)),
     )
     if corpus.document.license_field is not None or any(tagger.missing for tagger in corpus.taggers):
-        check_groups += (WholeArtifactChecks(checks=(_VALUES_KNOWN,), open=partial(_open_split, corpus, split)),)
+        check_groups += (WholeArtifactChecks(checks=(VALUES_KNOWN,), open=partial(_open_split, corpus, split)),)
     return ArtifactSpec(
         declaration=corpus,
         name=TAGS,
@@ -383,7 +383,7 @@ _TAGGERS_ACCURATE: Check[tuple[TaggedShard | None, CorpusDeclaration]] = Check(
 )
 _Split = tuple[CorpusDeclaration, ArtifactStore, Sequence[str]]
 """Arguments of a check that always reads all tags of a split, even if only some shards are being checked."""
-_VALUES_KNOWN: Check[_Split] = Check(
+VALUES_KNOWN: Check[_Split] = Check(
     "values_known",
     "Every document has a license if `document.license_field` is set, and the values that taggers look up, such as a "
     "URL.",
