@@ -28,6 +28,7 @@ from dataprep_assets_tests.pipelines.blend.ruled_blend import (
     DROPPED,
     LONG,
     PLAIN,
+    RULES,
     RuledBlend,
     make_row,
 )
@@ -151,6 +152,15 @@ def test_taggers_read_the_declared_texts_and_functions_read_the_columns(
     assert_names(remark.sentence, "gone")
 
 
+def test_a_rule_may_have_an_expression_for_each_dataset(tmp_path: Path) -> None:
+    by_dataset = {"short": {"first": "answer_characters < 4", "default": "turns > 9"}}
+    made = RuledBlend(tmp_path, "sft", drop={**RULES["drop"], **by_dataset})
+    made.run()
+    assert made.dropped() == DROPPED
+    assert made.failing() == {}
+    assert made.run() == []
+
+
 def test_rules_do_not_use_up_the_budget_for_bad_rows(tmp_path: Path) -> None:
     made = RuledBlend(tmp_path, "sft", bad_records={"policy": "drop", "budget": 0.1})
     made.write_rows([*made.rows, {"messages": []}])
@@ -242,6 +252,9 @@ def test_every_reason_for_refusing_a_row_is_reserved() -> None:
         ({"drop": {"no_messages": "turns > 1"}}, ["drop.no_messages", "Rename"]),
         ({"drop": {"benchmark": "turns > 1"}}, ["drop.benchmark", "Rename"]),
         ({"drop": {"late": "turn > 1"}}, ["drop.late", "'turn'", "turns"]),
+        ({"drop": {"late": {"frist": "turns > 1"}}}, ["drop.late", "'frist'", "'first'"]),
+        ({"drop": {"late": {"first": "turn > 1"}}}, ["drop.late.first", "'turn'", "turns"]),
+        ({"tag": [{"url_lists": {"lists": {"blocked": "a.txt"}}}], "tag_text": {}}, ["url_lists", "'url'", "source"]),
         ({"tag_text": {"language": "all"}}, ["tag_text", "'language'", "gopher"]),
         ({"tag_text": {"gopher": "some"}}, ["tag_text.gopher"]),
         ({"tag": [{"asset": ["scores"], "columns": {"words": "integer"}}], "tag_text": {}}, ["scores", "function"]),
