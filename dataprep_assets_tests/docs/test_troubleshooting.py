@@ -61,6 +61,13 @@ KEYS = {
     "no_columns": {"tag": '["json:dumps"]'},
     "same_tagger": {"tag": "[gopher, gopher]"},
     "command": {"tag": "[{command: [cat], columns: {quality: number}}]"},
+    "url_column": {"tag": "[{url_lists: {lists: {blocked: a.txt}}}]"},
+    "url_line": {"tag": "[{url_lists: {column: source, lists: {blocked: lines.txt}}}]"},
+    "list_columns": {"tag": "[{url_lists: {lists: {blocked: a.txt}}, columns: {blocked: boolean}}]"},
+    "rule_source": {"drop": "{short: {nowhere: bytes < 5}}"},
+    "rule_function": {"drop": "{short: starts(source, 'a')}"},
+    "rule_regex": {"drop": "{short: matches(source, '(')}"},
+    "rule_text": {"drop": "{short: contains(bytes, 'a')}"},
     "null_rule": {"drop": '{short: "bytes == null"}'},
     "compare": {"drop": "{short: bytes < 'x'}"},
     "number": {"drop": "{short: bytes}"},
@@ -163,13 +170,14 @@ CHANGED: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 """Mistakes in copies of the shipped samples: the text to replace and the wrong text, by sample and by dataset."""
-BENCHMARKS = {
+NAMED_FILES = {
     "set.jsonl": '{"text": "a b"}\n',
     "numbers.jsonl": '{"text": 5}\n',
     "broken.jsonl": '{"text": "a b"\n',
     "set.docx": "a b",
+    "lines.txt": "*.example.com\n",
 }
-"""Files that declarations name as benchmarks, next to the YAML."""
+"""Files that declarations name, next to the YAML."""
 INPUTS = {
     "object.txt": b'{"x": 1}\n',
     "utf16.txt": b"\xff\xfea\x00",
@@ -275,7 +283,7 @@ def declare(defs: Path, name: str, text: str | None = None, rows: str = '{"text"
     keys = {"dataset": name, **CORPUS, **(KEYS | RUN).get(name, {})}
     (defs / name / "texts").mkdir(parents=True)
     (defs / name / "texts" / "a.jsonl").write_text(rows)
-    for file, content in BENCHMARKS.items():
+    for file, content in NAMED_FILES.items():
         (defs / name / file).write_text(content)
     wanted = HEAD + "".join(f"  {key}: {value}\n" for key, value in keys.items() if value)
     (defs / name / "defs.yaml").write_text(text or wanted)
