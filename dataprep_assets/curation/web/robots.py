@@ -1,11 +1,12 @@
 """A tagger that looks up whether `robots.txt` of a document's host allows its URL, as read by Protego.
 
-This tagger needs the extra `robots`. The user supplies the texts, because a build must not depend on today's
-answer of a host. `robots_allowed` is true if each of the declared agents may read the URL. It is null for a document
-without a URL, and for a host without a text. A text is for its host only, not for subdomains (RFC 9309).
+This tagger needs the extra `robots`. The user supplies the texts, because a build must not depend on today's answer of
+a host. Each worker keeps all texts in memory. `robots_allowed` is true if each of the declared agents may read the URL.
+It is null for a document without a URL, and for a host without a text. A text is for its host only, not for subdomains
+(RFC 9309).
 
-With a column of crawl dates, the file of a document is the latest one that is not later than its crawl date. Without
-such a column, it is the latest file of the host.
+With a column of crawl dates, the text for a document is the latest one that is not later than its crawl date. Without
+such a column, it is the latest text of the host.
 
 Entry points: `RobotsTagger`, `RobotsFiles`.
 """

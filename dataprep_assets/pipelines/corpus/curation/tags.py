@@ -259,7 +259,7 @@ def check_known_values(corpus: CorpusDeclaration, store: ArtifactStore, partitio
         for column, total in totals.items()
     ]
     return build_verdict(
-        [f"of {count_of(documents, 'document')}, {', and '.join(phrases)}"] if phrases else [],
+        [f"of {count_of(documents, 'document')}, {'; '.join(phrases)}"] if phrases else [],
         f"All {count_of(documents, 'document')} have values: {', '.join(nouns.values())}.",
         f"Null in the table: {', '.join(totals)}. A `drop` rule whose result is null keeps the document, and a `keep` "
         f"rule drops it. To decide otherwise, use `{next(iter(totals), '')} is null` in the rule",
