@@ -22,6 +22,7 @@ from dataprep_assets_tests.messages import raises
         ("//cdn.example.com?q", "cdn.example.com", "/?q"),
         ("http://bücher.example/ü%2f", "xn--bcher-kva.example", "/%C3%BC%2F"),
         ("http://straße.example", "xn--strae-oqa.example", "/"),
+        ("http://foo_bar.BÜCHER。example", "foo_bar.xn--bcher-kva.example", "/"),
         ("http://i❤.example", "xn--i-7iq.example", "/"),
         ("foo_bar.example.com/2012", "foo_bar.example.com", "/2012"),
         ("http://[2001:DB8::1]:80/a", "[2001:db8::1]", "/a"),

@@ -54,7 +54,7 @@ def _normalize_host(host: str) -> str | None:
         return None
     if not host.isascii():
         try:
-            host = idna.uts46_remap(host)
+            host = idna.uts46_remap(host, std3_rules=False)
         except idna.IDNAError:
             return None
         # Encode every label as browsers do. The stricter `idna.encode` refuses emoji and `_`, which real hosts have.
