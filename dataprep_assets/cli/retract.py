@@ -119,7 +119,7 @@ def _list_ids(component: "Dataset", store: "ArtifactStore", ids: Path | None, wh
     table = component.documents(store)
     if "id" not in table.columns:
         raise ConfigError(
-            "--where: needs document ids, which this dataset does not have. Set `document.id_key`, and run the dataset"
+            f"--where: needs document ids, which this dataset does not have. Set `{table.id_key}`, and run the dataset"
         )
     with tempfile.NamedTemporaryFile("w", prefix="dataprep-retract-", suffix=".jsonl") as file:
         # Include dropped documents, because a later change of the rules may keep them.

@@ -269,7 +269,7 @@ KeepRules = Annotated[
     dict[ColumnName, RuleText],
     Field(
         description=(
-            "Name of a rule → expression over columns. Documents (rows of a blend) that do not match every rule are "
+            "Name of a rule → expression over columns. Documents, or rows of a blend, that do not match every rule are "
             "dropped, with the rule's name as the reason. Instead of an expression, a map from source to expression "
             "is allowed: `default` is for all other sources, which are kept without it."
         )
@@ -279,7 +279,7 @@ DropRules = Annotated[
     dict[ColumnName, RuleText],
     Field(
         description=(
-            "Name of a rule → expression over columns. Documents (rows of a blend) that match any rule are dropped, "
+            "Name of a rule → expression over columns. Documents, or rows of a blend, that match any rule are dropped, "
             "with the rule's name as the reason. Instead of an expression, a map from source to expression is "
             "allowed: `default` is for all other sources, which are kept without it."
         )

@@ -49,7 +49,7 @@ class StoredTable(DocumentTable):
     @property
     @abstractmethod
     def splits(self) -> Sequence[str]:
-        """The splits that a query may name."""
+        """The splits that a query may name. Raises ConfigError if no split can be selected."""
 
     @property
     @abstractmethod
@@ -101,7 +101,8 @@ class StoredTable(DocumentTable):
             conditions["reason"] = parse_rule(f"reason == {reason!r}", self.types, "--reason")
         if kept is not None:
             conditions["kept"] = parse_rule("kept" if kept else "not kept", self.types, "kept")
-        require_known_names("split", splits or (), list(self.splits))
+        if splits is not None:
+            require_known_names("split", splits, list(self.splits))
         require_known_names("column", columns or (), self.columns)
         partitions = [
             partition for partition in self.partitions if splits is None or self.find_split(partition) in splits

@@ -42,6 +42,11 @@ SHOWN = 20
 """Maximum number of defects in a table."""
 REBUILD = "Rebuild the shard with `dataprep run`"
 """Remedy for a shard that differs from the state in which it was built."""
+UNREPEATABLE = (
+    "A tagger that depends on time, randomness or other documents cannot be reproduced. Give it a seed, or make each "
+    "result depend on only one document"
+)
+"""Remedy for values of a user's tagger that differ when they are computed again."""
 
 _P = ParamSpec("_P")
 

@@ -7,7 +7,7 @@ Entry points: `compare_rebuild` for a whole artifact; `compare_files`, `compare_
 files.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from filecmp import cmp
 from itertools import zip_longest
 from pathlib import Path
@@ -133,13 +133,20 @@ def find_first_difference(first_path: Path, second_path: Path) -> int | None:
     return position + (int(positions[0]) if len(positions) else shared)
 
 
-def compare_rows(rebuilt_path: Path, stored_path: Path, rows: NDArray[np.int64] | None = None) -> str | None:
+def compare_rows(
+    rebuilt_path: Path,
+    stored_path: Path,
+    rows: NDArray[np.int64] | None = None,
+    *,
+    columns: Collection[str] | None = None,
+) -> str | None:
     """Return the first row and column of a Parquet file that differ; None if all values are equal.
 
     Args:
         rebuilt_path: The file that the builder wrote.
         stored_path: The artifact's file.
         rows: The row numbers of `stored_path` that `rebuilt_path` contains, from 0 and ascending; None for all rows.
+        columns: The columns to compare; None for all columns.
     """
     made_table, stored_table = _read_table(rebuilt_path), _read_table(stored_path)
     if not made_table.schema.equals(stored_table.schema):
@@ -153,7 +160,8 @@ def compare_rows(rebuilt_path: Path, stored_path: Path, rows: NDArray[np.int64] 
     differences = [
         (row, name)
         for name in made_table.column_names
-        if (row := _find_first_difference(made_table[name], stored_table[name])) is not None
+        if (columns is None or name in columns)
+        and (row := _find_first_difference(made_table[name], stored_table[name])) is not None
     ]
     if not differences:
         return None

@@ -7,7 +7,7 @@ use it.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import xxhash
@@ -103,8 +103,9 @@ class Drops:
             blocked = "over the budget, so the check `within_budget` will fail"
             yield privacy.public_text(f"{blocked}: {text}", blocked)
         if self.untagged and not privacy.closed:
-            singular = "shard is not counted until `dataprep run` tags it"
-            yield count_of(self.untagged, singular, "shards are not counted until `dataprep run` tags them")
+            singular = "shard is not counted until `dataprep run` computes its columns"
+            plural = "shards are not counted until `dataprep run` computes their columns"
+            yield count_of(self.untagged, singular, plural)
 
     def to_json(self, privacy: Privacy) -> dict[str, Any]:
         """Return the drops as plain builtins, with counts in their public form."""
@@ -202,6 +203,9 @@ def _draw_numbers(table: "pa.Table", seed: int) -> NDArray[np.uint64]:
 
 class DocumentTable(ABC):
     """The document table of a dataset."""
+
+    id_key: ClassVar[str] = "document.id_key"
+    """Key of the declaration that gives ids to the documents of a sensitive dataset."""
 
     @property
     @abstractmethod

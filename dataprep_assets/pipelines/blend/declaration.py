@@ -278,8 +278,9 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     tag_text: dict[ColumnName, TextChoice] = Field(
         default_factory=dict,
         description=(
-            "Tagger → the texts of a row that it reads: `all`, `questions`, `answers` or `first_question`, as in "
-            "`decontaminate.text`. Default: `all`."
+            "Tagger → the texts of a row that it reads: `all`, `questions`, `answers` or `first_question`. `answers` "
+            "are the assistant's messages with their reasoning and tool calls, and both answers of a pair. `all` also "
+            "includes tool results and declared tools. Default: `all`."
         ),
     )
     keep: KeepRules = Field(default_factory=dict)
@@ -417,14 +418,19 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         return bool(self.tag or self.keep or self.drop)
 
     @property
+    def has_row_ids(self) -> bool:
+        """Whether rows have ids. Rows of a sensitive blend without a key have none."""
+        return not self.sensitive or self.source_key is not None
+
+    @property
     def taggers(self) -> "list[BatchTagger]":
         """The declared taggers, in order. Raises ConfigError for a command or an asset."""
         for index, tagger in enumerate(self.tag):
             for key in ("command", "asset"):
                 if value := getattr(tagger, key, None):
                     raise ConfigError(
-                        f"tag.{index}.{key}: {'/'.join(value)}: in a blend, a tagger must be built in or a `function`. "
-                        "Use a `function`"
+                        f"tag.{index}.{key}: {'/'.join(value)}: a tagger of a blend must be built in or a `function`, "
+                        "not a command or an asset. Use a `function`"
                     )
         taggers = build_taggers(self.tag, self._folder)
         if not taggers:
@@ -445,9 +451,11 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         """The rules by name, in order of evaluation: whether matching rows are kept, and the rule."""
         if not (self.keep or self.drop):
             return {}
-        from dataprep_assets.pipelines.blend.sft.reasons import RESERVED
+        from dataprep_assets.pipelines.blend.rl.apply_transforms import LEFT_OUT_BY
+        from dataprep_assets.pipelines.blend.screening.reasons import RESERVED
 
-        return parse_rules(self.keep, self.drop, self.columns, RESERVED)
+        transform_reasons = {name for name in (*self.keep, *self.drop) if name.startswith(LEFT_OUT_BY)}
+        return parse_rules(self.keep, self.drop, self.columns, RESERVED | transform_reasons)
 
     @property
     def may_read_local_files(self) -> bool:

@@ -42,6 +42,7 @@ __all__ = [
     "ADVICE",
     "EQUAL_PAIR",
     "FILTERED",
+    "NOT_JSON",
     "NO_MESSAGES",
     "OTHER_FORM",
     "REASONING_KEYS",
@@ -61,6 +62,8 @@ DIFFERENT_PROMPTS, SEVERAL_SEQUENCES = "different_prompts", "several_sequences"
 """Reasons for refusing a preference row."""
 OTHER_FORM = "other_form"
 """Reason for refusing a row whose form differs from the first form in its file."""
+NOT_JSON = "not_json"
+"""Reason for refusing a row or record with a value that JSON cannot express, such as NaN."""
 FILTERED = ("not_used_in", NOT_TRAINED, REJECTED)
 """Reasons that depend on the declaration. They are no defects of a row, so the policy for bad records ignores them."""
 ADVICE = {
@@ -99,8 +102,8 @@ ADVICE = {
 REFUSALS = frozenset(
     (
         *(*FILTERED, *ADVICE, "all_noncharacters", "bad_tool_call", "bad_tools", "content_not_a_string"),
-        *("message_not_an_object", "not_text", "reasoning_not_a_string", "template_mismatch", "template_refused"),
-        "too_many_messages",
+        *("message_not_an_object", NOT_JSON, "not_text", "reasoning_not_a_string", "template_mismatch"),
+        *("template_refused", "too_many_messages", "tool_call_text_without_tools"),
     )
 )
 """All reasons for refusing a row, without the details that some of them have after a colon."""

@@ -1,12 +1,14 @@
 """A blend of conversations or pairs with rules, and with rows that each rule drops."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.pipelines.blend.pairs.shard import build_pairs_shard
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard
@@ -43,6 +45,23 @@ def make_row(stage: str, question: str, *messages: dict[str, Any]) -> dict[str, 
         return {"messages": [*prompt, *messages]}
     reasoning = {key: text for key, text in messages[0].items() if key == "reasoning_content"}
     return {"prompt": prompt, "chosen": list(messages), "rejected": [make_answer("no", **reasoning)]}
+
+
+def write_varying_tagger(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], Path]:
+    """Write a tagger whose values depend on a file that its version does not cover; return its tag and the file."""
+    state = folder / "state"
+    state.write_text("0")
+    code = (
+        "from pathlib import Path\n"
+        "def vary(table):\n"
+        f"    mark = int(Path({str(state)!r}).read_text())\n"
+        "    return {'mark': [mark] * len(table)}\n"
+    )
+    # Use a different module in each test, because Python loads a module only once.
+    module = f"varying_{folder.name}"
+    (folder / f"{module}.py").write_text(code)
+    monkeypatch.syspath_prepend(str(folder))
+    return {"function": f"{module}:vary", "columns": {"mark": "integer"}, "version": "1"}, state
 
 
 class RuledBlend(RetractedBlend):
@@ -95,15 +114,19 @@ class RuledBlend(RetractedBlend):
         texts = "\n".join(map(self.texts, names)).lower()
         return frozenset(number for number in range(PLAIN) if f"bird {number}." in texts)
 
-    def failing(self) -> dict[str, list[str]]:
-        """Return the failing checks of the shards, each with its defects."""
+    def check_shards(self) -> Iterator[tuple[str, Finding]]:
+        """Yield the findings of all checks of the shards, by check."""
         declaration = self.declaration
         shards = prepare_stage_shards(declaration, self.store, load_blend_plan(declaration, self.store))
         (group,) = self.dataset.spec(SHARDS[declaration.stage].name).check_groups
-        failing: dict[str, list[str]] = {}
         for shard in shards:
             opened = SHARDS[declaration.stage].open(shard)
-            for check in group.checks:
-                if not (finding := check.run(opened)).passed:
-                    failing.setdefault(check.name, []).extend(str(row.get("defect")) for row in finding.table)
+            yield from ((check.name, check.run(opened)) for check in group.checks)
+
+    def failing(self) -> dict[str, list[str]]:
+        """Return the failing checks of the shards, each with its defects."""
+        failing: dict[str, list[str]] = {}
+        for name, finding in self.check_shards():
+            if not finding.passed:
+                failing.setdefault(name, []).extend(str(row.get("defect")) for row in finding.table)
         return failing

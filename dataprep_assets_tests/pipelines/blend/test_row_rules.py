@@ -1,8 +1,10 @@
 """Rules drop rows of conversations and pairs by columns of the rows and of taggers, and a check applies them again."""
 
+import ast
+import importlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,8 +20,10 @@ from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import BadRecordError, IntegrityError, NotFoundError
 from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
 from dataprep_assets.pipelines.blend.screening.conversation_columns import COLUMNS, measure_rows
-from dataprep_assets.pipelines.blend.screening.row_rules import RowRules
-from dataprep_assets.tokenization.chat.messages import REFUSALS, Conversation, Preference
+from dataprep_assets.pipelines.blend.screening.reasons import RESERVED
+from dataprep_assets.pipelines.blend.screening.row_rules import RowRules, load_row_rules
+from dataprep_assets.pipelines.blend.screening.rule_checks import may_be_chance
+from dataprep_assets.tokenization.chat.messages import Conversation, Preference
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.blend.retracted_blend import STAGES, RetractedBlend
 from dataprep_assets_tests.pipelines.blend.ruled_blend import (
@@ -31,6 +35,7 @@ from dataprep_assets_tests.pipelines.blend.ruled_blend import (
     RULES,
     RuledBlend,
     make_row,
+    write_varying_tagger,
 )
 from dataprep_assets_tests.pipelines.blend.screened_blend import CALL, TOOLS, make_answer, make_user
 
@@ -234,12 +239,95 @@ def test_columns_count_messages_calls_and_characters() -> None:
     assert values["answer_question_ratio"] == [2.5, None]
 
 
-def test_every_reason_for_refusing_a_row_is_reserved() -> None:
-    folder = Path(dataprep_assets.__file__).parent / "tokenization/chat"
-    texts = [path.read_text() for path in folder.glob("*.py")]
-    reasons = {name for text in texts for name in re.findall(r'(?:Refusal|RefusedError)\(\s*"([a-z_]+)"', text)}
-    assert len(reasons) > 5
-    assert reasons <= REFUSALS
+@pytest.mark.parametrize("stage", BUILD)
+def test_results_that_vary_with_a_tagger_only_warn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    tag, state = write_varying_tagger(tmp_path, monkeypatch)
+    made = RuledBlend(tmp_path, stage, prove={"level": "every_document"})
+    made.changes |= {"tag": [*RULES["tag"], tag], "drop": {**RULES["drop"], "marked": "mark = 1 and turns = 1"}}
+    made.build_shards_here()
+    assert made.failing() == {}
+    state.write_text("1")
+    failing = [(name, finding) for name, finding in made.check_shards() if not finding.passed]
+    assert {name for name, _ in failing} == {"rules_applied"}
+    assert all(finding.warning for _, finding in failing)
+    assert_names(failing[0][1].summary, "'marked'", "seed")
+    # A result that does not depend on the tagger blocks, even next to results that do.
+    made.changes["num_shards"] = 1
+    with patch.object(RowRules, "find_reasons", lambda _, rows, *__: [None] * len(rows)):
+        made.build_shards_here()
+    finding = next(finding for name, finding in made.check_shards() if name == "rules_applied" and not finding.passed)
+    assert not finding.warning
+    assert_names(finding.summary, "'asked'")
+
+
+def test_only_results_that_the_other_rules_allow_may_be_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tag, _ = write_varying_tagger(tmp_path, monkeypatch)
+    drop = {"first": "turns > 8", "varying": "mark = 1", "last": "turns > 9"}
+    made = RuledBlend(tmp_path, "sft", tag=[tag], tag_text={}, keep={}, drop=drop)
+    rules = load_row_rules(made.declaration)
+    assert rules is not None
+    assert rules.repeatable.names == ("first", "last")
+    allowed = [("varying", None), ("varying", "last"), ("last", "last"), (None, None)]
+    refused = [("varying", "first"), (None, "last"), ("first", None), ("last", None), ("last", "first")]
+    assert all(may_be_chance(rules, *pair) for pair in allowed)
+    assert not any(may_be_chance(rules, *pair) for pair in refused)
+
+
+def test_a_recorded_row_that_is_not_in_the_sources_fails_the_check(tmp_path: Path) -> None:
+    made = RuledBlend(tmp_path, "sft", num_shards=1)
+    made.build_shards_here()
+    (first, *_) = made.partitions
+    path = made.store.directory(made.shard(first)) / "quarantine.jsonl"
+    lines = [
+        {"file": file, "row": row, "byte": 0, "reason": "late", "message": None}
+        for file, row in (("gone.jsonl", 1), ("f0.jsonl", 9_999))
+    ]
+    path.write_bytes(path.read_bytes() + b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    defects = made.failing()["rules_applied"]
+    assert len(defects) == 2
+    for defect, (file, row) in zip(defects, (("f0.jsonl", 9_999), ("gone.jsonl", 1)), strict=True):
+        assert_names(defect, file, f"row {row}")
+
+
+REASON_POSITIONS = {"Refusal": 0, "RefusedRecord": 0, "_ChatRefusedError": 0, "BadRecord": 2}
+"""Class that carries the reason for dropping a row → position of the argument with the reason."""
+
+
+def find_texts(expression: ast.expr | None, names: Mapping[str, Any]) -> list[str]:
+    """Return the texts that an expression of a module with these names may be, without details after a colon."""
+    match expression:
+        case ast.Constant(value=str(text)):
+            return [text.partition(":")[0]]
+        case ast.Name(id=name) if isinstance(text := names.get(name), str):
+            return [text.partition(":")[0]]
+        case ast.IfExp(body=first, orelse=second):
+            return [*find_texts(first, names), *find_texts(second, names)]
+        case ast.JoinedStr(values=[first, *_]) | ast.FormattedValue(value=first) | ast.BinOp(left=first):
+            return find_texts(first, names)
+        case ast.BoolOp(values=values):
+            return [text for value in values for text in find_texts(value, names)]
+    return []
+
+
+def test_every_reason_for_dropping_a_row_is_reserved() -> None:
+    root = Path(dataprep_assets.__file__).parent
+    folders = ("tokenization/chat", "pipelines/blend", "sources/readers")
+    reasons: set[str] = set()
+    for path in (path for folder in folders for path in (root / folder).rglob("*.py")):
+        module = ".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")
+        names = vars(importlib.import_module(module))
+        # In these modules, functions that return a row or a text return the reason as the text.
+        returns_reasons = path.name in ("messages.py", "row_forms.py", "encoding.py")
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Name(id=name), args=args) if REASON_POSITIONS.get(name, 9) < len(args):
+                    reasons.update(find_texts(args[REASON_POSITIONS[name]], names))
+                case ast.FunctionDef(returns=ast.BinOp() as kinds) if returns_reasons and "str" in ast.unparse(kinds):
+                    results = [part.value for part in ast.walk(node) if isinstance(part, ast.Return)]
+                    reasons.update(text for result in results for text in find_texts(result, names))
+    assert reasons >= {"tool_call_text_without_tools", "not_json", "bad_placeholder", "empty_assistant", "bad_csv"}
+    assert len(reasons) > 40
+    assert reasons <= RESERVED
 
 
 @pytest.mark.parametrize(
@@ -250,6 +338,9 @@ def test_every_reason_for_refusing_a_row_is_reserved() -> None:
             ["`tag`", "stage: rl"],
         ),
         ({"drop": {"no_messages": "turns > 1"}}, ["drop.no_messages", "Rename"]),
+        ({"drop": {"tool_call_text_without_tools": "turns > 1"}}, ["drop.tool_call_text_without_tools", "Rename"]),
+        ({"keep": {"not_json": "turns > 1"}}, ["keep.not_json", "Rename"]),
+        ({"keep": {"left_out_by_select": "turns > 1"}}, ["keep.left_out_by_select", "Rename"]),
         ({"drop": {"benchmark": "turns > 1"}}, ["drop.benchmark", "Rename"]),
         ({"drop": {"late": "turn > 1"}}, ["drop.late", "'turn'", "turns"]),
         ({"drop": {"late": {"frist": "turns > 1"}}}, ["drop.late", "'frist'", "'first'"]),

@@ -8,14 +8,24 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
+from dataprep_assets.cli.retract import _list_ids
+from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.pipelines.blend.dataset import Blend
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.table.blend_documents import BlendDocuments
 from dataprep_assets.pipelines.blend.table.row_table import DOCUMENTS, TabledShard, ensure_row_table, prepare_row_tables
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.blend.retracted_blend import ROWS, RetractedBlend
-from dataprep_assets_tests.pipelines.blend.ruled_blend import BUILD, DROPPED, LONG, PLAIN, RuledBlend
+from dataprep_assets_tests.pipelines.blend.ruled_blend import (
+    BUILD,
+    DROPPED,
+    LONG,
+    PLAIN,
+    RuledBlend,
+    write_varying_tagger,
+)
 
 
 def open_table(made: RuledBlend) -> BlendDocuments:
@@ -90,8 +100,9 @@ def test_queries_select_rows_by_reason_expression_and_outcome(tmp_path: Path) ->
         with raises(ConfigError, *values):
             table.rows(**query)  # type: ignore[arg-type]
     made.changes |= {"held_out": {"valid": 1}}
-    with raises(ConfigError, "train"):
+    with raises(ConfigError, "small_sft", "--split", "`held_out`", "--where"):
         open_table(made).rows(splits=["train"])
+    assert open_table(made).rows(where="turns > 1").columns is None
 
 
 def test_rows_are_sampled_and_columns_plotted_without_texts(tmp_path: Path) -> None:
@@ -135,6 +146,8 @@ def test_the_drops_of_changed_rules_are_predicted_from_the_table(tmp_path: Path)
     missing = open_table(made).drops()
     assert missing is not None
     assert missing.untagged == len(made.partitions)
+    (*_, line) = missing.lines(load_privacy(made.declaration, made.store))
+    assert_names(line, len(made.partitions), "`dataprep run`", "columns")
     with raises(MissingArtifactError, "'curly_bracket'", "dataprep run"):
         open_table(made).rows(where="curly_bracket").count()
 
@@ -201,6 +214,61 @@ def test_tables_of_sensitive_blends_have_no_text(tmp_path: Path, monkeypatch: py
     made.changes["tag"] = ["gopher", {"function": "m:f", "columns": {"first_words": "string"}}]
     with raises(ValidationError, "tag: f", "sensitive"):
         _ = made.declaration
+
+
+def test_rows_of_a_sensitive_blend_without_a_key_have_no_ids(tmp_path: Path) -> None:
+    remote = {"datasets": [{"name": "first", "path": "hf://some/rows"}]}
+    made = RuledBlend(tmp_path, "sft", sensitive=True, blend=remote)
+    assert "id" not in made.dataset.spec(DOCUMENTS).columns
+    del made.changes["sensitive"], made.changes["blend"]
+    assert "id" in made.dataset.spec(DOCUMENTS).columns
+    made.run()
+    with (
+        patch.object(BlendDeclaration, "has_row_ids", False),
+        raises(ConfigError, "--where", "`source_key`"),
+        _list_ids(made.dataset, made.store, None, "turns > 1"),
+    ):
+        pass
+
+
+def test_rules_are_predicted_only_for_rows_that_the_build_tests(tmp_path: Path) -> None:
+    made = RuledBlend(tmp_path, "sft", num_shards=1, bad_records={"policy": "drop", "budget": 0.2})
+    made.write_rows([*made.rows, {"conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "1"}]}])
+    made.run()
+    table = open_table(made)
+    assert table.reasons() == {**DROPPED, "other_form": 1}
+    (row,) = table.rows(reason="other_form")
+    assert (row["source"], row["bytes"], row["answer_characters"]) == ("first", None, None)
+    drops = table.drops()
+    assert drops is not None
+    assert {rule.rule: rule.documents for rule in drops.rules} == DROPPED
+    assert drops.documents == len(made.rows) + ROWS
+    histogram = table.histogram("answer_characters")
+    assert {rule.rule: rule.documents for rule in histogram.rules} == {"short": DROPPED["short"]}
+    assert len(histogram.values) == len(made.rows) + ROWS
+    assert find_failing(made) == {}
+
+
+@pytest.mark.parametrize("level", ["sample", "every_document"])
+def test_values_of_a_tagger_that_varies_only_warn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+    tag, state = write_varying_tagger(tmp_path, monkeypatch)
+    made = RuledBlend(tmp_path, "sft", tag=[tag], tag_text={}, keep={}, drop={}, num_shards=1, prove={"level": level})
+    made.build_shards_here()
+    build_tables_here(made)
+    state.write_text("1")
+    findings = dict(made.dataset.spec(DOCUMENTS).examine(made.store, made.partitions))
+    assert not findings["rebuild_matches"].passed
+    # If all values are compared, a tagger whose values are stable now does not explain a difference.
+    assert findings["rebuild_matches"].warning == (level == "sample")
+    assert_names(findings["rebuild_matches"].summary, "mark")
+    made.changes["num_shards"] = 2
+    made.build_shards_here()
+    with patch("dataprep_assets.pipelines.blend.screening.conversation_columns._count_characters", lambda *_: 1):
+        build_tables_here(made)
+    state.write_text("0")
+    finding = dict(made.dataset.spec(DOCUMENTS).examine(made.store, made.partitions))["rebuild_matches"]
+    assert not finding.passed
+    assert not finding.warning
 
 
 def test_other_stages_have_no_table(tmp_path: Path) -> None:

@@ -18,11 +18,9 @@ import numpy as np
 from dataprep_assets.formats.conversations.preference_rows import Answer, Messages, PreferenceRow
 from dataprep_assets.formats.json_columns import to_json
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
-from dataprep_assets.tokenization.chat.messages import DIFFERENT_PROMPTS, EQUAL_PAIR, Preference, Refusal
+from dataprep_assets.tokenization.chat.messages import DIFFERENT_PROMPTS, EQUAL_PAIR, NOT_JSON, Preference, Refusal
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedChunk, RenderedConversation
 
-NOT_JSON = "not_json"
-"""Reason for refusing a row with a number that JSON cannot express (NaN or infinity)."""
 _MARKS = ("train", "weight")
 
 

@@ -56,6 +56,7 @@ from dataprep_assets.pipelines.blend.pairs.shard import (
 )
 from dataprep_assets.pipelines.blend.removal.retracted_rows import ABOUT, no_retracted_row
 from dataprep_assets.pipelines.blend.screening.contamination import KeptRowSearch, describe_origin
+from dataprep_assets.pipelines.blend.screening.recorded_rules import repeat_results
 from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, load_conversation_renderer
 from dataprep_assets.stream.stream_losses import build_losses_check, losses_within_limit
@@ -457,7 +458,8 @@ def round_trip(shard: OpenedPairs) -> Finding:
     if shard.is_exhaustive and not defects:
 
         def build(store: ArtifactStore) -> None:
-            build_pairs_shard(replace(shard.planned, store=store))
+            plan = repeat_results(shard.planned.plan, shard.directory / QUARANTINE)
+            build_pairs_shard(replace(shard.planned, store=store, plan=plan))
 
         with rebuild_artifact(shard.planned.artifact, shard.planned.store, build) as folder:
             defects += find_byte_differences(

@@ -33,8 +33,8 @@ from dataprep_assets.pipelines.blend.pairs.encoding import (
     render_preference,
 )
 from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, write_row_ids
+from dataprep_assets.pipelines.blend.screening.reasons import TOO_LONG_PAIR
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, load_conversation_renderer
-from dataprep_assets.pipelines.blend.sft.reasons import TOO_LONG_PAIR
 from dataprep_assets.pipelines.blend.sft.shard import ChatShard
 from dataprep_assets.pipelines.blend.sft.source_rows import SourceRows
 from dataprep_assets.pipelines.blend.sft.spool import load_tools

@@ -77,7 +77,7 @@ def load_blend_ids(blend: BlendDeclaration) -> DocumentIds | None:
     """
     key = blend.source_key.load("source_key") if blend.source_key is not None else None
     kind = DocumentIds if blend.stage == "pretrain" else RowIds
-    return None if blend.sensitive and key is None else kind(id_field=blend.id_field, key=key)
+    return kind(id_field=blend.id_field, key=key) if blend.has_row_ids else None
 
 
 def describe_missing_id_key(blend: BlendDeclaration) -> str:

@@ -49,6 +49,7 @@ from dataprep_assets.sources.readers.unreadable import ADVICE, describe_place, f
 from dataprep_assets.stores.files import canonical_json, digest_value, require_digest, sha256_file
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, find_unreadable_error
 from dataprep_assets.table import format_share
+from dataprep_assets.tokenization.chat.messages import NOT_JSON
 
 VERSION = 6
 QUARANTINE = "quarantine.jsonl"
@@ -340,7 +341,7 @@ def _transform_lines(
         # The record cannot be written, for example because of an integer beyond 64 bits, half a surrogate pair,
         # infinity or NaN.
         except (TypeError, ValueError):
-            _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _describe_unwritable(outcome)))
+            _refuse(shard, part, tally, BadRecord(row, byte, NOT_JSON, _describe_unwritable(outcome)))
             continue
         tally.records += 1
         tally.ordinals.append(part.ordinal)

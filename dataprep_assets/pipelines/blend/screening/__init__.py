@@ -1,1 +1,1 @@
-"""Search for benchmark items in the rows of a blend."""
+"""Filter rules and the search for benchmark items, which drop rows of a blend before they are rendered or written."""

@@ -19,6 +19,7 @@ from dataprep_assets.tokenization.chat.messages import Conversation, Preference
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dataprep_assets.curation.rules import Rule
     from dataprep_assets.curation.tagging import BatchTagger
 
 
@@ -42,6 +43,11 @@ class RowColumns:
     def types(self) -> Columns:
         """Name → type of the columns, in order."""
         return add_tagger_columns(COLUMNS, self.taggers)
+
+    @property
+    def unrepeatable(self) -> frozenset[str]:
+        """Names of the columns whose taggers may return different values for the same row."""
+        return frozenset(name for tagger in self.taggers if not tagger.repeats for name in tagger.columns)
 
     def key_parts(self) -> dict[str, Any]:
         """Return the values that determine the columns, in addition to the rows."""
@@ -104,6 +110,14 @@ class RowRules:
         """The names of the rules in the order of evaluation, which are the reasons for dropping rows."""
         return (*self.keep, *self.drop)
 
+    @property
+    def repeatable(self) -> "RowRules":
+        """The rules whose result for a row is always the same."""
+        unrepeatable = self.columns.unrepeatable
+        names = {name for name, (_, rule) in self._parse().items() if not rule.columns & unrepeatable}
+        keep, drop = ({name: text for name, text in rules.items() if name in names} for rules in (self.keep, self.drop))
+        return replace(self, keep=keep, drop=drop)
+
     def key_parts(self) -> dict[str, Any]:
         """Return the values that are part of a shard's key, under one name."""
         rules = {"keep": list(self.keep.items()), "drop": list(self.drop.items())}
@@ -113,14 +127,17 @@ class RowRules:
         self, rows: Sequence[Conversation | Preference], file: str, numbers: Sequence[int]
     ) -> list[str | None]:
         """Return the rule that drops each row; None for kept rows. The arguments are the same as for `compute`."""
-        if not rows:
-            return []
+        if not rows or not self.names:
+            return [None] * len(rows)
         # Import the module here, because most blends have no rules.
         from dataprep_assets.curation.rules import find_dropping_rules
 
-        names, rules = self.names, parse_rules(self.keep, self.drop, self.columns.types)
-        numbers_of_rules = find_dropping_rules(self.columns.compute(rows, file, numbers), rules).tolist()
+        names, table = self.names, self.columns.compute(rows, file, numbers)
+        numbers_of_rules = find_dropping_rules(table, self._parse()).tolist()
         return [None if number < 0 else names[number] for number in numbers_of_rules]
+
+    def _parse(self) -> "dict[str, tuple[bool, Rule]]":
+        return parse_rules(self.keep, self.drop, self.columns.types)
 
 
 def load_row_rules(blend: BlendDeclaration, dataset: str = "") -> RowRules | None:

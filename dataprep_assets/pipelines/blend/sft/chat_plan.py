@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.removal.row_ids import RowRetractions
-from dataprep_assets.pipelines.blend.sft.reasons import CHOSEN_REASONS
+from dataprep_assets.pipelines.blend.screening.reasons import CHOSEN_REASONS
 from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle

@@ -31,8 +31,8 @@ from dataprep_assets.formats.packed_rows import view_ids_as_int32
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows
+from dataprep_assets.pipelines.blend.screening.reasons import EMPTY, TOO_LONG
 from dataprep_assets.pipelines.blend.sft.chat_plan import VERSION, ChatPlan, ChatSource, load_conversation_renderer
-from dataprep_assets.pipelines.blend.sft.reasons import EMPTY, TOO_LONG
 from dataprep_assets.pipelines.blend.sft.source_rows import SourceRows
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock, RowReader

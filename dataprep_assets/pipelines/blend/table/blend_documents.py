@@ -14,7 +14,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactEr
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, has_blend_plan, load_blend_plan
-from dataprep_assets.pipelines.blend.sft.reasons import RESERVED
+from dataprep_assets.pipelines.blend.screening.reasons import RESERVED
 from dataprep_assets.pipelines.blend.table.row_table import DOCUMENTS, list_table_columns
 
 _MAX_EXAMPLES = 10
@@ -33,6 +33,7 @@ class BlendDocuments(StoredTable):
     """Document table of a blend."""
 
     reserved: ClassVar[frozenset[str]] = RESERVED
+    id_key: ClassVar[str] = "source_key"
 
     def __init__(self, blend: BlendDeclaration, store: ArtifactStore) -> None:
         """Raise ConfigError if the blend declares no table, MissingArtifactError if the blend is not planned yet."""
@@ -61,7 +62,12 @@ class BlendDocuments(StoredTable):
     @property
     def splits(self) -> Sequence[str]:
         # Shards that are held out have no split before the run, which chooses them.
-        return [] if self._blend.held_out is not None else list(dict.fromkeys(unit.home for unit in self._plan.units))
+        if self._blend.held_out is not None:
+            raise ConfigError(
+                f"{self.dataset}: --split is not available with `held_out`. Remove it, or select rows of a dataset "
+                "with --where, e.g., \"source = 'NAME'\""
+            )
+        return list(dict.fromkeys(unit.home for unit in self._plan.units))
 
     @property
     def rules(self) -> Mapping[str, tuple[bool, Rule]]:

@@ -23,8 +23,17 @@ from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_bu
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.checks.check import FILES_INTACT, REBUILD, Check, Finding, OpenedPartition, build_verdict
-from dataprep_assets.engine.checks.comparison import compare_rebuild
+from dataprep_assets.engine.checks.check import (
+    EVERY_DOCUMENT,
+    FILES_INTACT,
+    REBUILD,
+    UNREPEATABLE,
+    Check,
+    Finding,
+    OpenedPartition,
+    build_verdict,
+)
+from dataprep_assets.engine.checks.comparison import compare_claims, compare_files, compare_rows
 from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
 from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome, run_tasks
@@ -34,11 +43,12 @@ from dataprep_assets.formats.packed_rows import open_packed_file
 from dataprep_assets.formats.row_origins import ORIGINS, read_origins
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Content, Receipt, Verification
+from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.removal.row_ids import RowIndex, load_blend_ids
+from dataprep_assets.pipelines.blend.removal.row_ids import RowIndex
 from dataprep_assets.pipelines.blend.screening.row_rules import RowColumns, load_row_columns
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, ChatShard
@@ -49,6 +59,7 @@ from dataprep_assets.stores.files import digest_value, require_digest
 from dataprep_assets.stream.shard_job import build_whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch, fetch_missing
 from dataprep_assets.tokenization.chat.messages import (
+    OTHER_FORM,
     Conversation,
     Preference,
     Refusal,
@@ -57,7 +68,7 @@ from dataprep_assets.tokenization.chat.messages import (
 )
 
 DOCUMENTS = "documents"
-VERSION = 1
+VERSION = 2
 OUTCOME: Columns = {"kept": "boolean", "reason": "string", "tokens": "integer"}
 """The last columns of the table."""
 
@@ -71,8 +82,8 @@ class RowTableFacts(Facts):
 
 
 def list_table_columns(blend: BlendDeclaration) -> Columns:
-    """Return the columns of the table, in order. Rows of a sensitive blend without a key have no id."""
-    return _list_columns(load_row_columns(blend), has_ids=load_blend_ids(blend) is not None)
+    """Return the columns of the table, in order."""
+    return _list_columns(load_row_columns(blend), has_ids=blend.has_row_ids)
 
 
 def _list_columns(columns: RowColumns, *, has_ids: bool) -> Columns:
@@ -180,12 +191,13 @@ class TabledShard:
             None if count is not None else reasons_of_rows.get((source.label, number), RETRACTED)
             for number, count in zip(numbers, tokens, strict=True)
         ]
-        # Leave out removed rows, because the table must not describe them.
-        removed = {number for number, reason in zip(numbers, reasons, strict=True) if reason == RETRACTED}
+        # Leave out removed rows, because the table must not describe them, and rows of another form, because the build
+        # applies no rules to them.
+        unread = {number for number, reason in zip(numbers, reasons, strict=True) if reason in (RETRACTED, OTHER_FORM)}
         results = {
             number: self.read_row(values, plan.fields, plan.choices)
             for number, values in zip(block.numbers, block.rows, strict=True)
-            if number not in removed
+            if number not in unread
         }
         good_rows = {number: row for number, row in results.items() if not isinstance(row, Refusal)}
         values = self.columns.compute([*good_rows.values()], source.label, [*good_rows]).to_pydict()
@@ -293,7 +305,7 @@ def build_row_table_spec(blend: BlendDeclaration, *, partitions: Partitions, sha
         build=partial(_build_tables, blend),
         metadata=_build_metadata,
         rows=lambda receipt: RowTableFacts.from_receipt(receipt).rows,
-        columns=dict(_list_columns(load_row_columns(blend), has_ids=True)),
+        columns=dict(list_table_columns(blend)),
         check_groups=(
             PartitionChecks(
                 checks=ROW_TABLE_CHECKS,
@@ -351,14 +363,43 @@ def _convert_source_line(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_rebuild(table: OpenedRowTable) -> Finding:
-    recipe, write = table.planned.recipe, table.planned.write
-    defects = compare_rebuild(recipe, table.store, table.receipt, table.directory, write)
+    planned, receipt = table.planned, table.receipt
+    defects, is_chance = [], False
+    if (change := planned.recipe.find_change(receipt)) is not None:
+        defects.append(f"was not built from its current inputs: {change.reason}")
+    else:
+        with create_scratch(table.store.root / receipt.dataset) as folder:
+            rebuilt_folder, names = folder / "rebuilt", [record.path for record in receipt.files]
+            rebuilt_folder.mkdir()
+            claims = list(compare_claims(planned.write(rebuilt_folder), receipt))
+            differences = dict(compare_files(rebuilt_folder, table.directory, names))
+            defects += [*differences.values(), *claims]
+            if differences.keys() == {FILE} and not claims:
+                is_chance = _differs_only_by_chance(table, rebuilt_folder / FILE, folder / "second")
     return build_verdict(
         (f"{table.name}: {defect}" for defect in defects),
         "Reading the sources and the shard again reproduces the stored table.",
-        REBUILD,
+        UNREPEATABLE if is_chance else REBUILD,
         facts={"rows": table.facts.rows},
+        warning=is_chance,
     )
+
+
+def _differs_only_by_chance(table: OpenedRowTable, rebuilt_path: Path, second_folder: Path) -> bool:
+    """Return whether a table differs from a rebuild only in columns whose taggers may return different values.
+
+    At the level `every document`, these columns must also differ between two rebuilds.
+    """
+    planned = table.planned
+    unstable = planned.columns.unrepeatable
+    if unstable and planned.shard.plan.level == EVERY_DOCUMENT:
+        second_folder.mkdir()
+        planned.write(second_folder)
+        unstable = frozenset(
+            name for name in unstable if compare_rows(rebuilt_path, second_folder / FILE, columns=[name]) is not None
+        )
+    other_columns = planned.types.keys() - unstable
+    return bool(unstable) and compare_rows(rebuilt_path, table.directory / FILE, columns=other_columns) is None
 
 
 ROW_TABLE_CHECKS: tuple[Check[OpenedRowTable], ...] = (

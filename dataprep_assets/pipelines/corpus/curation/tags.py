@@ -21,6 +21,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, Parti
 from dataprep_assets.engine.checks.check import (
     FILES_INTACT,
     REBUILD,
+    UNREPEATABLE,
     Check,
     Finding,
     OpenedPartition,
@@ -139,10 +140,7 @@ def _check_rebuild(tags: OpenedTags) -> Finding:
     return build_verdict(
         (f"{describe_artifact(receipt)}: {one}" for _, one in differences),
         f"Tagged {rows:,} of {count_of(facts.rows, 'row')} again: all have the stored values.",
-        "A tagger that depends on time, randomness or other documents cannot be reproduced. Give it a seed, or "
-        "make each result depend on only one document"
-        if nondeterministic_files.issuperset(faults)
-        else REBUILD,
+        UNREPEATABLE if nondeterministic_files.issuperset(faults) else REBUILD,
         facts={"rows_compared": rows, "rows": facts.rows},
         warning=bool(faults) and nondeterministic_files.issuperset(faults),
     )

@@ -1,0 +1,45 @@
+"""The results of rules that a finished shard has recorded, so that a rebuild for a check has the same rows.
+
+A rule may use a tagger that depends on time or chance. The check `rules_applied` compares the recorded results with the
+rules, so other checks must not compare them again.
+
+Entry point: `repeat_results`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.pipelines.blend.screening.row_rules import RowRules
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan
+from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedRules(RowRules):
+    """Rules whose results are already known. Instances are picklable.
+
+    Attributes:
+        reasons: Source file and row number → the rule that dropped the row.
+    """
+
+    reasons: Mapping[tuple[str, int], str] = field(repr=False)
+
+    def find_reasons(self, rows: Sequence[Any], file: str, numbers: Sequence[int]) -> list[str | None]:
+        return [self.reasons.get((file, number)) for number in numbers]
+
+
+def repeat_results(plan: ChatPlan, quarantine: Path) -> ChatPlan:
+    """Return a plan whose rules have the results in a shard's quarantine file."""
+    rules = plan.rules
+    if rules is None:
+        return plan
+    reasons = {(row["file"], row["row"]): row["reason"] for row in read_quarantine(quarantine)}
+    recorded_rules = RecordedRules(
+        keep=rules.keep,
+        drop=rules.drop,
+        columns=rules.columns,
+        reasons={place: reason for place, reason in reasons.items() if reason in rules.names},
+    )
+    return replace(plan, rules=recorded_rules)
