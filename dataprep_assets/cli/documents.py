@@ -159,7 +159,8 @@ def _print_json(row: Mapping[str, Any]) -> None:
 
 
 def _print_row(row: Mapping[str, Any]) -> None:
-    outcome = f"kept, {count_of(row['tokens'], 'token')}" if row["kept"] else f"dropped: {row['reason']}"
+    tokens = f", {count_of(row['tokens'], 'token')}" if "tokens" in row else ""
+    outcome = f"kept{tokens}" if row["kept"] else f"dropped: {row['reason']}"
     details = {k: v for k, v in row.items() if k not in _SHOWN_COLUMNS and v is not None}
     print(f"{row['file']}:{row['row']}  {outcome}")
     print("    " + ", ".join(f"{name} {_format_value(value)}" for name, value in details.items()))

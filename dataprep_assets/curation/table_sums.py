@@ -55,7 +55,8 @@ class TableSums:
                 kept_rows = run.filter(run["kept"])
                 line["rows_in"] += run.num_rows
                 line["documents"] += kept_rows.num_rows
-                line["tokens"] += pc.sum(kept_rows["tokens"]).as_py() or 0
+                if "tokens" in run.column_names:
+                    line["tokens"] += pc.sum(kept_rows["tokens"]).as_py() or 0
                 line["dropped"] += count_values(run["reason"])
                 if "id" in run.column_names:
                     self._ids.append(_parse_hashes(kept_rows["id"].to_pylist()))

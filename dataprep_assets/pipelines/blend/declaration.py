@@ -271,7 +271,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             "Taggers, which add columns to the document table: names of built-in taggers, or functions. Columns "
             "without a tagger: `source` (the dataset), `bytes`, `characters`, `messages`, `turns` (messages of the "
             "user), `tool_calls`, `has_system`, `has_tools`, `has_tool_results`, `has_reasoning`, "
-            "`question_characters`, `answer_characters` and `answer_question_ratio`. Only for `sft` and `pairs`. "
+            "`question_characters`, `answer_characters` and `answer_question_ratio`. Not for `pretrain`. "
             "Default: none."
         ),
     )
@@ -395,8 +395,10 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     @model_validator(mode="after")
     def _require_fitting_rules(self) -> Self:
         keys = [key for key in ("tag", "tag_text", "keep", "drop") if getattr(self, key)]
-        if keys and self.stage not in ("sft", "pairs"):
-            raise ValueError(f"`{keys[0]}` has no effect with `stage: {self.stage}`. Remove it")
+        if keys and self.stage == "pretrain":
+            raise ValueError(
+                f"`{keys[0]}` has no effect with `stage: pretrain`. Remove it, and declare it in a `TokenizedCorpus`"
+            )
         try:
             taggers = self.taggers
             self.rules  # noqa: B018  # the property raises the errors of the rules

@@ -1,4 +1,4 @@
-"""A blend of conversations or pairs with rules, and with rows that each rule drops."""
+"""A blend of conversations, pairs or RL records with rules, and with rows that each rule drops."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,16 +11,18 @@ import pytest
 from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.pipelines.blend.pairs.shard import build_pairs_shard
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.rl.shard import build_rl_shard
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, prepare_stage_shards
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.pipelines.blend.retracted_blend import RetractedBlend
 from dataprep_assets_tests.pipelines.blend.screened_blend import make_answer, make_user
 
-BUILD = {"sft": build_sft_shard, "pairs": build_pairs_shard}
+BUILD = {"sft": build_sft_shard, "pairs": build_pairs_shard, "rl": build_rl_shard}
 BATCHES = {
     "sft": "dataprep_assets.pipelines.blend.sft.spool.BATCH",
     "pairs": "dataprep_assets.pipelines.blend.pairs.shard._BATCH",
+    "rl": "dataprep_assets.pipelines.blend.rl.shard._BATCH",
 }
 PLAIN = 30
 LONG = " ".join(["A long answer with many words about a bird that sings."] * 4)
@@ -39,8 +41,16 @@ DROPPED = {"asked": 1, "with_thoughts": 2, "short": 3, "late": 1}
 
 
 def make_row(stage: str, question: str, *messages: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with a question and the messages after it, which are the chosen side of a pair."""
+    """Return a row with a question and the messages after it.
+
+    They are the chosen side of a pair. The last one is the expected answer of an RL record.
+    """
     prompt = [make_user(question)]
+    if stage == "rl":
+        *earlier_messages, answer = messages
+        thoughts = f"<think>{answer['reasoning_content']}</think>" if "reasoning_content" in answer else ""
+        prompt += earlier_messages
+        return {"responses_create_params": {"input": prompt}, "expected_answer": thoughts + answer["content"]}
     if stage == "sft":
         return {"messages": [*prompt, *messages]}
     reasoning = {key: text for key, text in messages[0].items() if key == "reasoning_content"}
@@ -71,6 +81,8 @@ class RuledBlend(RetractedBlend):
         super().__init__(folder, stage, **{**RULES, "tolerance": 1.0, **changes})
         if stage == "sft":
             self.changes["sft"] = {"pack_size": 512, "chat_template": "chatml_reasoning"}
+        if stage == "rl":
+            self.changes["rl"] = {"transforms": [{"select": ["responses_create_params", "expected_answer"]}]}
         plain = [make_row(stage, f"Who sings song {n} now?", make_answer(f"Bird {n}. {LONG}")) for n in range(PLAIN)]
         thoughts = make_answer("A bird.", reasoning_content="It sings.")
         unclear = make_answer("I see it.")
@@ -110,7 +122,7 @@ class RuledBlend(RetractedBlend):
 
     def kept(self) -> frozenset[int]:
         """Return the numbers of the plain rows of the first dataset that are in the shards."""
-        names = [name for name in self.partitions if not self.receipt(name).facts["empty"]]
+        names = [name for name in self.partitions if not self.receipt(name).facts.get("empty")]
         texts = "\n".join(map(self.texts, names)).lower()
         return frozenset(number for number in range(PLAIN) if f"bird {number}." in texts)
 

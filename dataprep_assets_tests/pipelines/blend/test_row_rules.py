@@ -19,9 +19,11 @@ from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import BadRecordError, IntegrityError, NotFoundError
 from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
-from dataprep_assets.pipelines.blend.screening.conversation_columns import COLUMNS, measure_rows
+from dataprep_assets.pipelines.blend.rl.record_parts import PartPaths
+from dataprep_assets.pipelines.blend.screening.conversation_columns import COLUMNS, measure_rows, select_text
 from dataprep_assets.pipelines.blend.screening.reasons import RESERVED
 from dataprep_assets.pipelines.blend.screening.row_rules import RowRules, load_row_rules
+from dataprep_assets.pipelines.blend.screening.row_texts import read_record
 from dataprep_assets.pipelines.blend.screening.rule_checks import may_be_chance
 from dataprep_assets.tokenization.chat.messages import Conversation, Preference
 from dataprep_assets_tests.messages import assert_names, raises
@@ -52,8 +54,9 @@ def test_rules_drop_rows_with_their_name_as_the_reason(tmp_path: Path, stage: st
     numbers = {entry["row"] + offset * (entry["file"] == "f1.jsonl") for entry in entries}
     assert numbers == {made.rows.index(row) + 1 for row in made.faulty}
     losses = [loss for loss in find_losses(made.dataset.specs, made.store) if loss.reason in DROPPED]
+    part = "first__train" if stage == "rl" else "first"
     assert {loss.reason: (loss.count, loss.of, loss.part, loss.kind) for loss in losses if loss.count} == {
-        name: (count, len(made.rows), "first", RULE) for name, count in DROPPED.items()
+        name: (count, len(made.rows), part, RULE) for name, count in DROPPED.items()
     }
     assert made.failing() == {}
     entry = entries[0]
@@ -239,6 +242,31 @@ def test_columns_count_messages_calls_and_characters() -> None:
     assert values["answer_question_ratio"] == [2.5, None]
 
 
+def test_columns_of_records_have_the_prompt_the_answers_and_the_tools() -> None:
+    auto = PartPaths("auto", "auto")
+    record = {
+        "responses_create_params": {"input": [make_user("Who sings?")], "tools": TOOLS},
+        "prompt": "Who sings?",
+        "expected_answer": "A bird.",
+        "environment": "a long name",
+    }
+    bare = {"environment": "songs", "level": 3}
+    preference = {"prompt": "Who?", "chosen": "A bird.", "rejected": [make_answer("No.")], "score": "high"}
+    values = measure_rows([read_record(row, auto) for row in (record, bare, preference)], "songs")
+    assert values["messages"] == [2, 0, 3]
+    assert values["turns"] == [1, 0, 1]
+    assert values["has_tools"] == [True, False, False]
+    assert values["question_characters"] == [10, 0, 4]
+    assert values["answer_characters"] == [7, 0, 10]
+    assert values["characters"][1:] == [len("songs"), len("Who?\nA bird.\nNo.")]
+    conversation = read_record(record, auto)
+    assert select_text(conversation, "questions") == select_text(conversation, "first_question") == "Who sings?"
+    assert select_text(conversation, "answers") == "A bird."
+    assert select_text(conversation, "all").startswith("Who sings?\nA bird.")
+    assert "a long name" not in select_text(conversation, "all")
+    assert select_text(read_record(record, PartPaths("auto", "environment")), "answers") == "a long name"
+
+
 @pytest.mark.parametrize("stage", BUILD)
 def test_results_that_vary_with_a_tagger_only_warn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     tag, state = write_varying_tagger(tmp_path, monkeypatch)
@@ -334,8 +362,8 @@ def test_every_reason_for_dropping_a_row_is_reserved() -> None:
     ("changes", "values"),
     [
         (
-            {"stage": "rl", "rl": {"transforms": ["passthrough"]}, "tokenizer": None, "sft": None},
-            ["`tag`", "stage: rl"],
+            {"stage": "pretrain", "pretrain": {}, "sft": None},
+            ["`tag`", "stage: pretrain", "`TokenizedCorpus`"],
         ),
         ({"drop": {"no_messages": "turns > 1"}}, ["drop.no_messages", "Rename"]),
         ({"drop": {"tool_call_text_without_tools": "turns > 1"}}, ["drop.tool_call_text_without_tools", "Rename"]),

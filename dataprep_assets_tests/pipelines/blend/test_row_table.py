@@ -52,15 +52,20 @@ def test_the_table_has_every_row_with_its_outcome(tmp_path: Path, stage: str) ->
     made.write_rows([*made.rows, {"messages": []}, *made.rows[:1]])
     if stage == "sft":
         made.changes["sft"] = {**made.changes["sft"], "pad_to_multiple": 8}
+    bad_reason = "left_out_by_select" if stage == "rl" else "no_messages"
     made.run()
     rows = read_files(made)
     assert find_failing(made) == {}
     assert len(rows) == len({(row["file"], row["row"]) for row in rows}) == len(made.rows) + 2 + ROWS
     receipts = [made.receipt(name) for name in made.partitions]
-    assert sum(row["tokens"] or 0 for row in rows) == sum(receipt.facts["tokens"] for receipt in receipts)
-    assert all((row["tokens"] is not None) == row["kept"] == (row["reason"] is None) for row in rows)
-    assert open_table(made).reasons() == {**DROPPED, "no_messages": 1}
-    (bad,) = [row for row in rows if row["reason"] == "no_messages"]
+    if stage == "rl":
+        assert "tokens" not in rows[0]
+    else:
+        assert sum(row["tokens"] or 0 for row in rows) == sum(receipt.facts["tokens"] for receipt in receipts)
+        assert all((row["tokens"] is not None) == row["kept"] for row in rows)
+    assert all(row["kept"] == (row["reason"] is None) for row in rows)
+    assert open_table(made).reasons() == {**DROPPED, bad_reason: 1}
+    (bad,) = [row for row in rows if row["reason"] == bad_reason]
     assert (bad["source"], bad["bytes"], bad["turns"], bad["words"]) == ("first", None, None, None)
     (late,) = [row for row in rows if row["reason"] == "late"]
     assert (late["turns"], late["kept"], late["has_reasoning"]) == (2, False, False)
@@ -166,8 +171,9 @@ def test_a_tagger_without_rules_changes_only_the_table(tmp_path: Path) -> None:
     assert made.failing() == {}
 
 
-def test_a_removed_row_keeps_only_its_id_in_the_table(tmp_path: Path) -> None:
-    made = RuledBlend(tmp_path, "pairs")
+@pytest.mark.parametrize("stage", BUILD)
+def test_a_removed_row_keeps_only_its_id_in_the_table(tmp_path: Path, stage: str) -> None:
+    made = RuledBlend(tmp_path, stage)
     made.run()
     (row,) = open_table(made).rows(where="file = 'f0.jsonl' and row = 3")
     assert row["kept"]
@@ -271,9 +277,8 @@ def test_values_of_a_tagger_that_varies_only_warn(tmp_path: Path, monkeypatch: p
     assert not finding.warning
 
 
-def test_other_stages_have_no_table(tmp_path: Path) -> None:
-    for stage in ("rl", "pretrain"):
-        made = RetractedBlend(tmp_path / stage, stage)
-        assert DOCUMENTS not in [spec.name for spec in made.dataset.specs]
-        with raises(ConfigError, f"small_{stage}", "`tag`"):
-            Blend(made.declaration).documents(made.store)
+def test_pretraining_blends_have_no_table(tmp_path: Path) -> None:
+    made = RetractedBlend(tmp_path, "pretrain")
+    assert DOCUMENTS not in [spec.name for spec in made.dataset.specs]
+    with raises(ConfigError, "small_pretrain", "`tag`"):
+        Blend(made.declaration).documents(made.store)

@@ -56,7 +56,8 @@ from dataprep_assets.pipelines.blend.pairs.shard import (
 )
 from dataprep_assets.pipelines.blend.removal.retracted_rows import ABOUT, no_retracted_row
 from dataprep_assets.pipelines.blend.screening.contamination import KeptRowSearch, describe_origin
-from dataprep_assets.pipelines.blend.screening.recorded_rules import repeat_results
+from dataprep_assets.pipelines.blend.screening.recorded_rules import load_recorded_rules
+from dataprep_assets.pipelines.blend.screening.row_rules import RowRules
 from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, load_conversation_renderer
 from dataprep_assets.stream.stream_losses import build_losses_check, losses_within_limit
@@ -137,6 +138,10 @@ class OpenedPairs(OpenedPartition[PairsShard]):
         for block in source.read_rows(only=rows, as_json=plan.choices.reads_json) if rows else ():
             for number, values in zip(block.numbers, block.rows, strict=True):
                 yield number, read_preference(values, plan.fields, plan.choices)
+
+    @property
+    def row_rules(self) -> RowRules | None:
+        return self.plan.rules
 
     @property
     def screen(self) -> RowScreen | None:
@@ -458,8 +463,8 @@ def round_trip(shard: OpenedPairs) -> Finding:
     if shard.is_exhaustive and not defects:
 
         def build(store: ArtifactStore) -> None:
-            plan = repeat_results(shard.planned.plan, shard.directory / QUARANTINE)
-            build_pairs_shard(replace(shard.planned, store=store, plan=plan))
+            rules = load_recorded_rules(shard.plan.rules, shard.directory / QUARANTINE)
+            build_pairs_shard(replace(shard.planned, store=store, plan=replace(shard.plan, rules=rules)))
 
         with rebuild_artifact(shard.planned.artifact, shard.planned.store, build) as folder:
             defects += find_byte_differences(

@@ -59,6 +59,8 @@ _BATCH = 256
 class PairsShard(ChatShard):
     """A shard of preference pairs, ready to build."""
 
+    read_row = staticmethod(read_preference)
+
     row_group_size: int
     compression: str
 

@@ -89,6 +89,10 @@ class PartPaths:
         """Return the prompts and the expected answers of a record, at all declared or usual locations."""
         return _find_values(record, self._prompt_paths), _find_values(record, self._answer_paths)
 
+    def find_tools(self, record: dict[str, Any]) -> Any:
+        """Return the tools of a record; None if it has none."""
+        return next(iter(_find_values(record, _TOOLS)), None)
+
 
 def _find_path(record: dict[str, Any], paths: Sequence[Path], option: str) -> Path | None:
     found_paths = [path for path in paths if find_value(record, path) is not ABSENT_VALUE]

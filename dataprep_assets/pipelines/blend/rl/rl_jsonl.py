@@ -36,7 +36,7 @@ from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.execution.jobs import Outcome, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.formats.row_origins import ORIGINS, read_origins
+from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
@@ -67,11 +67,13 @@ from dataprep_assets.pipelines.blend.rl.transforms import (
     parse_transforms,
 )
 from dataprep_assets.pipelines.blend.screening.contamination import KeptRowSearch, describe_origin
+from dataprep_assets.pipelines.blend.screening.recorded_rules import load_recorded_rules
+from dataprep_assets.pipelines.blend.screening.row_rules import RowRules, load_row_rules
 from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen, load_row_screen
 from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.shard_job import build_whole_shard_jobs
-from dataprep_assets.stream.token_stream import Fetch
+from dataprep_assets.stream.token_stream import Fetch, SourcePart
 
 _OUTPUT_COLUMNS = {
     "sft": {"input": "string", "output": "string"},
@@ -145,6 +147,7 @@ def prepare_rl_shards(
             level=blend.prove.level,
             retractions=retractions,
             retracted=find_current_retractions(store, blend.artifact(RL_JSONL, partition), retractions),
+            row_rules=load_row_rules(blend, plan.find_shard(partition)[0].dataset.name),
             screen=screen,
         )
         for partition in partitions
@@ -179,6 +182,28 @@ def build_rl_shards(
 
 class OpenedRecords(OpenedPartition[RlShard]):
     """A shard of RL records that is opened for checks."""
+
+    @property
+    def sources(self) -> Sequence[SourcePart]:
+        """The shard's source files."""
+        return self.planned.sources
+
+    @property
+    def row_rules(self) -> RowRules | None:
+        return self.planned.row_rules
+
+    @property
+    def kept_origins(self) -> Origins:
+        """The ordinal of the source file and the row in it, for each record."""
+        return read_origins(self.directory / ORIGINS, 2)
+
+    def read_source(self, source: SourcePart, rows: set[int]) -> Iterator[tuple[int, Record]]:
+        """Yield the records of some rows of a source file, with their row numbers."""
+        read_row = self.planned.open_reader()
+        for block in source.read_rows(only=rows, as_json=self.planned.reads_json) if rows else ():
+            for number, values in zip(block.numbers, block.rows, strict=True):
+                if isinstance(record := read_row(values, f"{source.label}: row {number}"), dict):
+                    yield number, record
 
     @property
     def screen(self) -> RowScreen | None:
@@ -250,7 +275,9 @@ def round_trip(shard: OpenedRecords) -> Finding:
     The check also compares `origins.npy` with the source file and row of each line. At the level `every document`, it
     also rebuilds the shard and compares all files, including the quarantine.
     """
-    planned_shard, receipt = shard.planned, shard.receipt
+    receipt = shard.receipt
+    rules = load_recorded_rules(shard.row_rules, shard.directory / QUARANTINE)
+    planned_shard = replace(shard.planned, row_rules=rules)
     new_count = stored_count = 0
     defects: list[str] = []
     origins = read_origins(shard.directory / ORIGINS, 2)

@@ -12,6 +12,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -42,6 +43,7 @@ from dataprep_assets.pipelines.blend.rl.apply_transforms import (
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
 from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep, compose_steps
+from dataprep_assets.pipelines.blend.screening.row_rules import RowRules
 from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock
@@ -55,7 +57,7 @@ VERSION = 6
 QUARANTINE = "quarantine.jsonl"
 _LEVEL = 3
 _BATCH = 256
-"""Number of rows that are searched for benchmark items together."""
+"""Number of rows to which rules are applied, and that are searched for benchmark items, together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,7 @@ class RlShard:
     `budget` is the maximum share of rows that may be dropped as bad. A changed `salt` changes the key, which forces a
     rebuild. `retractions` has the kind of ids and the retraction list. `retracted` are the listed ids whose rows the
     shard has read. Before the build, they are known only from an existing shard. The key of the finished shard covers
-    the actual ids. `screen` is the search for benchmark items, if any.
+    the actual ids. `row_rules` drop records, and `screen` is the search for benchmark items, if any.
     """
 
     artifact: Artifact
@@ -83,7 +85,22 @@ class RlShard:
     level: Level = SAMPLE
     retractions: RowRetractions = field(default_factory=RowRetractions)
     retracted: tuple[str, ...] = ()
+    row_rules: RowRules | None = None
     screen: RowScreen | None = None
+
+    @property
+    def sources(self) -> tuple[SourcePart, ...]:
+        """The source files."""
+        return self.files
+
+    @property
+    def reads_json(self) -> bool:
+        """Whether rows are read as JSON."""
+        return self.rules.reads_json
+
+    def open_reader(self) -> Callable[[Record, str], Record | str]:
+        """Return a function that returns the record of a row at a location, or the reason why it has none."""
+        return partial(_read_record, compose_steps(self.transforms, self.placeholders, self.rules), self.rules)
 
     @property
     def partition(self) -> str:
@@ -111,7 +128,8 @@ class RlShard:
         ]
         ids = [self.retractions.key_parts(), list(self.retracted)]
         policy = [self.compression, self.bad_records, self.budget, self.salt, self.rules.changes, ids]
-        # Add the search only if it is declared, so that other shards keep their keys.
+        # Add rules and the search only if they are declared, so that other shards keep their keys.
+        policy += [] if self.row_rules is None else [self.row_rules.key_parts()]
         policy += [] if self.screen is None else [self.screen.key_parts()]
         return digest_value(["rl_jsonl", VERSION, self.fingerprint, policy, files])
 
@@ -130,6 +148,7 @@ class RlShard:
                 **({"force": self.salt} if self.salt else {}),
                 **{f"rl.{name}": value for name, value in self.rules.changes.items()},
                 **self.retractions.key_parts(),
+                **({} if self.row_rules is None else self.row_rules.key_parts()),
                 **({} if self.screen is None else self.screen.key_parts()),
                 **({"retracted": describe_ids(self.retracted)} if self.retracted else {}),
             },
@@ -141,6 +160,13 @@ class RlShard:
                 },
             },
         )
+
+
+def _read_record(steps: Sequence[TransformStep], rules: RlRules, row: Record, location: str) -> Record | str:
+    outcome = apply_transforms(row, steps, rules, location)
+    if isinstance(outcome, SkippedRecord):
+        return LEFT_OUT_BY + outcome.by
+    return outcome.reason if isinstance(outcome, RefusedRecord) else outcome
 
 
 _MAX_FIELDS = 100
@@ -333,6 +359,9 @@ def _transform_lines(
         if isinstance(outcome, RefusedRecord):
             _refuse(shard, part, tally, BadRecord(row, byte, outcome.reason))
             continue
+        if isinstance(outcome, RuledRecord):
+            tally.drop(part, BadRecord(row, byte, outcome.rule))
+            continue
         if isinstance(outcome, LeakedRecord):
             tally.drop(part, BadRecord(row, byte, BENCHMARK), words=outcome.item)
             continue
@@ -360,6 +389,13 @@ class RetractedRecord:
 
 
 @dataclass(frozen=True)
+class RuledRecord:
+    """Outcome for a record that a rule drops, with the rule's name."""
+
+    rule: str
+
+
+@dataclass(frozen=True)
 class LeakedRecord:
     """Outcome for a record that contains a benchmark item, with the item's name."""
 
@@ -374,7 +410,7 @@ class RowOutcome(NamedTuple):
 
     row: int
     byte: int
-    outcome: Record | SkippedRecord | RefusedRecord | RetractedRecord | LeakedRecord
+    outcome: Record | SkippedRecord | RefusedRecord | RetractedRecord | RuledRecord | LeakedRecord
     unread_fields: list[str]
 
 
@@ -384,11 +420,15 @@ def iterate_outcomes(
     """Yield the outcome for each row of a block, and record the rows' ids."""
     rows = zip(block.rows, block.numbers, block.offsets, strict=True)
     outcomes = (_transform_row(shard, part, steps, ids, *row) for row in rows)
-    if shard.screen is None:
+    if shard.row_rules is None and shard.screen is None:
         yield from outcomes
         return
     while batch := list(islice(outcomes, _BATCH)):
-        yield from _replace_leaks(shard.screen, batch)
+        if shard.row_rules is not None:
+            batch = list(_replace_ruled(shard.row_rules, part.label, batch))
+        if shard.screen is not None:
+            batch = list(_replace_leaks(shard.screen, batch))
+        yield from batch
 
 
 def _transform_row(
@@ -405,6 +445,15 @@ def _transform_row(
     unread_fields: list[str] = []
     outcome = apply_transforms(record, steps, shard.rules, f"{part.label}: row {row}", unread_fields.append)
     return RowOutcome(row, byte, outcome, unread_fields)
+
+
+def _replace_ruled(rules: RowRules, file: str, outcomes: Sequence[RowOutcome]) -> Iterator[RowOutcome]:
+    """Yield the outcomes, in which records that a rule drops are replaced."""
+    records = {row.row: row.outcome for row in outcomes if isinstance(row.outcome, dict)}
+    reasons = dict(zip(records, rules.find_reasons([*records.values()], file, [*records]), strict=True))
+    for row in outcomes:
+        rule = reasons.get(row.row)
+        yield row if rule is None else row._replace(outcome=RuledRecord(rule))
 
 
 def _replace_leaks(screen: RowScreen, outcomes: Sequence[RowOutcome]) -> Iterator[RowOutcome]:
@@ -487,8 +536,9 @@ def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, record: BadRecord) 
 
 
 def _check_budget(shard: RlShard, tally: _Tally) -> None:
-    # Leave out rows with benchmark items, because the declaration drops them and they do not use up the budget.
-    bad_rows = [entry for entry in tally.quarantine if entry["reason"] != BENCHMARK]
+    # Leave out rows that the declaration drops, because they do not use up the budget.
+    chosen_reasons = {BENCHMARK, *(() if shard.row_rules is None else shard.row_rules.names)}
+    bad_rows = [entry for entry in tally.quarantine if entry["reason"] not in chosen_reasons]
     bad_count = len(bad_rows)
     if bad_count and bad_count > shard.budget * tally.rows:
         entry = bad_rows[0]

@@ -3,16 +3,15 @@
 A rule may use a tagger that depends on time or chance. The check `rules_applied` compares the recorded results with the
 rules, so other checks must not compare them again.
 
-Entry point: `repeat_results`.
+Entry point: `load_recorded_rules`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets.pipelines.blend.screening.row_rules import RowRules
-from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan
 from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
 
 
@@ -30,16 +29,14 @@ class RecordedRules(RowRules):
         return [self.reasons.get((file, number)) for number in numbers]
 
 
-def repeat_results(plan: ChatPlan, quarantine: Path) -> ChatPlan:
-    """Return a plan whose rules have the results in a shard's quarantine file."""
-    rules = plan.rules
+def load_recorded_rules(rules: RowRules | None, quarantine: Path) -> RecordedRules | None:
+    """Return the rules of a shard with the results in its quarantine file; None if it has no rules."""
     if rules is None:
-        return plan
+        return None
     reasons = {(row["file"], row["row"]): row["reason"] for row in read_quarantine(quarantine)}
-    recorded_rules = RecordedRules(
+    return RecordedRules(
         keep=rules.keep,
         drop=rules.drop,
         columns=rules.columns,
         reasons={place: reason for place, reason in reasons.items() if reason in rules.names},
     )
-    return replace(plan, rules=recorded_rules)

@@ -11,6 +11,7 @@ from dataprep_assets.curation.benchmarks.decontamination import TextChoice
 from dataprep_assets.curation.declaration import RuleText, add_tagger_columns, parse_rules
 from dataprep_assets.curation.table import Columns
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.rl.record_parts import PartPaths
 from dataprep_assets.pipelines.blend.screening import conversation_columns, row_texts
 from dataprep_assets.pipelines.blend.screening.conversation_columns import COLUMNS, measure_rows, select_text
 from dataprep_assets.tokenization.chat.messages import Conversation, Preference
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from dataprep_assets.curation.rules import Rule
     from dataprep_assets.curation.tagging import BatchTagger
 
+Row = Conversation | Preference | dict[str, Any]
+"""A conversation, a preference or an RL record."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RowColumns:
@@ -32,12 +36,14 @@ class RowColumns:
         texts: Tagger → the texts of a row that it reads. Default: all.
         dataset: The dataset, which is the value of the column `source`.
         sensitive: Whether messages must not show values.
+        paths: Locations of the prompt and the expected answer in RL records; None for other stages.
     """
 
     taggers: "tuple[BatchTagger, ...]"
     texts: Mapping[str, TextChoice]
     dataset: str
     sensitive: bool
+    paths: PartPaths | None = None
 
     @property
     def types(self) -> Columns:
@@ -55,13 +61,25 @@ class RowColumns:
             "version": [conversation_columns.VERSION, row_texts.VERSION],
             "taggers": [[*tagger.key_parts, self.texts.get(tagger.name, "all")] for tagger in self.taggers],
             "source": self.dataset,
+            **({} if self.paths is None else {"prompt": self.paths.prompt, "answer": self.paths.answer}),
         }
 
-    def compute(self, rows: Sequence[Conversation | Preference], file: str, numbers: Sequence[int]) -> "pa.Table":
+    def read(self, row: Row) -> Conversation | Preference:
+        """Return a row, or an RL record as a conversation."""
+        if not isinstance(row, dict):
+            return row
+        assert self.paths is not None, "only RL has records"
+        return row_texts.read_record(row, self.paths)
+
+    def measure(self, rows: Sequence[Row]) -> dict[str, list[Any]]:
+        """Return the columns of some rows that need no tagger: column → values."""
+        return measure_rows([self.read(row) for row in rows], self.dataset)
+
+    def compute(self, rows: Sequence[Row], file: str, numbers: Sequence[int]) -> "pa.Table":
         """Return the columns of some rows, which do not depend on the order and the number of the rows.
 
         Args:
-            rows: The conversations or preferences.
+            rows: The rows.
             file: Their source file, for messages.
             numbers: Their row numbers in the file.
 
@@ -71,10 +89,10 @@ class RowColumns:
         from dataprep_assets.curation.table import DocumentBatch, build_table
         from dataprep_assets.curation.tagging import compute_tags
 
-        values = measure_rows(rows, self.dataset)
+        values = self.measure(rows)
         carried = {**values, "row": list(numbers)}
         for tagger in self.taggers:
-            texts = [select_text(row, self.texts.get(tagger.name, "all")) for row in rows]
+            texts = [select_text(self.read(row), self.texts.get(tagger.name, "all")) for row in rows]
             # Leave out rows without a text, whose values are null.
             good = [index for index, text in enumerate(texts) if text]
             batch = DocumentBatch(carried, good, [texts[index] for index in good], file, COLUMNS)
@@ -88,7 +106,13 @@ class RowColumns:
 
 def load_row_columns(blend: BlendDeclaration, dataset: str = "") -> RowColumns:
     """Return the columns of the rows of a dataset, with all declared taggers."""
-    return RowColumns(taggers=tuple(blend.taggers), texts=blend.tag_text, dataset=dataset, sensitive=blend.sensitive)
+    return RowColumns(
+        taggers=tuple(blend.taggers),
+        texts=blend.tag_text,
+        dataset=dataset,
+        sensitive=blend.sensitive,
+        paths=PartPaths.from_options(blend.rl_options) if blend.stage == "rl" else None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +147,7 @@ class RowRules:
         rules = {"keep": list(self.keep.items()), "drop": list(self.drop.items())}
         return {"rules": {**rules, **self.columns.key_parts()}}
 
-    def find_reasons(
-        self, rows: Sequence[Conversation | Preference], file: str, numbers: Sequence[int]
-    ) -> list[str | None]:
+    def find_reasons(self, rows: Sequence[Row], file: str, numbers: Sequence[int]) -> list[str | None]:
         """Return the rule that drops each row; None for kept rows. The arguments are the same as for `compute`."""
         if not rows or not self.names:
             return [None] * len(rows)

@@ -3,8 +3,8 @@
 The texts of the selected messages are joined, because a question and its answer may be in two messages. If the messages
 have reasoning, tool calls or tool results, a second text omits these, because they separate a question from its answer.
 
-Entry points: `select_row_texts` for conversations and preferences, `select_record_texts`, `find_visible_texts`,
-`remove_thoughts`, `HOSTS`.
+Entry points: `select_row_texts` for conversations and preferences, `select_record_texts` and `read_record` for RL
+records; `find_visible_texts`, `remove_thoughts`, `HOSTS`.
 """
 
 import re
@@ -89,16 +89,34 @@ def select_record_texts(record: dict[str, Any], paths: PartPaths, choice: TextCh
     every_text = _join_each(list(find_strings(record)))
     if not prompts:
         return every_text
-    conversation = [
+    texts = select_texts(_list_record_messages(record, prompts, answers), choice)
+    return list(dict.fromkeys([*every_text, *texts])) if choice == "all" else texts
+
+
+def read_record(record: dict[str, Any], paths: PartPaths) -> Conversation:
+    """Return the prompt, the answers and the tools of an RL record as a conversation.
+
+    Only the first location with a prompt and the first one with an expected answer are read. A record without a prompt
+    has no messages, and its texts are those of all its fields.
+    """
+    prompts, answers = paths.find_values(record)
+    if not prompts:
+        return Conversation([], kwargs=record)
+    return Conversation(_list_record_messages(record, prompts[:1], answers[:1]), paths.find_tools(record))
+
+
+def _list_record_messages(
+    record: dict[str, Any], prompts: Sequence[Any], answers: Sequence[Any]
+) -> list[dict[str, Any]]:
+    """Return the messages of an RL record: of its prompts, of `chosen` and `rejected`, and of its expected answers."""
+    return [
         *(message for prompt in prompts for message in _read_messages(prompt, "user")),
         *(message for side in _SIDES if side in record for message in _read_messages(record[side], "assistant")),
         *(message for answer in answers for message in _read_messages(answer, "assistant")),
     ]
-    texts = select_texts(conversation, choice)
-    return list(dict.fromkeys([*every_text, *texts])) if choice == "all" else texts
 
 
-def _read_messages(value: Any, role: str) -> Sequence[Message]:
+def _read_messages(value: Any, role: str) -> Sequence[dict[str, Any]]:
     """Return the messages of a prompt or an answer. A value that is no list of messages is one message with a role."""
     # Import the module here, because only RL records need it.
     from dataprep_assets.pipelines.blend.rl.chat_messages import convert_to_chat_messages

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,33 +17,35 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.formats.row_origins import Origins
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.screening.contamination import BATCH
-from dataprep_assets.pipelines.blend.screening.row_rules import RowRules
-from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
+from dataprep_assets.pipelines.blend.screening.row_rules import Row, RowRules
 from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
-from dataprep_assets.tokenization.chat.messages import Conversation, Preference, Refusal
+from dataprep_assets.sources.readers.read_options import RowRange
+from dataprep_assets.stream.token_stream import SourcePart
+from dataprep_assets.tokenization.chat.messages import Refusal
 
 QUARANTINE = "quarantine.jsonl"
 
 
 class RuledShard(Protocol):
-    """A shard of conversations or pairs that is opened for checks."""
+    """A shard of conversations, pairs or records that is opened for checks."""
 
     @property
     def name(self) -> str: ...
     @property
     def directory(self) -> Path: ...
     @property
-    def sources(self) -> Sequence[ChatSource]: ...
+    def sources(self) -> Sequence[SourcePart]: ...
     @property
-    def plan(self) -> ChatPlan: ...
+    def row_rules(self) -> RowRules | None:
+        """The declared rules."""
+        ...
+
     @property
     def kept_origins(self) -> Origins:
         """The ordinal of the source file and the row in it, for each kept row or part of it."""
         ...
 
-    def read_source(
-        self, source: ChatSource, rows: set[int]
-    ) -> Iterator[tuple[int, Conversation | Preference | Refusal]]:
+    def read_source(self, source: Any, rows: set[int]) -> Iterator[tuple[int, Row | Refusal]]:
         """Yield some rows of a source file, with their numbers."""
         ...
 
@@ -58,12 +60,13 @@ class _Mistake:
 
 def _find_wrong_decisions(shard: RuledShard, decisions: dict[str, dict[int, str | None]]) -> Iterator[_Mistake]:
     """Yield each row whose recorded reason (None for kept rows) is not the rules' result."""
-    rules = shard.plan.rules
+    rules = shard.row_rules
     assert rules is not None, "only for blends with rules"
     unread = {label: set(reasons_of_rows) for label, reasons_of_rows in decisions.items()}
     for source in shard.sources:
         reasons_of_rows = decisions.get(source.label, {})
-        rows = {row for row in reasons_of_rows if row >= source.rows.first and row < (source.rows.stop or row + 1)}
+        range_ = source.rows or RowRange()
+        rows = {row for row in reasons_of_rows if row >= range_.first and row < (range_.stop or row + 1)}
         unread[source.label] -= rows
         read_rows = shard.read_source(source, set(rows))
         while batch := list(islice(read_rows, BATCH)):
@@ -106,7 +109,7 @@ def _describe_mistake(stored_reason: str | None, reason: str | None) -> str:
 
 def find_rule_mistakes(shard: RuledShard) -> Finding:
     """Check that the rules drop exactly the rows that were dropped by rules, among these and the kept rows."""
-    names = shard.plan.rule_names
+    names = () if shard.row_rules is None else shard.row_rules.names
     labels = {source.ordinal: source.label for source in shard.sources}
     decisions: dict[str, dict[int, str | None]] = {label: {} for label in labels.values()}
     for ordinal, number in np.unique(shard.kept_origins[:, :2], axis=0).tolist():

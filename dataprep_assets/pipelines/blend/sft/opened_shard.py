@@ -21,6 +21,7 @@ from dataprep_assets.formats.packed_rows import PackedRowBlock, find_padding_def
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.screening.contamination import KeptRowSearch, describe_origin
+from dataprep_assets.pipelines.blend.screening.row_rules import RowRules
 from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
 from dataprep_assets.pipelines.blend.screening.row_texts import remove_thoughts
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
@@ -113,6 +114,11 @@ class OpenedShard:
     def facts(self) -> PackedSftFacts:
         """Facts in the shard's receipt. Raises IntegrityError if a fact is missing."""
         return PackedSftFacts.from_receipt(self.receipt)
+
+    @property
+    def row_rules(self) -> RowRules | None:
+        """The rules that drop rows; None if the blend has none."""
+        return self.plan.rules
 
     @property
     def screen(self) -> RowScreen | None:

@@ -48,7 +48,7 @@ from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger
 from dataprep_assets.pipelines.blend.removal.retracted_rows import ABOUT, no_retracted_row
-from dataprep_assets.pipelines.blend.screening.recorded_rules import repeat_results
+from dataprep_assets.pipelines.blend.screening.recorded_rules import load_recorded_rules
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, load_conversation_renderer
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, SampledSequence
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard
@@ -313,8 +313,8 @@ def find_rebuild_differences(opened_shard: OpenedShard) -> Iterator[str]:
     shard = opened_shard.shard
 
     def build(store: ArtifactStore) -> None:
-        plan = repeat_results(shard.plan, opened_shard.directory / QUARANTINE)
-        build_sft_shard(replace(shard, store=store, plan=plan), "full", None)
+        rules = load_recorded_rules(shard.plan.rules, opened_shard.directory / QUARANTINE)
+        build_sft_shard(replace(shard, store=store, plan=replace(shard.plan, rules=rules)), "full", None)
 
     with rebuild_artifact(shard.artifact, shard.store, build) as folder:
         # Compare rows as arrays, because different library versions may write the same rows as different bytes.

@@ -3,23 +3,26 @@
 `packed_sft.py` builds the shard, and `packing.py` writes its files.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from dataprep_assets.curation.retractions import describe_ids
 from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.checks.check import Level
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm
-from dataprep_assets.pipelines.blend.removal.row_ids import find_current_retractions
+from dataprep_assets.pipelines.blend.removal.row_ids import RowRetractions, find_current_retractions
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
+from dataprep_assets.tokenization.chat.messages import Conversation, Preference, Refusal, read_conversation
 from dataprep_assets.tokenization.chat.row_forms import Form
 
 VERSION = 7
@@ -61,6 +64,9 @@ class ChatShard:
     existing shard. The key of the finished shard covers the actual ids.
     """
 
+    read_row: ClassVar[Callable[..., Conversation | Preference | Refusal]]
+    """Function that returns the content of a row, or its refusal."""
+
     artifact: Artifact
     store: ArtifactStore
     sources: tuple[ChatSource, ...]
@@ -82,6 +88,25 @@ class ChatShard:
     def source_bytes(self) -> int:
         """Total size of the sources in bytes."""
         return sum(source.size for source in self.sources)
+
+    @property
+    def level(self) -> Level:
+        """How many rows the checks rebuild."""
+        return self.plan.level
+
+    @property
+    def retractions(self) -> RowRetractions:
+        """The kind of row ids, and the retraction list."""
+        return self.plan.retractions
+
+    @property
+    def reads_json(self) -> bool:
+        """Whether rows are read as JSON."""
+        return self.plan.choices.reads_json
+
+    def open_reader(self) -> Callable[[Mapping[str, Any], str], Conversation | Preference | str]:
+        """Return a function that returns the content of a row at a location, or the reason for refusing the row."""
+        return partial(_read_chat_row, self.read_row, self.plan)
 
     @property
     def key(self) -> str:
@@ -122,6 +147,8 @@ class ChatShard:
 class SftShard(ChatShard):
     """A shard of packed conversations, ready to build."""
 
+    read_row = staticmethod(read_conversation)
+
     packing: PackPlan
 
     @property
@@ -142,6 +169,13 @@ class SftShard(ChatShard):
     def scratch(self) -> Path:
         """The folder of the shard's spools."""
         return self.store.root / self.artifact.dataset / SPOOLS
+
+
+def _read_chat_row(
+    read_row: Callable[..., Conversation | Preference | Refusal], plan: ChatPlan, row: Mapping[str, Any], _: str
+) -> Conversation | Preference | str:
+    content = read_row(row, plan.fields, plan.choices)
+    return content.reason if isinstance(content, Refusal) else content
 
 
 def _format_source_name(source: ChatSource) -> str:

@@ -212,9 +212,9 @@ def read_quarantine(path: Path) -> Iterator[Mapping[str, Any]]:
         for number, line in enumerate(lines, 1):
             try:
                 row = orjson.loads(line)
-                yield {name: row[name] for name in ("file", "row", "byte", "reason", "message")} | {
-                    "words": row.get("words", "")
-                }
+                # Records of RL have no messages.
+                optional_values = {"message": row.get("message"), "words": row.get("words", "")}
+                yield {name: row[name] for name in ("file", "row", "byte", "reason")} | optional_values
             except (orjson.JSONDecodeError, KeyError, TypeError) as error:
                 raise FormatError(
                     f"{path}: line {number}: not a quarantined row: {error}. Rebuild the artifact"

@@ -8,11 +8,11 @@ Entry points: `DOCUMENTS`, `TabledShard`, `build_row_table_spec`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from dataprep_assets.engine.checks.check import (
     UNREPEATABLE,
     Check,
     Finding,
+    Level,
     OpenedPartition,
     build_verdict,
 )
@@ -48,29 +49,19 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.removal.row_ids import RowIndex
-from dataprep_assets.pipelines.blend.screening.row_rules import RowColumns, load_row_columns
-from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource
-from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, ChatShard
+from dataprep_assets.pipelines.blend.removal.row_ids import RowIndex, RowRetractions
+from dataprep_assets.pipelines.blend.screening.row_rules import Row, RowColumns, load_row_columns
+from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE
 from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS
 from dataprep_assets.sources.readers.rows import RowBlock
 from dataprep_assets.stores.files import digest_value, require_digest
 from dataprep_assets.stream.shard_job import build_whole_shard_jobs
-from dataprep_assets.stream.token_stream import Fetch, fetch_missing
-from dataprep_assets.tokenization.chat.messages import (
-    OTHER_FORM,
-    Conversation,
-    Preference,
-    Refusal,
-    read_conversation,
-    read_preference,
-)
+from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
+from dataprep_assets.tokenization.chat.messages import OTHER_FORM
 
 DOCUMENTS = "documents"
 VERSION = 2
-OUTCOME: Columns = {"kept": "boolean", "reason": "string", "tokens": "integer"}
-"""The last columns of the table."""
 
 
 class RowTableFacts(Facts):
@@ -83,12 +74,62 @@ class RowTableFacts(Facts):
 
 def list_table_columns(blend: BlendDeclaration) -> Columns:
     """Return the columns of the table, in order."""
-    return _list_columns(load_row_columns(blend), has_ids=blend.has_row_ids)
+    has_tokens = _TOKEN_COUNTERS[blend.stage] is not None
+    return _list_columns(load_row_columns(blend), has_ids=blend.has_row_ids, has_tokens=has_tokens)
 
 
-def _list_columns(columns: RowColumns, *, has_ids: bool) -> Columns:
+def _list_columns(columns: RowColumns, *, has_ids: bool, has_tokens: bool) -> Columns:
     ids: Columns = {"id": "string"} if has_ids else {}
-    return {"file": "string", "row": "integer", **ids, **columns.types, **OUTCOME}
+    tokens: Columns = {"tokens": "integer"} if has_tokens else {}
+    return {"file": "string", "row": "integer", **ids, **columns.types, "kept": "boolean", "reason": "string", **tokens}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Outcomes:
+    """The outcomes of the rows of a shard, by ordinal of the source and row, or by file and row.
+
+    Attributes:
+        tokens: Kept row → its number of tokens.
+        reasons: Quarantined row → the reason, by file.
+        ids: Row → its id; None if rows have no ids.
+        removed_ids: The ids of removed rows.
+    """
+
+    tokens: Mapping[tuple[int, int], int]
+    reasons: Mapping[tuple[str, int], str]
+    ids: Mapping[tuple[int, int], str] | None
+    removed_ids: frozenset[str]
+
+    def find_reason(self, source: SourcePart, number: int) -> str | None:
+        """Return the reason for dropping a row; None for other rows."""
+        if self.ids is not None and self.ids.get((source.ordinal, number)) in self.removed_ids:
+            return RETRACTED
+        return self.reasons.get((source.label, number))
+
+
+ReadRow = Callable[[Any, str], Row | str]
+
+
+class TabledRows(Protocol):
+    """A planned shard whose rows a table describes: `SftShard`, `PairsShard` or `RlShard`."""
+
+    @property
+    def artifact(self) -> Artifact: ...
+    @property
+    def store(self) -> ArtifactStore: ...
+    @property
+    def sources(self) -> Sequence[SourcePart]: ...
+    @property
+    def source_bytes(self) -> int: ...
+    @property
+    def level(self) -> Level: ...
+    @property
+    def retractions(self) -> RowRetractions: ...
+    @property
+    def reads_json(self) -> bool: ...
+    def open_reader(self) -> ReadRow:
+        """Return a function that returns the content of a source row at a location, or the reason for refusing it."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,16 +141,14 @@ class TabledShard:
         shard: The finished shard, with its sources and its plan.
         content: Digest of the shard's files.
         columns: The columns of the rows.
-        read_row: Returns the conversation or preference in a row.
-        count_tokens: Returns the number of tokens at each origin of the shard, given its folder.
+        count_tokens: Returns the number of tokens at each origin of the shard, given its folder; None without tokens.
     """
 
     artifact: Artifact
-    shard: ChatShard
+    shard: TabledRows
     content: Content
     columns: RowColumns
-    read_row: Callable[..., Conversation | Preference | Refusal]
-    count_tokens: Callable[[Path], NDArray[np.int64]]
+    count_tokens: Callable[[Path], NDArray[np.int64]] | None
 
     @property
     def store(self) -> ArtifactStore:
@@ -124,7 +163,9 @@ class TabledShard:
     @property
     def types(self) -> Columns:
         """The columns of the table, in order."""
-        return _list_columns(self.columns, has_ids=self.shard.plan.retractions.ids is not None)
+        return _list_columns(
+            self.columns, has_ids=self.shard.retractions.ids is not None, has_tokens=self.count_tokens is not None
+        )
 
     @property
     def key(self) -> str:
@@ -160,46 +201,41 @@ class TabledShard:
     def _read_all_rows(self) -> Iterator[dict[str, list[Any]]]:
         """Yield all rows of the sources in blocks: column → values."""
         receipt, folder = self.store.require(self.shard.artifact), self.store.local(self.shard.artifact)
-        tokens_of_rows = self._sum_tokens(folder)
-        reasons_of_rows = {(row["file"], row["row"]): row["reason"] for row in read_quarantine(folder / QUARANTINE)}
-        ids = self._read_ids(folder, receipt)
+        outcomes = _Outcomes(
+            tokens=self._sum_tokens(folder),
+            reasons={(row["file"], row["row"]): row["reason"] for row in read_quarantine(folder / QUARANTINE)},
+            ids=self._read_ids(folder, receipt),
+            removed_ids=frozenset(receipt.facts.get("retracted", ())),
+        )
+        read_row = self.shard.open_reader()
         for source in self.shard.sources:
-            reader = source.read_rows(as_json=self.shard.plan.choices.reads_json)
+            reader = source.read_rows(as_json=self.shard.reads_json)
             bytes_before = 0
             for block in reader:
-                rows = self._read_block(source, block, tokens_of_rows, reasons_of_rows)
-                if ids is not None:
-                    rows["id"] = [ids.get((source.ordinal, number)) for number in rows["row"]]
+                rows = self._read_block(source, block, read_row, outcomes)
                 yield rows
                 report_work(source_bytes=reader.bytes_read - bytes_before, documents=len(rows["row"]))
                 bytes_before = reader.bytes_read
             require_digest(source.label, source.digests.digest_of(reader.sha256), source.sha256, "its snapshot")
 
     def _read_block(
-        self,
-        source: ChatSource,
-        block: RowBlock,
-        tokens_of_rows: Mapping[tuple[int, int], int],
-        reasons_of_rows: Mapping[tuple[str, int], str],
+        self, source: SourcePart, block: RowBlock, read_row: ReadRow, outcomes: "_Outcomes"
     ) -> dict[str, list[Any]]:
-        plan = self.shard.plan
-        bad_numbers = [bad_row.row for bad_row in block.bad]
-        numbers = sorted([*block.numbers, *bad_numbers])
-        tokens = [tokens_of_rows.get((source.ordinal, number)) for number in numbers]
-        reasons = [
-            # A row that is neither in the shard nor in its quarantine was removed.
-            None if count is not None else reasons_of_rows.get((source.label, number), RETRACTED)
-            for number, count in zip(numbers, tokens, strict=True)
-        ]
-        # Leave out removed rows, because the table must not describe them, and rows of another form, because the build
-        # applies no rules to them.
-        unread = {number for number, reason in zip(numbers, reasons, strict=True) if reason in (RETRACTED, OTHER_FORM)}
-        results = {
-            number: self.read_row(values, plan.fields, plan.choices)
-            for number, values in zip(block.numbers, block.rows, strict=True)
-            if number not in unread
-        }
-        good_rows = {number: row for number, row in results.items() if not isinstance(row, Refusal)}
+        numbers = sorted([*block.numbers, *(bad_row.row for bad_row in block.bad)])
+        places = [(source.ordinal, number) for number in numbers]
+        reasons = {number: outcomes.find_reason(source, number) for number in numbers}
+        good_rows: dict[int, Row] = {}
+        for number, values in zip(block.numbers, block.rows, strict=True):
+            # Leave out removed rows, because the table must not describe them, and rows of another form, because the
+            # build applies no rules to them.
+            if reasons[number] in (RETRACTED, OTHER_FORM):
+                continue
+            row = read_row(values, f"{source.label}: row {number}")
+            if not isinstance(row, str):
+                good_rows[number] = row
+            elif (source.ordinal, number) not in outcomes.tokens:
+                # The quarantine does not list the records that a transform left out.
+                reasons[number] = reasons[number] or row
         values = self.columns.compute([*good_rows.values()], source.label, [*good_rows]).to_pydict()
         indices = {number: index for index, number in enumerate(good_rows)}
         expanded = {
@@ -209,26 +245,28 @@ class TabledShard:
         return {
             "file": [source.label] * len(numbers),
             "row": numbers,
+            **({} if outcomes.ids is None else {"id": list(map(outcomes.ids.get, places))}),
             **expanded,
             "source": [self.columns.dataset] * len(numbers),
-            "kept": [reason is None for reason in reasons],
-            "reason": reasons,
-            "tokens": tokens,
+            "kept": [place in outcomes.tokens for place in places],
+            "reason": list(reasons.values()),
+            **({} if self.count_tokens is None else {"tokens": list(map(outcomes.tokens.get, places))}),
         }
 
     def _sum_tokens(self, folder: Path) -> dict[tuple[int, int], int]:
-        """Return the ordinal of the source and the row of each kept row, with its number of tokens."""
+        """Return the ordinal of the source and the row of each kept row, with its number of tokens; 0 without any."""
         if not (folder / ORIGINS).exists():  # the shard is empty
             return {}
         origins = read_origins(folder / ORIGINS, 3 if self.shard.artifact.name == SHARDS["sft"].name else 2)
         rows, positions = np.unique(origins[:, :2], axis=0, return_inverse=True)
         counts = np.zeros(len(rows), np.int64)
-        np.add.at(counts, positions.reshape(-1), self.count_tokens(folder))
+        if self.count_tokens is not None:
+            np.add.at(counts, positions.reshape(-1), self.count_tokens(folder))
         return dict(zip(map(tuple, rows.tolist()), counts.tolist(), strict=True))
 
     def _read_ids(self, folder: Path, receipt: Receipt) -> dict[tuple[int, int], str] | None:
         """Return the ordinal of the source and the row → its id; None if rows have no ids."""
-        if self.shard.plan.retractions.ids is None:
+        if self.shard.retractions.ids is None:
             return None
         index = RowIndex.from_folder(folder, receipt)
         positions = map(tuple, index.table[:, :2].tolist())
@@ -251,11 +289,12 @@ def _count_pair_tokens(folder: Path) -> NDArray[np.int64]:
     return np.array([row.tokens for rows in read_preferences(folder / PAIRS_FILE) for row in rows], np.int64)
 
 
-_READERS: Mapping[str, tuple[Callable[..., Any], Callable[[Path], NDArray[np.int64]]]] = {
-    "sft": (read_conversation, _count_packed_tokens),
-    "pairs": (read_preference, _count_pair_tokens),
+_TOKEN_COUNTERS: Mapping[str, Callable[[Path], NDArray[np.int64]] | None] = {
+    "sft": _count_packed_tokens,
+    "pairs": _count_pair_tokens,
+    "rl": None,
 }
-"""Stage → `TabledShard.read_row` and `TabledShard.count_tokens`."""
+"""Stage → `TabledShard.count_tokens`."""
 
 
 def ensure_row_table(table: TabledShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
@@ -273,7 +312,6 @@ def prepare_row_tables(
 ) -> list[TabledShard]:
     """Return the tables of some shards, ready to build. Raises MissingArtifactError if a shard is not built."""
     plan, shard_kind = load_blend_plan(blend, store), SHARDS[blend.stage]
-    read_row, count_tokens = _READERS[blend.stage]
     tables = []
     for shard in shard_kind.shards(blend, store, plan, [partition or "" for partition in partitions]):
         partition = str(shard.artifact.partition)
@@ -283,8 +321,7 @@ def prepare_row_tables(
                 shard=shard,
                 content=store.require(shard.artifact).content,
                 columns=load_row_columns(blend, plan.find_shard(partition)[0].dataset.name),
-                read_row=read_row,
-                count_tokens=count_tokens,
+                count_tokens=_TOKEN_COUNTERS[blend.stage],
             )
         )
     return tables
@@ -358,8 +395,10 @@ def _check_sums(table: OpenedRowTable) -> Finding:
 
 def _convert_source_line(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the counts of a shard's source file under the names of the table's sums."""
-    kept_count = facts["conversations"] if "conversations" in facts else facts["pairs"]
-    return {**{name: facts[name] for name in ("file", "rows_in", "tokens", "dropped")}, "documents": kept_count}
+    kept_count = next(facts[name] for name in ("conversations", "pairs", "documents") if name in facts)
+    # Records have no tokens, and their facts omit `dropped` if no row is dropped.
+    optional_counts = {"tokens": facts.get("tokens", 0), "dropped": facts.get("dropped", {})}
+    return {"file": facts["file"], "rows_in": facts["rows_in"], "documents": kept_count, **optional_counts}
 
 
 def _check_rebuild(table: OpenedRowTable) -> Finding:
@@ -392,7 +431,7 @@ def _differs_only_by_chance(table: OpenedRowTable, rebuilt_path: Path, second_fo
     """
     planned = table.planned
     unstable = planned.columns.unrepeatable
-    if unstable and planned.shard.plan.level == EVERY_DOCUMENT:
+    if unstable and planned.shard.level == EVERY_DOCUMENT:
         second_folder.mkdir()
         planned.write(second_folder)
         unstable = frozenset(
