@@ -60,7 +60,8 @@ def command(
     text: Annotated[
         bool,
         typer.Option(
-            "--text", help="Print the text of each row, read from its source; JSON and CSV have the whole text."
+            "--text",
+            help="Print the text or the messages of each row, read from its source; JSON and CSV have the whole text.",
         ),
     ] = False,
     plot: Annotated[
@@ -159,8 +160,8 @@ def _print_json(row: Mapping[str, Any]) -> None:
 
 
 def _print_row(row: Mapping[str, Any]) -> None:
-    tokens = f", {count_of(row['tokens'], 'token')}" if "tokens" in row else ""
-    outcome = f"kept{tokens}" if row["kept"] else f"dropped: {row['reason']}"
+    kept_text = f"kept, {count_of(row['tokens'], 'token')}" if row.get("tokens") is not None else "kept"
+    outcome = kept_text if row["kept"] else f"dropped: {row['reason']}"
     details = {k: v for k, v in row.items() if k not in _SHOWN_COLUMNS and v is not None}
     print(f"{row['file']}:{row['row']}  {outcome}")
     print("    " + ", ".join(f"{name} {_format_value(value)}" for name, value in details.items()))
@@ -175,7 +176,7 @@ _SHOWN_COLUMNS = {"file", "row", "kept", "reason", "tokens", "text"}
 def _shorten_text(text: str | None) -> Iterator[str]:
     """Yield the first lines of a text, and the number of remaining characters."""
     if text is None:
-        yield "no text, because the record was rejected"
+        yield "no text, because the row was rejected or removed"
         return
     lines = text[:_MAX_CHARACTERS].splitlines(keepends=True)[:_MAX_LINES]
     for line in lines:

@@ -144,7 +144,7 @@ def test_a_long_text_is_shortened_and_its_control_characters_are_escaped(coast: 
         f"    and {len(LONG) - len(LONG[: LONG.index('Line 6')]):,} more characters",
     ]
     said = coast("documents", "pages", "--reason", "bad_json", "--text").splitlines()
-    assert [line.strip() for line in said if "no text" in line] == ["no text, because the record was rejected"]
+    assert [line.strip() for line in said if "no text" in line] == ["no text, because the row was rejected or removed"]
 
 
 def test_a_changed_or_missing_source_file_is_an_error(coast: Coast) -> None:

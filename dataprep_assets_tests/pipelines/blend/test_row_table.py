@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.cli.retract import _list_ids
 from dataprep_assets.engine.privacy import load_privacy
-from dataprep_assets.errors import ConfigError, MissingArtifactError
+from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
 from dataprep_assets.pipelines.blend.dataset import Blend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.table.blend_documents import BlendDocuments
@@ -123,8 +123,46 @@ def test_rows_are_sampled_and_columns_plotted_without_texts(tmp_path: Path) -> N
     assert sorted(histogram.values.tolist()) == sorted(row["turns"] for row in rows)
     late = next(rule for rule in histogram.rules if rule.rule == "late")
     assert late.documents == DROPPED["late"]
-    with raises(ConfigError, made.declaration.dataset, "--text", "dataprep trace"):
-        table.add_texts(rows)
+
+
+@pytest.mark.parametrize("stage", BUILD)
+def test_texts_of_rows_are_the_messages_of_the_source(tmp_path: Path, stage: str) -> None:
+    made = RuledBlend(tmp_path, stage, bad_records={"policy": "drop", "budget": 0.2})
+    made.write_rows([*made.rows, {"messages": []}])
+    made.run()
+    table = open_table(made)
+    rows = [*table.add_texts(table.rows())]
+    assert [{name: value for name, value in row.items() if name != "text"} for row in rows] == [*table.rows()]
+    assert [row["reason"] for row in rows if row["text"] is None] == [
+        "left_out_by_select" if stage == "rl" else "no_messages"
+    ]
+    texts = [row["text"] for row in rows]
+    end = "\n[rejected]\nassistant: no" if stage == "pairs" else ""
+    start = "\n[chosen]" if stage == "pairs" else ""
+    assert f"user: Who sings song 0 now?{start}\nassistant: Bird 0. {LONG}{end}" in texts
+    (late,) = table.add_texts(table.rows(reason="late"))
+    assert late["text"].startswith(f"user: Who sings this song?{start}\nassistant: I see it.\nuser: And that?")
+    thoughts = [row["text"] for row in table.add_texts(table.rows(reason="with_thoughts"))]
+    assert all(
+        "assistant: <think>It sings.</think>A bird." in text.replace("</think>\n", "</think>") for text in thoughts
+    )
+    sample = table.rows(kept=True).sample(4, seed=2)
+    assert [row["text"] in texts for row in table.add_texts(sample)] == [True] * 4
+
+
+def test_texts_of_changed_or_missing_sources_are_errors(tmp_path: Path) -> None:
+    made = RuledBlend(tmp_path, "sft")
+    made.run()
+    table, path = open_table(made), tmp_path / "sources/first/f0.jsonl"
+    rows, text = [*table.rows(where="file = 'f0.jsonl'")], path.read_text()
+    for changed in (text.replace("sings song 3 now", "sings song 3 too"), text + "\n"):
+        path.write_text(changed)
+        with raises(SourceError, "f0.jsonl", "`dataprep run small_sft`", relpath="f0.jsonl"):
+            list(table.add_texts(rows))
+    path.unlink()
+    with raises(SourceError, "f0.jsonl", "`dataprep run small_sft`", relpath="f0.jsonl"):
+        list(table.add_texts(rows))
+    assert len([*table.add_texts(table.rows(where="file = 'f1.jsonl'"))]) == len(made.rows) - len(rows)
 
 
 def test_the_drops_of_changed_rules_are_predicted_from_the_table(tmp_path: Path) -> None:

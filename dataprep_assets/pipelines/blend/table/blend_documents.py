@@ -40,7 +40,8 @@ class BlendDocuments(StoredTable):
         if not blend.has_table:
             raise ConfigError(
                 f"{blend.dataset} has no document table. Run `dataprep show {blend.dataset}` to list dropped rows. To "
-                "build a table of conversations or pairs, declare `tag`, `keep` or `drop`, and run the dataset"
+                "build a table, declare `tag`, `keep` or `drop` in a blend of conversations, pairs or RL records, and "
+                "run the dataset"
             )
         if not has_blend_plan(blend, store):
             raise MissingArtifactError(f"{blend.dataset} has no document table yet. Run `dataprep run {blend.dataset}`")
@@ -87,10 +88,10 @@ class BlendDocuments(StoredTable):
         return f"{artifact}: not built yet. Run `dataprep run {self.dataset}`"
 
     def add_texts(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        raise ConfigError(
-            f"{self.dataset}: --text shows only texts of documents, not of conversations or pairs. Remove --text, and "
-            f"run `dataprep trace {self.dataset} --file FILE --row N` for a row"
-        )
+        # Import the module here, because most queries read no texts.
+        from dataprep_assets.pipelines.blend.table.source_texts import add_texts
+
+        return add_texts(self._blend, self.store, rows)
 
     def drops(self) -> Drops | None:
         rules = self.rules

@@ -1,0 +1,120 @@
+"""Texts of rows of a blend's document table, read from the source files.
+
+A file is read once for consecutive rows of a shard. A row is compared with its columns in the table and with its id,
+because a source file may have been edited since the table was built.
+
+Entry points: `add_texts`, `format_row`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import groupby
+from typing import Any
+
+import orjson
+
+from dataprep_assets.errors import SourceError
+from dataprep_assets.fields import find_strings
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, format_partition_key, load_blend_plan
+from dataprep_assets.pipelines.blend.screening.conversation_columns import select_text
+from dataprep_assets.pipelines.blend.table.row_table import TabledShard, prepare_row_tables
+from dataprep_assets.sources.readers.read_options import RowRange
+from dataprep_assets.tokenization.chat.messages import REASONING_KEYS, Conversation, Preference
+
+_Messages = Sequence[Mapping[str, Any]]
+
+
+def add_texts(
+    blend: BlendDeclaration, store: ArtifactStore, rows: Iterable[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield rows with their texts, as `DocumentTable.add_texts` describes."""
+    plan = load_blend_plan(blend, store)
+
+    @lru_cache(maxsize=1)
+    def prepare_table(partition: str) -> TabledShard:
+        (table,) = prepare_row_tables(blend, store, [partition])
+        return table
+
+    for (file, partition), rows_of_file in groupby(rows, key=lambda row: (row["file"], _find_partition(plan, row))):
+        changed = SourceError(
+            f"{file}: changed since the document table was built. Run `dataprep run {blend.dataset}`", relpath=file
+        )
+        if partition is None:
+            raise changed
+        sizes = {part.entry.relpath: part.entry.size_bytes for part in plan.find_shard(partition)[1].parts}
+        try:
+            yield from _read_texts(prepare_table(partition), rows_of_file, file, sizes[file], changed)
+        except OSError as error:
+            raise SourceError(
+                f"{file}: the text cannot be read: {error.strerror or error}. Restore the file, or run `dataprep run "
+                f"{blend.dataset}`",
+                relpath=file,
+            ) from error
+
+
+def _find_partition(plan: BlendPlan, row: Mapping[str, Any]) -> str | None:
+    """Return the shard that reads a row of the table; None if the plan does not have the row's file."""
+    for unit in plan.units:
+        for index in unit.chosen if unit.dataset.name == row["source"] else ():
+            for part in unit.shards[index].parts:
+                range_ = part.rows or RowRange()
+                if part.entry.relpath == row["file"] and range_.first <= row["row"] < (range_.stop or row["row"] + 1):
+                    return format_partition_key(unit.name, index)
+    return None
+
+
+def _read_texts(
+    table: TabledShard, rows: Iterable[Mapping[str, Any]], file: str, size: int, changed: SourceError
+) -> Iterator[dict[str, Any]]:
+    """Yield rows of one file of a shard with their texts. Raises `changed` if a row differs from the table."""
+    shard, ids = table.shard, table.shard.retractions.ids
+    read_row = shard.open_reader()
+    source_rows: Iterator[tuple[int, Mapping[str, Any]]] | None = None
+    for row in rows:
+        # Only rows that are bad, removed or left out before the rules have no size.
+        if row["bytes"] is None:
+            yield {**row, "text": None}
+            continue
+        # Start at the first wanted row, and read on from there for the other rows.
+        if source_rows is None:
+            source = next(source for source in shard.sources if source.label == file)
+            if source.path.stat().st_size != size:
+                raise changed
+            later_rows = replace(source, rows=RowRange(row["row"]))
+            source_rows = _iterate_rows(later_rows.read_rows(as_json=shard.reads_json))
+        number, values = next((one for one in source_rows if one[0] >= row["row"]), (0, {}))
+        content = read_row(values, f"{file}: row {number}") if number == row["row"] else ""
+        if isinstance(content, str):
+            raise changed
+        properties = {name: column[0] for name, column in table.columns.measure([content]).items()}
+        if ids is not None:
+            properties["id"] = f"{ids.hash_row(values):016x}"
+        if any(row[name] != value for name, value in properties.items()):
+            raise changed
+        yield {**row, "text": format_row(table.columns.read(content))}
+
+
+def _iterate_rows(blocks: Iterable[Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the number and the values of each good row."""
+    for block in blocks:
+        yield from zip(block.numbers, block.rows, strict=True)
+
+
+def format_row(row: Conversation | Preference) -> str:
+    """Return the messages of a row as text, each with its role; the sides of a preference begin with their name."""
+    if isinstance(row, Conversation):
+        return "\n".join(map(_format_message, row.messages)) or select_text(row, "all")
+    parts = [*map(_format_message, row.sides[0].messages[: row.prompt])]
+    for name, side in (("chosen", row.chosen_side), ("rejected", row.rejected_side)):
+        if side is not None:
+            parts += [f"[{name}]", *map(_format_message, side.messages[row.prompt :])]
+    return "\n".join(parts)
+
+
+def _format_message(message: Mapping[str, Any]) -> str:
+    reasoning = [f"<think>{text}</think>" for key in REASONING_KEYS for text in find_strings(message.get(key))]
+    calls = [orjson.dumps(call, default=str).decode() for call in message.get("tool_calls") or ()]
+    return f"{message['role']}: " + "\n".join([*reasoning, *find_strings(message.get("content")), *calls])
