@@ -1,6 +1,6 @@
 """Queries of the rows of a document table whose shards are Parquet files, for every kind of dataset with such a table.
 
-Entry points: `StoredTable`, `format_rule`.
+Entry points: `StoredTable`, `format_rule`, `build_drops`.
 """
 
 from abc import abstractmethod
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from dataprep_assets.curation.budgets.counts import DropCounts, sum_counts
 from dataprep_assets.curation.rules import NUMBERS, Rule, find_dropping_rules, match_rules, parse_rule
 from dataprep_assets.curation.selection import RESERVED
 from dataprep_assets.curation.table import Columns, read_joined_tables
 from dataprep_assets.curation.table_sums import FILE
-from dataprep_assets.engine.trace.document_table import DocumentRows, DocumentTable
+from dataprep_assets.engine.trace.document_table import DocumentRows, DocumentTable, Drops, RuleDrops
 from dataprep_assets.engine.trace.histogram import ColumnHistogram, PlottedRule
 from dataprep_assets.engine.yaml.declared_keys import require_known_names
 from dataprep_assets.errors import ConfigError, MissingArtifactError
@@ -185,3 +186,37 @@ class StoredTable(DocumentTable):
 def format_rule(keeps: bool, rule: Rule) -> str:
     """Return the expression that is true for the rows that a rule drops."""
     return f"not ({rule.text})" if keeps else rule.text
+
+
+def build_drops(
+    rule_texts: Mapping[str, str],
+    counts: DropCounts,
+    examples: Mapping[str, Sequence[str]],
+    *,
+    untagged: int,
+    over_budget: Sequence[str],
+) -> Drops:
+    """Return the drops of each rule, in order; `rule_texts` has the rules' expressions."""
+    documents, size = sum_counts(counts.sources.values())
+    return Drops(
+        documents=documents,
+        bytes=size,
+        sources={source: documents for source, (documents, _) in counts.sources.items()},
+        rules=[_count_drops(name, text, counts, examples[name]) for name, text in rule_texts.items()],
+        untagged=untagged,
+        over_budget=over_budget,
+    )
+
+
+def _count_drops(name: str, drops: str, counts: DropCounts, examples: Sequence[str]) -> RuleDrops:
+    counts_by_source = {source: by_rule[name] for source, by_rule in counts.by_rule.items() if name in by_rule}
+    documents, size = sum_counts(counts_by_source.values())
+    by_source = Counter({source: documents for source, (documents, _) in counts_by_source.items()})
+    return RuleDrops(
+        rule=name,
+        drops=drops,
+        documents=documents,
+        bytes=size,
+        by_source=dict(by_source.most_common()),
+        examples=examples,
+    )

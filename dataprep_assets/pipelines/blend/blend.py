@@ -218,12 +218,12 @@ _READS = {
 }
 
 
-def build_blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> ArtifactSpec:
+def build_blend_spec(blend: BlendDeclaration, *, inputs: tuple[ArtifactSpec, ...]) -> ArtifactSpec:
     """Return the spec of the finished blend run.
 
     Args:
         blend: The declaration.
-        shards: Spec of the shards that the run consists of.
+        inputs: Specs of the shards that the run consists of and, with rules, of the document table.
     """
     return ArtifactSpec(
         declaration=blend,
@@ -231,7 +231,7 @@ def build_blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> Artifa
         version=get_run_version(blend),
         description=f"{_READS[blend.stage]}, built from the shards without copying data.",
         kinds={"json", "file"},
-        inputs=(shards,),
+        inputs=inputs,
         artifact=partial(find_blend_run, blend),
         # A lock must not compare the bytes of the files, because they contain the shards' paths, which differ between
         # machines.

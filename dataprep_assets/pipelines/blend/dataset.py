@@ -56,7 +56,7 @@ from dataprep_assets.pipelines.blend.sft.row_remarks import describe_rows
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, build_blend_shards_spec
 from dataprep_assets.pipelines.blend.stage_views import load_declared_views
 from dataprep_assets.pipelines.blend.stream import choose_dtype, find_separator
-from dataprep_assets.pipelines.blend.table.row_table import build_row_table_spec
+from dataprep_assets.pipelines.blend.table.table_spec import build_row_table_spec
 from dataprep_assets.pipelines.blend.view import build_view_spec, list_view_lines
 from dataprep_assets.planning.cost import Machine, Products, SplitSizes, measure_density
 from dataprep_assets.stream.engine_certificate import (
@@ -368,7 +368,8 @@ def build_blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
         certificates = [build_engine_certificate_spec(build_blend_engine(blend), inputs=(preview,))]
     shards = build_blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates))
     tables = [build_row_table_spec(blend, partitions=partitions, shards=shards)] if blend.has_table else []
-    run = build_blend_spec(blend, shards=shards)
+    # The checks of the table block the run if rules drop too many rows.
+    run = build_blend_spec(blend, inputs=(shards, *(tables if blend.rules else ())))
     manifests = [build_rl_manifest_spec(blend, run=run)] if blend.stage == "rl" else []
     views = [build_view_spec(blend, view, run=run) for view in load_declared_views(blend)]
     return [plan, preview, *certificates, snapshot, shards, *tables, run, *manifests, *views]

@@ -12,6 +12,7 @@ from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationInfo, fie
 
 from dataprep_assets.curation.benchmarks.decontamination import RowDecontaminateDeclaration, TextChoice
 from dataprep_assets.curation.declaration import (
+    BudgetDeclaration,
     ColumnName,
     DropRules,
     KeepRules,
@@ -285,6 +286,10 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     )
     keep: KeepRules = Field(default_factory=dict)
     drop: DropRules = Field(default_factory=dict)
+    budget: BudgetDeclaration = Field(
+        BudgetDeclaration(),
+        description="Maximum shares of rows that rules may drop, of each dataset or of the blend. Default: no limits.",
+    )
     decontaminate: RowDecontaminateDeclaration | None = Field(
         None,
         description=(
@@ -404,6 +409,13 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             self.rules  # noqa: B018  # the property raises the errors of the rules
         except ConfigError as error:
             raise ValueError(str(error)) from error
+        reasons = [*self.keep, *self.drop]
+        if unknown_rules := [name for name in self.budget.per_rule if name not in reasons]:
+            raise ValueError(
+                f"budget.per_rule: unknown rule {unknown_rules[0]!r}. Available: {', '.join(reasons) or 'none'}"
+            )
+        if self.budget != BudgetDeclaration() and not reasons:
+            raise ValueError("budget: has no effect without rules in `keep` or `drop`. Remove it")
         names = [tagger.name for tagger in taggers]
         if unknown_names := [name for name in self.tag_text if name not in names]:
             raise ValueError(f"tag_text: unknown tagger {unknown_names[0]!r}. Available: {', '.join(names) or 'none'}")

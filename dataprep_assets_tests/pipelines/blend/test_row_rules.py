@@ -374,6 +374,8 @@ def test_every_reason_for_dropping_a_row_is_reserved() -> None:
         ({"drop": {"late": {"frist": "turns > 1"}}}, ["drop.late", "'frist'", "'first'"]),
         ({"drop": {"late": {"first": "turn > 1"}}}, ["drop.late.first", "'turn'", "turns"]),
         ({"tag": [{"url_lists": {"lists": {"blocked": "a.txt"}}}], "tag_text": {}}, ["url_lists", "'url'", "source"]),
+        ({"budget": {"per_rule": {"lates": 0.1}}}, ["budget.per_rule", "'lates'", "late"]),
+        ({"keep": {}, "drop": {}, "budget": {"per_source": 0.1}}, ["budget", "`keep`"]),
         ({"tag_text": {"language": "all"}}, ["tag_text", "'language'", "gopher"]),
         ({"tag_text": {"gopher": "some"}}, ["tag_text.gopher"]),
         ({"tag": [{"asset": ["scores"], "columns": {"words": "integer"}}], "tag_text": {}}, ["scores", "function"]),

@@ -195,6 +195,46 @@ def test_the_drops_of_changed_rules_are_predicted_from_the_table(tmp_path: Path)
         open_table(made).rows(where="curly_bracket").count()
 
 
+@pytest.mark.parametrize("stage", BUILD)
+def test_rules_that_drop_more_than_the_budget_block_the_run(tmp_path: Path, stage: str) -> None:
+    made = RuledBlend(tmp_path, stage, bad_records={"policy": "drop", "budget": 0.2})
+    made.write_rows([*made.rows, {"messages": []}])
+    made.changes["budget"] = {"per_source": 0.25, "per_rule": {"short": 0.05, "late": 0}}
+    made.run()
+    findings = dict(made.dataset.spec(DOCUMENTS).examine(made.store, made.partitions))
+    assert_names(findings["within_budget"].summary, "late", 1, len(made.rows) + ROWS)
+    assert not findings["within_budget"].passed
+    assert not findings["within_budget"].warning
+    assert findings["sources_kept"].passed
+    facts = findings["within_budget"].facts
+    assert (facts["documents"], facts["dropped"]) == (len(made.rows) + ROWS, sum(DROPPED.values()))
+    drops = open_table(made).drops()
+    assert drops is not None
+    assert len(drops.over_budget) == 1
+    (run,) = [spec for spec in made.dataset.specs if spec.name == "blend"]
+    assert DOCUMENTS in [spec.name for spec in run.inputs]
+    made.changes["budget"] = {"per_source": 0.1}
+    finding = dict(made.dataset.spec(DOCUMENTS).examine(made.store, made.partitions))["within_budget"]
+    assert_names(finding.summary, "first", sum(DROPPED.values()), len(made.rows), "`budget.per_source`")
+    examples = [row for row in finding.table if "example" in row]
+    assert len(examples) == 3
+    assert all(row["source"] == "first" and str(row["example_text"]).startswith("user: Who sings") for row in examples)
+    made.changes["budget"] = {}
+    findings = dict(made.dataset.spec(DOCUMENTS).examine(made.store, made.partitions))
+    assert findings["within_budget"].passed
+
+
+def test_a_rule_without_a_budget_that_drops_nearly_a_whole_dataset_is_reported(tmp_path: Path) -> None:
+    made = RuledBlend(tmp_path, "sft", keep={})
+    made.changes["drop"] = {"first": "source = 'first' and characters > 5 and turns < 2"}
+    build_all(made.dataset.specs[: [spec.name for spec in made.dataset.specs].index(DOCUMENTS) + 1], made.store)
+    findings = dict(made.dataset.spec(DOCUMENTS).examine(made.store, made.partitions))
+    assert findings["within_budget"].passed
+    assert not findings["sources_kept"].passed
+    assert findings["sources_kept"].warning
+    assert_names(findings["sources_kept"].summary, "first", len(made.rows) - 1, len(made.rows))
+
+
 def test_a_tagger_without_rules_changes_only_the_table(tmp_path: Path) -> None:
     made = RuledBlend(tmp_path, "sft", keep={}, drop={}, tag=[], tag_text={})
     made.run()
@@ -207,6 +247,7 @@ def test_a_tagger_without_rules_changes_only_the_table(tmp_path: Path) -> None:
     assert {name: made.receipt(name).key for name in made.partitions} == keys
     assert open_table(made).drops() is None
     assert made.failing() == {}
+    assert "within_budget" not in [check.name for check in made.dataset.spec(DOCUMENTS).checks]
 
 
 @pytest.mark.parametrize("stage", BUILD)

@@ -1,32 +1,24 @@
 """Queries of a blend's document table, answered from its finished tables."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
+from dataprep_assets.curation.budgets.budget import find_over_budget
+from dataprep_assets.curation.budgets.counts import DropCounts
 from dataprep_assets.curation.rules import Rule, find_dropping_rules
-from dataprep_assets.curation.stored_table import StoredTable, format_rule
+from dataprep_assets.curation.stored_table import StoredTable, build_drops, format_rule
 from dataprep_assets.curation.table import Columns, read_joined_tables
-from dataprep_assets.engine.trace.document_table import Drops, RuleDrops
+from dataprep_assets.engine.trace.document_table import Drops
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, has_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.screening.reasons import RESERVED
 from dataprep_assets.pipelines.blend.table.row_table import DOCUMENTS, list_table_columns
+from dataprep_assets.pipelines.blend.table.table_spec import build_budgeted_blend
 
 _MAX_EXAMPLES = 10
-
-
-@dataclass
-class _RuleCounts:
-    """Rows that a rule drops: number and bytes by source, and the first rows."""
-
-    rows: Counter[str] = field(default_factory=Counter)
-    bytes: int = 0
-    examples: list[str] = field(default_factory=list)
 
 
 class BlendDocuments(StoredTable):
@@ -98,8 +90,8 @@ class BlendDocuments(StoredTable):
         if not rules:
             return None
         needed = {"file", "row", "source", "bytes", *(column for _, rule in rules.values() for column in rule.columns)}
-        counts = {name: _RuleCounts() for name in rules}
-        sources, size, untagged = Counter[str](), 0, 0
+        counts, untagged = DropCounts(), 0
+        examples: dict[str, list[str]] = {name: [] for name in rules}
         for partition in self.partitions:
             try:
                 pieces = list(read_joined_tables([self.find_file(partition)], sorted(needed)))
@@ -110,35 +102,28 @@ class BlendDocuments(StoredTable):
                 untagged += 1
                 continue
             for piece in pieces:
-                # Rules apply only to rows with columns: to conversations and pairs that can be read.
+                # Rules apply only to rows with columns.
                 piece = piece.filter(piece["bytes"].is_valid())
-                rule_numbers = find_dropping_rules(piece, rules).tolist()
-                for row, number in zip(piece.to_pylist(), rule_numbers, strict=True):
-                    sources[row["source"]] += 1
-                    size += row["bytes"]
-                    if number >= 0:
-                        _add_row(counts[[*rules][number]], row, is_shown=not self._blend.sensitive)
-        return Drops(
-            documents=sources.total(),
-            bytes=size,
-            sources=dict(sources),
-            rules=[
-                RuleDrops(
-                    rule=name,
-                    drops=format_rule(keeps, rule),
-                    documents=counts[name].rows.total(),
-                    bytes=counts[name].bytes,
-                    by_source=dict(counts[name].rows.most_common()),
-                    examples=counts[name].examples,
-                )
-                for name, (keeps, rule) in rules.items()
-            ],
+                names = [*rules, None]
+                reasons = [names[number] for number in find_dropping_rules(piece, rules).tolist()]
+                rows = piece.to_pydict()
+                counts.add(rows, reasons)
+                if not self._blend.sensitive:
+                    _add_examples(examples, rows, reasons)
+        excesses = find_over_budget(build_budgeted_blend(self._blend), counts.sources, counts.by_rule)
+        return build_drops(
+            {name: format_rule(*rule) for name, rule in rules.items()},
+            counts,
+            examples,
             untagged=untagged,
+            over_budget=[sentence for _, sentence in excesses],
         )
 
 
-def _add_row(counts: _RuleCounts, row: dict[str, Any], *, is_shown: bool) -> None:
-    counts.rows[row["source"]] += 1
-    counts.bytes += row["bytes"]
-    if is_shown and len(counts.examples) < _MAX_EXAMPLES:
-        counts.examples.append(f"{row['file']}:{row['row']}")
+def _add_examples(
+    examples: Mapping[str, list[str]], rows: Mapping[str, Sequence[Any]], reasons: Sequence[str | None]
+) -> None:
+    """Add rows that a rule drops to the rule's examples, up to the maximum."""
+    for file, row, reason in zip(rows["file"], rows["row"], reasons, strict=True):
+        if reason is not None and len(examples[reason]) < _MAX_EXAMPLES:
+            examples[reason].append(f"{file}:{row}")

@@ -4,50 +4,35 @@ It has one row per source row of the shard, in source order. The columns are the
 rules, the taggers' values, and its outcome: whether it was kept or the reason for the drop, and its number of tokens.
 The rows are read from the sources again, and their outcomes from the finished shard.
 
-Entry points: `DOCUMENTS`, `TabledShard`, `build_row_table_spec`.
+Entry points: `DOCUMENTS`, `TabledShard`, `prepare_row_tables`, `ensure_row_table`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.curation.budgets.counts import COUNTED, DropCounts, DropFacts
 from dataprep_assets.curation.table import Columns, ParquetRowWriter
-from dataprep_assets.curation.table_sums import FILE, TableSums
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
-from dataprep_assets.engine.artifact.metadata_values import ShownValue
+from dataprep_assets.curation.table_sums import FILE
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.engine.checks.check import (
-    EVERY_DOCUMENT,
-    FILES_INTACT,
-    REBUILD,
-    UNREPEATABLE,
-    Check,
-    Finding,
     Level,
-    OpenedPartition,
-    build_verdict,
 )
-from dataprep_assets.engine.checks.comparison import compare_claims, compare_files, compare_rows
-from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
-from dataprep_assets.errors import count_of
-from dataprep_assets.execution.jobs import Outcome, run_tasks
 from dataprep_assets.execution.run_task import report_work
 from dataprep_assets.formats.conversations.preference_rows import read_preferences
 from dataprep_assets.formats.packed_rows import open_packed_file
 from dataprep_assets.formats.row_origins import ORIGINS, read_origins
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Content, Receipt, Verification
-from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.removal.row_ids import RowIndex, RowRetractions
 from dataprep_assets.pipelines.blend.screening.row_rules import Row, RowColumns, load_row_columns
@@ -56,7 +41,6 @@ from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS
 from dataprep_assets.sources.readers.rows import RowBlock
 from dataprep_assets.stores.files import digest_value, require_digest
-from dataprep_assets.stream.shard_job import build_whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 from dataprep_assets.tokenization.chat.messages import OTHER_FORM
 
@@ -64,8 +48,8 @@ DOCUMENTS = "documents"
 VERSION = 2
 
 
-class RowTableFacts(Facts):
-    """Facts of a table: all rows, kept rows, and dropped rows by reason."""
+class RowTableFacts(DropFacts):
+    """Facts of a table: all rows, kept rows, dropped rows by reason, and the counts of rows to which rules applied."""
 
     rows: int
     kept: int
@@ -141,6 +125,7 @@ class TabledShard:
         shard: The finished shard, with its sources and its plan.
         content: Digest of the shard's files.
         columns: The columns of the rows.
+        rule_names: Names of the declared rules.
         count_tokens: Returns the number of tokens at each origin of the shard, given its folder; None without tokens.
     """
 
@@ -148,6 +133,7 @@ class TabledShard:
     shard: TabledRows
     content: Content
     columns: RowColumns
+    rule_names: frozenset[str]
     count_tokens: Callable[[Path], NDArray[np.int64]] | None
 
     @property
@@ -187,15 +173,18 @@ class TabledShard:
 
     def write(self, staged: Path) -> WrittenFiles:
         """Write the table; return the facts for its receipt. Raises CorruptSourceError for a changed source."""
-        reasons, kept_count = Counter[str](), 0
+        reasons, kept_count, counts = Counter[str](), 0, DropCounts()
         with ParquetRowWriter(staged / FILE, self.types) as writer:
             for rows in self._read_all_rows():
                 writer.add(rows)
                 reasons.update(reason for reason in rows["reason"] if reason is not None)
                 kept_count += sum(rows["kept"])
+                counts.add(*select_ruled_rows(rows, self.rule_names))
         return WrittenFiles(
             inputs={source.label: source.sha256 for source in self.shard.sources},
-            facts=RowTableFacts(rows=writer.rows, kept=kept_count, reasons=dict(sorted(reasons.items()))),
+            facts=RowTableFacts(
+                rows=writer.rows, kept=kept_count, reasons=dict(sorted(reasons.items())), **counts.facts
+            ),
         )
 
     def _read_all_rows(self) -> Iterator[dict[str, list[Any]]]:
@@ -275,6 +264,15 @@ class TabledShard:
         }
 
 
+def select_ruled_rows(
+    rows: Mapping[str, Sequence[Any]], rule_names: Container[str]
+) -> tuple[dict[str, list[Any]], list[str | None]]:
+    """Return the counted columns of the rows with a size, to which rules applied, and the rules that drop them."""
+    are_ruled = [size is not None for size in rows["bytes"]]
+    columns = {name: list(compress(rows[name], are_ruled)) for name in COUNTED if name in rows}
+    return columns, [reason if reason in rule_names else None for reason in compress(rows["reason"], are_ruled)]
+
+
 def _count_packed_tokens(folder: Path) -> NDArray[np.int64]:
     """Return the number of tokens of each packed sequence, without padding."""
     lengths = [np.zeros(0, np.int64)]
@@ -321,136 +319,8 @@ def prepare_row_tables(
                 shard=shard,
                 content=store.require(shard.artifact).content,
                 columns=load_row_columns(blend, plan.find_shard(partition)[0].dataset.name),
+                rule_names=frozenset((*blend.keep, *blend.drop)),
                 count_tokens=_TOKEN_COUNTERS[blend.stage],
             )
         )
     return tables
-
-
-def build_row_table_spec(blend: BlendDeclaration, *, partitions: Partitions, shards: ArtifactSpec) -> ArtifactSpec:
-    """Return the spec of a blend's document table, which is built from its `shards`."""
-    return ArtifactSpec(
-        declaration=blend,
-        name=DOCUMENTS,
-        version=VERSION,
-        description="The document table: every source row with its columns, and the reason if it was dropped.",
-        kinds={"parquet", "table"},
-        inputs=(shards,),
-        partitions=partitions,
-        pool="cpu",
-        recipes=lambda store, names: (table.recipe for table in prepare_row_tables(blend, store, names)),
-        build=partial(_build_tables, blend),
-        metadata=_build_metadata,
-        rows=lambda receipt: RowTableFacts.from_receipt(receipt).rows,
-        columns=dict(list_table_columns(blend)),
-        check_groups=(
-            PartitionChecks(
-                checks=ROW_TABLE_CHECKS,
-                planned=partial(prepare_row_tables, blend),
-                open=OpenedRowTable.open,
-                workers=lambda *_: CheckWorkers(engine=blend.engine, declared=blend.workers),
-            ),
-        ),
-    )
-
-
-def _build_tables(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    plan = load_blend_plan(blend, request.store)
-    # Pass download functions only to workers on other machines, as for the shards.
-    fetches = None if blend.engine.is_this_machine else build_shard_fetches(blend, plan, request.partitions)
-    tables = prepare_row_tables(blend, request.store, request.partitions)
-    jobs = build_whole_shard_jobs(tables, ensure_row_table, blend.verify, fetches)
-    yield from run_tasks(jobs, workers=request.workers, engine=blend.engine, progress=request.progress)
-
-
-def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
-    facts = RowTableFacts.from_receipt(receipt)
-    counts: dict[str, ShownValue] = {f"dropped_{reason}": count for reason, count in facts.reasons.items()}
-    return {"rows": facts.rows, "kept": facts.kept, **counts}
-
-
-class OpenedRowTable(OpenedPartition[TabledShard]):
-    """The table of a shard, opened for checks."""
-
-    @property
-    def facts(self) -> RowTableFacts:
-        """The facts in the receipt. Raises IntegrityError if a fact is missing."""
-        return RowTableFacts.from_receipt(self.receipt)
-
-
-def _check_sums(table: OpenedRowTable) -> Finding:
-    sums, facts = TableSums(table.directory, ()), table.facts
-    shard_receipt = table.store.require(table.planned.shard.artifact)
-    defects = list(sums.find_differences(map(_convert_source_line, shard_receipt.facts["sources"])))
-    if (facts.rows, facts.kept, facts.reasons) != (sums.rows, sums.kept, dict(sorted(sums.reasons.items()))):
-        defects.append("the row counts in the receipt differ from the table")
-    return build_verdict(
-        (f"{table.name}: {defect}" for defect in defects),
-        f"{count_of(sums.rows, 'row')}: {sums.kept:,} kept and {sums.rows - sums.kept:,} dropped, as in the ledger of "
-        "the shard for each file.",
-        REBUILD,
-        facts={"rows": sums.rows, "kept": sums.kept, **{f"dropped_{k}": v for k, v in facts.reasons.items()}},
-    )
-
-
-def _convert_source_line(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the counts of a shard's source file under the names of the table's sums."""
-    kept_count = next(facts[name] for name in ("conversations", "pairs", "documents") if name in facts)
-    # Records have no tokens, and their facts omit `dropped` if no row is dropped.
-    optional_counts = {"tokens": facts.get("tokens", 0), "dropped": facts.get("dropped", {})}
-    return {"file": facts["file"], "rows_in": facts["rows_in"], "documents": kept_count, **optional_counts}
-
-
-def _check_rebuild(table: OpenedRowTable) -> Finding:
-    planned, receipt = table.planned, table.receipt
-    defects, is_chance = [], False
-    if (change := planned.recipe.find_change(receipt)) is not None:
-        defects.append(f"was not built from its current inputs: {change.reason}")
-    else:
-        with create_scratch(table.store.root / receipt.dataset) as folder:
-            rebuilt_folder, names = folder / "rebuilt", [record.path for record in receipt.files]
-            rebuilt_folder.mkdir()
-            claims = list(compare_claims(planned.write(rebuilt_folder), receipt))
-            differences = dict(compare_files(rebuilt_folder, table.directory, names))
-            defects += [*differences.values(), *claims]
-            if differences.keys() == {FILE} and not claims:
-                is_chance = _differs_only_by_chance(table, rebuilt_folder / FILE, folder / "second")
-    return build_verdict(
-        (f"{table.name}: {defect}" for defect in defects),
-        "Reading the sources and the shard again reproduces the stored table.",
-        UNREPEATABLE if is_chance else REBUILD,
-        facts={"rows": table.facts.rows},
-        warning=is_chance,
-    )
-
-
-def _differs_only_by_chance(table: OpenedRowTable, rebuilt_path: Path, second_folder: Path) -> bool:
-    """Return whether a table differs from a rebuild only in columns whose taggers may return different values.
-
-    At the level `every document`, these columns must also differ between two rebuilds.
-    """
-    planned = table.planned
-    unstable = planned.columns.unrepeatable
-    if unstable and planned.shard.level == EVERY_DOCUMENT:
-        second_folder.mkdir()
-        planned.write(second_folder)
-        unstable = frozenset(
-            name for name in unstable if compare_rows(rebuilt_path, second_folder / FILE, columns=[name]) is not None
-        )
-    other_columns = planned.types.keys() - unstable
-    return bool(unstable) and compare_rows(rebuilt_path, table.directory / FILE, columns=other_columns) is None
-
-
-ROW_TABLE_CHECKS: tuple[Check[OpenedRowTable], ...] = (
-    FILES_INTACT,
-    Check(
-        "sums_match_ledger",
-        "For each file, the row, token and dropped-row counts match the ledger of the shard.",
-        _check_sums,
-    ),
-    Check(
-        "rebuild_matches",
-        "Reading the sources and the shard again reproduces the stored table.",
-        _check_rebuild,
-    ),
-)

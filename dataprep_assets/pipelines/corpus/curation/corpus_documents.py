@@ -1,23 +1,23 @@
 """Queries of a corpus's document table, answered from its finished tags and tables."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from dataprep_assets.curation.budgets.budget import find_over_budget
+from dataprep_assets.curation.budgets.counts import DropCounts
 from dataprep_assets.curation.rules import Rule
 from dataprep_assets.curation.selection import DUPLICATE, describe_bad_reason, describe_reason
-from dataprep_assets.curation.stored_table import StoredTable, format_rule
+from dataprep_assets.curation.stored_table import StoredTable, build_drops, format_rule
 from dataprep_assets.curation.table import Columns, read_joined_tables
-from dataprep_assets.engine.trace.document_table import Drops, RuleDrops
+from dataprep_assets.engine.trace.document_table import Drops
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import describe_coverage
 from dataprep_assets.pipelines.corpus.curation.documents_table import DOCUMENTS, list_table_columns
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import RuledRows, read_ruled_rows
-from dataprep_assets.pipelines.corpus.curation.selection_budget import find_over_budget
-from dataprep_assets.pipelines.corpus.curation.selection_counts import SelectionCounts, sum_counts
+from dataprep_assets.pipelines.corpus.curation.selection_budget import build_budgeted_split
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, NONE_REMOVED, load_removed_rows
@@ -81,7 +81,7 @@ class CorpusDocuments(StoredTable):
             )
         if len(read_listed_ids(self._corpus)):
             rule_texts[RETRACTED] = "on the retraction list"
-        by_split = {split: SelectionCounts() for split in self._corpus.splits}
+        by_split = {split: DropCounts() for split in self._corpus.splits}
         untagged = 0
         examples: dict[str, list[str]] = {name: [] for name in rule_texts}
         for partition in self.partitions:
@@ -91,23 +91,21 @@ class CorpusDocuments(StoredTable):
                     load_removed_rows(self._corpus, self.store, partition) if DUPLICATE in rule_texts else NONE_REMOVED
                 )
                 for piece in read_ruled_rows(self._corpus, tags, ("file", "row", "source", "bytes"), removed_ids):
-                    by_split[split_name(partition)].add(piece)
+                    by_split[split_name(partition)].add(piece.counted_columns, piece.good_reasons)
                     if not self._corpus.sensitive:
                         _add_examples(examples, piece)
             except DataprepError:
                 # Count the shard as untagged if its tags, the file of a newly declared tagger, or its duplicates are
                 # missing or unreadable.
                 untagged += 1
-        total = SelectionCounts.total(by_split.values())
-        sums = sum_counts(total.sources.values())
         split_budgets = (
-            find_over_budget(self._corpus, split, counts.sources, counts.by_rule) for split, counts in by_split.items()
+            find_over_budget(build_budgeted_split(self._corpus, split), counts.sources, counts.by_rule)
+            for split, counts in by_split.items()
         )
-        return Drops(
-            documents=sums[0],
-            bytes=sums[1],
-            sources={source: documents for source, (documents, _) in total.sources.items()},
-            rules=[_count_drops(name, drops, total, examples[name]) for name, drops in rule_texts.items()],
+        return build_drops(
+            rule_texts,
+            DropCounts.total(by_split.values()),
+            examples,
             untagged=untagged,
             over_budget=[sentence for sentences in split_budgets for _, sentence in sentences],
         )
@@ -185,17 +183,3 @@ def _add_examples(examples: Mapping[str, list[str]], rows: RuledRows) -> None:
     for position, reason in enumerate(rows.reasons):
         if reason is not None and len(examples[reason]) < _MAX_EXAMPLES:
             examples[reason].append(f"{rows.table['file'][position]}:{rows.table['row'][position]}")
-
-
-def _count_drops(name: str, drops: str, counts: SelectionCounts, examples: Sequence[str]) -> RuleDrops:
-    counts_by_source = {source: by_rule[name] for source, by_rule in counts.by_rule.items() if name in by_rule}
-    documents, size = sum_counts(counts_by_source.values())
-    by_source = Counter({source: documents for source, (documents, _) in counts_by_source.items()})
-    return RuleDrops(
-        rule=name,
-        drops=drops,
-        documents=documents,
-        bytes=size,
-        by_source=dict(by_source.most_common()),
-        examples=examples,
-    )

@@ -7,12 +7,14 @@ deduplication finds the rows to compare with it.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.curation.budgets.counts import COUNTED
 from dataprep_assets.curation.rules import find_dropping_rules
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import read_joined_tables
@@ -61,6 +63,17 @@ class RuledRows:
         for position in np.flatnonzero(~self.good).tolist():
             reasons[position] = None
         return reasons
+
+    @property
+    def counted_columns(self) -> dict[str, list[Any]]:
+        """Values of the columns by which drops are counted, of the rows that are not bad records."""
+        names = [name for name in COUNTED if name in self.table.column_names]
+        return {name: self.table[name].filter(self.good).to_pylist() for name in names}
+
+    @property
+    def good_reasons(self) -> list[str | None]:
+        """Reasons of the rows that are not bad records."""
+        return list(compress(self.reasons, self.good))
 
 
 def read_ruled_rows(

@@ -18,6 +18,15 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.curation.benchmarks.columns import BENCHMARK
+from dataprep_assets.curation.budgets.counts import (
+    LANGUAGE,
+    NOTHING,
+    DropCounts,
+    build_source_rows,
+    compute_percent,
+    sum_counts,
+    sum_totals,
+)
 from dataprep_assets.curation.dropped_rows import (
     COLUMNS,
     DROPPED,
@@ -48,17 +57,7 @@ from dataprep_assets.pipelines.corpus.curation.selection_budget import (
     check_kept_sources,
     check_rule_sources,
 )
-from dataprep_assets.pipelines.corpus.curation.selection_counts import (
-    LANGUAGE,
-    NOTHING,
-    SELECTION,
-    SelectionCounts,
-    SelectionFacts,
-    build_source_rows,
-    compute_percent,
-    sum_counts,
-    sum_totals,
-)
+from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION, SelectionFacts
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import (
@@ -188,7 +187,7 @@ def _build_selections(corpus: CorpusDeclaration, request: BuildRequest) -> Itera
 
 def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, staged: Path) -> WrittenFiles:
     tags = store.require(corpus.artifact(TAGS, partition))
-    counts = SelectionCounts()
+    counts = DropCounts()
     with ParquetRowWriter(staged / DROPPED, list_dropped_columns(corpus)) as writer:
 
         def write_rows() -> Iterator[dict[str, list[Any]]]:
@@ -218,7 +217,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
 
 
 def _iterate_dropped_rows(
-    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counts: SelectionCounts
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counts: DropCounts
 ) -> Iterator[dict[str, list[Any]]]:
     """Yield the dropped rows of a shard in blocks (column → values); count all documents in `counts`."""
     tags = store.local(corpus.artifact(TAGS, partition))
@@ -226,7 +225,7 @@ def _iterate_dropped_rows(
     for piece in read_ruled_rows(
         corpus, tags, ("file", "row", "source", "bytes", *_list_grouping_columns(corpus)), removed_ids
     ):
-        counts.add(piece)
+        counts.add(piece.counted_columns, piece.good_reasons)
         positions = [position for position, reason in enumerate(piece.reasons) if reason]
         names = piece.table.select(["file", "row"]).take(np.array(positions, np.int64))
         by_duplicate = [piece.representatives.get(one, (None, None)) for one in positions]

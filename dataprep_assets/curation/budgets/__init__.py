@@ -1,0 +1,1 @@
+"""Counts of the documents that rules drop, and their comparison with the declared budget."""
