@@ -477,15 +477,18 @@ class DuplicatesDeclaration(DeclarationModel):
 
 
 class BudgetDeclaration(DeclarationModel):
-    """Limits on the share that rules may drop. Above a limit, a blocking check fails before tokenization."""
+    """Limits on the share that rules may drop.
+
+    Above a limit, a blocking check fails: a corpus is not tokenized, and the run of a blend is not built.
+    """
 
     per_source: float | None = Field(
         None,
         ge=0,
         le=1,
         description=(
-            "Maximum share of a source's documents that rules may drop. Sources with fewer than 20 documents "
-            "count as one source. Default: no limit."
+            "Maximum share of a source's documents that rules may drop; the sources of a blend are its datasets. "
+            "Sources with fewer than 20 documents count as one source. Default: no limit."
         ),
     )
     per_rule: dict[ColumnName, Annotated[float, Field(ge=0, le=1)]] = Field(

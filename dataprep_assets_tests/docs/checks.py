@@ -15,7 +15,7 @@ from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import PERMISSIONS_PRIVATE
 from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.pipelines.blend.screening import contamination, rule_checks
-from dataprep_assets.pipelines.blend.table.row_table import ROW_TABLE_CHECKS
+from dataprep_assets.pipelines.blend.table.table_spec import ROW_TABLE_CHECKS, RULE_CHECKS
 from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK_CONTAMINATION, RULE_SOURCES_EXIST
 from dataprep_assets.pipelines.corpus.curation.tags import VALUES_KNOWN
 from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
@@ -186,8 +186,9 @@ REMEDIES = (
     ),
     (
         "rules_applied",
-        "A rule gives a different result for a row than when the shard was built. If a tagger depends on time or "
-        "chance, correct it. " + _AGAIN + "If the check still fails, report a bug.",
+        "A rule gives a different result for a row than when the shard was built. If the check only warns, your own "
+        "tagger is not deterministic, so correct it as for `rebuild_matches`. Otherwise: " + _AGAIN + "If the check "
+        "still fails, report a bug.",
     ),
     (
         "document_ids_unique",
@@ -197,7 +198,8 @@ REMEDIES = (
     ),
     (
         "within_budget",
-        "Rules drop more than `budget` allows, so nothing is tokenized. Run `dataprep documents NAME` to see the "
+        "Rules drop more than `budget` allows, so the build stops: a corpus is not tokenized, and a blend has no new "
+        "run. Run `dataprep documents NAME` to see the "
         "dropped "
         "documents per rule and source. Correct the rule, or raise the budget.",
     ),
@@ -287,8 +289,9 @@ def _checks() -> dict[str, dict[str, _Rows]]:
     found["TrainingBlend"]["`packed_sft`, `pairs` and `rl_jsonl` with `decontaminate`"] = (
         contamination.NO_BENCHMARK_CONTAMINATION,
     )
-    found["TrainingBlend"]["`packed_sft` and `pairs` with `keep` or `drop`"] = (rule_checks.RULES_APPLIED,)
+    found["TrainingBlend"]["`packed_sft`, `pairs` and `rl_jsonl` with `keep` or `drop`"] = (rule_checks.RULES_APPLIED,)
     found["TrainingBlend"]["`documents` with `tag`, `keep` or `drop`"] = ROW_TABLE_CHECKS
+    found["TrainingBlend"]["`documents` with `keep` or `drop`"] = RULE_CHECKS
     return found
 
 

@@ -45,14 +45,14 @@ class BudgetedPart:
     Attributes:
         dataset: The dataset.
         name: Name of the part in sentences: a split, or `the blend`.
-        whole: The part as a whole: `the split train`, or `the blend`.
+        title: Name of the part as a whole: `the split train`, or `the blend`.
         budget: The declared budget.
         rules: Names of the declared rules.
     """
 
     dataset: str
     name: str
-    whole: str
+    title: str
     budget: BudgetDeclaration
     rules: Collection[str]
 
@@ -113,7 +113,7 @@ def check_kept_sources(part: BudgetedPart, receipts: Sequence[Receipt]) -> Findi
     limited_rules = set(part.rules if part.budget.per_source is not None else part.budget.per_rule)
     unlimited_rules = set(part.rules) - limited_rules
     sums = sum_drop_facts(receipts)
-    wholes = {part.whole: sum_totals(receipts)}
+    wholes = {part.title: sum_totals(receipts)}
     for noun, groups, drop_counts in (
         ("source", sums.sources, sums.by_rule),
         ("language", sums.languages, sums.by_rule_of_language),

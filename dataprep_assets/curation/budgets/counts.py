@@ -14,7 +14,7 @@ from dataprep_assets.integrity.receipt import Receipt
 
 LANGUAGE = "language"
 """Column, from a tagger or the record, whose values are counted in the same way as sources."""
-COUNTED = ("source", LANGUAGE, "bytes")
+COUNT_COLUMNS = ("source", LANGUAGE, "bytes")
 """Columns with the values that are counted."""
 Counts = tuple[int, int]
 """A number of documents, and the bytes of their texts."""
@@ -33,8 +33,8 @@ class DropCounts:
     def add(self, columns: Mapping[str, Sequence[Any]], reasons: Sequence[str | None]) -> None:
         """Count some documents and, by source and language, the drops by reason.
 
-        `columns` has the values of `COUNTED`; `language` is optional. `reasons` has the rule that drops each document;
-        None for other documents.
+        `columns` has the values of `COUNT_COLUMNS`; `language` is optional. `reasons` has the rule that drops
+        each document; None for other documents.
         """
         for column, counts_by_name, by_rule in (
             ("source", self.sources, self.by_rule),

@@ -288,7 +288,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     drop: DropRules = Field(default_factory=dict)
     budget: BudgetDeclaration = Field(
         BudgetDeclaration(),
-        description="Maximum shares of rows that rules may drop, of each dataset or of the blend. Default: no limits.",
+        description="Maximum shares of rows that rules may drop, per dataset and per rule. Default: no limits.",
     )
     decontaminate: RowDecontaminateDeclaration | None = Field(
         None,

@@ -137,15 +137,16 @@ def test_texts_of_rows_are_the_messages_of_the_source(tmp_path: Path, stage: str
         "left_out_by_select" if stage == "rl" else "no_messages"
     ]
     texts = [row["text"] for row in rows]
-    end = "\n[rejected]\nassistant: no" if stage == "pairs" else ""
-    start = "\n[chosen]" if stage == "pairs" else ""
-    assert f"user: Who sings song 0 now?{start}\nassistant: Bird 0. {LONG}{end}" in texts
+    chosen, rejected = (["[chosen]"], ["[rejected]", "assistant: no"]) if stage == "pairs" else ([], [])
+    question, answer = "Who sings song 0 now?", f"Bird 0. {LONG}"
+    assert "\n".join([f"user: {question}", *chosen, f"assistant: {answer}", *rejected]) in texts
     (late,) = table.add_texts(table.rows(reason="late"))
-    assert late["text"].startswith(f"user: Who sings this song?{start}\nassistant: I see it.\nuser: And that?")
-    thoughts = [row["text"] for row in table.add_texts(table.rows(reason="with_thoughts"))]
-    assert all(
-        "assistant: <think>It sings.</think>A bird." in text.replace("</think>\n", "</think>") for text in thoughts
-    )
+    lines = [line.partition(": ")[0] for line in late["text"].splitlines()]
+    assert lines == ["user", *chosen, "assistant", "user", "assistant", *[line.partition(": ")[0] for line in rejected]]
+    thoughts = [
+        row["text"].partition("assistant: <think>")[2] for row in table.add_texts(table.rows(reason="with_thoughts"))
+    ]
+    assert all(text.startswith("It sings.</think>") for text in thoughts)
     sample = table.rows(kept=True).sample(4, seed=2)
     assert [row["text"] in texts for row in table.add_texts(sample)] == [True] * 4
 

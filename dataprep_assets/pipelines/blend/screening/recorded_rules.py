@@ -38,5 +38,5 @@ def load_recorded_rules(rules: RowRules | None, quarantine: Path) -> RecordedRul
         keep=rules.keep,
         drop=rules.drop,
         columns=rules.columns,
-        reasons={place: reason for place, reason in reasons.items() if reason in rules.names},
+        reasons={location: reason for location, reason in reasons.items() if reason in rules.names},
     )

@@ -97,7 +97,7 @@ def read_record(record: dict[str, Any], paths: PartPaths) -> Conversation:
     """Return the prompt, the answers and the tools of an RL record as a conversation.
 
     Only the first location with a prompt and the first one with an expected answer are read. A record without a prompt
-    has no messages, and its texts are those of all its fields.
+    has no messages, and its texts are all its fields.
     """
     prompts, answers = paths.find_values(record)
     if not prompts:

@@ -91,7 +91,7 @@ class ChatShard:
 
     @property
     def level(self) -> Level:
-        """How many rows the checks rebuild."""
+        """The number of rows that checks rebuild."""
         return self.plan.level
 
     @property

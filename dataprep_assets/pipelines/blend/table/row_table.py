@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.budgets.counts import COUNTED, DropCounts, DropFacts
+from dataprep_assets.curation.budgets.counts import COUNT_COLUMNS, DropCounts, DropFacts
 from dataprep_assets.curation.table import Columns, ParquetRowWriter
 from dataprep_assets.curation.table_sums import FILE
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
@@ -211,12 +211,12 @@ class TabledShard:
         self, source: SourcePart, block: RowBlock, read_row: ReadRow, outcomes: "_Outcomes"
     ) -> dict[str, list[Any]]:
         numbers = sorted([*block.numbers, *(bad_row.row for bad_row in block.bad)])
-        places = [(source.ordinal, number) for number in numbers]
+        origins = [(source.ordinal, number) for number in numbers]
         reasons = {number: outcomes.find_reason(source, number) for number in numbers}
         good_rows: dict[int, Row] = {}
         for number, values in zip(block.numbers, block.rows, strict=True):
-            # Leave out removed rows, because the table must not describe them, and rows of another form, because the
-            # build applies no rules to them.
+            # Leave out removed rows, because the table must not describe them. Leave out rows of a different form,
+            # because the build applies no rules to them.
             if reasons[number] in (RETRACTED, OTHER_FORM):
                 continue
             row = read_row(values, f"{source.label}: row {number}")
@@ -234,12 +234,12 @@ class TabledShard:
         return {
             "file": [source.label] * len(numbers),
             "row": numbers,
-            **({} if outcomes.ids is None else {"id": list(map(outcomes.ids.get, places))}),
+            **({} if outcomes.ids is None else {"id": list(map(outcomes.ids.get, origins))}),
             **expanded,
             "source": [self.columns.dataset] * len(numbers),
-            "kept": [place in outcomes.tokens for place in places],
+            "kept": [origin in outcomes.tokens for origin in origins],
             "reason": list(reasons.values()),
-            **({} if self.count_tokens is None else {"tokens": list(map(outcomes.tokens.get, places))}),
+            **({} if self.count_tokens is None else {"tokens": list(map(outcomes.tokens.get, origins))}),
         }
 
     def _sum_tokens(self, folder: Path) -> dict[tuple[int, int], int]:
@@ -269,7 +269,7 @@ def select_ruled_rows(
 ) -> tuple[dict[str, list[Any]], list[str | None]]:
     """Return the counted columns of the rows with a size, to which rules applied, and the rules that drop them."""
     are_ruled = [size is not None for size in rows["bytes"]]
-    columns = {name: list(compress(rows[name], are_ruled)) for name in COUNTED if name in rows}
+    columns = {name: list(compress(rows[name], are_ruled)) for name in COUNT_COLUMNS if name in rows}
     return columns, [reason if reason in rule_names else None for reason in compress(rows["reason"], are_ruled)]
 
 

@@ -85,7 +85,7 @@ def _read_texts(
                 raise changed
             later_rows = replace(source, rows=RowRange(row["row"]))
             source_rows = _iterate_rows(later_rows.read_rows(as_json=shard.reads_json))
-        number, values = next((one for one in source_rows if one[0] >= row["row"]), (0, {}))
+        number, values = next((pair for pair in source_rows if pair[0] >= row["row"]), (0, {}))
         content = read_row(values, f"{file}: row {number}") if number == row["row"] else ""
         if isinstance(content, str):
             raise changed

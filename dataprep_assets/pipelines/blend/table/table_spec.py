@@ -129,15 +129,15 @@ def _convert_source_line(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_rebuild(table: OpenedRowTable) -> Finding:
-    planned, receipt = table.planned, table.receipt
+    receipt = table.receipt
     defects, is_chance = [], False
-    if (change := planned.recipe.find_change(receipt)) is not None:
+    if (change := table.planned.recipe.find_change(receipt)) is not None:
         defects.append(f"was not built from its current inputs: {change.reason}")
     else:
         with create_scratch(table.store.root / receipt.dataset) as folder:
             rebuilt_folder, names = folder / "rebuilt", [record.path for record in receipt.files]
             rebuilt_folder.mkdir()
-            claims = list(compare_claims(planned.write(rebuilt_folder), receipt))
+            claims = list(compare_claims(table.planned.write(rebuilt_folder), receipt))
             differences = dict(compare_files(rebuilt_folder, table.directory, names))
             defects += [*differences.values(), *claims]
             if differences.keys() == {FILE} and not claims:
@@ -156,15 +156,14 @@ def _differs_only_by_chance(table: OpenedRowTable, rebuilt_path: Path, second_fo
 
     At the level `every document`, these columns must also differ between two rebuilds.
     """
-    planned = table.planned
-    unstable = planned.columns.unrepeatable
-    if unstable and planned.shard.level == EVERY_DOCUMENT:
+    unstable = table.planned.columns.unrepeatable
+    if unstable and table.planned.shard.level == EVERY_DOCUMENT:
         second_folder.mkdir()
-        planned.write(second_folder)
+        table.planned.write(second_folder)
         unstable = frozenset(
             name for name in unstable if compare_rows(rebuilt_path, second_folder / FILE, columns=[name]) is not None
         )
-    other_columns = planned.types.keys() - unstable
+    other_columns = table.planned.types.keys() - unstable
     return bool(unstable) and compare_rows(rebuilt_path, table.directory / FILE, columns=other_columns) is None
 
 
@@ -186,7 +185,7 @@ ROW_TABLE_CHECKS: tuple[Check[OpenedRowTable], ...] = (
 def build_budgeted_blend(blend: BlendDeclaration) -> BudgetedPart:
     """Return a blend as the rows to which its budget applies together."""
     return BudgetedPart(
-        dataset=blend.dataset, name="the blend", whole="the blend", budget=blend.budget, rules=blend.rules.keys()
+        dataset=blend.dataset, name="the blend", title="the blend", budget=blend.budget, rules=blend.rules.keys()
     )
 
 
@@ -235,12 +234,12 @@ class _RuledBlend:
 _EXAMPLES_PER_SOURCE, _EXCERPT_CHARACTERS = 3, 120
 
 
-def _check_budget(ruled: _RuledBlend) -> Finding:
-    return check_budget(build_budgeted_blend(ruled.blend), ruled.receipts, ruled.find_examples)
+def _check_budget(subject: _RuledBlend) -> Finding:
+    return check_budget(build_budgeted_blend(subject.blend), subject.receipts, subject.find_examples)
 
 
-def _check_kept_sources(ruled: _RuledBlend) -> Finding:
-    return check_kept_sources(build_budgeted_blend(ruled.blend), ruled.receipts)
+def _check_kept_sources(subject: _RuledBlend) -> Finding:
+    return check_kept_sources(build_budgeted_blend(subject.blend), subject.receipts)
 
 
 RULE_CHECKS: tuple[Check[_RuledBlend], ...] = (

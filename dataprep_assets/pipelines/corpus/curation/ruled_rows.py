@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.budgets.counts import COUNTED
+from dataprep_assets.curation.budgets.counts import COUNT_COLUMNS
 from dataprep_assets.curation.rules import find_dropping_rules
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import read_joined_tables
@@ -67,7 +67,7 @@ class RuledRows:
     @property
     def counted_columns(self) -> dict[str, list[Any]]:
         """Values of the columns by which drops are counted, of the rows that are not bad records."""
-        names = [name for name in COUNTED if name in self.table.column_names]
+        names = [name for name in COUNT_COLUMNS if name in self.table.column_names]
         return {name: self.table[name].filter(self.good).to_pylist() for name in names}
 
     @property

@@ -86,7 +86,7 @@ def _find_dropped_rows(
 def build_budgeted_split(corpus: CorpusDeclaration, split: str) -> BudgetedPart:
     """Return a split as the documents to which the budget applies together."""
     return BudgetedPart(
-        dataset=corpus.dataset, name=split, whole=f"the split {split}", budget=corpus.budget, rules=corpus.rules.keys()
+        dataset=corpus.dataset, name=split, title=f"the split {split}", budget=corpus.budget, rules=corpus.rules.keys()
     )
 
 
