@@ -71,10 +71,6 @@ class RowColumns:
         assert self.paths is not None, "only RL has records"
         return row_texts.read_record(row, self.paths)
 
-    def measure(self, rows: Sequence[Row]) -> dict[str, list[Any]]:
-        """Return the columns of some rows that need no tagger: column → values."""
-        return measure_rows([self.read(row) for row in rows], self.dataset)
-
     def compute(self, rows: Sequence[Row], file: str, numbers: Sequence[int]) -> "pa.Table":
         """Return the columns of some rows, which do not depend on the order and the number of the rows.
 
@@ -89,10 +85,11 @@ class RowColumns:
         from dataprep_assets.curation.table import DocumentBatch, build_table
         from dataprep_assets.curation.tagging import compute_tags
 
-        values = self.measure(rows)
+        contents = [self.read(row) for row in rows]
+        values = measure_rows(contents, self.dataset)
         carried = {**values, "row": list(numbers)}
         for tagger in self.taggers:
-            texts = [select_text(self.read(row), self.texts.get(tagger.name, "all")) for row in rows]
+            texts = [select_text(content, self.texts.get(tagger.name, "all")) for content in contents]
             # Leave out rows without a text, whose values are null.
             good = [index for index, text in enumerate(texts) if text]
             batch = DocumentBatch(carried, good, [texts[index] for index in good], file, COLUMNS)

@@ -6,6 +6,7 @@ because a source file may have been edited since the table was built.
 Entry points: `add_texts`, `format_row`.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -19,7 +20,7 @@ from dataprep_assets.fields import find_strings
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, format_partition_key, load_blend_plan
-from dataprep_assets.pipelines.blend.screening.conversation_columns import select_text
+from dataprep_assets.pipelines.blend.screening.conversation_columns import measure_rows, select_text
 from dataprep_assets.pipelines.blend.table.row_table import TabledShard, prepare_row_tables
 from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.tokenization.chat.messages import REASONING_KEYS, Conversation, Preference
@@ -32,13 +33,14 @@ def add_texts(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows with their texts, as `DocumentTable.add_texts` describes."""
     plan = load_blend_plan(blend, store)
+    ranges = _index_files(plan)
 
     @lru_cache(maxsize=1)
     def prepare_table(partition: str) -> TabledShard:
         (table,) = prepare_row_tables(blend, store, [partition])
         return table
 
-    for (file, partition), rows_of_file in groupby(rows, key=lambda row: (row["file"], _find_partition(plan, row))):
+    for (file, partition), rows_of_file in groupby(rows, key=lambda row: (row["file"], _find_partition(ranges, row))):
         changed = SourceError(
             f"{file}: changed since the document table was built. Run `dataprep run {blend.dataset}`", relpath=file
         )
@@ -55,15 +57,25 @@ def add_texts(
             ) from error
 
 
-def _find_partition(plan: BlendPlan, row: Mapping[str, Any]) -> str | None:
-    """Return the shard that reads a row of the table; None if the plan does not have the row's file."""
+_Ranges = Mapping[tuple[str, str], Sequence[tuple[RowRange, str]]]
+"""Dataset and file → the ranges of the file's rows, each with the shard that reads it."""
+
+
+def _index_files(plan: BlendPlan) -> _Ranges:
+    ranges = defaultdict[tuple[str, str], list[tuple[RowRange, str]]](list)
     for unit in plan.units:
-        for index in unit.chosen if unit.dataset.name == row["source"] else ():
+        for index in unit.chosen:
             for part in unit.shards[index].parts:
-                range_ = part.rows or RowRange()
-                if part.entry.relpath == row["file"] and range_.first <= row["row"] < (range_.stop or row["row"] + 1):
-                    return format_partition_key(unit.name, index)
-    return None
+                partition = format_partition_key(unit.name, index)
+                ranges[unit.dataset.name, part.entry.relpath].append((part.rows or RowRange(), partition))
+    return ranges
+
+
+def _find_partition(ranges: _Ranges, row: Mapping[str, Any]) -> str | None:
+    """Return the shard that reads a row of the table; None if the plan does not have the row's file."""
+    number = row["row"]
+    shards = ranges.get((row["source"], row["file"]), ())
+    return next((name for part, name in shards if part.first <= number < (part.stop or number + 1)), None)
 
 
 def _read_texts(
@@ -89,12 +101,14 @@ def _read_texts(
         content = read_row(values, f"{file}: row {number}") if number == row["row"] else ""
         if isinstance(content, str):
             raise changed
-        properties = {name: column[0] for name, column in table.columns.measure([content]).items()}
+        conversation = table.columns.read(content)
+        columns = measure_rows([conversation], table.columns.dataset)
+        properties = {name: column[0] for name, column in columns.items()}
         if ids is not None:
             properties["id"] = f"{ids.hash_row(values):016x}"
         if any(row[name] != value for name, value in properties.items()):
             raise changed
-        yield {**row, "text": format_row(table.columns.read(content))}
+        yield {**row, "text": format_row(conversation)}
 
 
 def _iterate_rows(blocks: Iterable[Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
