@@ -8,12 +8,13 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.curation.duplicates.banding import PROMISED, Banding, choose_banding
 from dataprep_assets.curation.duplicates.choices import AcrossSplits, Kind, Normalization
+from dataprep_assets.curation.languages.word_splitter import Language, SpacyLanguage
 from dataprep_assets.curation.selection import RESERVED
 from dataprep_assets.curation.table import DECIDED, OTHERS, ColumnType
 from dataprep_assets.engine.yaml.automation import DURATIONS, parse_duration
@@ -259,7 +260,88 @@ def _list_texts(texts: str | Sequence[str]) -> tuple[str, ...]:
     return (texts,) if isinstance(texts, str) else tuple(texts)
 
 
-Tag = str | DeclaredTagger
+class WordSettings(DeclarationModel):
+    """Settings of a tagger that counts words."""
+
+    words: Language | None = Field(
+        None,
+        description=(
+            "Language whose usual library splits words: spaCy, jieba (`zh`), SudachiPy (`ja`), PyThaiNLP (`th`) or "
+            "Kiwi (`ko`). Needs the extra `words`. Default: words are separated by white space."
+        ),
+    )
+
+
+class GopherSettings(WordSettings):
+    """Settings of the tagger `gopher`."""
+
+    stop_words: tuple[Annotated[str, Field(min_length=1)], ...] | None = Field(
+        None, min_length=1, description="Words that `stop_words` counts. Default: eight English words."
+    )
+
+
+class C4LineSettings(DeclarationModel):
+    """Which lines C4 keeps."""
+
+    punctuation: bool | None = Field(
+        None, description="Whether kept lines must end with a punctuation mark. Default: true."
+    )
+    min_words: int | None = Field(None, ge=1, description="Minimum number of words of kept lines. Default: 3.")
+
+
+class C4Settings(C4LineSettings):
+    """Settings of the tagger `c4`."""
+
+    sentences: SpacyLanguage | None = Field(
+        None,
+        description=(
+            "Language whose rules in spaCy split sentences. Needs the extra `words`. Default: a sentence ends with a "
+            "punctuation mark before white space."
+        ),
+    )
+
+
+class FineWebSettings(WordSettings):
+    """Settings of the tagger `fineweb`."""
+
+    c4: C4LineSettings | None = Field(
+        None,
+        description=(
+            "Measure only the lines that C4 keeps with these settings, as in FineWeb's pipeline. Default: all lines."
+        ),
+    )
+
+
+class ConfiguredTagger(DeclarationModel):
+    """A built-in tagger with settings."""
+
+    gopher: GopherSettings | None = Field(None, description="Settings of the tagger `gopher`.")
+    repetition: WordSettings | None = Field(None, description="Settings of the tagger `repetition`.")
+    c4: C4Settings | None = Field(None, description="Settings of the tagger `c4`.")
+    fineweb: FineWebSettings | None = Field(None, description="Settings of the tagger `fineweb`.")
+
+    @model_validator(mode="after")
+    def _require_one_tagger(self) -> Self:
+        names = sorted(self.model_fields_set)
+        if len(names) != 1 or getattr(self, names[0]) is None:
+            raise ValueError(
+                f"a tagger with settings needs exactly one of the keys {', '.join(type(self).model_fields)}, with its "
+                "settings below it"
+            )
+        return self
+
+    @property
+    def name(self) -> str:
+        """The name of the tagger."""
+        (name,) = self.model_fields_set
+        return name
+
+    def build_tagger(self, folder: Path) -> "Tagger":
+        """Return the tagger. Files are relative to this folder."""
+        return _load_built_in_tagger(self.name, getattr(self, self.name).model_dump(exclude_none=True))
+
+
+Tag = str | ConfiguredTagger | DeclaredTagger
 Tags = tuple[Tag, ...]
 DEFAULT = "default"
 """The key of the expression for all sources that a rule does not list."""
@@ -303,7 +385,7 @@ def build_taggers(tag: Sequence[Tag], folder: Path) -> "list[Tagger]":
                 f"tag: {item}: the columns of your own function are missing. Declare them, e.g., `- {{function: "
                 f"{item}, columns: {{quality: number}}}}`"
             )
-        tagger = _load_built_in_tagger(item) if isinstance(item, str) else item.build_tagger(folder)
+        tagger = _load_built_in_tagger(item, {}) if isinstance(item, str) else item.build_tagger(folder)
         for earlier_tagger in taggers:
             if earlier_tagger.name == tagger.name:
                 raise ConfigError(f"tag: {tagger.name!r} is listed twice. Remove one, or set a different `name`")
@@ -312,18 +394,18 @@ def build_taggers(tag: Sequence[Tag], folder: Path) -> "list[Tagger]":
                     f"tag: {earlier_tagger.name} and {tagger.name} both have a column {common_columns[0]!r}. Rename "
                     "one of them"
                 )
-        if (tagger.name in TAGGERS and not isinstance(item, str)) or tagger.name == "rows":
+        if (tagger.name in TAGGERS and isinstance(item, DeclaredTagger)) or tagger.name == "rows":
             owner = "the carried fields" if tagger.name == "rows" else "the built-in tagger"
             raise ConfigError(f"tag: {tagger.name!r} is reserved for {owner}. Set a different `name`")
         taggers.append(tagger)
     return taggers
 
 
-def _load_built_in_tagger(name: str) -> "Tagger":
+def _load_built_in_tagger(name: str, settings: Mapping[str, Any]) -> "Tagger":
     from dataprep_assets.curation.tagging import BuiltInTagger, load_tagger
 
     try:
-        return BuiltInTagger(name=name, columns=load_tagger(name).columns)
+        return BuiltInTagger(name=name, columns=load_tagger(name).columns, settings=settings)
     except ConfigError as error:
         raise ConfigError(f"tag: {error}") from error
 
@@ -520,7 +602,11 @@ class FloorDeclaration(DeclarationModel):
 def find_text_taggers(tag: Sequence[Tag], taggers: "Sequence[Tagger]") -> list[str]:
     """Return the names of the taggers in `tag` that write text, except built-in ones; `taggers` begin with them."""
     pairs = zip(tag, taggers, strict=False)
-    return [tagger.name for item, tagger in pairs if not isinstance(item, str) and "string" in tagger.columns.values()]
+    return [
+        tagger.name
+        for item, tagger in pairs
+        if isinstance(item, DeclaredTagger) and "string" in tagger.columns.values()
+    ]
 
 
 def add_tagger_columns(columns: Mapping[str, ColumnType], taggers: "Sequence[Tagger]") -> dict[str, ColumnType]:

@@ -10,10 +10,13 @@ Entry points: `SplitTexts`, `split_batch`, `group_texts`.
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from dataprep_assets.curation.languages.word_splitter import WordSplitter
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -107,11 +110,22 @@ class SplitTexts:
         """Normalize the white space of the texts. Everything else is computed when it is first used."""
         self.codes, self.kinds = _normalize_spaces(texts)
         self.ends = np.flatnonzero(self.kinds & SPACE > 0)
+        self._by_language: dict[str, SplitTexts] = {}
 
     @cached_property
     def texts(self) -> list[str]:
         """The normalized texts."""
         return self.get_text(0, len(self.codes)).split("\r")[:-1]
+
+    def split_words(self, splitter: "WordSplitter | None") -> "SplitTexts":
+        """Return the texts with a blank between all words of a language; these texts if there is no splitter."""
+        if splitter is None:
+            return self
+        # Keep the result, because all taggers with the same language use it, and libraries split slowly.
+        if (split := self._by_language.get(splitter.language)) is None:
+            split = SplitTexts([" ".join(splitter.split_text(text)) for text in self.texts])
+            self._by_language[splitter.language] = split
+        return split
 
     def get_text(self, start: int, end: int) -> str:
         """Return a part of the joined texts."""

@@ -9,10 +9,11 @@ types, one value per document, no NaN.
 Entry points: `Tagger` and its kinds, `compute_tags`.
 """
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -115,19 +116,31 @@ class VersionedTagger(BatchTagger):
         return True
 
 
+@dataclass(frozen=True, kw_only=True)
 class BuiltInTagger(VersionedTagger):
-    """A tagger of this or another package, by name."""
+    """A tagger of this or another package, by name, with the settings that differ from its defaults."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def version(self) -> str:
-        return load_tagger(self.name).version()
+        version = self.load().version()
+        return f"{version}, {json.dumps(self.settings, sort_keys=True)}" if self.settings else version
 
     @property
     def repeats(self) -> bool:
         return TAGGERS[self.name].is_own
 
+    def load(self) -> TextTagger:
+        """Return the tagger with its settings."""
+        tagger = load_tagger(self.name)
+        if not self.settings:
+            return tagger
+        assert tagger.configure is not None
+        return tagger.configure(**self.settings)
+
     def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
-        return load_tagger(self.name).tag(batch.texts)
+        return self.load().tag(batch.texts)
 
 
 def load_tagger(name: str) -> TextTagger:

@@ -57,12 +57,14 @@ class TextTagger:
         version: Returns the version of its output: a number that increases with every change to a value, and a
             library's version if it uses one.
         planted: Returns planted cases with known results; None if there are no such cases.
+        configure: Returns the tagger with the settings of a declaration; None if it has no settings.
     """
 
     columns: Columns
     tag: Callable[[Sequence[str]], Mapping[str, Sequence[Any]]]
     version: Callable[[], str]
     planted: Callable[[], Iterable[PlantedCase]] | None = None
+    configure: "Callable[..., TextTagger] | None" = None
 
     @classmethod
     def with_measure(
@@ -89,6 +91,7 @@ class TextTagger:
         measure: Callable[["SplitTexts"], Sequence[Sequence[Any]]],
         version: Callable[[], str],
         planted: Callable[[], Iterable[PlantedCase]] | None = None,
+        configure: "Callable[..., TextTagger] | None" = None,
     ) -> Self:
         """Return a tagger that calls `measure` for the columns of some normalized texts, in column order.
 
@@ -106,4 +109,10 @@ class TextTagger:
                         column[index] = value
             return values
 
-        return cls(columns=columns, tag=tag, version=lambda: f"{version()}, {VERSION}", planted=planted)
+        return cls(
+            columns=columns,
+            tag=tag,
+            version=lambda: f"{version()}, {VERSION}",
+            planted=planted,
+            configure=configure,
+        )

@@ -2,21 +2,28 @@
 
 `c4_lines` and `c4_sentences` are the numbers of lines and sentences that C4 would keep. `lorem_ipsum` and
 `curly_bracket` show whether C4 would drop the page for this text. A sentence ends with `.`, `!` or `?` (or marks of
-other scripts) and closing characters, before white space or the line's end. The text itself is not changed.
+other scripts) and closing characters, before white space or the line's end, unless the setting `sentences` names a
+language. The text itself is not changed.
+
+C4 keeps lines that end with a punctuation mark and have at least 3 words. The settings `punctuation` and `min_words`
+change this.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from dataprep_assets.curation.languages.word_splitter import describe_words, find_splitter
 from dataprep_assets.curation.text_tagger import TextTagger
 
 if TYPE_CHECKING:
-    from dataprep_assets.curation.split_texts import Flags, SplitTexts
+    from dataprep_assets.curation.languages.word_splitter import WordSplitter
+    from dataprep_assets.curation.split_texts import Flags, Numbers, SplitTexts
 
 _ENDS = (".", "?", "!", '"', "'")
-_MAX_WORD_CHARACTERS, _MIN_WORDS = 1000, 3
+_MAX_WORD_CHARACTERS, MIN_WORDS = 1000, 3
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _POLICIES = re.compile(r"terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies")
 _MARKS, _CLOSERS = ".!?…。！？", "\"'”’)]"
@@ -46,47 +53,123 @@ def count_sentences(line: str) -> int:
     return len(ends) + (not ends or ends[-1] < len(line))
 
 
-def _measure_line(full_line: str) -> tuple[bool, int, bool, bool]:
-    """Return whether C4 keeps a line of enough words, its sentences, and whether it would drop the page."""
+def _clean_line(full_line: str, *, punctuation: bool) -> tuple[str, bool, bool]:
+    """Return a line of enough words as C4 keeps it, empty if it does not, and whether C4 would drop the page."""
     # Keep the order of the checks, because each check sees only the lines that earlier checks kept.
     if len(full_line) > _MAX_WORD_CHARACTERS and max(map(len, full_line.split())) > _MAX_WORD_CHARACTERS:
-        return False, 0, False, False
+        return "", False, False
     line = _CITATION.sub("", full_line)
-    if not line.endswith(_ENDS) or line.endswith("..."):
-        return False, 0, False, False
+    if punctuation and (not line.endswith(_ENDS) or line.endswith("...")):
+        return "", False, False
     lower = line.lower()
     lorem = "lorem ipsum" in lower
     if "javascript" in lower:
-        return False, 0, lorem, False
+        return "", lorem, False
     if _POLICIES.search(lower):
-        return False, 0, lorem, "{" in line
-    return True, count_sentences(line), lorem, "{" in line
+        return "", lorem, "{" in line
+    return line, lorem, "{" in line
 
 
-def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
-    """Return the columns of some texts, in column order."""
+@dataclass(frozen=True, kw_only=True)
+class KeptLines:
+    """Lines of some texts, and what C4 makes of them.
+
+    Attributes:
+        is_kept: Whether C4 keeps each line: ``(lines,)``.
+        has_lorem: Whether C4 would drop the page for the text lorem ipsum in the line: ``(lines,)``.
+        has_curly: Whether C4 would drop the page for a curly bracket in the line: ``(lines,)``.
+        cleaned: Kept lines, by index, in which C4 removes text.
+    """
+
+    is_kept: "Flags"
+    has_lorem: "Flags"
+    has_curly: "Flags"
+    cleaned: dict[int, str]
+
+
+def find_kept_lines(split: "SplitTexts", *, punctuation: bool = True, min_words: int = MIN_WORDS) -> KeptLines:
+    """Return what C4 makes of each line.
+
+    Args:
+        split: The texts.
+        punctuation: Whether C4 keeps only lines that end with a punctuation mark.
+        min_words: The fewest words of a line that C4 keeps.
+    """
     import numpy as np
 
     codes, starts, ends = split.codes, split.line_starts, split.line_ends
-    has_enough_words = split.line_lasts - split.line_firsts >= _MIN_WORDS - 1
+    has_enough_words = (split.line_lasts - split.line_firsts >= min_words - 1) & (ends > starts)
     is_special = _find_special_lines(split) & has_enough_words
-    is_kept = has_enough_words & ~is_special & _build_tables()[0][codes[ends - 1]] & ~split.ellipsis_lines
+    is_kept = has_enough_words & ~is_special
+    if punctuation:
+        is_kept &= _build_tables()[0][codes[ends - 1]] & ~split.ellipsis_lines
     lorem, curly = np.zeros(len(starts), np.bool_), np.zeros(len(starts), np.bool_)
     curly[np.searchsorted(ends, np.flatnonzero(codes == ord("{")))] = True
     curly &= is_kept
-    # A sentence ends before white space, so a word contains the end of one sentence at most.
-    is_end = _find_sentence_ends(split, is_kept)
-    sentences = np.add.reduceat(is_end, split.line_firsts, dtype=np.int64) + ~is_end[split.line_lasts]
-    sentences *= is_kept
+    cleaned: dict[int, str] = {}
     for index in np.flatnonzero(is_special).tolist():
-        line = split.get_text(starts[index], ends[index])
-        is_kept[index], sentences[index], lorem[index], curly[index] = _measure_line(line)
+        full_line = split.get_text(starts[index], ends[index])
+        line, lorem[index], curly[index] = _clean_line(full_line, punctuation=punctuation)
+        is_kept[index] = line != ""
+        if line:
+            cleaned[index] = line
+    return KeptLines(is_kept=is_kept, has_lorem=lorem, has_curly=curly, cleaned=cleaned)
+
+
+def write_kept_texts(split: "SplitTexts", kept: KeptLines) -> list[str]:
+    """Return the texts without the lines that C4 removes."""
+    texts: list[list[str]] = [[] for _ in range(split.count)]
+    for index, line in _yield_kept_lines(split, kept):
+        texts[split.line_texts[index]].append(line)
+    return ["\n".join(lines) for lines in texts]
+
+
+def _yield_kept_lines(split: "SplitTexts", kept: KeptLines) -> Iterator[tuple[int, str]]:
+    import numpy as np
+
+    for index in np.flatnonzero(kept.is_kept).tolist():
+        yield index, kept.cleaned.get(index) or split.get_text(split.line_starts[index], split.line_ends[index])
+
+
+def measure_texts(
+    split: "SplitTexts",
+    splitter: "WordSplitter | None" = None,
+    *,
+    punctuation: bool = True,
+    min_words: int = MIN_WORDS,
+) -> Sequence[Sequence[Any]]:
+    """Return the columns of some texts, in column order."""
+    kept = find_kept_lines(split, punctuation=punctuation, min_words=min_words)
+    sentences = _count_line_sentences(split, kept) if splitter is None else _split_line_sentences(split, kept, splitter)
     return (
-        split.sum_lines(is_kept).tolist(),
+        split.sum_lines(kept.is_kept).tolist(),
         split.sum_lines(sentences).tolist(),
-        (split.sum_lines(lorem) > 0).tolist(),
-        (split.sum_lines(curly) > 0).tolist(),
+        (split.sum_lines(kept.has_lorem) > 0).tolist(),
+        (split.sum_lines(kept.has_curly) > 0).tolist(),
     )
+
+
+def _count_line_sentences(split: "SplitTexts", kept: KeptLines) -> "Numbers":
+    """Return the number of sentences of each kept line; 0 for other lines."""
+    import numpy as np
+
+    # A sentence ends before white space, so a word contains the end of one sentence at most.
+    is_end = _find_sentence_ends(split, kept.is_kept)
+    sentences: Numbers = np.add.reduceat(is_end, split.line_firsts, dtype=np.int64) + ~is_end[split.line_lasts]
+    sentences *= kept.is_kept
+    for index, line in kept.cleaned.items():
+        sentences[index] = count_sentences(line)
+    return sentences
+
+
+def _split_line_sentences(split: "SplitTexts", kept: KeptLines, splitter: "WordSplitter") -> "Numbers":
+    """Return the number of sentences of each kept line, by the language's library; 0 for other lines."""
+    import numpy as np
+
+    sentences = np.zeros(len(kept.is_kept), np.int64)
+    for index, line in _yield_kept_lines(split, kept):
+        sentences[index] = splitter.count_sentences(line)
+    return sentences
 
 
 def _find_sentence_ends(split: "SplitTexts", is_kept: "Flags") -> "Flags":
@@ -132,13 +215,20 @@ def _find_all(content: bytes, phrase: bytes) -> Iterator[int]:
         position = content.find(phrase, position + 1)
 
 
-TAGGER = TextTagger.with_measures(
-    columns={
-        "c4_lines": "integer",
-        "c4_sentences": "integer",
-        "lorem_ipsum": "boolean",
-        "curly_bracket": "boolean",
-    },
-    measure=measure_texts,
-    version=lambda: "1",
-)
+def build_tagger(*, sentences: str | None = None, punctuation: bool = True, min_words: int = MIN_WORDS) -> TextTagger:
+    """Return the tagger with its settings."""
+    splitter = find_splitter(sentences)
+    return TextTagger.with_measures(
+        columns={
+            "c4_lines": "integer",
+            "c4_sentences": "integer",
+            "lorem_ipsum": "boolean",
+            "curly_bracket": "boolean",
+        },
+        measure=partial(measure_texts, splitter=splitter, punctuation=punctuation, min_words=min_words),
+        version=lambda: f"1{describe_words(sentences)}",
+        configure=build_tagger,
+    )
+
+
+TAGGER = build_tagger()

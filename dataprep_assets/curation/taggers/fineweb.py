@@ -1,16 +1,23 @@
 """The quality heuristics of FineWeb (Penedo et al. 2024, section 3.6).
 
 A punctuated line ends with a mark that ends a sentence. A short line has at most 30 characters. Lines with only white
-space do not count. A text without lines has null shares.
+space do not count. Words are separated by white space, unless the setting `words` names a language. A text without
+lines has null shares.
+
+With the setting `c4`, only the lines that C4 keeps are measured, as in FineWeb's pipeline, where C4's filter removes
+the other lines first.
 """
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from dataprep_assets.curation.languages.word_splitter import describe_words, find_splitter
+from dataprep_assets.curation.taggers.c4 import find_kept_lines, write_kept_texts
 from dataprep_assets.curation.text_tagger import TextTagger
 
 if TYPE_CHECKING:
+    from dataprep_assets.curation.languages.word_splitter import WordSplitter
     from dataprep_assets.curation.split_texts import Flags, SplitTexts
 
 SHORT_LINE = 30
@@ -39,12 +46,16 @@ def _build_terminal_table() -> "Flags":
     return build_table("".join(TERMINAL))
 
 
-def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
+def measure_texts(
+    split: "SplitTexts", splitter: "WordSplitter | None" = None, c4: Mapping[str, Any] | None = None
+) -> Sequence[Sequence[Any]]:
     """Return the columns of some texts, in column order."""
     import numpy as np
 
-    from dataprep_assets.curation.split_texts import divide
+    from dataprep_assets.curation.split_texts import SplitTexts, divide
 
+    if c4 is not None:
+        split = SplitTexts(write_kept_texts(split, find_kept_lines(split, **c4)))
     sizes = split.line_ends - split.line_starts
     is_filled = sizes > 0
     lines = split.sum_lines(is_filled)
@@ -54,17 +65,23 @@ def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
         divide(split.sum_lines(is_punctuated), lines),
         divide(split.sum_lines(is_filled & (sizes <= SHORT_LINE)), lines),
         divide(split.repeated_lines[1], split.sum_lines(sizes)),
-        divide(line_ends, split.word_counts),
+        divide(line_ends, split.split_words(splitter).word_counts),
     )
 
 
-TAGGER = TextTagger.with_measures(
-    columns={
-        "punctuated_lines": "number",
-        "short_lines": "number",
-        "duplicate_line_characters": "number",
-        "newlines_per_word": "number",
-    },
-    measure=measure_texts,
-    version=lambda: "2",
-)
+def build_tagger(*, words: str | None = None, c4: Mapping[str, Any] | None = None) -> TextTagger:
+    """Return the tagger with its settings."""
+    return TextTagger.with_measures(
+        columns={
+            "punctuated_lines": "number",
+            "short_lines": "number",
+            "duplicate_line_characters": "number",
+            "newlines_per_word": "number",
+        },
+        measure=partial(measure_texts, splitter=find_splitter(words), c4=c4),
+        version=lambda: f"2{describe_words(words)}",
+        configure=build_tagger,
+    )
+
+
+TAGGER = build_tagger()

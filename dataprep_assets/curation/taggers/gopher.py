@@ -1,32 +1,39 @@
 """The quality heuristics of Gopher (Rae et al. 2021, section A.1.1).
 
-Words are separated by white space. A word without a letter or a digit is a symbol. It counts in the denominator of a
-ratio, but not as a word of the document, nor in the mean length. `stop_words` is the number of different words among
-`the`, `be`, `to`, `of`, `and`, `that`, `have` and `with`. A text without words has null ratios.
+Words are separated by white space, unless the setting `words` names a language. A word without a letter or a digit is a
+symbol. It counts in the denominator of a ratio, but not as a word of the document, nor in the mean length. `stop_words`
+is the number of different words among `the`, `be`, `to`, `of`, `and`, `that`, `have` and `with`, or among those of the
+setting `stop_words`. A text without words has null ratios.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from dataprep_assets.curation.languages.word_splitter import describe_words, find_splitter
 from dataprep_assets.curation.text_tagger import TextTagger
 
 if TYPE_CHECKING:
+    from dataprep_assets.curation.languages.word_splitter import WordSplitter
     from dataprep_assets.curation.split_texts import Numbers, SplitTexts
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 
 
-def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
+def measure_texts(
+    split: "SplitTexts", splitter: "WordSplitter | None" = None, stop_words: frozenset[str] = STOP_WORDS
+) -> Sequence[Sequence[Any]]:
     """Return the columns of some texts, in column order."""
     import numpy as np
 
     from dataprep_assets.curation.split_texts import ALPHABETIC, ALPHANUMERIC, divide
 
-    codes, total = split.codes, split.word_counts
+    codes, words = split.codes, split.split_words(splitter)
+    total = words.word_counts
     # The separator at the end of each word belongs to no kind, so it may be part of the reduced range.
-    kinds = np.bitwise_or.reduceat(split.kinds, split.starts)
+    kinds = np.bitwise_or.reduceat(words.kinds, words.starts)
     is_word = kinds & ALPHANUMERIC > 0
-    words = split.sum_words(is_word)
+    counts = words.sum_words(is_word)
     hashes = split.count_positions(np.flatnonzero(codes == ord("#")))
     # A run of periods contains an ellipsis per three periods.
     periods = np.flatnonzero(codes == ord("."))
@@ -36,18 +43,18 @@ def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
     ellipses += split.count_positions(np.flatnonzero(codes == ord("…")))
     first_codes, last_codes = codes[split.line_starts], codes[split.line_ends - 1]
     return (
-        words.tolist(),
-        divide(split.sum_words(split.sizes * is_word), words),
+        counts.tolist(),
+        divide(words.sum_words(words.sizes * is_word), counts),
         divide(hashes, total),
         divide(ellipses, total),
         divide(split.sum_lines((first_codes == ord("•")) | (first_codes == ord("-"))), split.line_counts),
         divide(split.sum_lines(split.ellipsis_lines | (last_codes == ord("…"))), split.line_counts),
-        divide(split.sum_words(kinds & ALPHABETIC > 0), total),
-        _count_stop_words(split).tolist(),
+        divide(words.sum_words(kinds & ALPHABETIC > 0), total),
+        _count_stop_words(words, stop_words).tolist(),
     )
 
 
-def _count_stop_words(split: "SplitTexts") -> "Numbers":
+def _count_stop_words(split: "SplitTexts", stop_words: frozenset[str]) -> "Numbers":
     """Return how many of the stop words occur in each text."""
     import numpy as np
 
@@ -55,11 +62,11 @@ def _count_stop_words(split: "SplitTexts") -> "Numbers":
 
     counts = np.zeros(split.count, np.int64)
     # Compare characters only of words that are short enough and begin like a stop word.
-    is_initial = build_table("".join(word[0] for word in STOP_WORDS))
-    words = np.flatnonzero(split.sizes <= max(map(len, STOP_WORDS)))
+    is_initial = build_table("".join(word[0] for word in stop_words))
+    words = np.flatnonzero(split.sizes <= max(map(len, stop_words)))
     words = words[is_initial[split.codes[split.starts[words]]]]
     starts, sizes = split.starts[words], split.sizes[words]
-    for stop_word in STOP_WORDS:
+    for stop_word in stop_words:
         matches = np.flatnonzero(sizes == len(stop_word))
         for offset, character in enumerate(stop_word):
             matches = matches[split.codes[starts[matches] + offset] == ord(character)]
@@ -67,17 +74,23 @@ def _count_stop_words(split: "SplitTexts") -> "Numbers":
     return counts
 
 
-TAGGER = TextTagger.with_measures(
-    columns={
-        "words": "integer",
-        "mean_word_length": "number",
-        "hashes_per_word": "number",
-        "ellipses_per_word": "number",
-        "bullet_lines": "number",
-        "ellipsis_lines": "number",
-        "alphabetic_words": "number",
-        "stop_words": "integer",
-    },
-    measure=measure_texts,
-    version=lambda: "1",
-)
+def build_tagger(*, words: str | None = None, stop_words: Iterable[str] = STOP_WORDS) -> TextTagger:
+    """Return the tagger with its settings."""
+    return TextTagger.with_measures(
+        columns={
+            "words": "integer",
+            "mean_word_length": "number",
+            "hashes_per_word": "number",
+            "ellipses_per_word": "number",
+            "bullet_lines": "number",
+            "ellipsis_lines": "number",
+            "alphabetic_words": "number",
+            "stop_words": "integer",
+        },
+        measure=partial(measure_texts, splitter=find_splitter(words), stop_words=frozenset(stop_words)),
+        version=lambda: f"1{describe_words(words)}",
+        configure=build_tagger,
+    )
+
+
+TAGGER = build_tagger()

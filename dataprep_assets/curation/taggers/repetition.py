@@ -2,17 +2,21 @@
 
 Each value is a share of the text's characters, or of its lines or paragraphs. For 2, 3 and 4 words, it is the share of
 the most frequent n-gram, including blanks between words. For 5 to 10 words, it is the share of all n-grams that occur
-earlier in the text, read from its beginning without overlap. A text without characters has null shares.
+earlier in the text, read from its beginning without overlap. Words are separated by white space, unless the setting
+`words` names a language. A text without characters has null shares.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from dataprep_assets.curation.languages.word_splitter import describe_words, find_splitter
 from dataprep_assets.curation.planted.repetition import yield_cases
 from dataprep_assets.curation.text_tagger import TextTagger
 
 if TYPE_CHECKING:
+    from dataprep_assets.curation.languages.word_splitter import WordSplitter
     from dataprep_assets.curation.split_texts import Numbers, SplitTexts
 
 TOP, REPEATED = (2, 3, 4), (5, 6, 7, 8, 9, 10)
@@ -27,7 +31,7 @@ def count_repeated(parts: Sequence[str]) -> tuple[int, int]:
     return count, characters
 
 
-def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
+def measure_texts(split: "SplitTexts", splitter: "WordSplitter | None" = None) -> Sequence[Sequence[Any]]:
     """Return the columns of some texts, in column order."""
     import numpy as np
 
@@ -49,7 +53,7 @@ def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
         divide(line_characters, sizes),
         divide(repeated_paragraphs[:, 0], paragraphs),
         divide(repeated_paragraphs[:, 1], sizes),
-        *(divide(characters, sizes) for characters in _yield_ngram_characters(split)),
+        *(divide(characters, sizes) for characters in _yield_ngram_characters(split.split_words(splitter))),
     )
 
 
@@ -118,16 +122,22 @@ def _choose_repeated(grams: Sequence[int], next_indices: Sequence[int]) -> list[
     return chosen_indices
 
 
-TAGGER = TextTagger.with_measures(
-    columns={
-        "repeated_lines": "number",
-        "repeated_line_characters": "number",
-        "repeated_paragraphs": "number",
-        "repeated_paragraph_characters": "number",
-        **{f"top_{n}gram": "number" for n in TOP},
-        **{f"repeated_{n}grams": "number" for n in REPEATED},
-    },
-    measure=measure_texts,
-    version=lambda: "1",
-    planted=yield_cases,
-)
+def build_tagger(*, words: str | None = None) -> TextTagger:
+    """Return the tagger with its settings."""
+    return TextTagger.with_measures(
+        columns={
+            "repeated_lines": "number",
+            "repeated_line_characters": "number",
+            "repeated_paragraphs": "number",
+            "repeated_paragraph_characters": "number",
+            **{f"top_{n}gram": "number" for n in TOP},
+            **{f"repeated_{n}grams": "number" for n in REPEATED},
+        },
+        measure=partial(measure_texts, splitter=find_splitter(words)),
+        version=lambda: f"1{describe_words(words)}",
+        planted=yield_cases,
+        configure=build_tagger,
+    )
+
+
+TAGGER = build_tagger()

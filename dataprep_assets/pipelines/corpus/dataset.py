@@ -96,7 +96,11 @@ def build_corpus_card_spec(
 
 
 def build_card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterator[CardSection]:
-    """Yield the section on duplicates, if declared: the rule, the number of drops, and the detection curve."""
+    """Yield the section on the recipe, and the section on duplicates: the rule, the drops, and the detection curve."""
+    if corpus.recipe is not None:
+        from dataprep_assets.curation.filter_recipes.recipe import load_recipe
+
+        yield CardSection(title="Recipe", text=load_recipe(corpus.recipe).to_markdown())
     if (duplicates := corpus.duplicates) is None:
         return
     from dataprep_assets.pipelines.corpus.duplicates.duplicates import DuplicatesFacts
@@ -244,6 +248,10 @@ class Corpus(Dataset):
         # time.
         rate = f", {total.tokens / cpu:,.0f} tokens/s per core" if cpu >= _MIN_RATE_SECONDS else ""
         lines.append(describe_engine_line(corpus, store) + rate)
+        if corpus.recipe is not None:
+            from dataprep_assets.curation.filter_recipes.recipe import load_recipe
+
+            lines += load_recipe(corpus.recipe).to_lines()
         if corpus.decontaminate is not None:
             from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import describe_coverage
 

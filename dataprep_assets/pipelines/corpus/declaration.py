@@ -4,7 +4,7 @@ This is the schema of `type: dataprep_assets.components.TokenizedCorpus`: its fi
 reference. Paths are resolved against the folder of the YAML, and are not part of any artifact's key.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -241,11 +241,20 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
             "`retracted.jsonl` next to this YAML."
         ),
     )
+    recipe: str | None = Field(
+        None,
+        min_length=1,
+        description=(
+            "Published recipe, which stands for taggers and rules: `gopher`, `c4`, `fineweb`, `dclm`, or "
+            "`fineweb2/LANGUAGE`, such as `fineweb2/deu_Latn`. `tag`, `keep` and `drop` add to it. `dataprep show` "
+            "prints what it stands for. Default: none."
+        ),
+    )
     tag: Tags = Field(
         (),
         description=(
-            "Taggers, which add columns to the document table: names of built-in taggers, or functions, commands "
-            "and assets. Default: none."
+            "Taggers, which add columns to the document table: built-in taggers, or functions, commands and assets. "
+            "Default: none."
         ),
     )
     keep: KeepRules = Field(default_factory=dict)
@@ -284,6 +293,18 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
     )
     # Use a private attribute, because the serialized declaration must not contain the folder of the YAML file.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _write_out_recipe(cls, declared: Any) -> Any:
+        if not isinstance(declared, Mapping) or not isinstance(declared.get("recipe"), str):
+            return declared
+        from dataprep_assets.curation.filter_recipes.recipe import write_out_recipe
+
+        try:
+            return write_out_recipe(declared)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
 
     @field_validator("splits")
     @classmethod
@@ -326,6 +347,10 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
     @model_validator(mode="after")
     def _require_fitting_rules(self) -> Self:
         try:
+            if self.recipe is not None:
+                from dataprep_assets.curation.filter_recipes.recipe import load_recipe
+
+                load_recipe(self.recipe).require_columns(self.columns)
             rules = self.rules
             if self.duplicates is not None:
                 self.duplicates.check_column(self.columns)

@@ -1,0 +1,1 @@
+"""Words and sentences of a language, as its usual library splits them."""
