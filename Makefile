@@ -8,8 +8,8 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 # the trainers' own readers, for tests of the views. `make test READERS=` does not install them, nor PyTorch
 READERS ?= ,readers
 # buckets (r2, gcs), TensorFlow and readers of TFDS directories (tfds), near-duplicates (duplicates), tokenizers without
-# tokenizer.json (transformers)
-EXTRAS ?= r2,gcs,tfds,duplicates,transformers
+# tokenizer.json (transformers), words of a language (words)
+EXTRAS ?= r2,gcs,tfds,duplicates,transformers,words
 # a variable, because a comma ends an argument of make's functions, and pip rejects empty extras (`.[]`, `.[,dev]`)
 comma := ,
 # On this platform, requirements/ has the hash of every installed file. On others, only the versions are pinned

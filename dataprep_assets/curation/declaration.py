@@ -312,6 +312,14 @@ class FineWebSettings(WordSettings):
     )
 
 
+class FastTextSettings(DeclarationModel):
+    """Your own fastText model, such as a classifier of quality or a language detector."""
+
+    model: Path = Field(description="File of the model (`.bin` or `.ftz`), relative to this YAML.")
+    label: str = Field(min_length=1, description="Label whose probability is written, such as `__label__hq`.")
+    column: ColumnName = Field(description="Column of the probability, from 0 to 1. Also the name of the tagger.")
+
+
 class ConfiguredTagger(DeclarationModel):
     """A built-in tagger with settings."""
 
@@ -320,25 +328,30 @@ class ConfiguredTagger(DeclarationModel):
     c4: C4Settings | None = Field(None, description="Settings of the tagger `c4`.")
     fineweb: FineWebSettings | None = Field(None, description="Settings of the tagger `fineweb`.")
 
+    fasttext: FastTextSettings | None = Field(
+        None, description="A fastText model. Needs the extra `fasttext`. Can be listed more than once."
+    )
+
     @model_validator(mode="after")
     def _require_one_tagger(self) -> Self:
-        names = sorted(self.model_fields_set)
-        if len(names) != 1 or getattr(self, names[0]) is None:
+        if len(self.model_dump(exclude_none=True)) != 1:
             raise ValueError(
                 f"a tagger with settings needs exactly one of the keys {', '.join(type(self).model_fields)}, with its "
                 "settings below it"
             )
         return self
 
-    @property
-    def name(self) -> str:
-        """The name of the tagger."""
-        (name,) = self.model_fields_set
-        return name
-
     def build_tagger(self, folder: Path) -> "Tagger":
         """Return the tagger. Files are relative to this folder."""
-        return _load_built_in_tagger(self.name, getattr(self, self.name).model_dump(exclude_none=True))
+        if self.fasttext is not None:
+            from dataprep_assets.curation.classifiers.fasttext_tagger import FastTextTagger
+
+            column = self.fasttext.column
+            # Use `abspath`, because it removes `..` without looking for the path on disk.
+            model = Path(os.path.abspath(folder / self.fasttext.model))
+            return FastTextTagger(name=column, columns={column: "number"}, model=model, label=self.fasttext.label)
+        ((name, settings),) = self.model_dump(exclude_none=True).items()
+        return _load_built_in_tagger(name, settings)
 
 
 Tag = str | ConfiguredTagger | DeclaredTagger
@@ -378,6 +391,7 @@ def build_taggers(tag: Sequence[Tag], folder: Path) -> "list[Tagger]":
     if not tag:
         return taggers
     from dataprep_assets.curation.taggers import TAGGERS
+    from dataprep_assets.curation.tagging import BuiltInTagger
 
     for item in tag:
         if isinstance(item, str) and ":" in item:
@@ -394,7 +408,7 @@ def build_taggers(tag: Sequence[Tag], folder: Path) -> "list[Tagger]":
                     f"tag: {earlier_tagger.name} and {tagger.name} both have a column {common_columns[0]!r}. Rename "
                     "one of them"
                 )
-        if (tagger.name in TAGGERS and isinstance(item, DeclaredTagger)) or tagger.name == "rows":
+        if (tagger.name in TAGGERS and not isinstance(tagger, BuiltInTagger)) or tagger.name == "rows":
             owner = "the carried fields" if tagger.name == "rows" else "the built-in tagger"
             raise ConfigError(f"tag: {tagger.name!r} is reserved for {owner}. Set a different `name`")
         taggers.append(tagger)

@@ -100,5 +100,11 @@ NEMO_GYM = Family(
     install="NVIDIA-NeMo/Gym, in an environment of its own",
     modules=_TORCH | {"transformers", "datasets", "ray"},
 )
+WORDS = Family(
+    name="words",
+    needs=("spacy", "jieba", "sudachipy", "pythainlp", "kiwipiepy"),
+    install="the extra `words`",
+    modules=_TORCH,
+)
 NONE = Family(name="none", needs=(), install="nothing", modules=frozenset())
 """No library, for tests of the processes themselves."""

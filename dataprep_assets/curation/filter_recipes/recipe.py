@@ -161,8 +161,15 @@ def _name_tagger(tagger: Any) -> tuple[str, Any]:
     if isinstance(tagger, str):
         return tagger, {}
     # Accept a validated tagger, because a declaration may be validated again.
-    content = tagger.model_dump(exclude_none=True, mode="json") if isinstance(tagger, BaseModel) else tagger
-    if isinstance(content, Mapping) and len(content) == 1:
+    content = _remove_null(tagger.model_dump() if isinstance(tagger, BaseModel) else tagger)
+    if isinstance(content, dict) and len(content) == 1:
         ((name, settings),) = content.items()
         return str(name), settings
     return str(content), content
+
+
+def _remove_null(value: Any) -> Any:
+    """Return a value without keys that are null, and with lists for tuples."""
+    if isinstance(value, Mapping):
+        return {key: _remove_null(inner) for key, inner in value.items() if inner is not None}
+    return [*map(_remove_null, value)] if isinstance(value, list | tuple) else value

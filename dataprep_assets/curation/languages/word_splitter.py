@@ -66,16 +66,17 @@ def _build_spacy(language: str) -> Split:
 
 
 def _build_jieba(language: str) -> Split:
-    jieba = _import_library("jieba", language)
-    # Load the dictionary now, because jieba otherwise writes to standard error with the first text.
-    jieba.setLogLevel("WARNING")
-    jieba.initialize()
-    return lambda text: list(jieba.cut(text, cut_all=False))
+    tokenizer = _import_library("jieba", language).Tokenizer()
+    # Read the dictionary here, because jieba would read a copy in the folder for temporary files, where any user of the
+    # machine can write.
+    tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
+    tokenizer.initialized = True
+    return lambda text: list(tokenizer.cut(text, cut_all=False))
 
 
 def _build_sudachi(language: str) -> Split:
     library = _import_library("sudachipy", language)
-    tokenizer = library.Dictionary(dict="core").create(mode=library.SplitMode.A)
+    tokenizer = library.Dictionary(dict="core").tokenizer(mode=library.SplitMode.A)
     return lambda text: [
         word.surface() for chunk in _yield_chunks(text, _CHUNK_BYTES) for word in tokenizer.tokenize(chunk)
     ]

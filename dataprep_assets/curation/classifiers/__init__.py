@@ -1,0 +1,1 @@
+"""Taggers that classify documents with a model of the user."""

@@ -1,0 +1,93 @@
+"""A tagger that writes the probability of a label of the user's fastText model.
+
+The model reads the text as one line, as fastText was trained: line ends become blanks. It needs the extra `fasttext`.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.curation.module_code import digest_file
+from dataprep_assets.curation.table import DocumentBatch
+from dataprep_assets.curation.tagging import VersionedTagger
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.receipt import find_installed_version
+
+_PACKAGE = "fasttext-community"
+_MAX_LABELS = 10
+"""Maximum number of a model's labels in a message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FastTextTagger(VersionedTagger):
+    """A fastText model, and the label whose probability is written.
+
+    Attributes:
+        model: The model's file, as an absolute path.
+        label: The label.
+    """
+
+    model: Path
+    label: str
+
+    @property
+    def version(self) -> str:
+        self._require_library()
+        return f"1, {_PACKAGE} {find_installed_version(_PACKAGE)}, {self.label} of {digest_file(self._find_model())}"
+
+    def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
+        self._require_library()
+        model = self._load_model()
+        # Replace surrogates, because fastText only accepts text that can be encoded as UTF-8.
+        lines = [" ".join(text.strip().splitlines()).encode(errors="replace").decode() for text in batch.texts]
+        labels, shares = model.predict(lines, k=-1) if lines else ((), ())
+        scores = [
+            _find_score(self.label, *prediction) if line else None
+            for line, *prediction in zip(lines, labels, shares, strict=True)
+        ]
+        return dict.fromkeys(self.columns, scores)
+
+    def _load_model(self) -> Any:
+        """Return the model. Raises ConfigError if the file is not a model, or has no such label."""
+        path = self._find_model()
+        try:
+            model = _load_file(str(path), path.stat().st_mtime_ns)
+        except (ValueError, MemoryError) as error:
+            raise ConfigError(
+                f"tag: fasttext: {self.model} is not a fastText model ({error}). Set `model` to a `.bin` or `.ftz` file"
+            ) from error
+        labels = model.get_labels()
+        if self.label not in labels:
+            names = ", ".join(labels[:_MAX_LABELS]) + (", …" if len(labels) > _MAX_LABELS else "")
+            raise ConfigError(f"tag: fasttext: {self.model} has no label {self.label!r}. Available: {names}")
+        return model
+
+    def _find_model(self) -> Path:
+        if not self.model.is_file():
+            raise ConfigError(f"tag: fasttext: {self.model}: file does not exist. Correct `model`")
+        return self.model
+
+    def _require_library(self) -> None:
+        if find_installed_version(_PACKAGE) is None:
+            raise ConfigError(
+                f"tag: fasttext: {_PACKAGE} is not installed. Install the extra: pip install "
+                "'dataprep-assets[fasttext]'"
+            )
+
+
+def _find_score(label: str, labels: Sequence[str], shares: Sequence[float]) -> float:
+    share = next((share for name, share in zip(labels, shares, strict=True) if name == label), 0.0)
+    # Round, because the last digits may differ between processors. FastText adds 0.00001 to each probability, so the
+    # result may exceed 1.
+    return round(min(float(share), 1.0), 6)
+
+
+@lru_cache(maxsize=4)
+def _load_file(path: str, _time: int) -> Any:
+    """Load a model once per process, and again only if its file was modified."""
+    import fasttext  # type: ignore[import-untyped]
+
+    return fasttext.load_model(os.fspath(path))
