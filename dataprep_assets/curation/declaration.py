@@ -281,7 +281,7 @@ class GopherSettings(WordSettings):
 
 
 class C4LineSettings(DeclarationModel):
-    """Which lines C4 keeps."""
+    """Settings for the lines that C4 keeps."""
 
     punctuation: bool | None = Field(
         None, description="Whether kept lines must end with a punctuation mark. Default: true."

@@ -1,9 +1,9 @@
-"""Published recipes of filters, by name: each stands for taggers and rules, which are written out before validation.
+"""Published recipes of filters, by name: sets of taggers and rules, which are written out before validation.
 
 After that, nothing else knows of recipes: tables, checks and reasons see ordinary taggers and rules. A recipe is a YAML
 file in this folder with these keys:
 
-- `title`: what the recipe is, for the data card;
+- `title`: a short description, for the data card;
 - `published`: the addresses of the settings;
 - `not_included`: the steps of the published pipeline that are no taggers and rules;
 - `columns`: columns that rules use and the user's own taggers must write → an example of such a tagger;
@@ -34,7 +34,7 @@ class FilterRecipe:
 
     Attributes:
         name: The name in a declaration, such as `fineweb2/deu_Latn`.
-        title: What the recipe is.
+        title: A short description.
         published: The addresses of the settings.
         not_included: The steps of the published pipeline that are no taggers and rules.
         columns: Column that the user's taggers must write → an example of such a tagger.
@@ -54,14 +54,17 @@ class FilterRecipe:
 
     def to_yaml(self) -> str:
         """Return the taggers and rules as in a declaration."""
-        import yaml
+        import yaml  # type: ignore[import-untyped]
 
-        written = {"tag": list(self.tag), "keep": dict(self.keep), "drop": dict(self.drop)}
-        filled = {key: value for key, value in written.items() if value}
-        return str(yaml.safe_dump(filled, sort_keys=False, allow_unicode=True, width=110))
+        def dump(value: Any, *, flow: bool) -> str:
+            return str(yaml.safe_dump(value, default_flow_style=flow, sort_keys=False, allow_unicode=True, width=110))
+
+        taggers = [tagger if isinstance(tagger, str) else dump(tagger, flow=True).strip() for tagger in self.tag]
+        rules = {key: dict(rules) for key, rules in (("keep", self.keep), ("drop", self.drop)) if rules}
+        return "".join(["tag:\n", *(f"- {tagger}\n" for tagger in taggers), dump(rules, flow=False)])
 
     def to_lines(self) -> list[str]:
-        """Return the recipe for a terminal: what it is, its taggers and rules, and the steps that it leaves out."""
+        """Return the recipe for a terminal: its title, taggers and rules, and the steps that it leaves out."""
         return [
             f"recipe {self.name}: {self.title}",
             *(f"  {line}" for line in self.to_yaml().splitlines()),
@@ -121,19 +124,19 @@ def _fill_in(value: Any, settings: Mapping[str, Any]) -> Any:
         return [_fill_in(inner, settings) for inner in value]
     if not isinstance(value, str) or not settings:
         return value
-    if (whole := _SETTING.fullmatch(value)) is not None:
-        return settings[whole[1]]
+    if (only_setting := _SETTING.fullmatch(value)) is not None:
+        return settings[only_setting[1]]
     return _SETTING.sub(lambda match: str(settings[match[1]]), value)
 
 
-def write_out_recipe(declared: Mapping[str, Any]) -> dict[str, Any]:
+def write_out_recipe(declaration: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a declaration with the taggers and rules of its recipe added.
 
     The declaration's own taggers come first, because messages refer to them by their position in the file. Raises
     ConfigError for a tagger or rule that both have, unless both are equal.
     """
-    recipe = load_recipe(declared["recipe"])
-    taggers = [*(declared.get("tag") or ())]
+    recipe = load_recipe(declaration["recipe"])
+    taggers = [*(declaration.get("tag") or ())]
     own_taggers = dict(map(_name_tagger, taggers))
     for name, settings in map(_name_tagger, recipe.tag):
         if name not in own_taggers:
@@ -143,7 +146,7 @@ def write_out_recipe(declared: Mapping[str, Any]) -> dict[str, Any]:
                 f"tag: {name}: the recipe {recipe.name} has this tagger with the settings {json.dumps(settings)}. "
                 "Remove yours, because the recipe's rules need these settings"
             )
-    own_rules = {key: dict(declared.get(key) or {}) for key in ("keep", "drop")}
+    own_rules = {key: dict(declaration.get(key) or {}) for key in ("keep", "drop")}
     rules = {"keep": recipe.keep, "drop": recipe.drop}
     for own_key, named_rules in own_rules.items():
         for name, text in named_rules.items():
@@ -153,7 +156,7 @@ def write_out_recipe(declared: Mapping[str, Any]) -> dict[str, Any]:
                     "then apply. To replace the recipe's rule, remove `recipe`, and declare the taggers and rules that "
                     "`dataprep show` prints"
                 )
-    return {**declared, "tag": taggers, **{key: {**rules[key], **own_rules[key]} for key in rules}}
+    return {**declaration, "tag": taggers, **{key: {**rules[key], **own_rules[key]} for key in rules}}
 
 
 def _name_tagger(tagger: Any) -> tuple[str, Any]:

@@ -99,15 +99,15 @@ def _build_kiwi(language: str) -> Split:
 
 def _yield_chunks(text: str, limit: int) -> Iterator[str]:
     """Yield a text in parts of at most this many UTF-8 bytes."""
-    rest = text.encode()
-    while len(rest) > limit:
+    content = text.encode()
+    while len(content) > limit:
         end = limit
         # Move the end to the start of a character.
-        while rest[end] & 0xC0 == 0x80:
+        while content[end] & 0xC0 == 0x80:
             end -= 1
-        yield rest[:end].decode()
-        rest = rest[end:]
-    yield rest.decode()
+        yield content[:end].decode()
+        content = content[end:]
+    yield content.decode()
 
 
 _DICTIONARIES: dict[str, tuple[Callable[[str], Split], tuple[str, ...]]] = {

@@ -116,19 +116,19 @@ def find_kept_lines(split: "SplitTexts", *, punctuation: bool = True, min_words:
     return KeptLines(is_kept=is_kept, has_lorem=lorem, has_curly=curly, cleaned=cleaned)
 
 
-def write_kept_texts(split: "SplitTexts", kept: KeptLines) -> list[str]:
+def write_kept_texts(split: "SplitTexts", kept_lines: KeptLines) -> list[str]:
     """Return the texts without the lines that C4 removes."""
     texts: list[list[str]] = [[] for _ in range(split.count)]
-    for index, line in _yield_kept_lines(split, kept):
+    for index, line in _yield_kept_lines(split, kept_lines):
         texts[split.line_texts[index]].append(line)
     return ["\n".join(lines) for lines in texts]
 
 
-def _yield_kept_lines(split: "SplitTexts", kept: KeptLines) -> Iterator[tuple[int, str]]:
+def _yield_kept_lines(split: "SplitTexts", kept_lines: KeptLines) -> Iterator[tuple[int, str]]:
     import numpy as np
 
-    for index in np.flatnonzero(kept.is_kept).tolist():
-        yield index, kept.cleaned.get(index) or split.get_text(split.line_starts[index], split.line_ends[index])
+    for index in np.flatnonzero(kept_lines.is_kept).tolist():
+        yield index, kept_lines.cleaned.get(index) or split.get_text(split.line_starts[index], split.line_ends[index])
 
 
 def measure_texts(
@@ -139,35 +139,39 @@ def measure_texts(
     min_words: int = MIN_WORDS,
 ) -> Sequence[Sequence[Any]]:
     """Return the columns of some texts, in column order."""
-    kept = find_kept_lines(split, punctuation=punctuation, min_words=min_words)
-    sentences = _count_line_sentences(split, kept) if splitter is None else _split_line_sentences(split, kept, splitter)
+    kept_lines = find_kept_lines(split, punctuation=punctuation, min_words=min_words)
+    sentences = (
+        _count_line_sentences(split, kept_lines)
+        if splitter is None
+        else _split_line_sentences(split, kept_lines, splitter)
+    )
     return (
-        split.sum_lines(kept.is_kept).tolist(),
+        split.sum_lines(kept_lines.is_kept).tolist(),
         split.sum_lines(sentences).tolist(),
-        (split.sum_lines(kept.has_lorem) > 0).tolist(),
-        (split.sum_lines(kept.has_curly) > 0).tolist(),
+        (split.sum_lines(kept_lines.has_lorem) > 0).tolist(),
+        (split.sum_lines(kept_lines.has_curly) > 0).tolist(),
     )
 
 
-def _count_line_sentences(split: "SplitTexts", kept: KeptLines) -> "Numbers":
+def _count_line_sentences(split: "SplitTexts", kept_lines: KeptLines) -> "Numbers":
     """Return the number of sentences of each kept line; 0 for other lines."""
     import numpy as np
 
     # A sentence ends before white space, so a word contains the end of one sentence at most.
-    is_end = _find_sentence_ends(split, kept.is_kept)
+    is_end = _find_sentence_ends(split, kept_lines.is_kept)
     sentences: Numbers = np.add.reduceat(is_end, split.line_firsts, dtype=np.int64) + ~is_end[split.line_lasts]
-    sentences *= kept.is_kept
-    for index, line in kept.cleaned.items():
+    sentences *= kept_lines.is_kept
+    for index, line in kept_lines.cleaned.items():
         sentences[index] = count_sentences(line)
     return sentences
 
 
-def _split_line_sentences(split: "SplitTexts", kept: KeptLines, splitter: "WordSplitter") -> "Numbers":
+def _split_line_sentences(split: "SplitTexts", kept_lines: KeptLines, splitter: "WordSplitter") -> "Numbers":
     """Return the number of sentences of each kept line, by the language's library; 0 for other lines."""
     import numpy as np
 
-    sentences = np.zeros(len(kept.is_kept), np.int64)
-    for index, line in _yield_kept_lines(split, kept):
+    sentences = np.zeros(len(kept_lines.is_kept), np.int64)
+    for index, line in _yield_kept_lines(split, kept_lines):
         sentences[index] = splitter.count_sentences(line)
     return sentences
 

@@ -2,8 +2,8 @@
 
 Words are separated by white space, unless the setting `words` names a language. A word without a letter or a digit is a
 symbol. It counts in the denominator of a ratio, but not as a word of the document, nor in the mean length. `stop_words`
-is the number of different words among `the`, `be`, `to`, `of`, `and`, `that`, `have` and `with`, or among those of the
-setting `stop_words`. A text without words has null ratios.
+is the number of different words among `the`, `be`, `to`, `of`, `and`, `that`, `have` and `with`, or among the words of
+the setting `stop_words`. A text without words has null ratios.
 """
 
 from collections.abc import Iterable, Sequence

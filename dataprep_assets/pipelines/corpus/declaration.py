@@ -296,13 +296,13 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
 
     @model_validator(mode="before")
     @classmethod
-    def _write_out_recipe(cls, declared: Any) -> Any:
-        if not isinstance(declared, Mapping) or not isinstance(declared.get("recipe"), str):
-            return declared
+    def _write_out_recipe(cls, keys: Any) -> Any:
+        if not isinstance(keys, Mapping) or not isinstance(keys.get("recipe"), str):
+            return keys
         from dataprep_assets.curation.filter_recipes.recipe import write_out_recipe
 
         try:
-            return write_out_recipe(declared)
+            return write_out_recipe(keys)
         except ConfigError as error:
             raise ValueError(str(error)) from error
 

@@ -13,7 +13,7 @@ from typing import Any
 from dataprep_assets.curation.function_tagger import FunctionTagger
 from dataprep_assets.curation.rules import find_dropping_rules
 from dataprep_assets.curation.table import DocumentBatch, build_schema
-from dataprep_assets.curation.tagging import BatchTagger, Tagger, compute_tags
+from dataprep_assets.curation.tagging import BatchTagger, Tagger, VersionedTagger, compute_tags
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError, count_of
 from dataprep_assets.execution.processes import WorkerPool
@@ -93,7 +93,7 @@ def _run_named(
 ) -> Iterator[tuple[Tagger, TrialResult]]:
     """Yield the columns or the error of each tagger of this or another package."""
     for tagger in taggers:
-        if isinstance(tagger, BatchTagger) and not isinstance(tagger, FunctionTagger):
+        if isinstance(tagger, VersionedTagger):
             try:
                 yield tagger, _tag_batches(tagger, batches, corpus.sensitive)
             except DataprepError as error:
