@@ -245,9 +245,8 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         None,
         min_length=1,
         description=(
-            "Published recipe, which stands for taggers and rules: `gopher`, `c4`, `fineweb`, `dclm`, or "
-            "`fineweb2/LANGUAGE`, such as `fineweb2/deu_Latn`. `tag`, `keep` and `drop` add to it. `dataprep show` "
-            "prints what it stands for. Default: none."
+            "Published set of taggers and rules: `gopher`, `c4`, `fineweb`, `dclm`, or `fineweb2/LANGUAGE`, such as "
+            "`fineweb2/deu_Latn`. `tag`, `keep` and `drop` add to it. `dataprep show` lists its content. Default: none."
         ),
     )
     tag: Tags = Field(

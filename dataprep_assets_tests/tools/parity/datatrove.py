@@ -1,4 +1,4 @@
-"""`python -m dataprep_assets_tests.tools.parity.datatrove`: the rules of docs/documents.md next to datatrove's.
+"""`python -m dataprep_assets_tests.tools.parity.datatrove`: the rules of the recipe `fineweb` next to datatrove's.
 
 The same documents go through datatrove's filters with their defaults, and a table says for how many the decision and
 the reason are the same. Datatrove and spaCy are installed apart, into `build/parity/`. Datatrove defines words and
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import yaml
 
+from dataprep_assets.curation.filter_recipes.recipe import load_recipe
 from dataprep_assets.curation.rules import find_dropping_rules, parse_rule
 from dataprep_assets.curation.table import ColumnType, build_schema
 from dataprep_assets.curation.tagging import load_tagger
@@ -27,7 +27,6 @@ from dataprep_assets_tests.tools.parity.pinned import installed, run_apart
 from dataprep_assets_tests.tools.parity.table import Row, render
 
 REQUIRED = ("datatrove==0.10.1", "spacy==3.8.18")
-PAGE = Path(__file__).parents[3] / "docs" / "documents.md"
 _TOP = {2: 0.2, 3: 0.18, 4: 0.16}
 _REPEATED = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.1}
 REASONS: Mapping[str, Mapping[str, str]] = {
@@ -70,11 +69,9 @@ EITHER = ({"lorem_ipsum", "curly_bracket"},)
 """Reasons of which datatrove reports the one found first in the text, if both apply."""
 
 
-def page_rules() -> dict[str, str]:
-    """Return the rules of the page, which users copy."""
-    page = PAGE.read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```yaml\n(  drop:\n    gopher_length.*?)^```", page, re.DOTALL | re.MULTILINE)
-    return dict(yaml.safe_load(block)["drop"])
+def recipe_rules() -> dict[str, str]:
+    """Return the rules of the recipe `fineweb`."""
+    return dict(load_recipe("fineweb").drop)
 
 
 def tagged(name: str, texts: Sequence[str]) -> tuple[pa.Table, Mapping[str, ColumnType]]:
@@ -98,14 +95,14 @@ def compare(areas: Mapping[str, Sequence[str]]) -> tuple[list[Row], list[str]]:
         for name, rules in REASONS.items():
             table, columns = tagged(name, texts)
             ours = decided(table, columns, rules)
-            page = {rule: text for rule, text in page_rules().items() if _is_of(text, columns)}
-            on_page = decided(table, columns, page)
+            combined = {rule: text for rule, text in recipe_rules().items() if _is_of(text, columns)}
+            by_recipe = decided(table, columns, combined)
             as_installed, with_ours = theirs[name]
             equal = explained = alike = 0
             for at, (mine, first, second) in enumerate(zip(ours, as_installed, with_ours, strict=True)):
                 alike += (mine is None) == (first is None)
-                if (mine is None) != (on_page[at] is None):
-                    unexplained.append(f"{area}, document {at}: the page's rules say {on_page[at]}, one by one {mine}")
+                if (mine is None) != (by_recipe[at] is None):
+                    unexplained.append(f"{area}, document {at}: the recipe says {by_recipe[at]}, one by one {mine}")
                 elif _same(mine, first):
                     equal += 1
                 elif _same(mine, second):
