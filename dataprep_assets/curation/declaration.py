@@ -36,56 +36,10 @@ _MAX_NAMES = 20
 NAME = r"^[a-z][a-z0-9_]*$"
 ColumnName = Annotated[str, Field(pattern=NAME)]
 """The name of a column of the document table, or of a rule."""
-_BUILT_IN_KINDS = ("url_lists", "robots")
-"""Kinds of taggers that are part of this package and have settings."""
-_TAGGER_KINDS = ("function", "command", "asset", *_BUILT_IN_KINDS)
-_TAGGER_KINDS_IN_WORDS = ", ".join(f"`{kind}`" for kind in _TAGGER_KINDS[:-1]) + f" and `{_TAGGER_KINDS[-1]}`"
-
-
-class UrlListsDeclaration(DeclarationModel):
-    """Lists of domains and URLs in which the URL of each document is looked up."""
-
-    column: str = Field(
-        "url",
-        description=(
-            "Column with the URL: a field of `document.keep_fields`. For lists of domains, `host` is enough. "
-            "Default: `url`."
-        ),
-    )
-    lists: dict[ColumnName, str | Annotated[tuple[str, ...], Field(min_length=1)]] = Field(
-        min_length=1,
-        description=(
-            "Column → its files: a path or glob, or a list of them, relative to this YAML. Each line is a domain, "
-            "which includes its subdomains, or a domain with a path, which includes the URLs below it. `#` begins a "
-            "comment. The column is true for documents on the list, and null for documents without a URL."
-        ),
-    )
-
-
-class RobotsDeclaration(DeclarationModel):
-    """Texts of `robots.txt`, in which the URL of each document is looked up."""
-
-    column: str = Field("url", description="Column with the URL: a field of `document.keep_fields`. Default: `url`.")
-    files: str | Annotated[tuple[str, ...], Field(min_length=1)] = Field(
-        description=(
-            "Files with the texts: a path or glob, or a list of them, relative to this YAML. `.parquet` and `.jsonl` "
-            "have the columns `host`, `text` and, if texts have dates, `date`. A file `HOST.txt` is the text of a host."
-        )
-    )
-    agent: str | Annotated[tuple[str, ...], Field(min_length=1)] = Field(
-        description="User agent, such as `GPTBot`, or a list of user agents that must all be allowed."
-    )
-    date_column: str | None = Field(
-        None,
-        description=(
-            "Column with the crawl date, such as `2024-05-01T10:00:00Z`: a `string` field of `document.keep_fields`. "
-            "The latest text that is not later than the crawl date decides. Default: the latest text of the host."
-        ),
-    )
 
 
 class DeclaredTagger(DeclarationModel):
-    """A tagger with settings: your own function, command or Dagster asset, lists of URLs, or `robots.txt`."""
+    """Your own tagger: a function, a command or a Dagster asset."""
 
     function: str | None = Field(
         None,
@@ -111,30 +65,15 @@ class DeclaredTagger(DeclarationModel):
             "`row` and the columns, for every document."
         ),
     )
-    url_lists: UrlListsDeclaration | None = Field(
-        None,
-        description="Lists of domains and URLs, such as blocklists and opt-outs, as boolean columns.",
-    )
-    robots: RobotsDeclaration | None = Field(
-        None,
-        description=(
-            "Texts of `robots.txt`. The column `robots_allowed` shows whether they allow the document's URL. It is "
-            "null without a URL or a text. Needs the extra `robots`."
-        ),
-    )
     columns: dict[ColumnName, ColumnType] = Field(
-        default_factory=dict,
-        description=(
-            "Columns that a function, a command or an asset writes: column → `string`, `integer`, `number` or "
-            "`boolean`. Required for these."
-        ),
+        min_length=1, description="Columns that the tagger writes: column → `string`, `integer`, `number` or `boolean`."
     )
     name: str | None = Field(
         None,
         pattern=NAME,
         description=(
-            "Name of the tagger. Default: the name of the function, the last part of the asset's key, `url_lists` or "
-            "`robots`. Required for a command."
+            "Name of the tagger. Default: the name of the function, or the last part of the asset's key. "
+            "Required for a command."
         ),
     )
     version: str | None = Field(
@@ -174,20 +113,11 @@ class DeclaredTagger(DeclarationModel):
 
     @model_validator(mode="after")
     def _require_one_kind(self) -> Self:
-        kinds = [kind for kind in _TAGGER_KINDS if getattr(self, kind) is not None]
-        if len(kinds) != 1:
-            raise ValueError(f"exactly one of {_TAGGER_KINDS_IN_WORDS} is required")
-        is_built_in = kinds[0] in _BUILT_IN_KINDS
-        if is_built_in == bool(self.columns):
-            raise ValueError(
-                f"`columns` has no effect with `{kinds[0]}`. Remove it"
-                if is_built_in
-                else "`columns` is missing. Declare the columns, e.g., `columns: {quality: number}`"
-            )
-        if (self.asset is not None or is_built_in) and (self.version is not None or self.files):
+        if sum(kind is not None for kind in (self.function, self.command, self.asset)) != 1:
+            raise ValueError("exactly one of `function`, `command` and `asset` is required")
+        if self.asset is not None and (self.version is not None or self.files):
             key = "files" if self.version is None else "version"
-            owner = "an asset" if self.asset is not None else f"`{kinds[0]}`"
-            raise ValueError(f"`{key}` cannot be set for {owner}, whose tags depend on its files. Remove it")
+            raise ValueError(f"`{key}` cannot be set for an asset, whose tags depend on its files. Remove it")
         if self.command is None and self.timeout is not None:
             raise ValueError("`timeout` has no effect without a `command`. Remove it")
         if self.command is not None:
@@ -206,27 +136,6 @@ class DeclaredTagger(DeclarationModel):
         from dataprep_assets.curation.command_tagger import CommandTagger
         from dataprep_assets.curation.function_tagger import FunctionTagger
 
-        if self.url_lists is not None:
-            from dataprep_assets.curation.web.url_lists import UrlListsTagger
-
-            lists = {name: _resolve_patterns(patterns, folder) for name, patterns in self.url_lists.lists.items()}
-            return UrlListsTagger(
-                name=self.name or "url_lists",
-                columns=dict.fromkeys(lists, "boolean"),
-                column=self.url_lists.column,
-                lists=lists,
-            )
-        if self.robots is not None:
-            from dataprep_assets.curation.web.robots import COLUMNS, RobotsTagger
-
-            return RobotsTagger(
-                name=self.name or "robots",
-                columns=COLUMNS,
-                column=self.robots.column,
-                date_column=self.robots.date_column,
-                agents=_list_texts(self.robots.agent),
-                files=_resolve_patterns(self.robots.files, folder),
-            )
         files = _resolve_patterns(self.files, folder)
         if self.command is not None:
             assert self.name is not None
@@ -319,6 +228,77 @@ class FastTextSettings(DeclarationModel):
     label: str = Field(min_length=1, description="Label whose probability is written, such as `__label__hq`.")
     column: ColumnName = Field(description="Column of the probability, from 0 to 1. Also the name of the tagger.")
 
+    def build_tagger(self, folder: Path) -> "Tagger":
+        """Return the tagger. The file is relative to this folder."""
+        from dataprep_assets.curation.classifiers.fasttext_tagger import FastTextTagger
+
+        # Use `abspath`, because it removes `..` without looking for the path on disk.
+        model = Path(os.path.abspath(folder / self.model))
+        return FastTextTagger(name=self.column, columns={self.column: "number"}, model=model, label=self.label)
+
+
+class UrlListsSettings(DeclarationModel):
+    """Lists of domains and URLs in which the URL of each document is looked up."""
+
+    column: str = Field(
+        "url",
+        description=(
+            "Column with the URL: a field of `document.keep_fields`. For lists of domains, `host` is enough. "
+            "Default: `url`."
+        ),
+    )
+    lists: dict[ColumnName, str | Annotated[tuple[str, ...], Field(min_length=1)]] = Field(
+        min_length=1,
+        description=(
+            "Column → its files: a path or glob, or a list of them, relative to this YAML. Each line is a domain, "
+            "which includes its subdomains, or a domain with a path, which includes the URLs below it. `#` begins a "
+            "comment. The column is true for documents on the list, and null for documents without a URL."
+        ),
+    )
+
+    def build_tagger(self, folder: Path) -> "Tagger":
+        """Return the tagger. Files are relative to this folder."""
+        from dataprep_assets.curation.web.url_lists import UrlListsTagger
+
+        lists = {name: _resolve_patterns(patterns, folder) for name, patterns in self.lists.items()}
+        columns = dict.fromkeys(lists, "boolean")
+        return UrlListsTagger(name="url_lists", columns=columns, column=self.column, lists=lists)
+
+
+class RobotsSettings(DeclarationModel):
+    """Texts of `robots.txt`, in which the URL of each document is looked up."""
+
+    column: str = Field("url", description="Column with the URL: a field of `document.keep_fields`. Default: `url`.")
+    files: str | Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        description=(
+            "Files with the texts: a path or glob, or a list of them, relative to this YAML. `.parquet` and `.jsonl` "
+            "have the columns `host`, `text` and, if texts have dates, `date`. A file `HOST.txt` is the text of a host."
+        )
+    )
+    agent: str | Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        description="User agent, such as `GPTBot`, or a list of user agents that must all be allowed."
+    )
+    date_column: str | None = Field(
+        None,
+        description=(
+            "Column with the crawl date, such as `2024-05-01T10:00:00Z`: a `string` field of `document.keep_fields`. "
+            "The latest text that is not later than the crawl date decides. Default: the latest text of the host."
+        ),
+    )
+
+    def build_tagger(self, folder: Path) -> "Tagger":
+        """Return the tagger. Files are relative to this folder."""
+        from dataprep_assets.curation.web.robots import COLUMNS, RobotsTagger
+
+        return RobotsTagger(
+            name="robots",
+            columns=COLUMNS,
+            column=self.column,
+            date_column=self.date_column,
+            agents=_list_texts(self.agent),
+            files=_resolve_patterns(self.files, folder),
+        )
+
 
 class ConfiguredTagger(DeclarationModel):
     """A built-in tagger with settings."""
@@ -327,7 +307,16 @@ class ConfiguredTagger(DeclarationModel):
     repetition: WordSettings | None = Field(None, description="Settings of the tagger `repetition`.")
     c4: C4Settings | None = Field(None, description="Settings of the tagger `c4`.")
     fineweb: FineWebSettings | None = Field(None, description="Settings of the tagger `fineweb`.")
-
+    url_lists: UrlListsSettings | None = Field(
+        None, description="Lists of domains and URLs, such as blocklists and opt-outs, as boolean columns."
+    )
+    robots: RobotsSettings | None = Field(
+        None,
+        description=(
+            "Texts of `robots.txt`. The column `robots_allowed` shows whether they allow the document's URL. It is "
+            "null without a URL or a text. Needs the extra `robots`."
+        ),
+    )
     fasttext: FastTextSettings | None = Field(
         None, description="A fastText model. Needs the extra `fasttext`. Can be listed more than once."
     )
@@ -343,13 +332,8 @@ class ConfiguredTagger(DeclarationModel):
 
     def build_tagger(self, folder: Path) -> "Tagger":
         """Return the tagger. Files are relative to this folder."""
-        if self.fasttext is not None:
-            from dataprep_assets.curation.classifiers.fasttext_tagger import FastTextTagger
-
-            column = self.fasttext.column
-            # Use `abspath`, because it removes `..` without looking for the path on disk.
-            model = Path(os.path.abspath(folder / self.fasttext.model))
-            return FastTextTagger(name=column, columns={column: "number"}, model=model, label=self.fasttext.label)
+        if (settings_with_files := self.fasttext or self.url_lists or self.robots) is not None:
+            return settings_with_files.build_tagger(folder)
         ((name, settings),) = self.model_dump(exclude_none=True).items()
         return _load_built_in_tagger(name, settings)
 

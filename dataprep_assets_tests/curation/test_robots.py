@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.curation.declaration import DeclaredTagger, build_taggers
+from dataprep_assets.curation.declaration import ConfiguredTagger, build_taggers
 from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import BatchTagger, compute_tags
 from dataprep_assets.curation.web import robots
@@ -25,7 +25,7 @@ NO_BOTS = "User-agent: GPTBot\nDisallow: /\n\nUser-agent: *\nDisallow: /private\
 
 def build(folder: Path, **keys: Any) -> BatchTagger:
     """Return a tagger with these settings."""
-    declared = DeclaredTagger.model_validate({"robots": {"agent": "GPTBot", **keys}})
+    declared = ConfiguredTagger.model_validate({"robots": {"agent": "GPTBot", **keys}})
     (tagger,) = build_taggers([declared], folder)
     assert isinstance(tagger, BatchTagger)
     return tagger

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.curation.declaration import DeclaredTagger, add_tagger_columns, build_taggers
+from dataprep_assets.curation.declaration import ConfiguredTagger, add_tagger_columns, build_taggers
 from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import BatchTagger, compute_tags
 from dataprep_assets.curation.web.addresses import parse_address
@@ -84,7 +84,7 @@ def test_a_line_that_is_not_text_is_refused_with_its_number(tmp_path: Path) -> N
 
 def build(folder: Path, **keys: object) -> BatchTagger:
     """Return the tagger of a declaration."""
-    (tagger,) = build_taggers([DeclaredTagger.model_validate(keys)], folder)
+    (tagger,) = build_taggers([ConfiguredTagger.model_validate(keys)], folder)
     assert isinstance(tagger, BatchTagger)
     return tagger
 
@@ -127,4 +127,4 @@ def test_a_column_that_the_table_lacks_is_refused(tmp_path: Path) -> None:
 )
 def test_lists_refuse_the_keys_of_other_taggers(keys: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(keys))):
-        DeclaredTagger.model_validate({"url_lists": {"lists": {"a": "a.txt"}}, **keys})
+        ConfiguredTagger.model_validate({"url_lists": {"lists": {"a": "a.txt"}}, **keys})
