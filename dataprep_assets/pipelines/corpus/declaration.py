@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from dataprep_assets.curation.duplicates.signatures import SignatureSettings
     from dataprep_assets.curation.rules import Rule
     from dataprep_assets.curation.tagging import Tagger
+    from dataprep_assets.curation.text_tagger import TextTagger
 
 _FIELD_KEYS = {"id": "id_field", "source": "source_field"}
 """Column of the document table → the YAML key that names the field with its values."""
@@ -460,12 +461,12 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         return [*taggers, self.decontaminate.build_tagger(self._folder)]
 
     @property
-    def tested_taggers(self) -> list[str]:
-        """The names of the taggers that have test cases with known answers."""
-        from dataprep_assets.curation.tagging import BuiltInTagger, load_tagger
+    def tested_taggers(self) -> "dict[str, TextTagger]":
+        """The taggers that have test cases with known answers, by name, with their settings."""
+        from dataprep_assets.curation.tagging import BuiltInTagger
 
-        names = [tagger.name for tagger in self.taggers if isinstance(tagger, BuiltInTagger)]
-        return [name for name in names if load_tagger(name).planted is not None]
+        taggers = {tagger.name: tagger.load() for tagger in self.taggers if isinstance(tagger, BuiltInTagger)}
+        return {name: tagger for name, tagger in taggers.items() if tagger.planted is not None}
 
     @property
     def columns(self) -> dict[str, ColumnType]:

@@ -15,7 +15,6 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
-from dataprep_assets.pipelines.corpus.curation import tags
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
@@ -90,7 +89,8 @@ def blind_tagger(monkeypatch: pytest.MonkeyPatch) -> None:
         seen = {name: list(values) for name, values in tagger.tag(texts).items()}
         return {**seen, "phones": [0] * len(texts), "emails": [text.count("@") for text in texts]}
 
-    monkeypatch.setattr(tags, "load_tagger", lambda _: replace(tagger, tag=tag))
+    blind = {"personal": replace(tagger, tag=tag)}
+    monkeypatch.setattr(CorpusDeclaration, "tested_taggers", property(lambda _: blind))
 
 
 def drop_everything(rule: str) -> Fault:

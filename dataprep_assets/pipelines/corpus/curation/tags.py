@@ -15,7 +15,8 @@ from dataprep_assets.curation.asset_tagger import AssetTagger
 from dataprep_assets.curation.declaration import FloorDeclaration
 from dataprep_assets.curation.planted import PlantedCounts, count_found, sum_by_kind
 from dataprep_assets.curation.table import build_schema, read_joined_tables, split_by_file
-from dataprep_assets.curation.tagging import BatchTagger, load_tagger
+from dataprep_assets.curation.tagging import BatchTagger
+from dataprep_assets.curation.text_tagger import TextTagger
 from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, Partitions
 from dataprep_assets.engine.checks.check import (
@@ -175,22 +176,23 @@ def _find_unstable_files(shard: TaggedShard, directory: Path, names: Set[str]) -
         return {name for name in names if compare_rows(folder / "first" / name, folder / "second" / name) is not None}
 
 
-def check_taggers(shard: TaggedShard | None, floors: Mapping[str, FloorDeclaration], names: Sequence[str]) -> Finding:
+def check_taggers(
+    shard: TaggedShard | None, floors: Mapping[str, FloorDeclaration], taggers: Mapping[str, TextTagger]
+) -> Finding:
     """Check that taggers find enough of their planted cases and flag few look-alikes.
 
     Args:
         shard: The shard whose first documents get the cases; None if there is none.
         floors: Tagger → its minimum accuracy; other taggers have a default.
-        names: The taggers with test cases.
+        taggers: The taggers with test cases, by name.
     """
-    if not names:
+    if not taggers:
         return Finding(passed=True, summary="No tagger of the dataset has test cases.")
     documents = _read_documents(shard)
     rows: list[dict[str, str | int | float]] = []
     defects: list[str] = []
     facts: dict[str, int | float | str] = {"documents": len(documents)}
-    for name in names:
-        tagger = load_tagger(name)
+    for name, tagger in taggers.items():
         assert tagger.planted is not None
         counts_by_kind = count_found(list(tagger.planted()), tagger.tag, documents)
         floor = floors.get(name, FloorDeclaration())
@@ -208,7 +210,7 @@ def check_taggers(shard: TaggedShard | None, floors: Mapping[str, FloorDeclarati
                 )
     return build_verdict(
         defects,
-        f"Taggers are accurate enough on their planted cases: {', '.join(names)}.",
+        f"Taggers are accurate enough on their planted cases: {', '.join(taggers)}.",
         "A different version of the tagger or of its library may be the cause. Lower `floors` if the accuracy is "
         "good enough",
         facts=facts,
