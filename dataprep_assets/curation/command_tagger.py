@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from dataprep_assets.curation.function_tagger import digest_files
 from dataprep_assets.curation.module_code import is_of_project
+from dataprep_assets.curation.project_function import digest_files
 from dataprep_assets.curation.tagging import ExternalTagger, TaggingError
 from dataprep_assets.errors import count_of
 from dataprep_assets.execution.guarded_command import run_guarded
@@ -48,7 +48,7 @@ class CommandTagger(ExternalTagger):
     @property
     def version(self) -> str:
         declaration = f"{self.declared} {shlex.join(self.command)}"
-        return digest_value([declaration, digest_files(self.name, self.files)]) if self.files else declaration
+        return digest_value([declaration, digest_files(f"tag: {self.name}", self.files)]) if self.files else declaration
 
     def explain_missing(self) -> str | None:
         program = self.command[0]
