@@ -34,6 +34,8 @@ DAY = "1d"
 _MAX_NAMES = 20
 """Maximum number of names to list in a message."""
 NAME = r"^[a-z][a-z0-9_]*$"
+FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+"""A function of the user's project: `module:function`."""
 ColumnName = Annotated[str, Field(pattern=NAME)]
 """The name of a column of the document table, or of a rule."""
 
@@ -43,7 +45,7 @@ class DeclaredTagger(DeclarationModel):
 
     function: str | None = Field(
         None,
-        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+        pattern=FUNCTION,
         description=(
             "Python function in the project, as `module:function`. It receives a `pyarrow.Table` of documents "
             "and returns a mapping from column to values."

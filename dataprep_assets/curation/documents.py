@@ -28,6 +28,7 @@ class FileDocuments:
         rows: NDArray[np.uint64],
         scheme: DocumentIds | None,
         declared_fields: list[str] | None = None,
+        source_texts: list[str] | None = None,
     ) -> None:
         """Store documents in the order in which they were read.
 
@@ -36,9 +37,11 @@ class FileDocuments:
             rows: 1-based row of each document: shape `(documents,)`, uint64.
             scheme: The id scheme; None if ids are left out.
             declared_fields: The declared id of each document, if `scheme` names a field.
+            source_texts: Their texts before rewriting, which their ids identify; None if they were not rewritten.
         """
         self.texts, self.rows = texts, rows
         self._scheme, self._declared = scheme, declared_fields
+        self._source_texts = source_texts
         self._ids: NDArray[np.uint64] | None = None
 
     @classmethod
@@ -49,13 +52,14 @@ class FileDocuments:
             if block.rows is None
             else np.array(block.rows, np.uint64)
         )
-        return cls(block.texts, rows, scheme, block.ids)
+        return cls(block.texts, rows, scheme, block.ids, block.source_texts if block.texts_before else None)
 
     @property
     def ids(self) -> NDArray[np.uint64] | None:
         """The id of each document: shape `(documents,)`, uint64; None if ids are left out."""
         if self._ids is None and self._scheme is not None:
-            self._ids = self._scheme.hash_texts(self.texts, self._declared)
+            source_texts = self.texts if self._source_texts is None else self._source_texts
+            self._ids = self._scheme.hash_texts(source_texts, self._declared)
         return self._ids
 
     @property
@@ -69,7 +73,9 @@ class FileDocuments:
             return self
         indices = np.array(kept_rows, np.intp)
         declared_ids = None if self._declared is None else [self._declared[i] for i in kept_rows]
-        documents = FileDocuments([self.texts[i] for i in kept_rows], self.rows[indices], self._scheme, declared_ids)
+        source_texts = None if self._source_texts is None else [self._source_texts[i] for i in kept_rows]
+        texts = [self.texts[i] for i in kept_rows]
+        documents = FileDocuments(texts, self.rows[indices], self._scheme, declared_ids, source_texts)
         documents._ids = None if self._ids is None else self._ids[indices]
         return documents
 

@@ -10,7 +10,7 @@ Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRowWrite
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.documents import find_source
+from dataprep_assets.curation.rewriters.changes import count_changed_characters
 from dataprep_assets.errors import FormatError, SourceError
 from dataprep_assets.fields import value_at
 from dataprep_assets.sources.readers.read_options import MAX_RECORD_BYTES
@@ -115,6 +116,7 @@ class CarriedFields:
         keep: The carried fields, each with its type; the dot in `meta.lang` selects a key of an object.
         max_record_bytes: Size above which a record is bad.
         sensitive: Whether messages must not show values.
+        rewriters: The rewriters of the texts, each with a column for the number of characters that it changed.
     """
 
     text: str
@@ -125,6 +127,7 @@ class CarriedFields:
     keep: tuple[tuple[str, ColumnType], ...] = ()
     max_record_bytes: int = MAX_RECORD_BYTES
     sensitive: bool = False
+    rewriters: tuple[str, ...] = ()
 
     @property
     def columns(self) -> dict[str, ColumnType]:
@@ -139,6 +142,7 @@ class CarriedFields:
             **{name_column(path): kind for path, kind in self.keep},
             "bytes": "integer",
             "characters": "integer",
+            **{name_rewritten_column(rewriter): "integer" for rewriter in self.rewriters},
             "bad": "string",
         }
 
@@ -158,16 +162,23 @@ class CarriedFields:
     def key_parts(self) -> list[Any]:
         """The values that are part of an artifact key."""
         ids = None if self.ids is None else self.ids.key_parts()
-        # Add the license only if it is declared, so that the keys of other datasets stay the same.
+        # Add the license and the rewriters only if they are declared, so that the keys of other datasets stay the same.
         license_parts = [] if self.license is None else [LICENSE, self.license]
+        rewriter_parts = [list(self.rewriters)] if self.rewriters else []
         kept_parts = [list(pair) for pair in self.keep]
-        return [self.text, ids, self.source, self.url, kept_parts, self.max_record_bytes, *license_parts]
+        parts = [self.text, ids, self.source, self.url, kept_parts, self.max_record_bytes]
+        return [*parts, *license_parts, *rewriter_parts]
 
     @property
     def field_names(self) -> list[str]:
         """The fields to read."""
         paths = [self.text, None if self.ids is None else self.ids.id_field, self.source, self.url, self.license]
         return list(dict.fromkeys(filter(None, [*paths, *(path for path, _ in self.keep)])))
+
+
+def name_rewritten_column(rewriter: str) -> str:
+    """Return the column with the number of characters that a rewriter changed."""
+    return f"rewritten_{rewriter}"
 
 
 def name_column(path: str) -> str:
@@ -233,7 +244,12 @@ class DocumentBatch:
 
 
 def read_batches(
-    blocks: "Iterable[Block] | Iterable[RowBlock]", label: str, fields: CarriedFields, *, all_texts: bool = False
+    blocks: "Iterable[Block] | Iterable[RowBlock]",
+    label: str,
+    fields: CarriedFields,
+    rewrite: "Callable[[Block], Block]",
+    *,
+    all_texts: bool = False,
 ) -> Iterator[DocumentBatch]:
     """Yield the rows of a source file, in order, with their carried fields.
 
@@ -244,6 +260,7 @@ def read_batches(
             (`fields.read`).
         label: The file.
         fields: The carried fields.
+        rewrite: Rewrites the texts of records that are built here, from rows.
         all_texts: Whether every value of a row is a text, as in CSV. Carried values are then converted to their type.
     """
     from dataprep_assets.sources.readers.records import Block
@@ -253,7 +270,8 @@ def read_batches(
             yield _build_batch(block, {}, label, fields)
         else:
             values = dict(zip(block.numbers, block.rows, strict=True))
-            yield _build_batch(fields.records.build_block_of_rows(block), values, label, fields, all_texts=all_texts)
+            records = rewrite(fields.records.build_block_of_rows(block))
+            yield _build_batch(records, values, label, fields, all_texts=all_texts)
 
 
 def _build_batch(
@@ -279,7 +297,10 @@ def _build_batch(
         "source": _read_sources(values, numbers, label, fields),
     }
     if fields.ids is not None:
-        filled_columns["id"] = [f"{cell:016x}" for cell in fields.ids.hash_encoded(encoded, records.ids).tolist()]
+        sources = list(map(str.encode, records.source_texts)) if records.texts_before else encoded
+        filled_columns["id"] = [f"{cell:016x}" for cell in fields.ids.hash_encoded(sources, records.ids).tolist()]
+    for rewriter, before, after in records.list_rewritten_texts():
+        filled_columns[name_rewritten_column(rewriter)] = list(map(count_changed_characters, before, after))
     if fields.url is not None:
         filled_columns["host"] = [_parse_host(value_at(values[number], fields.url)) for number in numbers]
     if fields.license is not None:

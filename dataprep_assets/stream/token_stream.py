@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.dropped_rows import DroppedRows
+from dataprep_assets.curation.rewriters.rewriting import Rewriting
 from dataprep_assets.curation.selection import Selection
 from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import BadRecordError, TokenizerError
@@ -123,7 +124,7 @@ class SourcePart:
     """A source file to encode, or some of its rows: its path, its expected content, and its label in messages.
 
     `sha256` is the file's digest as computed by `digests`; `ruled_out` are the rows of its shard that the selection
-    drops.
+    drops. Texts are rewritten as they are read, if there is a `rewriting`.
     """
 
     label: str
@@ -137,6 +138,7 @@ class SourcePart:
     max_record_bytes: int = MAX_RECORD_BYTES
     reading: ReadOptions = AS_NAMED
     ruled_out: DroppedRows | None = None
+    rewriting: Rewriting | None = None
 
     @classmethod
     def from_entry(
@@ -150,12 +152,13 @@ class SourcePart:
         max_record_bytes: int = MAX_RECORD_BYTES,
         reading: ReadOptions = AS_NAMED,
         ruled_out: DroppedRows | None = None,
+        rewriting: Rewriting | None = None,
     ) -> Self:
         """Return the part for the file `entry` of a manifest: the whole file, or only these `rows`.
 
         The file is at `path`, and the snapshot has its digest `sha256`, computed by `digests`. Records longer than
         `max_record_bytes` are bad, and rows in `ruled_out` are dropped. `reading` has the declared options for reading
-        the file.
+        the file, and `rewriting` the declared rewriters.
         """
         return cls(
             label=entry.relpath,
@@ -169,18 +172,37 @@ class SourcePart:
             max_record_bytes=max_record_bytes,
             reading=reading,
             ruled_out=ruled_out,
+            rewriting=rewriting,
         )
 
     @property
     def limits(self) -> dict[str, int | str]:
-        """The parts of a key that determine where records begin and end."""
-        return {"bad_records.max_record_bytes": self.max_record_bytes, **self.reading.settings(self.format)}
+        """The parts of a key that determine where records begin and end, and their texts."""
+        return {
+            "bad_records.max_record_bytes": self.max_record_bytes,
+            **self.reading.settings(self.format),
+            **self.rewriting_settings,
+        }
+
+    @property
+    def rewriting_settings(self) -> dict[str, str]:
+        """The part of a key that determines how texts are rewritten, if they are."""
+        return {} if self.rewriting is None else {"rewrite": self.rewriting.version}
+
+    @property
+    def as_stored(self) -> Self:
+        """The same part, with texts as in the source."""
+        return self if self.rewriting is None else replace(self, rewriting=None)
+
+    def rewrite_block(self, block: "Block") -> "Block":
+        """Return records of the file with rewritten texts. Raises RewritingError if a rewriter fails."""
+        return block if self.rewriting is None else self.rewriting.rewrite_block(block, self.label)
 
     def read_records(self, fields: "RecordFields") -> "RecordReader":
         """Return a reader of the file's documents, with text and ids from these fields or columns."""
-        from dataprep_assets.sources.readers.records import read_records
+        from dataprep_assets.sources.readers.records import ConvertingReader, read_records
 
-        return read_records(
+        reader = read_records(
             self.path,
             format=self.format,
             compression=self.compression,
@@ -191,6 +213,7 @@ class SourcePart:
             max_record_bytes=self.max_record_bytes,
             reading=self.reading,
         )
+        return reader if self.rewriting is None else ConvertingReader(reader, self.rewrite_block)
 
     def record_at(self, row: int, fields: "RecordFields") -> "Block | None":
         """Return a block with the record, good or bad, at a 1-based row; None if the row is blank or does not exist."""
@@ -295,7 +318,7 @@ def load_warm_encoder(plan: StreamPlan, parts: Sequence[SourcePart]) -> None:
     """
     encoder, max_characters = load_encoder(plan), WARM_UP_CHARACTERS // len(parts)
     for part in parts:
-        if (block := next(iter(part.read_records(plan.fields)), None)) is not None:
+        if (block := next(iter(part.as_stored.read_records(plan.fields)), None)) is not None:
             # Take whole documents from the beginning of the file while they fit into `max_characters`. If the first
             # document is longer, the file is skipped.
             fitting = takewhile(lambda length: length <= max_characters, accumulate(map(len, block.texts)))

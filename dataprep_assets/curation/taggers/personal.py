@@ -5,7 +5,7 @@ other numbers match.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from dataprep_assets.curation.planted.personal import yield_cases
@@ -79,7 +79,11 @@ _SEPARATED = re.compile(r"[ ()./-]+")
 _DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}[./-]\d{1,2}[./-]\d{1,2}")
 
 
-def find_emails(text: str) -> Iterator[str]:
+Span = tuple[int, int]
+"""Start and end of personal data in a text."""
+
+
+def find_emails(text: str) -> Iterator[Span]:
     """Yield e-mail addresses."""
     position = text.find("@")
     while position >= 0:
@@ -88,13 +92,14 @@ def find_emails(text: str) -> Iterator[str]:
         local, domain = _LOCAL.search(text[max(0, position - 64) : position]), _DOMAIN.match(text, position + 1)
         if local is not None and domain is not None and ".." not in local[0]:
             # Remove periods and hyphens at the end, because they belong to the sentence, not to the address.
-            *labels, top = domain[0].rstrip(".-").split(".")
+            name = domain[0].rstrip(".-")
+            *labels, top = name.split(".")
             if labels and _TOP.match(top) and all(map(_LABEL.match, labels)):
-                yield f"{local[0]}@{'.'.join([*labels, top])}"
+                yield position - len(local[0]), position + 1 + len(name)
         position = text.find("@", position + 1)
 
 
-def find_ibans(text: str) -> Iterator[str]:
+def find_ibans(text: str) -> Iterator[Span]:
     """Yield bank account numbers with valid check digits, in one piece or in groups of four."""
     for match in _IBAN.finditer(text):
         if (length := _LENGTH.get(match[0][:2])) is None:
@@ -114,15 +119,15 @@ def find_ibans(text: str) -> Iterator[str]:
         if len(characters) == length and not text[position : position + 1].isalnum():
             number = "".join(characters)
             if int("".join(str(int(character, 36)) for character in number[4:] + number[:4])) % 97 == 1:
-                yield number
+                yield match.start(), position
 
 
-def find_cards(text: str) -> Iterator[str]:
+def find_cards(text: str) -> Iterator[Span]:
     """Yield payment card numbers with a valid issuer, length and check digit."""
     for match in _CARD.finditer(text):
         digits = re.sub(r"[ -]", "", match[0])
         if _is_issued(digits) and _is_luhn_valid(digits):
-            yield digits
+            yield match.span()
 
 
 def _is_issued(digits: str) -> bool:
@@ -143,7 +148,7 @@ def _is_luhn_valid(digits: str) -> bool:
     return sum(digit - 9 * (digit > 9) for digit in doubled_digits) % 10 == 0 and len(set(digits)) > 1
 
 
-def find_addresses(text: str) -> Iterator[str]:
+def find_addresses(text: str) -> Iterator[Span]:
     """Yield public IP addresses of both versions; private, local and documentation addresses are excluded."""
     for pattern in (_V4, _V6) if _V6_PART.search(text) else (_V4,):
         for match in pattern.finditer(text):
@@ -152,7 +157,7 @@ def find_addresses(text: str) -> Iterator[str]:
             except ValueError:
                 continue
             if _is_global(address):
-                yield match[0]
+                yield match.span()
 
 
 def _is_global(address: IPv4Address | IPv6Address) -> bool:
@@ -161,7 +166,7 @@ def _is_global(address: IPv4Address | IPv6Address) -> bool:
     )
 
 
-def find_phones(text: str) -> Iterator[str]:
+def find_phones(text: str) -> Iterator[Span]:
     """Yield phone numbers: with a country code after `+`, in groups after a 0, or in North American form.
 
     Digits in one piece only count as a phone number after `+`, because most of them are something else.
@@ -170,7 +175,7 @@ def find_phones(text: str) -> Iterator[str]:
         digits = _keep_digits(match[0])
         # An international number has at most 15 digits (E.164). Fewer than 8 digits are too few for a phone number.
         if 8 <= len(digits) <= 15:
-            yield match[0].rstrip(" ()./-")
+            yield _trim_phone(match)
     for match in _NATIONAL.finditer(text):
         phone = match[0].strip(" ./-")
         digits, groups = _keep_digits(phone), [group for group in _SEPARATED.split(phone) if group]
@@ -180,8 +185,14 @@ def find_phones(text: str) -> Iterator[str]:
             continue
         if len(digits) == 10 and "-" in phone and _is_isbn(digits):
             continue
-        yield phone
-    yield from (match[0] for match in _AMERICAN.finditer(text))
+        yield _trim_phone(match)
+    yield from (match.span() for match in _AMERICAN.finditer(text))
+
+
+def _trim_phone(match: re.Match[str]) -> Span:
+    """Return the span of a number without punctuation after it, and without a bracket that opens before it."""
+    number = match[0].rstrip(" ()./-")
+    return match.start() + (number.startswith("(") and ")" not in number), match.start() + len(number)
 
 
 def _keep_digits(text: str) -> str:
@@ -192,20 +203,21 @@ def _is_isbn(digits: str) -> bool:
     return sum((10 - index) * int(digit) for index, digit in enumerate(digits)) % 11 == 0
 
 
-_KINDS = {
+KINDS: Mapping[str, Callable[[str], Iterator[Span]]] = {
     "emails": find_emails,
     "phones": find_phones,
     "ibans": find_ibans,
     "cards": find_cards,
     "ip_addresses": find_addresses,
 }
+"""Kind of personal data, which is also its column → the function that finds it in a normalized text."""
 
 
 def measure_text(text: str) -> list[int]:
     """Return the values of the columns for one text, in column order."""
-    return [sum(1 for _ in find(text)) for find in _KINDS.values()]
+    return [sum(1 for _ in find(text)) for find in KINDS.values()]
 
 
 TAGGER = TextTagger.with_measure(
-    columns=dict.fromkeys(_KINDS, "integer"), measure=measure_text, version=lambda: "3", planted=yield_cases
+    columns=dict.fromkeys(KINDS, "integer"), measure=measure_text, version=lambda: "3", planted=yield_cases
 )

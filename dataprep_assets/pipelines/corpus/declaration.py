@@ -30,8 +30,16 @@ from dataprep_assets.curation.declaration import (
     find_text_taggers,
     parse_rules,
 )
+from dataprep_assets.curation.rewriters.declaration import EMPTY, Rewrites, build_empty_rule, build_rewriting
 from dataprep_assets.curation.selection import DUPLICATE
-from dataprep_assets.curation.table import DECIDED, OTHERS, CarriedFields, ColumnType, name_column
+from dataprep_assets.curation.table import (
+    DECIDED,
+    OTHERS,
+    CarriedFields,
+    ColumnType,
+    name_column,
+    name_rewritten_column,
+)
 from dataprep_assets.engine.secret_key import EnvironmentKey
 from dataprep_assets.engine.source_key import describe_missing_key
 from dataprep_assets.engine.yaml.declaration import ReadingDeclaration, WorkersDeclaration, resolve_path
@@ -58,6 +66,7 @@ from dataprep_assets.tokenization.document_ids import DocumentIds
 # Import these modules only for type checking, because most corpora have no tags, rules or duplicates.
 if TYPE_CHECKING:
     from dataprep_assets.curation.duplicates.signatures import SignatureSettings
+    from dataprep_assets.curation.rewriters.rewriting import Rewriting
     from dataprep_assets.curation.rules import Rule
     from dataprep_assets.curation.tagging import Tagger
     from dataprep_assets.curation.text_tagger import TextTagger
@@ -242,6 +251,13 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
             "`retracted.jsonl` next to this YAML."
         ),
     )
+    rewrite: Rewrites = Field(
+        (),
+        description=(
+            "Rewriters, which change the texts before anything else reads them, in this order: `ftfy`, `personal`, or "
+            "your own functions. Default: none."
+        ),
+    )
     recipe: str | None = Field(
         None,
         min_length=1,
@@ -407,9 +423,12 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
 
     @property
     def selects(self) -> bool:
-        """Whether documents may be dropped for their content: by rules, as duplicates, or for benchmark items."""
+        """Whether documents may be dropped for their content.
+
+        They are dropped by rules, as duplicates, for benchmark items, or because rewriting leaves no text.
+        """
         benchmarks = self.decontaminate is not None and self.decontaminate.action != "tag"
-        return bool(self.keep or self.drop) or self.duplicates is not None or benchmarks
+        return bool(self.keep or self.drop or self.rewrite) or self.duplicates is not None or benchmarks
 
     @property
     def signing(self) -> "SignatureSettings":
@@ -448,7 +467,13 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
             keep=tuple((self.document.keep_fields or {}).items()),
             max_record_bytes=self.bad_records.max_record_bytes,
             sensitive=self.sensitive,
+            rewriters=() if self.rewriting is None else self.rewriting.names,
         )
+
+    @property
+    def rewriting(self) -> "Rewriting | None":
+        """The declared rewriters, in order; None if texts are not rewritten."""
+        return build_rewriting(self.rewrite, self._folder, sensitive=self.sensitive)
 
     @property
     def taggers(self) -> "list[Tagger]":
@@ -473,7 +498,15 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         """The columns that rules may name: first the carried fields, then the taggers' columns."""
         # Leave out the id column, because it needs the key of the ids, and a declaration is also checked on machines
         # without the key.
-        columns = {name: kind for name, kind in self._build_carried_fields(None).columns.items() if name != "bad"}
+        fields = self._build_carried_fields(None)
+        columns = {name: kind for name, kind in fields.columns.items() if name != "bad"}
+        kept_columns = {name_column(path) for path, _ in fields.keep}
+        for rewriter in fields.rewriters:
+            if (column := name_rewritten_column(rewriter)) in kept_columns:
+                raise ConfigError(
+                    f"rewrite: {rewriter}: the table already has a column {column!r}. Remove it from "
+                    "`document.keep_fields`"
+                )
         columns = add_tagger_columns(columns, self.taggers)
         if self.duplicates is not None and "similarity" in columns:
             raise ConfigError("duplicates: the column 'similarity' is reserved for `duplicates`. Rename your column")
@@ -488,7 +521,14 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
                 key = "keep" if BENCHMARK in self.keep else "drop"
                 raise ConfigError(f"{key}.{BENCHMARK}: reserved as the reason of `decontaminate`. Rename the rule")
             drop = {**drop, BENCHMARK: decontamination.rule}
-        return parse_rules(self.keep, drop, self.columns)
+        rules = parse_rules(self.keep, drop, self.columns)
+        if (rewriting := self.rewriting) is None:
+            return rules
+        if EMPTY in rules:
+            key = "keep" if EMPTY in self.keep else "drop"
+            raise ConfigError(f"{key}.{EMPTY}: reserved as the reason of `rewrite`. Rename the rule")
+        # Put this rule first, so that its count does not depend on the other rules.
+        return {**parse_rules({}, {EMPTY: build_empty_rule(rewriting.names)}, self.columns), **rules}
 
     def source_digests(self) -> SourceDigests:
         """Return the settings for digests of source files: keyed if the dataset is sensitive and its files are local.

@@ -16,6 +16,7 @@ from dataprep_assets.curation.declaration import find_tagger_remarks, find_unkno
 from dataprep_assets.curation.documents import find_source
 from dataprep_assets.curation.duplicates.signatures import read_library_version
 from dataprep_assets.curation.retractions import read_retracted_ids
+from dataprep_assets.curation.rewriters.declaration import find_rewriter_remarks
 from dataprep_assets.curation.table import name_column
 from dataprep_assets.engine.yaml.declared_keys import find_nearest
 from dataprep_assets.engine.yaml.remark import Remark, format_examples, parse_error_keys
@@ -108,7 +109,9 @@ def find_corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
 
 def _check_libraries(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on missing libraries and files of taggers and signatures."""
-    taggers = corpus.taggers
+    taggers, rewriting = corpus.taggers, corpus.rewriting
+    if rewriting is not None:
+        yield from find_rewriter_remarks(rewriting)
     yield from find_tagger_remarks(taggers[: len(corpus.tag)])
     if corpus.decontaminate is not None:
         from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
@@ -354,7 +357,7 @@ class _SampledFile:
     """State of a file by its first rows: `damage` if it is unreadable, `refusal` if a run would reject its rows."""
 
     def __init__(self, corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> None:
-        part = build_present_part(corpus, entry, path)
+        part = build_present_part(corpus, entry, path).as_stored
         if corpus.sensitive:
             part = replace(part, label="a file")
         self.damage, self.refusal = "", ""

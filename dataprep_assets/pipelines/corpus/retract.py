@@ -130,7 +130,8 @@ class LeftOutRows:
             return None
         access = open_source(corpus.source)
         access.fetch([entry])
-        part = build_present_part(corpus, entry, access.path(entry))
+        # Read the source text, which the id is of, so that a rewriter that fails does not prevent a removal.
+        part = build_present_part(corpus, entry, access.path(entry)).as_stored
         fields = RecordFields(corpus.text_field, self._ids.id_field)
         try:
             if (block := part.record_at(row, fields)) is None:

@@ -7,7 +7,7 @@ object, because files that begin with one may be concatenated. CRLF line endings
 but are not records.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -52,7 +52,8 @@ class Block:
     """Some consecutive records.
 
     `rows[i]` is the 1-based row of `texts[i]`. It is None if no row was refused or blank; the rows are then `first_row,
-    first_row + 1, …`. `ids[i]` is its declared id; None if no field contains ids.
+    first_row + 1, …`. `ids[i]` is its declared id; None if no field contains ids. `texts_before` has the texts before
+    each rewriter, in order; it is empty if texts are not rewritten.
     """
 
     texts: list[str]
@@ -61,6 +62,17 @@ class Block:
     ids: list[str] | None = None
     bad: list[BadRecord] = field(default_factory=list)
     blank_lines: int = 0
+    texts_before: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def source_texts(self) -> list[str]:
+        """The texts as in the source."""
+        return next(iter(self.texts_before.values()), self.texts)
+
+    def list_rewritten_texts(self) -> list[tuple[str, list[str], list[str]]]:
+        """Return the name of each rewriter, in order, with the texts before it and after it."""
+        befores = list(self.texts_before.values())
+        return list(zip(self.texts_before, befores, [*befores[1:], self.texts], strict=False))
 
     def row(self, index: int) -> int:
         """Return the 1-based row in the file of `texts[index]`."""
@@ -404,3 +416,14 @@ class ObjectReader(WrappingReader[RowReader]):
 
     def __iter__(self) -> Iterator[Block]:
         yield from map(self._fields.build_block_of_rows, self._under)
+
+
+class ConvertingReader(WrappingReader[RecordReader]):
+    """Reader that passes the blocks of another reader through a function."""
+
+    def __init__(self, reader: RecordReader, convert: Callable[[Block], Block]) -> None:
+        super().__init__(reader)
+        self._convert = convert
+
+    def __iter__(self) -> Iterator[Block]:
+        return map(self._convert, self._under)

@@ -46,7 +46,7 @@ def _add_texts_of_file(
     path, fields = files.path(entry), corpus.carried
     if path.stat().st_size != entry.size_bytes:
         raise changed
-    records: Iterator[tuple[int, str, str | None]] | None = None
+    records: Iterator[tuple[int, str, str, str | None]] | None = None
     for row in rows:
         # A record without a size was rejected, so it has no text.
         if row["bytes"] is None:
@@ -56,18 +56,20 @@ def _add_texts_of_file(
         if records is None:
             part = replace(build_present_part(corpus, entry, path), rows=RowRange(row["row"]))
             records = _iterate_records(part.read_records(fields.records))
-        number, text, declared_id = next((record for record in records if record[0] >= row["row"]), (0, "", None))
+        number, text, source_text, declared_id = next(
+            (record for record in records if record[0] >= row["row"]), (0, "", "", None)
+        )
         properties: dict[str, int | str] = {"row": number, "bytes": len(text.encode()), "characters": len(text)}
         if fields.ids is not None:
-            hashed = fields.ids.hash_texts([text], None if declared_id is None else [declared_id])
+            hashed = fields.ids.hash_texts([source_text], None if declared_id is None else [declared_id])
             properties["id"] = f"{int(hashed[0]):016x}"
         if any(row[name] != value for name, value in properties.items()):
             raise changed
         yield {**row, "text": text}
 
 
-def _iterate_records(blocks: Iterable[Block]) -> Iterator[tuple[int, str, str | None]]:
-    """Yield the row, the text and the declared id of each good record."""
+def _iterate_records(blocks: Iterable[Block]) -> Iterator[tuple[int, str, str, str | None]]:
+    """Yield the row, the text, the source text and the declared id of each good record."""
     for block in blocks:
-        for index, text in enumerate(block.texts):
-            yield block.row(index), text, None if block.ids is None else block.ids[index]
+        for index, (text, source_text) in enumerate(zip(block.texts, block.source_texts, strict=True)):
+            yield block.row(index), text, source_text, None if block.ids is None else block.ids[index]

@@ -144,6 +144,7 @@ class TaggedShard:
                 "taggers": {
                     tagger.name: {"version": tagger.version, "columns": dict(tagger.columns)} for tagger in self.taggers
                 },
+                **{name: version for file in self.files for name, version in file.rewriting_settings.items()},
             },
             sources={file.label: file.sha256 for file in self.files},
         )
@@ -336,7 +337,7 @@ def read_part_batches(part: SourcePart, fields: CarriedFields) -> Iterator[Docum
     """Yield the rows of a source file in batches; after the last batch, verify the file's digest."""
     reader = part.read_records(fields.records) if fields.reads_texts_only else part.read_rows(fields.field_names)
     reported_bytes = 0
-    for batch in read_batches(reader, part.label, fields, all_texts=part.format in CSV):
+    for batch in read_batches(reader, part.label, fields, part.rewrite_block, all_texts=part.format in CSV):
         yield batch
         report_work(source_bytes=reader.bytes_read - reported_bytes, documents=len(batch))
         reported_bytes = reader.bytes_read

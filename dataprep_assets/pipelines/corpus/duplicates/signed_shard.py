@@ -60,6 +60,7 @@ class SignatureShard:
     def recipe(self) -> Recipe:
         """Return the recipe: the shard's key and the named values that determine it."""
         settings = {"text_field": self.fields.text, **self.settings.key_parts}
+        settings |= {name: version for file in self.files for name, version in file.rewriting_settings.items()}
         files = [[f.label, f.sha256, f.format, f.compression, f.limits] for f in self.files]
         return Recipe(
             artifact=self.artifact,

@@ -95,7 +95,7 @@ def load_source_parts(
     """
     access = open_source(corpus.source)
     digests, source_digests = read_snapshot_digests(corpus, store, partition), corpus.source_digests()
-    limit = corpus.bad_records.max_record_bytes
+    limit, rewriting = corpus.bad_records.max_record_bytes, corpus.rewriting
     return tuple(
         SourcePart.from_entry(
             entry,
@@ -105,6 +105,7 @@ def load_source_parts(
             max_record_bytes=limit,
             reading=corpus.reading,
             ruled_out=ruled_out,
+            rewriting=rewriting,
         )
         for entry in manifest.shard(partition)
     )
@@ -116,7 +117,9 @@ def build_present_part(corpus: CorpusDeclaration, entry: ManifestEntry, path: Pa
     The part has no digest, because a digest is compared only after the whole file is read.
     """
     limit = corpus.bad_records.max_record_bytes
-    return SourcePart.from_entry(entry, path, "", max_record_bytes=limit, reading=corpus.reading)
+    return SourcePart.from_entry(
+        entry, path, "", max_record_bytes=limit, reading=corpus.reading, rewriting=corpus.rewriting
+    )
 
 
 def build_shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:
@@ -211,8 +214,8 @@ def read_corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterato
 
 
 def read_texts(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> Iterator[str]:
-    """Yield the texts of an existing file."""
+    """Yield the texts of an existing file, as in the source."""
     from dataprep_assets.sources.readers.records import RecordFields
 
-    for block in build_present_part(corpus, entry, path).read_records(RecordFields(corpus.text_field)):
+    for block in build_present_part(corpus, entry, path).as_stored.read_records(RecordFields(corpus.text_field)):
         yield from block.texts

@@ -1,0 +1,1 @@
+"""Rewriters of `rewrite:`, which change the texts of documents before anything else reads them."""

@@ -1,0 +1,132 @@
+"""The key `rewrite` of `defs.yaml`, whose field descriptions are the YAML reference."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, field_validator
+
+from dataprep_assets.curation.declaration import FUNCTION, NAME
+from dataprep_assets.curation.table import name_rewritten_column
+from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
+from dataprep_assets.engine.yaml.remark import Remark
+from dataprep_assets.errors import ConfigError
+
+# Import the rewriters only where they are built, because most datasets have none.
+if TYPE_CHECKING:
+    from dataprep_assets.curation.rewriters.rewriting import Rewriter, Rewriting
+
+EMPTY = "rewritten_empty"
+"""The drop reason of documents whose rewritten text is empty."""
+_RESERVED = re.compile(r"[\d@:]")
+"""Characters that a placeholder must not have, because all personal data has one of them."""
+Kind = Literal["emails", "phones", "ibans", "cards", "ip_addresses"]
+
+
+class DeclaredPersonalData(DeclarationModel):
+    """Replacement of personal data by placeholders."""
+
+    personal: dict[Kind, str] = Field(
+        min_length=1,
+        description=(
+            "Kind of personal data, as found by the tagger `personal` → the placeholder that replaces it. Other "
+            "kinds stay in the text."
+        ),
+    )
+
+    @field_validator("personal")
+    @classmethod
+    def _require_plain_placeholders(cls, personal: dict[Kind, str]) -> dict[Kind, str]:
+        for kind, placeholder in personal.items():
+            if _RESERVED.search(placeholder):
+                raise ValueError(
+                    f"{kind}: {placeholder!r} must not contain digits, `@` or `:`, because it could be taken for "
+                    "personal data. Use, e.g., `<EMAIL>`"
+                )
+        return personal
+
+    def build_rewriter(self, _: Path) -> "Rewriter":
+        """Return the rewriter."""
+        from dataprep_assets.curation.rewriters.personal_data import PersonalDataRewriter
+
+        return PersonalDataRewriter(placeholders=tuple(sorted(self.personal.items())))
+
+
+class DeclaredFunction(DeclarationModel):
+    """Your own rewriter: a function that is called with a text and returns a text."""
+
+    function: str = Field(
+        pattern=FUNCTION,
+        description="Python function in the project, as `module:function`. It receives a text and returns a text.",
+    )
+    name: str | None = Field(
+        None,
+        pattern=NAME,
+        description="Name of the rewriter, whose column is `rewritten_<name>`. Default: the name of the function.",
+    )
+    version: str | None = Field(
+        None,
+        description=(
+            "Version of the rewriter. Changing it rebuilds what is built from the texts. Default: a digest of the "
+            "function's code."
+        ),
+    )
+    files: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Files that the function reads: paths or globs, relative to this YAML. Changing their contents rebuilds "
+            "what is built from the texts. Default: none."
+        ),
+    )
+
+    def build_rewriter(self, folder: Path) -> "Rewriter":
+        """Return the rewriter. Files are relative to this folder."""
+        from dataprep_assets.curation.project_function import ProjectFunction
+        from dataprep_assets.curation.rewriters.function_rewriter import FunctionRewriter
+
+        # Use `abspath`, because it removes `..` from a glob without looking for the path on disk.
+        files = tuple(os.path.abspath(folder / pattern) for pattern in self.files)
+        code = ProjectFunction(key="rewrite", name=self.function, declared=self.version, files=files)
+        return FunctionRewriter(name=self.name or self.function.partition(":")[2].lower(), code=code)
+
+
+Rewrite = Literal["ftfy"] | DeclaredPersonalData | DeclaredFunction
+Rewrites = tuple[Rewrite, ...]
+
+
+def build_rewriting(rewrite: Sequence[Rewrite], folder: Path, *, sensitive: bool) -> "Rewriting | None":
+    """Return the declared rewriters, in declaration order; None if there are none.
+
+    Raises ConfigError for names that two rewriters share.
+    """
+    if not rewrite:
+        return None
+    from dataprep_assets.curation.rewriters.repair import FtfyRewriter
+    from dataprep_assets.curation.rewriters.rewriting import Rewriting
+
+    rewriters: list[Rewriter] = []
+    for item in rewrite:
+        rewriter = FtfyRewriter() if isinstance(item, str) else item.build_rewriter(folder)
+        if any(rewriter.name == earlier_rewriter.name for earlier_rewriter in rewriters):
+            raise ConfigError(f"rewrite: {rewriter.name!r} is listed twice. Remove one, or set a different `name`")
+        rewriters.append(rewriter)
+    return Rewriting(rewriters=tuple(rewriters), sensitive=sensitive)
+
+
+def build_empty_rule(rewriters: Sequence[str]) -> str:
+    """Return the rule that drops documents whose text is empty, but was not before these rewriters."""
+    return f"bytes == 0 and ({' or '.join(f'{name_rewritten_column(name)} > 0' for name in rewriters)})"
+
+
+def find_rewriter_remarks(rewriting: "Rewriting") -> Iterator[Remark]:
+    """Yield remarks on missing libraries, functions and files of rewriters."""
+    for index, rewriter in enumerate(rewriting.rewriters):
+        try:
+            # Read the property only because it raises an error if a library or a file is missing.
+            rewriter.version  # noqa: B018
+        except ConfigError as error:
+            yield Remark(keys=("rewrite", index), sentence=str(error))
+        if (sentence := rewriter.explain_missing()) is not None:
+            yield Remark(keys=("rewrite", index), sentence=sentence, hint=True)
