@@ -124,7 +124,11 @@ def command(
     for match in chain.from_iterable(
         trace_documents(tracer, decode=not no_text, split=split_name, **question) for split_name in splits
     ):
-        shown_match = replace(match, source_bytes=tracer.source_bytes(match))
+        shown_match = replace(
+            match,
+            source_bytes=tracer.source_bytes(match),
+            source_text=None if no_text else tracer.source_text(match),
+        )
         steps_by_dataset = {
             name: find_steps(ledger, _find_kept_documents(ledger, shown_match)) for name, ledger in runs
         }

@@ -6,11 +6,11 @@ Entry points: `StreamTracer`, `list_traced_shards`.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.trace.place import Locate, TokenRange
-from dataprep_assets.engine.trace.trace import SourceBytes, Trace, TraceQuery, Tracer
+from dataprep_assets.engine.trace.trace import SourceBytes, SourceText, Trace, TraceQuery, Tracer
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import (
     ConfigError,
@@ -27,6 +27,7 @@ from dataprep_assets.stream.token_shard import QUARANTINE, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 
+T = TypeVar("T")
 DocumentLocations = Iterable[tuple[IndexedShard, int]]
 """Shards, each with the number of a document in it."""
 
@@ -45,6 +46,7 @@ class StreamTracer(Tracer):
         ids: Callable[[], DocumentIds | None],
         samples: Callable[[str, str], Sequence[int]] | None = None,
         source_bytes: Callable[[str, int, int | None], SourceBytes | None] = lambda *_: None,
+        source_text: Callable[[str, int, int | None], SourceText | None] = lambda *_: None,
         refusal: Callable[[str, int], str | None] = lambda *_: None,
         refusal_of: Callable[[int], str | None] = lambda _: None,
     ) -> None:
@@ -60,11 +62,12 @@ class StreamTracer(Tracer):
             samples: Returns the ends of the samples of a view's split in its stream, for questions by sample; None if
                 the dataset has no views.
             source_bytes: Returns the bytes of a row in its source file, given file, row and the document's hash.
+            source_text: Returns the text of a row before rewriting, given file, row and the document's hash.
             refusal: Returns, in words, why a row of a source file is not a document, if the reason is known.
             refusal_of: Returns, in words, which row has this hash and why it is not a document.
         """
         self._source_bytes, self._refusal, self._samples = source_bytes, refusal, samples
-        self._refusal_of = refusal_of
+        self._refusal_of, self._source_text = refusal_of, source_text
         self.index = StreamIndex(splits)
         self.store, self._declaration = store, declaration
         self._load_bundle, self._ids = bundle, ids
@@ -93,12 +96,19 @@ class StreamTracer(Tracer):
         return traces
 
     def source_bytes(self, trace: Trace) -> SourceBytes | None:
+        return self._look_up(trace, self._source_bytes)
+
+    def source_text(self, trace: Trace) -> SourceText | None:
+        return self._look_up(trace, self._source_text)
+
+    def _look_up(self, trace: Trace, find: Callable[[str, int, int | None], T | None]) -> T | None:
+        """Return the result of a function that is called with the file, the row and the hash of a document."""
         document = next(self.index.find_by_row(trace.file, trace.row), None)
         if document is None:
             return None
         shard, number = document
         hashed = None if shard.facts.document_ids is None else int(shard.hashes[number])
-        return self._source_bytes(trace.file, trace.row, hashed)
+        return find(trace.file, trace.row, hashed)
 
     def locate_documents(self, query: TraceQuery) -> DocumentLocations:
         """Return the documents that match a question; subclasses first handle their own kinds of questions.

@@ -7,7 +7,7 @@ is read from finished artifacts, by memory maps or byte ranges, so tracing needs
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any
@@ -117,6 +117,25 @@ class SourceBytes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SourceText:
+    """A document's text before rewriting, and the number of characters that each rewriter changed."""
+
+    text: str = field(repr=False)
+    changes: Mapping[str, int]
+
+    def lines(self) -> Iterator[str]:
+        """Yield the text and the changes as lines."""
+        changes = [f"{name} changed {count_of(count, 'character')}" for name, count in self.changes.items() if count]
+        yield f"  rewriting: {', '.join(changes) or 'changed nothing'}"
+        if changes:
+            yield _format_text("source text", self.text)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain builtins: `source_text` and `rewritten`."""
+        return {"source_text": self.text, "rewritten": dict(self.changes)}
+
+
+@dataclass(frozen=True, kw_only=True)
 class TracedMessage:
     """A message of the conversation: its index, from 0, and its role; both are None for the template's own text.
 
@@ -151,6 +170,7 @@ class Trace:
         places: The places of these tokens; for a message, the places of the message's tokens.
         text: The decoded text of the document or message; None for sensitive data, or if not requested.
         source_bytes: The bytes of the row in the source file; None if not requested (`Tracer.source_bytes`).
+        source_text: The text before rewriting; None if not requested (`Tracer.source_text`).
         message: The message of a query for a message, or for a token of a conversation's row.
     """
 
@@ -163,6 +183,7 @@ class Trace:
     places: tuple[TokenRange, ...]
     text: str | None = field(default=None, repr=False)
     source_bytes: SourceBytes | None = None
+    source_text: SourceText | None = None
     message: TracedMessage | None = None
 
     @property
@@ -173,11 +194,13 @@ class Trace:
     def to_json(self) -> dict[str, Any]:
         """Return the trace as plain builtins."""
         value = asdict(self) | {"source": self.source, "places": [_encode_place(place) for place in self.places]}
-        del value["source_bytes"], value["message"]
+        del value["source_bytes"], value["source_text"], value["message"]
         if self.message is not None:
             value |= self.message.to_json()
         if self.source_bytes is not None:
             value |= self.source_bytes.to_json()
+        if self.source_text is not None:
+            value |= self.source_text.to_json()
         return value if self.text is not None else {k: v for k, v in value.items() if k != "text"}
 
     def lines(self) -> Iterator[str]:
@@ -195,11 +218,17 @@ class Trace:
                 details.append(f"bytes [{place.start * place.itemsize}, {place.stop * place.itemsize})")
             details += [f"{name.replace('_', ' ')} {_format_number(value)}" for name, value in place.at.items()]
             yield f"  {place.artifact}: {place.file}: {', '.join(details)}"
+        if self.source_text is not None:
+            yield from self.source_text.lines()
         if self.text is not None:
-            excerpt = self.text[:_MAX_SHOWN]
-            yield f"  text: {excerpt!r}" + (
-                f" and {count_of(len(self.text) - _MAX_SHOWN, 'more character')}" if excerpt != self.text else ""
-            )
+            yield _format_text("text", self.text)
+
+
+def _format_text(label: str, text: str) -> str:
+    excerpt = text[:_MAX_SHOWN]
+    return f"  {label}: {excerpt!r}" + (
+        f" and {count_of(len(text) - _MAX_SHOWN, 'more character')}" if excerpt != text else ""
+    )
 
 
 def _encode_place(place: TokenRange) -> dict[str, Any]:
@@ -239,6 +268,13 @@ class Tracer(ABC):
         """Return the bytes of a trace's row in its source file; None if the pipeline does not support this.
 
         Separate from `find`, because only this method reads the source up to the row.
+        """
+        return None
+
+    def source_text(self, trace: Trace) -> SourceText | None:
+        """Return the text of a trace's row before rewriting, read from the source file.
+
+        Returns None if texts are not rewritten, if the data are sensitive, or if the source file has changed.
         """
         return None
 

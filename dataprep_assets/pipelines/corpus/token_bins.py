@@ -298,10 +298,13 @@ def _is_small(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequenc
     """Return whether this process builds and checks the shards: few, small shards, and no requested workers.
 
     Sensitive data always goes to workers, because a native library that panics would print it to this process's stderr.
+    So do texts that a function of the user rewrites, because it may print, hang or exit its process.
     """
     if not corpus.engine.is_this_machine or corpus.sensitive or len(partitions) > FEW_SHARDS:
         return False
     if corpus.workers is not None or os.environ.get(WORKERS):
+        return False
+    if corpus.rewriting is not None and corpus.rewriting.functions:
         return False
     return sum(entry.size_bytes for partition in partitions for entry in manifest.shard(partition)) <= SMALL_BYTES
 

@@ -83,7 +83,8 @@ class ShardTasks(Generic[S]):
         try:
             yield from run_tasks(jobs, workers=request.workers, engine=corpus.engine, progress=request.progress)
         except WorkerDiedError as error:
-            own_functions = [
+            own_functions = [] if corpus.rewriting is None else corpus.rewriting.functions
+            own_functions += [
                 one.function for one in corpus.taggers if self.name == TAGS and isinstance(one, FunctionTagger)
             ]
             if not own_functions:

@@ -1,16 +1,16 @@
-"""Trial of a corpus's taggers on its first rows, for `dataprep check` and first runs.
+"""Trial of a corpus's rewriters and taggers on its first rows, for `dataprep check` and first runs.
 
-A tagger that fails on ten rows would also fail in a build. User functions run in a worker, because they may print, hang
-or exit their process. Commands and assets are not tried, because their cost is unknown. Rules are tried on the same
-rows: a rule that drops all of them is usually a mistake.
+A rewriter or tagger that fails on ten rows would also fail in a build. User functions run in a worker, because they may
+print, hang or exit their process. Commands and assets are not tried, because their cost is unknown. Rules are tried on
+the same rows: a rule that drops all of them is usually a mistake.
 """
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from dataprep_assets.curation.function_tagger import FunctionTagger
+from dataprep_assets.curation.rewriters.rewriting import RewritingError
 from dataprep_assets.curation.rules import find_dropping_rules
 from dataprep_assets.curation.table import DocumentBatch, build_schema
 from dataprep_assets.curation.tagging import BatchTagger, Tagger, VersionedTagger, compute_tags
@@ -29,31 +29,36 @@ _ROWS_PER_SPLIT = 10
 """Number of documents per split."""
 _TIMEOUT_SECONDS = 120.0
 """Time limit of a function in seconds; some load a model first."""
+_TOO_SLOW = f"ran for more than {count_of(round(_TIMEOUT_SECONDS), 'second')} on the first documents and was stopped"
 Tags = list[dict[str, list[Any]]]
 """Column → values, per batch."""
 TrialResult = Tags | DataprepError | None
 """Columns of a tagger, its error, or None if it took too long."""
+ReadingResult = list[DocumentBatch] | DataprepError | None
+"""First documents of the splits, the error of a rewriter, or None if it took too long."""
 
 
 def find_trial_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
-    """Yield remarks on taggers that fail on the first documents of the splits, and on rules that drop all of them."""
+    """Yield remarks on rewriters and taggers that fail on the first documents, and on rules that drop all of them."""
     try:
         # Leave out the benchmark tagger, which comes last, because `find_benchmark_remarks` checks it.
         taggers = corpus.taggers[: len(corpus.tag)]
     except ConfigError:  # the validation of the declaration reports the error
         return
-    batches = _read_first_documents(corpus)
+    batches = _read_first_documents(corpus) if corpus.rewriting is None else _read_in_worker(corpus)
+    if isinstance(batches, DataprepError):
+        yield Remark(keys=("rewrite",), sentence=str(batches))
+        return
+    if batches is None:
+        yield Remark(keys=("rewrite",), sentence=f"rewrite: {_TOO_SLOW}", hint=True)
+        return
     columns: Tags = [{} for _ in batches]
     for tagger, tags in (*_run_named(corpus, taggers, batches), *_run_functions(corpus, taggers, batches)):
         keys = ("tag", taggers.index(tagger))
         if isinstance(tags, DataprepError):
             yield Remark(keys=keys, sentence=str(tags))
         elif tags is None:
-            text = (
-                f"tag: {tagger.name}: ran for more than {count_of(round(_TIMEOUT_SECONDS), 'second')} on the first "
-                "documents and was stopped"
-            )
-            yield Remark(keys=keys, sentence=text, hint=True)
+            yield Remark(keys=keys, sentence=f"tag: {tagger.name}: {_TOO_SLOW}", hint=True)
         else:
             for merged_tags, new_tags in zip(columns, tags, strict=True):
                 merged_tags |= new_tags
@@ -63,12 +68,13 @@ def find_trial_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
 def _read_first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
     """Return the first documents of each split.
 
-    The list is empty if the source is remote or unreadable, which is reported elsewhere.
+    The list is empty if the source is remote or unreadable, which is reported elsewhere. Raises RewritingError if a
+    rewriter fails.
     """
     batches: list[DocumentBatch] = []
     if is_mirrored(corpus.source):
         return batches
-    with suppress(DataprepError, OSError):
+    try:
         source, fields = open_source(corpus.source), corpus.carried
         entries = build_manifest(source.list().files, include=corpus.include, splits=corpus.splits)
         for split in corpus.splits:
@@ -80,7 +86,29 @@ def _read_first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
             batch = next(read_part_batches(build_present_part(corpus, entry, source.path(entry)), fields), None)
             if batch is not None and batch.texts:
                 batches.append(batch.slice_texts(slice(0, _ROWS_PER_SPLIT)))
+    except RewritingError:
+        raise
+    except (DataprepError, OSError):  # the source is unreadable
+        pass
     return batches
+
+
+def _read_in_worker(corpus: CorpusDeclaration) -> ReadingResult:
+    with private_files(corpus.sensitive), WorkerPool(1) as pool:
+        pool.submit(Task(TaskId("rewrite"), _read_rewritten_documents, (corpus,)))
+        try:
+            return _await_result(pool)
+        except DataprepError as error:  # the worker died
+            return error
+
+
+def _read_rewritten_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
+    """Load the rewriters and return the first documents, discarding the rewriters' output. Runs in a worker."""
+    with discard_output(private=True):
+        assert corpus.rewriting is not None
+        # Rewrite no text first, because an error of the import would otherwise be taken for one of the source.
+        corpus.rewriting.rewrite_texts([])
+        return _read_first_documents(corpus)
 
 
 def _tag_batches(tagger: BatchTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
@@ -121,7 +149,7 @@ def _run_functions(
                 yield tagger, tags
 
 
-def _await_result(pool: WorkerPool) -> TrialResult:
+def _await_result(pool: WorkerPool) -> Any:
     """Return the result of a pool with one task; None if it takes too long."""
     limit = time.monotonic() + _TIMEOUT_SECONDS
     for event in pool.events():

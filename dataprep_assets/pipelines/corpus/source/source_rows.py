@@ -10,10 +10,12 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from dataprep_assets.bounds import load_untrusted_json
+from dataprep_assets.curation.documents import FileDocuments
 from dataprep_assets.curation.retractions import read_retracted_ids
+from dataprep_assets.curation.rewriters.changes import count_changed_characters
 from dataprep_assets.curation.selection import Selection
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.trace.trace import SourceBytes
+from dataprep_assets.engine.trace.trace import SourceBytes, SourceText
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.fields import value_at
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
@@ -73,6 +75,35 @@ class CorpusFiles:
             )
         except OSError as error:
             return SourceBytes(absent=f"no byte range: the source file cannot be read: {error.strerror}")
+
+    def read_source_text(self, file: str, row: int, hashed: int | None) -> SourceText | None:
+        """Return the text of a row before rewriting; None if texts are not rewritten, or if the file has changed.
+
+        Args:
+            file: The source file, as in the manifest.
+            row: The row, from 1.
+            hashed: The hash of the row's document; None if the shard has no hashes, which skips the comparison.
+        """
+        corpus, entry = self._corpus, self._files.entries.get(file)
+        if corpus.rewriting is None or corpus.sensitive or entry is None:
+            return None
+        ids = corpus.document.ids(sensitive=corpus.sensitive)
+        try:
+            block = self._files.record_at(entry, row, corpus.carried.records)
+        except (DataprepError, OSError):
+            return None
+        if block is None or not block.texts:
+            return None
+        hashes = FileDocuments.from_block(block, ids).ids
+        if hashed is not None and hashes is not None and int(hashes[0]) != hashed:
+            return None
+        return SourceText(
+            text=block.source_texts[0],
+            changes={
+                name: count_changed_characters(before[0], after[0])
+                for name, before, after in block.list_rewritten_texts()
+            },
+        )
 
     def explain_refusal(self, file: str, row: int) -> str | None:
         """Explain why a row of a source file is not a document.
@@ -170,6 +201,7 @@ def build_corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: 
         ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
         samples=partial(_find_sample_ends, corpus, store),
         source_bytes=rows.find_bytes,
+        source_text=rows.read_source_text,
         refusal=rows.explain_refusal,
         refusal_of=rows.explain_refusal_of_hash,
     )
