@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from dataprep_assets.curation.duplicates.banding import PROMISED, Banding, choose_banding
 from dataprep_assets.curation.duplicates.choices import AcrossSplits, Kind, Normalization
@@ -38,6 +38,14 @@ FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 """A function of the user's project: `module:function`."""
 ColumnName = Annotated[str, Field(pattern=NAME)]
 """The name of a column of the document table, or of a rule."""
+
+
+def _convert_to_text(version: object) -> object:
+    return str(version) if isinstance(version, int | float) and not isinstance(version, bool) else version
+
+
+VersionText = Annotated[str, BeforeValidator(_convert_to_text)]
+"""A version. Numbers are converted to text, because Dagster reads `"1"` as 1."""
 
 
 class DeclaredTagger(DeclarationModel):
@@ -78,7 +86,7 @@ class DeclaredTagger(DeclarationModel):
             "Required for a command."
         ),
     )
-    version: str | None = Field(
+    version: VersionText | None = Field(
         None,
         description=(
             "Version of the tagger. Changing it rebuilds the tags. Required for a command. Default: a digest of "
@@ -99,12 +107,6 @@ class DeclaredTagger(DeclarationModel):
             "stopped, and the build fails. Default: `1d`."
         ),
     )
-
-    @field_validator("version", mode="before")
-    @classmethod
-    def _convert_to_text(cls, version: object) -> object:
-        """Return a number as text, because Dagster reads `"1"` as 1."""
-        return str(version) if isinstance(version, int | float) and not isinstance(version, bool) else version
 
     @field_validator("timeout")
     @classmethod

@@ -4,11 +4,11 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from dataprep_assets.curation.declaration import FUNCTION, NAME
+from dataprep_assets.curation.declaration import FUNCTION, NAME, VersionText
 from dataprep_assets.curation.table import name_rewritten_column
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.engine.yaml.remark import Remark
@@ -25,51 +25,33 @@ _RESERVED = re.compile(r"[\d@:]")
 Kind = Literal["emails", "phones", "ibans", "cards", "ip_addresses"]
 
 
-class DeclaredPersonalData(DeclarationModel):
-    """Replacement of personal data by placeholders."""
+class DeclaredRewriter(DeclarationModel):
+    """Replacement of personal data, or your own function from text to text."""
 
-    personal: dict[Kind, str] = Field(
+    personal: dict[Kind, str] | None = Field(
+        None,
         min_length=1,
         description=(
             "Kind of personal data, as found by the tagger `personal` → the placeholder that replaces it. Other "
             "kinds stay in the text."
         ),
     )
-
-    @field_validator("personal")
-    @classmethod
-    def _require_plain_placeholders(cls, personal: dict[Kind, str]) -> dict[Kind, str]:
-        for kind, placeholder in personal.items():
-            if _RESERVED.search(placeholder):
-                raise ValueError(
-                    f"{kind}: {placeholder!r} must not contain digits, `@` or `:`, because it could be taken for "
-                    "personal data. Use, e.g., `<EMAIL>`"
-                )
-        return personal
-
-    def build_rewriter(self, _: Path) -> "Rewriter":
-        """Return the rewriter."""
-        from dataprep_assets.curation.rewriters.personal_data import PersonalDataRewriter
-
-        return PersonalDataRewriter(placeholders=tuple(sorted(self.personal.items())))
-
-
-class DeclaredFunction(DeclarationModel):
-    """Your own rewriter: a function that is called with a text and returns a text."""
-
-    function: str = Field(
+    function: str | None = Field(
+        None,
         pattern=FUNCTION,
         description="Python function in the project, as `module:function`. It receives a text and returns a text.",
     )
     name: str | None = Field(
         None,
         pattern=NAME,
-        description="Name of the rewriter, whose column is `rewritten_<name>`. Default: the name of the function.",
+        description=(
+            "Name of the rewriter, for its column `rewritten_<name>`. Default: `personal`, or the function's name."
+        ),
     )
-    version: str | None = Field(
+    version: VersionText | None = Field(
         None,
         description=(
-            "Version of the rewriter. Changing it rebuilds what is built from the texts. Default: a digest of the "
+            "Version of the function. Changing it rebuilds what is built from the texts. Default: a digest of the "
             "function's code."
         ),
     )
@@ -81,38 +63,72 @@ class DeclaredFunction(DeclarationModel):
         ),
     )
 
+    @field_validator("personal")
+    @classmethod
+    def _require_plain_placeholders(cls, personal: dict[Kind, str] | None) -> dict[Kind, str] | None:
+        for kind, placeholder in (personal or {}).items():
+            if _RESERVED.search(placeholder):
+                raise ValueError(
+                    f"{kind}: {placeholder!r} must not contain digits, `@` or `:`, because it could be taken for "
+                    "personal data. Use, e.g., `<EMAIL>`"
+                )
+        return personal
+
+    @model_validator(mode="after")
+    def _require_one_kind(self) -> Self:
+        if (self.personal is None) == (self.function is None):
+            raise ValueError("exactly one of `personal` and `function` is required")
+        if self.function is None and (self.version is not None or self.files):
+            key = "files" if self.version is None else "version"
+            raise ValueError(f"`{key}` has no effect without a `function`. Remove it")
+        return self
+
     def build_rewriter(self, folder: Path) -> "Rewriter":
         """Return the rewriter. Files are relative to this folder."""
+        if self.personal is not None:
+            from dataprep_assets.curation.rewriters.personal_data import PERSONAL, PersonalDataRewriter
+
+            return PersonalDataRewriter(name=self.name or PERSONAL, placeholders=tuple(sorted(self.personal.items())))
         from dataprep_assets.curation.project_function import ProjectFunction
         from dataprep_assets.curation.rewriters.function_rewriter import FunctionRewriter
 
+        assert self.function is not None
         # Use `abspath`, because it removes `..` from a glob without looking for the path on disk.
         files = tuple(os.path.abspath(folder / pattern) for pattern in self.files)
         code = ProjectFunction(key="rewrite", name=self.function, declared=self.version, files=files)
         return FunctionRewriter(name=self.name or self.function.partition(":")[2].lower(), code=code)
 
 
-Rewrite = Literal["ftfy"] | DeclaredPersonalData | DeclaredFunction
-Rewrites = tuple[Rewrite, ...]
+Rewrites = tuple[str | DeclaredRewriter, ...]
 
 
-def build_rewriting(rewrite: Sequence[Rewrite], folder: Path, *, sensitive: bool) -> "Rewriting | None":
+def build_rewriting(rewrite: Rewrites, folder: Path, *, sensitive: bool) -> "Rewriting | None":
     """Return the declared rewriters, in declaration order; None if there are none.
 
-    Raises ConfigError for names that two rewriters share.
+    Raises ConfigError for an unknown rewriter, and for names that two rewriters share.
     """
     if not rewrite:
         return None
-    from dataprep_assets.curation.rewriters.repair import FtfyRewriter
     from dataprep_assets.curation.rewriters.rewriting import Rewriting
 
     rewriters: list[Rewriter] = []
     for item in rewrite:
-        rewriter = FtfyRewriter() if isinstance(item, str) else item.build_rewriter(folder)
+        rewriter = _build_named_rewriter(item) if isinstance(item, str) else item.build_rewriter(folder)
         if any(rewriter.name == earlier_rewriter.name for earlier_rewriter in rewriters):
             raise ConfigError(f"rewrite: {rewriter.name!r} is listed twice. Remove one, or set a different `name`")
         rewriters.append(rewriter)
     return Rewriting(rewriters=tuple(rewriters), sensitive=sensitive)
+
+
+def _build_named_rewriter(name: str) -> "Rewriter":
+    from dataprep_assets.curation.rewriters.repair import FTFY, FtfyRewriter
+
+    if name != FTFY:
+        raise ConfigError(
+            f"rewrite: unknown rewriter {name!r}. Use `ftfy`, `{{personal: {{emails: <EMAIL>}}}}` or `{{function: "
+            "module:function}`"
+        )
+    return FtfyRewriter()
 
 
 def build_empty_rule(rewriters: Sequence[str]) -> str:
