@@ -32,6 +32,7 @@ class PlantedCase:
         kind: Kind and form of the case: `phones, German`.
         text: The text.
         is_found: Returns whether the tagger found the case, given the document's columns without and with it.
+        datum: The part of the text that the tagger must find, if it finds parts.
         positive: Whether it is a true case; false for a hard negative.
         alone: Whether it is a whole document, instead of a part of a document.
     """
@@ -39,6 +40,7 @@ class PlantedCase:
     kind: str
     text: str
     is_found: Callable[[Values, Values], bool]
+    datum: str = ""
     positive: bool = True
     alone: bool = False
 
@@ -81,12 +83,11 @@ def count_found(cases: Sequence[PlantedCase], tag_texts: Look, documents: Sequen
         tag_texts: The tagger: texts → column → values.
         documents: Texts of the dataset, into which cases are inserted in turn; may be empty.
     """
-    around = [text[:MAX_CHARACTERS] for text in documents if text.strip()] or [_CARRIER]
-    values_before, values_after = [], []
-    for number, case in enumerate(cases):
-        carrier = around[number % len(around)]
-        values_before.append(carrier)
-        values_after.append(case.text if case.alone else _plant(carrier, case.text))
+    values_before = choose_carriers(documents, len(cases))
+    values_after = [
+        case.text if case.alone else plant(carrier, case.text)
+        for carrier, case in zip(values_before, cases, strict=True)
+    ]
     tags_before, tags_after = tag_texts(values_before), tag_texts(values_after)
     counts: dict[str, PlantedCounts] = {}
     for index, case in enumerate(cases):
@@ -106,7 +107,13 @@ def sum_by_kind(counts: Mapping[str, PlantedCounts]) -> dict[str, PlantedCounts]
     return kind_counts
 
 
-def _plant(carrier: str, text: str) -> str:
+def choose_carriers(documents: Sequence[str], count: int) -> list[str]:
+    """Return the texts into which a number of cases are inserted: the documents in turn, or a text of this package."""
+    around = [text[:MAX_CHARACTERS] for text in documents if text.strip()] or [_CARRIER]
+    return [around[number % len(around)] for number in range(count)]
+
+
+def plant(carrier: str, text: str) -> str:
     """Insert a text as a separate paragraph, at the first line end after the middle of a document."""
     offset = carrier.find("\n", len(carrier) // 2)
     offset = len(carrier) if offset < 0 else offset

@@ -63,17 +63,19 @@ def yield_cases() -> Iterator[PlantedCase]:
     for column, forms in _FORMS.items():
         for form, pattern in forms.items():
             for _ in range(CASES_PER_FORM):
-                yield _build_case(column, form, _build_sentence(_fill_column(rng, pattern, column), rng))
+                datum = _fill_column(rng, pattern, column)
+                yield _build_case(column, form, _build_sentence(datum, rng), datum)
         for number in range(CASES_PER_FORM * 2):
             pattern = _NEGATIVES[column][number % len(_NEGATIVES[column])]
             yield _build_case(column, "", _build_sentence(_fill_pattern(rng, pattern), rng), positive=False)
 
 
-def _build_case(column: str, form: str, text: str, *, positive: bool = True) -> PlantedCase:
+def _build_case(column: str, form: str, text: str, datum: str = "", *, positive: bool = True) -> PlantedCase:
     def is_found(before: Values, after: Values) -> bool:
         return bool(after[column] > before[column])
 
-    return PlantedCase(kind=f"{column}, {form}" if form else column, text=text, is_found=is_found, positive=positive)
+    kind = f"{column}, {form}" if form else column
+    return PlantedCase(kind=kind, text=text, is_found=is_found, datum=datum, positive=positive)
 
 
 def _build_sentence(value: str, rng: Random) -> str:

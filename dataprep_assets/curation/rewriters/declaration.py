@@ -18,6 +18,8 @@ from dataprep_assets.errors import ConfigError
 if TYPE_CHECKING:
     from dataprep_assets.curation.rewriters.rewriting import Rewriter, Rewriting
 
+PERSONAL = "personal"
+"""The tagger that finds personal data, and the default name of the rewriter that replaces it."""
 EMPTY = "rewritten_empty"
 """The drop reason of documents whose rewritten text is empty."""
 _RESERVED = re.compile(r"[\d@:]")
@@ -86,7 +88,7 @@ class DeclaredRewriter(DeclarationModel):
     def build_rewriter(self, folder: Path) -> "Rewriter":
         """Return the rewriter. Files are relative to this folder."""
         if self.personal is not None:
-            from dataprep_assets.curation.rewriters.personal_data import PERSONAL, PersonalDataRewriter
+            from dataprep_assets.curation.rewriters.personal_data import PersonalDataRewriter
 
             return PersonalDataRewriter(name=self.name or PERSONAL, placeholders=tuple(sorted(self.personal.items())))
         from dataprep_assets.curation.project_function import ProjectFunction

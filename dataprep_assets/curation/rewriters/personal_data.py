@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from dataprep_assets.curation.rewriters.declaration import PERSONAL
 from dataprep_assets.curation.rewriters.rewriting import Rewriter
 from dataprep_assets.curation.taggers.personal import KINDS, TAGGER, Span
 from dataprep_assets.curation.text_tagger import compose_text, normalize_text
 from dataprep_assets.stores.files import digest_value
 
-PERSONAL = "personal"
 _VERSION = 1
 _CHUNK = re.compile(r"[\x00-\x7f][^\x00-\x7f]*|[^\x00-\x7f]+")
 """A piece of a text that composes independently of the rest, because no ASCII character composes with one before it."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from dataprep_assets.curation.module_code import describe_error, locate_in_project
 from dataprep_assets.errors import DataprepError, raise_detached
+from dataprep_assets.execution.run_task import discard_output
 
 if TYPE_CHECKING:
     from dataprep_assets.sources.readers.records import Block
@@ -97,7 +98,8 @@ class Rewriting:
 
     def _rewrite(self, rewriter: Rewriter, texts: Sequence[str], locate: Callable[[int], str]) -> list[str]:
         rewritten_texts: list[str] = []
-        with rewriter.open() as rewrite:
+        # Discard what a function prints of sensitive texts, because checks and traces run it outside of workers.
+        with discard_output(self.sensitive and rewriter.function is not None), rewriter.open() as rewrite:
             for index, text in enumerate(texts):
                 try:
                     rewritten = rewrite(text)

@@ -30,7 +30,7 @@ from dataprep_assets.curation.declaration import (
     find_text_taggers,
     parse_rules,
 )
-from dataprep_assets.curation.rewriters.declaration import EMPTY, Rewrites, build_empty_rule, build_rewriting
+from dataprep_assets.curation.rewriters.declaration import EMPTY, PERSONAL, Rewrites, build_empty_rule, build_rewriting
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import (
     DECIDED,
@@ -384,8 +384,9 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
             raise ValueError(f"budget.per_rule: unknown rule {unknown[0]!r}. Available: {', '.join(reasons) or 'none'}")
         if self.budget != BudgetDeclaration() and not reasons:
             raise ValueError("budget: has no effect without rules in `keep` or `drop`. Remove it")
-        if unknown_floors := [name for name in self.floors if name not in self.tested_taggers]:
-            names = ", ".join(self.tested_taggers) or "none"
+        tested_taggers = self.tested_taggers
+        if unknown_floors := [name for name in self.floors if name not in tested_taggers]:
+            names = ", ".join(tested_taggers) or "none"
             raise ValueError(
                 f"floors.{unknown_floors[0]}: no tagger in `tag` with that name has test cases. Available: {names}"
             )
@@ -476,6 +477,11 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         return build_rewriting(self.rewrite, self._folder, sensitive=self.sensitive)
 
     @property
+    def replaces_personal_data(self) -> bool:
+        """Whether a rewriter replaces personal data."""
+        return any(not isinstance(item, str) and item.personal is not None for item in self.rewrite)
+
+    @property
     def taggers(self) -> "list[Tagger]":
         """The declared taggers in order, and the tagger of `decontaminate` last."""
         taggers = build_taggers(self.tag, self._folder)
@@ -487,10 +493,12 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
 
     @property
     def tested_taggers(self) -> "dict[str, TextTagger]":
-        """The taggers that have test cases with known answers, by name, with their settings."""
-        from dataprep_assets.curation.tagging import BuiltInTagger
+        """The taggers that have test cases with known answers, or whose findings a rewriter replaces, by name."""
+        from dataprep_assets.curation.tagging import BuiltInTagger, load_tagger
 
         taggers = {tagger.name: tagger.load() for tagger in self.taggers if isinstance(tagger, BuiltInTagger)}
+        if self.replaces_personal_data:
+            taggers.setdefault(PERSONAL, load_tagger(PERSONAL))
         return {name: tagger for name, tagger in taggers.items() if tagger.planted is not None}
 
     @property
