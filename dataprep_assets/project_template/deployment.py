@@ -21,7 +21,15 @@ _TEMPLATE = Path(__file__).parent
 _DEPLOY = _TEMPLATE / "deploy"
 PAGE = _DEPLOY / "README.md"
 """Page about all targets."""
-_EXTRA_MODULES = {"duplicates": "rensa", "language": "py3langid", "robots": "protego", "warc": "fastwarc"}
+_EXTRA_MODULES = {
+    "duplicates": "rensa",
+    "fasttext": "fasttext",
+    "language": "py3langid",
+    "rewrite": "ftfy",
+    "robots": "protego",
+    "warc": "fastwarc",
+    "words": "spacy",
+}
 """Extra that declarations need → the module that shows whether it is installed."""
 _IGNORED = """# passwords, and secrets for stores and hubs
 compose/.env
