@@ -110,7 +110,7 @@ class Rewriting:
                         f"{locate(index)}: rewriter {rewriter.name!r} raised {reason}{f' ({place})' if place else ''}"
                     )
                     if self.sensitive:  # the cause's message may quote a text
-                        raise_detached(RewritingError(sentence))
+                        raise_detached(RewritingError(sentence, code=place) if place else RewritingError(sentence))
                     raise RewritingError(sentence) from error
                 if (defect := _find_defect(rewritten)) is not None:
                     raise RewritingError(
