@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dataprep_assets.curation.rewriters.personal_data import PersonalDataRewriter
 from dataprep_assets.curation.tagging import load_tagger
 from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
@@ -18,6 +19,7 @@ from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.project import sample_attributes
 
 Fault = Callable[[Path], object]
@@ -25,10 +27,11 @@ ARTIFACTS = ("tags", "selection", "documents")
 
 
 def make_specs() -> Sequence[ArtifactSpec]:
-    """Return the artifacts of a corpus with a tagger, a rule and a budget."""
+    """Return the artifacts of a corpus with a rewriter, taggers, rules and a budget."""
     attributes = sample_attributes(
         splits={"val": ["validation/**"]},
         shards={},
+        rewrite=[{"personal": {"phones": "<PHONE>", "emails": "<EMAIL>"}}],
         tag=["gopher", "personal"],
         drop={"short": "words < 50", "longest": "words > 99999"},
         budget={"per_rule": {"short": 0.9}},
@@ -130,7 +133,7 @@ SAID = {
 
 def test_every_check_has_a_planted_fault() -> None:
     found = {(one.name, proof.name) for one in make_specs() if one.name in ARTIFACTS for proof in one.checks}
-    assert found == {*FAULTS, ("tags", "taggers_accurate")}
+    assert found == {*FAULTS, ("tags", "taggers_accurate"), ("tags", "personal_data_replaced")}
 
 
 def test_a_tagger_that_misses_planted_cases_or_finds_wrong_ones_is_reported(
@@ -146,6 +149,29 @@ def test_a_tagger_that_misses_planted_cases_or_finds_wrong_ones_is_reported(
     assert not found.passed
     assert "personal flags" in found.summary
     assert (found.facts["recall_phones"], found.facts["defects"]) == (0.0, 2)
+
+
+def test_a_rewriter_that_misses_planted_personal_data_or_changes_other_text_is_reported(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = check_artifact(finished, "tags")["personal_data_replaced"]
+    assert found.passed
+    assert (found.facts["recall_phones"], found.facts["precision_emails"]) == (1.0, 1.0)
+    assert "recall_cards" not in found.facts
+    (german,) = [row for row in found.table if row["kind"] == "phones, German"]
+    assert (german["rewriter"], german["planted"], german["recall_%"]) == ("personal", 6, 100.0)
+    rewrite = PersonalDataRewriter.rewrite
+    # This rewriter leaves a part of phone numbers, and changes every text with an `@`.
+    monkeypatch.setattr(
+        PersonalDataRewriter,
+        "rewrite",
+        lambda self, text: rewrite(self, text).replace("<PHONE>", "020<PHONE>").replace("@", "<EMAIL>"),
+    )
+    found = check_artifact(finished, "tags")["personal_data_replaced"]
+    assert not found.passed
+    assert_names(found.summary, "personal changes", "10 of 12", "emails")
+    assert (found.facts["recall_phones"], found.facts["defects"]) == (0.0, 2)
+    assert found.facts["precision_emails"] < 0.9
 
 
 @pytest.mark.parametrize(("artifact", "name"), list(FAULTS), ids=str)

@@ -233,7 +233,7 @@ def check_rewriter(shard: TaggedShard | None, rewriting: Rewriting, floors: Mapp
     return build_verdict(
         defects,
         "Planted personal data is replaced, and the text around it stays the same.",
-        "A rewriter that comes before or after it may be the cause. Change their order",
+        "Another rewriter may be the cause. Change their order, or lower `floors` if the accuracy is good enough",
         facts=facts,
         table=rows,
     )
