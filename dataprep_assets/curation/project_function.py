@@ -116,8 +116,8 @@ class ProjectFunction:
         except (Exception, SystemExit) as error:  # the user's module may raise any error
             if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
                 raise self._import_error(_NO_MODULE) from error
-            place = locate_in_project(error)
-            raise self._import_error(describe_error(error) + (f" ({place})" if place else "")) from error
+            code_line = locate_in_project(error)
+            raise self._import_error(describe_error(error) + (f" ({code_line})" if code_line else "")) from error
         if (function := getattr(module, attribute, None)) is None:
             # Prefer the message of `explain_missing`, because it suggests a similar name.
             raise ConfigError(self.explain_missing() or f"{self._location}: {name} has no function {attribute!r}")

@@ -191,7 +191,7 @@ class SourcePart:
 
     @property
     def as_stored(self) -> Self:
-        """The same part, with texts as in the source."""
+        """This part without rewriting, so with texts as in the source."""
         return self if self.rewriting is None else replace(self, rewriting=None)
 
     def rewrite_block(self, block: "Block") -> "Block":

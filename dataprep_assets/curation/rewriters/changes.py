@@ -1,8 +1,8 @@
 """The number of characters by which two texts differ.
 
 Texts are aligned by lines, and the lines that differ by words. First, pieces that occur once in both texts are aligned,
-which takes nearly linear time. What lies between two such pieces is aligned by a longest common subsequence, unless it
-is too long for that: it then counts as changed as a whole.
+which takes nearly linear time. The parts between two such pieces are aligned by a longest common subsequence. A part
+that is too long for this counts as changed as a whole.
 
 Entry point: `count_changed_characters`.
 """
@@ -47,8 +47,8 @@ def _split(
 ) -> Iterator[tuple[Pieces, Pieces]]:
     """Yield the parts between aligned pieces, without pieces that are equal at the ends of a part."""
     aligned = [(-1, -1), *align(source, rewritten), (len(source), len(rewritten))]
-    for (first, other_first), (stop, other_stop) in pairwise(aligned):
-        start, other_start = first + 1, other_first + 1
+    for (number, other_number), (stop, other_stop) in pairwise(aligned):
+        start, other_start = number + 1, other_number + 1
         while start < stop and other_start < other_stop and source[start] == rewritten[other_start]:
             start, other_start = start + 1, other_start + 1
         while start < stop and other_start < other_stop and source[stop - 1] == rewritten[other_stop - 1]:
@@ -95,15 +95,15 @@ def _align_all(source: Pieces, rewritten: Pieces) -> Positions:
         common = row & masks.get(piece, 0)
         row = ((row + common) | (row - common)) & full
         rows.append(row)
-    series, number, other = [], len(source), len(rewritten)
-    while number and other:
-        if rows[number - 1] >> (other - 1) & 1:
-            other -= 1
-        elif source[number - 1] == rewritten[other - 1]:
-            number, other = number - 1, other - 1
-            series.append((number, other))
+    series, stop, other_stop = [], len(source), len(rewritten)
+    while stop and other_stop:
+        if rows[stop - 1] >> (other_stop - 1) & 1:
+            other_stop -= 1
+        elif source[stop - 1] == rewritten[other_stop - 1]:
+            stop, other_stop = stop - 1, other_stop - 1
+            series.append((stop, other_stop))
         else:
-            number -= 1
+            stop -= 1
     return series[::-1]
 
 

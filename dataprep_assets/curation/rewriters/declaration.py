@@ -53,7 +53,7 @@ class DeclaredRewriter(DeclarationModel):
     version: VersionText | None = Field(
         None,
         description=(
-            "Version of the function. Changing it rebuilds what is built from the texts. Default: a digest of the "
+            "Version of the function. Changing it rebuilds tags, signatures and tokens. Default: a digest of the "
             "function's code."
         ),
     )
@@ -61,7 +61,7 @@ class DeclaredRewriter(DeclarationModel):
         (),
         description=(
             "Files that the function reads: paths or globs, relative to this YAML. Changing their contents rebuilds "
-            "what is built from the texts. Default: none."
+            "tags, signatures and tokens. Default: none."
         ),
     )
 

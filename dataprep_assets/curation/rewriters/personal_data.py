@@ -1,4 +1,4 @@
-"""The rewriter `personal`, which replaces what the tagger `personal` finds.
+"""The rewriter `personal`, which replaces the findings of the tagger `personal`.
 
 The tagger looks at normalized texts, but everything outside of its findings must stay as it is, to the byte. So each
 finding in a normalized line is replaced in the line itself. The tagger finds nothing in the rewritten text.
@@ -25,8 +25,8 @@ class PersonalDataRewriter(Rewriter):
     """The rewriter of personal data.
 
     Attributes:
-        placeholders: Kind of personal data → the text that replaces it. It has no digit, `@` or `:`, one of which all
-            personal data has.
+        placeholders: Kind of personal data → the text that replaces it. It has no digit, `@` or `:`, but all personal
+            data has one of them.
     """
 
     name: str = PERSONAL
@@ -62,9 +62,8 @@ def _rewrite_line(line: str, placeholders: Mapping[str, str]) -> str:
         positions = _align(line)
         pieces, end = [], 0
         for (start, stop), kind in _merge(findings):
-            first, last = positions[start][0], positions[stop - 1][1]
-            pieces += [line[end:first], placeholders[kind]]
-            end = last
+            pieces += [line[end : positions[start][0]], placeholders[kind]]
+            end = positions[stop - 1][1]
         line = "".join([*pieces, line[end:]])
     return line
 
@@ -76,14 +75,14 @@ def _rank(finding: tuple[Span, str]) -> tuple[int, int]:
 
 def _merge(findings: list[tuple[Span, str]]) -> list[tuple[Span, str]]:
     """Join overlapping findings, such as a card number that is also a phone number, under the kind of the first."""
-    merged: list[tuple[Span, str]] = []
+    separate_findings: list[tuple[Span, str]] = []
     for (start, stop), kind in findings:
-        if merged and start < merged[-1][0][1]:
-            (first, last), name = merged[-1]
-            merged[-1] = (first, max(last, stop)), name
+        if separate_findings and start < separate_findings[-1][0][1]:
+            (earlier_start, earlier_stop), earlier_kind = separate_findings[-1]
+            separate_findings[-1] = (earlier_start, max(earlier_stop, stop)), earlier_kind
         else:
-            merged.append(((start, stop), kind))
-    return merged
+            separate_findings.append(((start, stop), kind))
+    return separate_findings
 
 
 def _align(line: str) -> list[Span]:
@@ -92,14 +91,14 @@ def _align(line: str) -> list[Span]:
     for chunk in _CHUNK.finditer(line):
         start, stop, composed = chunk.start(), chunk.end(), compose_text(chunk[0])
         if composed == chunk[0]:
-            characters += [(one, (start + offset, start + offset + 1)) for offset, one in enumerate(composed)]
+            characters += [(char, (start + offset, start + offset + 1)) for offset, char in enumerate(composed)]
             continue
-        # Locate an ASCII character alone, because invisible characters after it are not part of a finding that ends
-        # with it. The characters after it may be composed, so each of them stands for the rest of the chunk.
+        # Locate an ASCII character separately, because a finding that ends with it excludes invisible characters after
+        # it. The other characters may be composed, so each of them has the rest of the chunk as its span.
         keeps_first = composed[:1] == chunk[0][:1]
         characters += [
-            (one, (start, start + 1) if keeps_first and not offset else (start + keeps_first, stop))
-            for offset, one in enumerate(composed)
+            (char, (start, start + 1) if keeps_first and not offset else (start + keeps_first, stop))
+            for offset, char in enumerate(composed)
         ]
     # Join white space, and remove it at the ends of the line.
     spans: list[Span] = []

@@ -32,8 +32,8 @@ def count_replaced(
         replaced = rewriter.rewrite(planted)
         if case.positive:
             placeholder = dict(rewriter.placeholders)[_name_kind(case)]
-            expected = plant(carrier, case.text.replace(case.datum, placeholder))
-            is_found = replaced == expected and case.datum not in rewritten
+            expected_text = plant(carrier, case.text.replace(case.datum, placeholder))
+            is_found = replaced == expected_text and case.datum not in rewritten
         else:
             is_found = replaced != planted
         counts[case.kind] = counts.get(case.kind, PlantedCounts()).add_case(case, is_found)

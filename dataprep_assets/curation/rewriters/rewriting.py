@@ -1,8 +1,8 @@
 """Rewriting of documents' texts, with functions from text to text.
 
 A text is rewritten as it is read from the source (`SourcePart.rewrite_block`), so tokens, tags, signatures and checks
-all have the rewritten text. Only the id of a document is that of its source text, because a changed rewriter must not
-bring back a retracted document.
+all have the rewritten text. Only ids are computed from the source texts, because a changed rewriter must not bring back
+a retracted document.
 
 Entry points: `Rewriter`, `Rewriting`.
 """
@@ -98,19 +98,20 @@ class Rewriting:
 
     def _rewrite(self, rewriter: Rewriter, texts: Sequence[str], locate: Callable[[int], str]) -> list[str]:
         rewritten_texts: list[str] = []
-        # Discard what a function prints of sensitive texts, because checks and traces run it outside of workers.
+        # Discard the output of functions with sensitive texts, because checks and traces run them outside of workers.
         with discard_output(self.sensitive and rewriter.function is not None), rewriter.open() as rewrite:
             for index, text in enumerate(texts):
                 try:
                     rewritten = rewrite(text)
                 except (Exception, SystemExit) as error:  # the user's function may raise any error
-                    place = locate_in_project(error)
+                    code_line = locate_in_project(error)
                     reason = type(error).__name__ if self.sensitive else describe_error(error)
-                    sentence = (
-                        f"{locate(index)}: rewriter {rewriter.name!r} raised {reason}{f' ({place})' if place else ''}"
-                    )
+                    sentence = f"{locate(index)}: rewriter {rewriter.name!r} raised {reason}"
+                    sentence += f" ({code_line})" if code_line else ""
                     if self.sensitive:  # the cause's message may quote a text
-                        raise_detached(RewritingError(sentence, code=place) if place else RewritingError(sentence))
+                        raise_detached(
+                            RewritingError(sentence, code=code_line) if code_line else RewritingError(sentence)
+                        )
                     raise RewritingError(sentence) from error
                 if (defect := _find_defect(rewritten)) is not None:
                     raise RewritingError(

@@ -419,7 +419,7 @@ class ObjectReader(WrappingReader[RowReader]):
 
 
 class ConvertingReader(WrappingReader[RecordReader]):
-    """Reader that passes the blocks of another reader through a function."""
+    """Reader that passes all blocks of a file through a function."""
 
     def __init__(self, reader: RecordReader, convert: Callable[[Block], Block]) -> None:
         super().__init__(reader)

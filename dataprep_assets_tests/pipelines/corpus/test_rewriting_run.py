@@ -21,7 +21,7 @@ from dataprep_assets.pipelines.corpus.dataset import Corpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets_tests.engine.building import build_all
-from dataprep_assets_tests.messages import raises
+from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.corpus.coast import Coast, write_lines
 from dataprep_assets_tests.project import sample_attributes
 
@@ -197,7 +197,9 @@ def test_a_function_of_the_project_gives_the_same_bytes_for_any_number_of_worker
     (coast.root / "coast" / "cleaning.py").write_text(CLEANING.replace("little", "less"))
     assert "rewrite changed" in coast("run", "pages", "--dry-run", code=1)
     (coast.root / "coast" / "cleaning.py").write_text(CLEANING.replace("return text", "return 1 and text[10**9]"))
-    assert "row 1: rewriter 'shorten' raised IndexError" in coast("check", "pages", code=2)
+    assert_names(
+        coast("check", "pages", code=2), "train/a.jsonl: row 1", "'shorten'", "IndexError", "coast/cleaning.py:6"
+    )
 
 
 PRINTS = """

@@ -217,8 +217,8 @@ def check_rewriter(shard: TaggedShard | None, rewriting: Rewriting, floors: Mapp
 
     Args:
         shard: The shard whose first documents get the cases; None if there is none.
-        rewriting: The rewriters, at least one of which replaces personal data.
-        floors: Tagger → its minimum accuracy; the rewriter has that of the tagger `personal`.
+        rewriting: The rewriters, including one of personal data.
+        floors: Tagger → its minimum accuracy; `personal` also applies to the rewriter.
     """
     documents = _read_documents(shard)
     rows: list[dict[str, str | int | float]] = []
