@@ -17,7 +17,7 @@ from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.pipelines.blend.screening import contamination, rule_checks
 from dataprep_assets.pipelines.blend.table.table_spec import ROW_TABLE_CHECKS, RULE_CHECKS
 from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK_CONTAMINATION, RULE_SOURCES_EXIST
-from dataprep_assets.pipelines.corpus.curation.tags import VALUES_KNOWN
+from dataprep_assets.pipelines.corpus.curation.tags import PERSONAL_DATA_REPLACED, VALUES_KNOWN
 from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
 from dataprep_assets.pipelines.notes.replay.replay import VIRTUAL_CHECKS
 from dataprep_assets.project import read_project
@@ -173,6 +173,11 @@ REMEDIES = (
         "source.",
     ),
     (
+        "personal_data_replaced",
+        "The rewritten text still contains planted personal data, or other text was changed. If another rewriter is "
+        "the cause, change their order. If the accuracy is good enough, lower `floors.personal`.",
+    ),
+    (
         "recall_sufficient",
         "Too few planted near-duplicates are found. Raise `duplicates.permutations`, or lower `duplicates.recall`. "
         "If fewer are found than the MinHash bands predict, report a bug.",
@@ -283,6 +288,7 @@ def _checks() -> dict[str, dict[str, _Rows]]:
     found["TokenizedCorpus"]["`token_bins` with `document.id_field`"] = (DOCUMENT_IDS_UNIQUE,)
     found["TokenizedCorpus"]["`tags` with `document.license_field`, `url_lists` or `robots`"] = (VALUES_KNOWN,)
     found["TokenizedCorpus"]["`selection` with rules by source"] = (RULE_SOURCES_EXIST,)
+    found["TokenizedCorpus"]["`tags` with `personal` in `rewrite`"] = (PERSONAL_DATA_REPLACED,)
     found["TokenizedCorpus"]["`selection` with `decontaminate`, unless `action` is `tag`"] = (
         NO_BENCHMARK_CONTAMINATION,
     )

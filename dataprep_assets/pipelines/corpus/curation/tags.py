@@ -346,7 +346,7 @@ def build_tags_spec(
     check_groups: tuple[CheckGroup, ...] = (
         _TASKS.group(corpus),
         WholeArtifactChecks(
-            checks=(_TAGGERS_ACCURATE, *([_PERSONAL_DATA_REPLACED] if corpus.replaces_personal_data else [])),
+            checks=(_TAGGERS_ACCURATE, *([PERSONAL_DATA_REPLACED] if corpus.replaces_personal_data else [])),
             open=partial(_open_planted_shard, corpus),
         ),
     )
@@ -446,7 +446,7 @@ VALUES_KNOWN: Check[_Split] = Check(
     lambda split: check_known_values(*split),
     blocking=False,
 )
-_PERSONAL_DATA_REPLACED: Check[tuple[TaggedShard | None, CorpusDeclaration]] = Check(
+PERSONAL_DATA_REPLACED: Check[tuple[TaggedShard | None, CorpusDeclaration]] = Check(
     "personal_data_replaced",
     "Rewriters replace planted personal data at least as accurately as `floors` requires, and no text around it.",
     lambda planted: check_rewriter(planted[0], planted[1].rewriting or Rewriting(rewriters=()), planted[1].floors),
