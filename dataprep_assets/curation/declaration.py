@@ -439,8 +439,9 @@ class DuplicatesDeclaration(DeclarationModel):
         None,
         description=(
             "How texts are prepared for comparison. `words`: only words and symbols are compared, in the form "
-            "NFKC, regardless of case and invisible characters. `space`: the kind and amount of white space are ignored. `none`: texts are unchanged, except for "
-            "line endings and Unicode form (NFC). Default: `words` for `near`, `none` for `exact`."
+            "NFKC, regardless of case and invisible characters. `space`: the kind and amount of white space are "
+            "ignored. `none`: texts are unchanged, except for line endings and Unicode form (NFC). Default: `words` "
+            "for `near`, `none` for `exact`."
         ),
     )
     threshold: float | None = Field(
