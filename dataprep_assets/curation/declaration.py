@@ -265,7 +265,7 @@ class UrlListsSettings(DeclarationModel):
         from dataprep_assets.curation.web.url_lists import UrlListsTagger
 
         lists = {name: _resolve_patterns(patterns, folder) for name, patterns in self.lists.items()}
-        columns = dict.fromkeys(lists, "boolean")
+        columns: dict[str, ColumnType] = dict.fromkeys(lists, "boolean")
         return UrlListsTagger(name="url_lists", columns=columns, column=self.column, lists=lists)
 
 

@@ -39,10 +39,10 @@ def digest_files(location: str, patterns: Sequence[str]) -> list[tuple[str, str]
         location: The key and the name of the declaration, for messages: `tag: quality`.
         patterns: Paths or globs.
     """
-    return [(path.name, digest_file(path)) for path in _list_files(location, patterns)]
+    return [(path.name, digest_file(path)) for path in list_files(location, patterns)]
 
 
-def _list_files(location: str, patterns: Sequence[str]) -> list[Path]:
+def list_files(location: str, patterns: Sequence[str]) -> list[Path]:
     files: list[Path] = []
     for pattern in patterns:
         matches = [path for name in sorted(glob.glob(pattern, recursive=True)) if (path := Path(name)).is_file()]
@@ -153,7 +153,7 @@ class ProjectFunction:
         root = code.root.resolve()
         with _read_below(root) as read_paths:
             yield
-        covered = {path.resolve() for path in (*code.named_files, *_list_files(self._location, self.files))}
+        covered = {path.resolve() for path in (*code.named_files, *list_files(self._location, self.files))}
         for path in sorted(read_paths - covered):
             raise ConfigError(
                 f"{self._location}: reads {path.relative_to(root)}, which is not part of its version. Add it to "

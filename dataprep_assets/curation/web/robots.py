@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from dataprep_assets.curation.function_tagger import digest_files, list_files
+from dataprep_assets.curation.project_function import digest_files, list_files
 from dataprep_assets.curation.table import Columns, DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
 from dataprep_assets.curation.web.addresses import parse_address
@@ -161,7 +161,7 @@ class RobotsTagger(VersionedTagger):
         if library is None:
             raise ConfigError(_NOT_INSTALLED)
         settings = [self.column, self.date_column, list(self.agents)]
-        return digest_value([VERSION, library, settings, digest_files(self.name, self.files)])
+        return digest_value([VERSION, library, settings, digest_files(f"tag: {self.name}", self.files)])
 
     @property
     def reads(self) -> Columns:
@@ -173,7 +173,7 @@ class RobotsTagger(VersionedTagger):
 
     @cached_property
     def _robots(self) -> RobotsFiles:
-        return RobotsFiles.read(list_files(self.name, self.files), dated=self.date_column is not None)
+        return RobotsFiles.read(list_files(f"tag: {self.name}", self.files), dated=self.date_column is not None)
 
     def __getstate__(self) -> dict[str, Any]:
         # Leave out the texts, because each worker reads them from the files.

@@ -23,7 +23,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.function_tagger import digest_files, list_files
+from dataprep_assets.curation.project_function import digest_files, list_files
 from dataprep_assets.curation.table import Columns, DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
 from dataprep_assets.curation.web.addresses import Address, parse_address
@@ -130,7 +130,7 @@ class UrlListsTagger(VersionedTagger):
 
     @property
     def version(self) -> str:
-        files = {name: digest_files(self.name, patterns) for name, patterns in self.lists.items()}
+        files = {name: digest_files(f"tag: {self.name}", patterns) for name, patterns in self.lists.items()}
         return digest_value([VERSION, self.column, files])
 
     @property
@@ -148,7 +148,7 @@ class UrlListsTagger(VersionedTagger):
         known_addresses = [address for address in addresses if address is not None]
         columns: dict[str, list[bool | None]] = {}
         for name, patterns in self.lists.items():
-            url_lists = [_read_list(str(path)) for path in list_files(self.name, patterns)]
+            url_lists = [_read_list(str(path)) for path in list_files(f"tag: {self.name}", patterns)]
             is_listed = np.logical_or.reduce([url_list.contains(known_addresses) for url_list in url_lists])
             column: list[bool | None] = [None] * len(addresses)
             for position, value in zip(positions, is_listed.tolist(), strict=True):
