@@ -304,6 +304,31 @@ class RobotsSettings(DeclarationModel):
         )
 
 
+class OnnxSettings(DeclarationModel):
+    """Your own text classifier in ONNX."""
+
+    model: Path = Field(
+        description="Folder with `model.onnx`, `tokenizer.json` and `config.json`, relative to this YAML."
+    )
+    label: Annotated[int, Field(ge=0)] | str = Field(
+        description="Label whose score is written: its number, or its name in `config.json`."
+    )
+    column: ColumnName = Field(description="Column of the score. Also the name of the tagger.")
+    activation: Literal["softmax", "sigmoid", "none"] = Field(
+        "softmax", description="Function that turns the model's outputs into scores. `none`: a regression."
+    )
+    max_tokens: int = Field(512, ge=1, description="Number of tokens of a text that are read.")
+    batch: int = Field(8, ge=1, description="Texts per batch.")
+
+    def build_tagger(self, folder: Path) -> "Tagger":
+        """Return the tagger. The folder of the model is relative to this folder."""
+        from dataprep_assets.curation.classifiers.onnx_tagger import OnnxTagger
+
+        settings = self.model_dump()
+        column, model = settings.pop("column"), Path(os.path.abspath(folder / settings.pop("model")))
+        return OnnxTagger(name=column, columns={column: "number"}, model=model, **settings)
+
+
 class ConfiguredTagger(DeclarationModel):
     """A built-in tagger with settings."""
 
@@ -325,6 +350,10 @@ class ConfiguredTagger(DeclarationModel):
         None, description="A fastText model. Needs the extra `fasttext`. Can be listed more than once."
     )
 
+    onnx: OnnxSettings | None = Field(
+        None, description="A text classifier in ONNX. Needs the extra `onnx`. Can be listed more than once."
+    )
+
     @model_validator(mode="after")
     def _require_one_tagger(self) -> Self:
         if len(self.model_dump(exclude_none=True)) != 1:
@@ -336,7 +365,7 @@ class ConfiguredTagger(DeclarationModel):
 
     def build_tagger(self, folder: Path) -> "Tagger":
         """Return the tagger. Files are relative to this folder."""
-        if (settings_with_files := self.fasttext or self.url_lists or self.robots) is not None:
+        if (settings_with_files := self.fasttext or self.onnx or self.url_lists or self.robots) is not None:
             return settings_with_files.build_tagger(folder)
         ((name, settings),) = self.model_dump(exclude_none=True).items()
         return _load_built_in_tagger(name, settings)

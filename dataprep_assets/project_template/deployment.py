@@ -25,6 +25,7 @@ _EXTRA_MODULES = {
     "duplicates": "rensa",
     "fasttext": "fasttext",
     "language": "py3langid",
+    "onnx": "onnxruntime",
     "rewrite": "ftfy",
     "robots": "protego",
     "warc": "fastwarc",
