@@ -84,12 +84,12 @@ class OnnxTagger(VersionedTagger):
         for index, row in enumerate(rows):
             ids[index, : len(row)], mask[index, : len(row)] = row, 1
         inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        names = [one.name for one in session.get_inputs()]
-        if unknown := [name for name in names if name not in inputs] or (
+        names = [tensor.name for tensor in session.get_inputs()]
+        if unsupported_inputs := [name for name in names if name not in inputs] or (
             ["no attention_mask"] if "attention_mask" not in names else []
         ):
             raise self._build_error(
-                MODEL, f"unsupported inputs ({unknown[0]}). Export a text classifier with attention_mask"
+                MODEL, f"unsupported inputs ({unsupported_inputs[0]}). Export a text classifier with attention_mask"
             )
         outputs: Numbers = np.asarray(session.run(None, {name: inputs[name] for name in names})[0], np.float64)
         if outputs.ndim != 2 or not 0 <= self._find_label() < outputs.shape[1]:
