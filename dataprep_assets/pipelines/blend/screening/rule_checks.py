@@ -136,6 +136,7 @@ RULES_APPLIED: Check[RuledShard] = Check(
     "Applying `keep` and `drop` again to the source rows keeps every row of the shard, and drops every row that a rule "
     "dropped, for the same reason.",
     find_rule_mistakes,
+    version=2,
 )
 
 
