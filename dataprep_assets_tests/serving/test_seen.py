@@ -20,7 +20,7 @@ def test_counted_tokens_of_each_document_equal_those_of_the_spans(seed: int) -> 
     until = min(sampler.end, run.schedule.revisions[-1].first_step + 60)
     expected = Counter(token for _, _, token in readings_of(run, until))
     found = Counter[int]()
-    for content, tokens in count_tokens_read(ledger, until).items():
+    for (_, content), tokens in count_tokens_read(ledger, until).items():
         for document, count in zip(run.world.contents[content], tokens.tolist(), strict=True):
             # Add the counts, because a document may be in several shards, before and after a retraction.
             found[document[0]] += count

@@ -195,7 +195,7 @@ def _count_tokens_by(ledger: "SeenLedger", column: str, until: int) -> dict[str,
         rows = table.rows(columns=list(dict.fromkeys(["file", "row", column])))
         values[name] = {(row["file"], row["row"]): str(row[column]) for row in rows}
     total: dict[str, int] = {}
-    for content, tokens in count_tokens_read(ledger, until).items():
+    for (_, content), tokens in count_tokens_read(ledger, until).items():
         value_of = values[ledger.shards[content][0]]
         for document in np.flatnonzero(tokens).tolist():
             document_row = ledger.get_kept_document(content, document)

@@ -215,13 +215,14 @@ def find_documents(
     return kept_documents
 
 
-def count_tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
+def count_tokens_read(ledger: SeenLedger, until: int) -> dict[tuple[str, str], NDArray[np.int64]]:
     """Return the number of tokens of each document that the steps before `until` read.
 
-    The result maps a shard's content to int64 of shape ``(documents,)``. A document that is read twice counts twice.
+    The result maps the name of a source and the content of its shard to int64 of shape ``(documents,)``. A document
+    that is read twice counts twice.
     Complete epochs are counted without looking at their samples.
     """
-    tokens_by_shard: dict[str, NDArray[np.int64]] = {}
+    tokens_by_shard: dict[tuple[str, str], NDArray[np.int64]] = {}
     for rule in ledger.data.sampler.rules:
         stop = min(rule.stop, until)
         if stop <= rule.first:
@@ -234,7 +235,8 @@ def count_tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.in
             for shard in cursor.source.shards:
                 # Convert the ends to int64, because NumPy promotes a mix of uint64 and int64 to float64.
                 ends = np.asarray(ledger.data.open_document_ends(shard), np.int64)
-                tokens = tokens_by_shard.setdefault(shard.content, np.zeros(len(ends), np.int64))
+                key = (cursor.source.name, shard.content)
+                tokens = tokens_by_shard.setdefault(key, np.zeros(len(ends), np.int64))
                 # Add whole documents for the epochs in between, because each of them reads every document once.
                 tokens += max(epoch - cursor.epoch - 1, 0) * np.diff(ends, prepend=0)
             for part_start, part_stop in parts:
@@ -243,7 +245,8 @@ def count_tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.in
                     for number in np.unique(pieces.shard).tolist():
                         shard, own_pieces = cursor.source.shards[number], pieces.select(pieces.shard == number)
                         ends = np.asarray(ledger.data.open_document_ends(shard), np.int64)
-                        tokens_by_shard[shard.content] += _count_covered_tokens(ends, own_pieces.start, own_pieces.stop)
+                        tokens = tokens_by_shard[cursor.source.name, shard.content]
+                        tokens += _count_covered_tokens(ends, own_pieces.start, own_pieces.stop)
     return tokens_by_shard
 
 
