@@ -16,6 +16,8 @@ from dataprep_assets.pipelines.schedule.megatron_indices import MegatronFacts, b
 from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES
 from dataprep_assets.pipelines.schedule.pending_changes import describe_pending_changes, find_pending_changes
 from dataprep_assets.pipelines.schedule.schedule_artifact import build_schedule_spec, load_current_schedule
+from dataprep_assets.pipelines.schedule.summary_fields import find_missing_answers
+from dataprep_assets.pipelines.schedule.training_summary import build_summary_spec
 from dataprep_assets.serving.sampler.changes import describe_revisions
 from dataprep_assets.serving.sampler.simulation import format_simulation
 from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, get_documents_folder
@@ -31,8 +33,31 @@ class ScheduleDataset(Dataset):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        schedule, options = build_schedule_spec(self.declaration), self.declaration.megatron
-        return [schedule] if options is None else [schedule, build_megatron_spec(self.declaration, options, schedule)]
+        declaration = self.declaration
+        specs = [schedule := build_schedule_spec(declaration)]
+        if declaration.megatron is not None:
+            specs.append(build_megatron_spec(declaration, declaration.megatron, schedule))
+        if declaration.training_summary is not None:
+            specs.append(build_summary_spec(declaration, declaration.training_summary, schedule))
+        return specs
+
+    def remarks(self) -> Iterator[Remark]:
+        summary = self.declaration.training_summary
+        if summary is None:
+            return
+        names = [source.schedule_name for source in self.declaration.sources]
+        for key in find_missing_answers(summary, names):
+            yield Remark(
+                keys=tuple(key.split(".")), sentence=f"{key}: not declared. Answer it for the summary", hint=True
+            )
+
+    def find_source_remarks(self, source: Dataset) -> Iterator[Remark]:
+        if self.declaration.training_summary is not None and source.declaration.sensitive > self.declaration.sensitive:
+            yield Remark(
+                keys=("training_summary",),
+                sentence=f"training_summary: {source.declaration.dataset} is sensitive, so the summary must withhold "
+                "small counts. Set `sensitive: true`, or remove `training_summary`",
+            )
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(SCHEDULE_ARTIFACT)

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration, resolve_path
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
+from dataprep_assets.pipelines.schedule.summary_declaration import TrainingSummaryDeclaration
 from dataprep_assets.serving.sampler.training_schedule import Samples
 
 REVISIONS = "revisions.json"
@@ -106,6 +107,14 @@ class ScheduleDeclaration(DatasetDeclaration):
         description=(
             "Also writes the schedule as index files for Megatron-Core, which reads them with the view "
             "`megatron`. Default: no index files."
+        ),
+    )
+
+    training_summary: TrainingSummaryDeclaration | None = Field(
+        None,
+        description=(
+            "Also writes the European summary of training content, with these answers and the numbers of the schedule. "
+            "Default: no summary."
         ),
     )
 

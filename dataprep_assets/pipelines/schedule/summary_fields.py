@@ -1,0 +1,299 @@
+"""The fields of the European Commission's template for the summary of training content, with their answers.
+
+The names of the fields are those of the template C(2025) 8311. An answer is declared, derived from the kinds of the
+declared sources, or computed from the schedule (`summary_counts`). A required answer that nobody declared is missing:
+the summary shows it as `NOT_DECLARED`, and `dataprep check` lists its key.
+
+Entry points: `list_fields`, `find_missing_answers`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dataprep_assets.pipelines.schedule.summary_declaration import SourceKind, SummarySource, TrainingSummaryDeclaration
+
+KEY = "training_summary"
+NOT_DECLARED, NOT_APPLICABLE = "not declared", "not applicable"
+TEXT_RANGES = (
+    (1_000_000_000, "Less than 1 billion tokens"),
+    (10_000_000_000_001, "1 billion to 10 trillion tokens"),
+)
+"""First number of tokens above a range of the template → the range. The last range has no upper limit."""
+LARGEST_RANGE = "More than 10 trillion tokens"
+
+Form = Literal["text", "yes or no", "range", "list", "date", "month"]
+Origin = Literal["declared", "derived", "computed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateField:
+    """A field of the template.
+
+    Attributes:
+        section: Number of its section.
+        name: Name in the template.
+        form: Form of its answer.
+        origin: Where the answer comes from.
+        key: Key of the answer in the declaration; for a derived answer, the key from which it is derived.
+        answer: The answer, as text.
+        missing: Keys of required answers that are not declared.
+        query: Name of the query that computes its numbers; empty if it has none.
+    """
+
+    section: str
+    name: str
+    form: Form
+    origin: Origin
+    key: str = ""
+    answer: str = ""
+    missing: tuple[str, ...] = ()
+    query: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputedAnswers:
+    """Answers that are computed from the schedule, as text."""
+
+    size: str = ""
+    languages: str = ""
+    sources: Mapping[str, str] | None = None
+    """Name of each source that was read → its size; None before the schedule is built."""
+    domains: str = ""
+
+
+def choose_range(tokens: int) -> str:
+    """Return the template's range of a number of tokens."""
+    return next((label for limit, label in TEXT_RANGES if tokens < limit), LARGEST_RANGE)
+
+
+def find_missing_answers(summary: TrainingSummaryDeclaration, names: Sequence[str]) -> list[str]:
+    """Return the keys of missing answers about sources of the schedule, in the order of the template."""
+    fields = list_fields(summary, names, ComputedAnswers())
+    return list(dict.fromkeys(key for field in fields for key in field.missing))
+
+
+def list_fields(
+    summary: TrainingSummaryDeclaration, names: Sequence[str], computed: ComputedAnswers
+) -> list[TemplateField]:
+    """Return the fields of the template in order.
+
+    Args:
+        summary: The declared answers.
+        names: Names of the sources that the schedule reads.
+        computed: Answers that are computed from the schedule.
+    """
+    return list(_Fields(summary, names, computed).iterate())
+
+
+class _Fields:
+    def __init__(self, summary: TrainingSummaryDeclaration, names: Sequence[str], computed: ComputedAnswers) -> None:
+        self._summary, self._computed = summary, computed
+        self._sources = {name: summary.find_source(name) for name in names}
+        self._unknown = tuple(f"{KEY}.sources.{name}" for name, source in self._sources.items() if source is None)
+
+    def iterate(self) -> Iterator[TemplateField]:
+        """Yield the fields of all sections."""
+        yield from self._list_general_fields()
+        yield from self._list_datasets()
+        yield from self._list_collected_data()
+        yield from self._list_processing_fields()
+
+    def _list_general_fields(self) -> Iterator[TemplateField]:
+        yield self._ask("0", "Version of the Summary", "text", "version")
+        yield self._ask("0", "Last update", "date", "updated")
+        yield self._ask("1.1", "Provider name and contact details", "text", "provider")
+        yield self._ask("1.1", "Authorised representative name and contact details", "text", "representative")
+        yield self._ask("1.2", "Versioned model name(s)", "list", "models")
+        yield self._ask("1.2", "Model dependencies", "text", "dependencies")
+        yield self._ask("1.2", "Date of placement of the model on the Union market", "text", "placed")
+        yield TemplateField(
+            section="1.3",
+            name="Modality",
+            form="list",
+            origin="derived",
+            answer="Text (the schedule has no other modality)",
+        )
+        yield TemplateField(
+            section="1.3",
+            name="Training data size",
+            form="range",
+            origin="computed",
+            answer=self._computed.size,
+            query="total",
+        )
+        yield self._ask("1.3", "Types of content", "text", "content_types")
+        yield self._ask("1.3", "Latest date of data acquisition/collection for model training", "month", "acquired")
+        yield self._ask("1.3", "Model continuously trained on new data after this date", "yes or no", "continuous")
+        yield self._ask("1.3", "Linguistic characteristics of the overall training data", "text", "languages")
+        yield TemplateField(
+            section="1.3",
+            name="Languages detected in the training data",
+            form="list",
+            origin="computed",
+            answer=self._computed.languages,
+            query="languages",
+        )
+        yield self._ask("1.3", "Other relevant characteristics of the overall training data", "text", "characteristics")
+        yield self._comment("1.3")
+
+    def _list_datasets(self) -> Iterator[TemplateField]:
+        yield self._use("2.1", "Publicly available datasets used to train the model", "public")
+        yield self._name_modality("2.1", "public")
+        yield self._describe("2.1", "List of large publicly available datasets", "public")
+        yield self._ask(
+            "2.1", "General description of other publicly available datasets", "text", "other_datasets", kind="public"
+        )
+        yield self._comment("2.1")
+        yield self._use(
+            "2.2.1", "Commercial licensing agreements with rightsholders or their representatives", "licensed"
+        )
+        yield self._name_modality("2.2.1", "licensed")
+        yield self._use("2.2.2", "Private datasets obtained from other third parties", "private")
+        yield self._name_modality("2.2.2", "private")
+        yield self._ask(
+            "2.2.2",
+            "Publicly known private datasets, and general description of the others",
+            "text",
+            "private_datasets",
+            kind="private",
+        )
+        yield self._comment("2.2")
+
+    def _list_collected_data(self) -> Iterator[TemplateField]:
+        yield self._use("2.3", "Crawlers used by the provider or on its behalf", "crawled")
+        crawlers = self._summary.crawlers
+        yield self._name_crawlers("Crawler name(s)/identifier(s)", [crawler.name for crawler in crawlers])
+        yield self._name_crawlers("Purposes of the crawler(s)", [f"{one.name}: {one.purpose}" for one in crawlers])
+        yield self._name_crawlers(
+            "General description of crawler behaviour", [f"{one.name}: {one.behavior}" for one in crawlers]
+        )
+        periods = [f"{one.name}: {one.collected_from} to {one.collected_until}" for one in crawlers]
+        yield self._name_crawlers("Period of data collection", periods)
+        yield self._ask("2.3", "Type of content and online sources crawled", "text", "crawled_content", kind="crawled")
+        yield self._name_modality("2.3", "crawled")
+        is_unknown = self._has("crawled") and self._summary.small_provider is None
+        yield TemplateField(
+            section="2.3",
+            name="Summary of the most relevant domain names crawled",
+            form="list",
+            origin="computed",
+            key=f"{KEY}.small_provider",
+            answer=self._computed.domains if self._has("crawled") else NOT_APPLICABLE,
+            missing=(f"{KEY}.small_provider",) if is_unknown else (),
+            query="domains",
+        )
+        yield self._comment("2.3")
+        yield self._ask(
+            "2.4", "Data from user interactions with the AI model", "yes or no", "user_interactions", "user"
+        )
+        yield self._ask("2.4", "Data from user interactions with other services", "yes or no", "user_services", "user")
+        yield self._ask(
+            "2.4", "General description of the services or products", "text", "user_description", kind="user"
+        )
+        yield self._name_modality("2.4", "user")
+        yield self._comment("2.4")
+        yield self._use("2.5", "Synthetic AI-generated data created by the provider or on its behalf", "synthetic")
+        yield self._name_modality("2.5", "synthetic")
+        yield self._ask(
+            "2.5", "General-purpose AI model(s) used to generate the synthetic data", "list", "generators", "synthetic"
+        )
+        yield self._ask(
+            "2.5", "Other AI models used to generate the synthetic data", "text", "other_generators", kind="synthetic"
+        )
+        yield self._comment("2.5")
+        yield self._use("2.6", "Other data sources used to train the model", "other")
+        yield self._ask("2.6", "Description of these data sources and the data", "text", "other_sources", kind="other")
+        yield self._comment("2.6")
+
+    def _list_processing_fields(self) -> Iterator[TemplateField]:
+        yield self._ask("3.1", "Signatory to the Code of Practice", "yes or no", "code_of_practice")
+        yield self._ask("3.1", "Measures to respect reservations of rights", "text", "opt_out")
+        yield self._comment("3.1")
+        yield self._ask("3.2", "Measures to avoid or remove illegal content", "text", "illegal_content")
+        yield self._optional(
+            "3.3", "Other relevant information about data processing", "processing", self._summary.processing
+        )
+
+    # --- Answers
+
+    def _name_crawlers(self, name: str, texts: Sequence[str]) -> TemplateField:
+        return self._answer("2.3", name, "list", "crawlers", "; ".join(texts), "crawled")
+
+    def _has(self, kind: SourceKind) -> bool:
+        return any(source is not None and source.kind == kind for source in self._sources.values())
+
+    def _ask(self, section: str, name: str, form: Form, key: str, kind: SourceKind | None = None) -> TemplateField:
+        """Return a field with a declared answer, which is required if a source has the `kind`."""
+        value = getattr(self._summary, key)
+        if isinstance(value, bool):
+            text = "Yes" if value else "No"
+        elif isinstance(value, tuple):
+            text = "; ".join(value)
+        else:
+            text = "" if value is None else str(value)
+        return self._answer(section, name, form, key, text, kind)
+
+    def _answer(
+        self, section: str, name: str, form: Form, key: str, text: str, kind: SourceKind | None
+    ) -> TemplateField:
+        full_key = f"{KEY}.{key}"
+        missing: tuple[str, ...] = ()
+        if not text:
+            if kind is None or self._has(kind):
+                text, missing = NOT_DECLARED, (full_key,)
+            else:
+                text = NOT_DECLARED if self._unknown else "No" if form == "yes or no" else NOT_APPLICABLE
+        return TemplateField(
+            section=section, name=name, form=form, origin="declared", key=full_key, answer=text, missing=missing
+        )
+
+    def _optional(self, section: str, name: str, key: str, text: str | None) -> TemplateField:
+        return TemplateField(
+            section=section, name=name, form="text", origin="declared", key=f"{KEY}.{key}", answer=text or "none"
+        )
+
+    def _comment(self, section: str) -> TemplateField:
+        text = next((comment for number, comment in self._summary.comments.items() if number == section), None)
+        return self._optional(section, "Additional comments (optional)", f"comments.{section}", text)
+
+    def _derive(
+        self, section: str, name: str, form: Form, answer: str, missing: tuple[str, ...] = (), query: str = ""
+    ) -> TemplateField:
+        return TemplateField(
+            section=section,
+            name=name,
+            form=form,
+            origin="derived",
+            key=f"{KEY}.sources",
+            answer=answer,
+            missing=missing,
+            query=query,
+        )
+
+    def _use(self, section: str, name: str, kind: SourceKind) -> TemplateField:
+        """Return whether a source has the kind."""
+        answer = "Yes" if self._has(kind) else NOT_DECLARED if self._unknown else "No"
+        return self._derive(section, name, "yes or no", answer, self._unknown)
+
+    def _name_modality(self, section: str, kind: SourceKind) -> TemplateField:
+        answer = "Text" if self._has(kind) else NOT_DECLARED if self._unknown else NOT_APPLICABLE
+        return self._derive(section, "Type of modality covered", "list", answer)
+
+    def _describe(self, section: str, name: str, kind: SourceKind) -> TemplateField:
+        """Return the sources of a kind, each with its size. All are listed, because each may count as large."""
+        sources = {n: source for n, source in self._sources.items() if source is not None and source.kind == kind}
+        sizes = self._computed.sources or {}
+        texts = [", ".join(filter(None, [*_format_source(n, s), sizes.get(n)])) for n, s in sources.items()]
+        missing = tuple(
+            f"{KEY}.sources.{n}.link" for n, source in sources.items() if not (source.link or source.description)
+        )
+        empty = NOT_DECLARED if self._unknown else NOT_APPLICABLE
+        return self._derive(section, name, "list", "; ".join(texts) or empty, missing, "sources")
+
+
+def _format_source(name: str, source: SummarySource) -> Iterator[str]:
+    yield source.title or name
+    yield from filter(None, (source.link, source.description))
+    if source.collected_from or source.collected_until:
+        yield f"collected {source.collected_from or '?'} to {source.collected_until or '?'}"

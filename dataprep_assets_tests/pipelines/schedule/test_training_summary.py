@@ -1,0 +1,363 @@
+"""The European summary of training content: its numbers are recomputed from the spans of every step, token by token."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.formats.document_index import ENDS
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.schedule import training_summary
+from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
+from dataprep_assets.pipelines.schedule.summary_counts import (
+    NO_VALUE,
+    NOT_RECORDED,
+    ReadCounts,
+    ScheduleReads,
+    SourceReads,
+)
+from dataprep_assets.pipelines.schedule.summary_declaration import TrainingSummaryDeclaration
+from dataprep_assets.pipelines.schedule.summary_fields import (
+    NOT_APPLICABLE,
+    NOT_DECLARED,
+    choose_range,
+    find_missing_answers,
+)
+from dataprep_assets.pipelines.schedule.training_summary import DATA, PAGE, SUMMARY_CHECKS, TRAINING_SUMMARY
+from dataprep_assets.serving.sampler.training_data import TrainingData
+from dataprep_assets_tests.engine.building import build_all, build_source, dump_declaration, find_sample, redeclare
+from dataprep_assets_tests.engine.found import run_checks
+from dataprep_assets_tests.faults.edits import flip_byte
+from dataprep_assets_tests.messages import assert_names, raises
+from dataprep_assets_tests.tools.drill.box import reseal
+
+SCHEDULE, PAGES = "sample_schedule", "sample_duplicates"
+SECTIONS = ["0", "1.1", "1.2", "1.3", "2.1", "2.2.1", "2.2.2", "2.2", "2.3", "2.4", "2.5", "2.6", "3.1", "3.2", "3.3"]
+Counts = dict[str, int]
+
+
+def schedule_pages(**changes: Any) -> Dataset:
+    """Return the sample schedule over pages with URLs and languages, of which those in train were crawled."""
+    value = dump_declaration(find_sample(SCHEDULE))
+    value |= {
+        "megatron": None,
+        "steps": 90,
+        "sources": [
+            {"dataset": PAGES, "split": "train", "name": "web", "weight": 2},
+            {"dataset": PAGES, "split": "val", "name": "held", "weight": 1},
+        ],
+    }
+    value["training_summary"] |= {
+        "sources": {"web": {"kind": "crawled"}, "held": {"kind": "public", "link": "https://example.org/held"}},
+        "crawlers": [
+            {
+                "name": "ExampleBot", "purpose": "text", "behavior": "obeys robots.txt",
+                "collected_from": "01/2025", "collected_until": "02/2025",
+            }
+        ],
+        "crawled_content": "pages", "other_datasets": "none", "small_provider": False,
+    } | changes  # fmt: skip
+    return redeclare(find_sample(SCHEDULE), value)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> LocalArtifacts:
+    """Return a store with the sample schedule, and the pages."""
+    store = LocalArtifacts(tmp_path_factory.mktemp("summary"))
+    build_source(SCHEDULE, store)
+    pages = find_sample(PAGES)
+    # Remove `decontaminate`, because its file is next to the sample's YAML.
+    value = dump_declaration(pages) | {"tag": ["language"], "decontaminate": None, "budget": {}}
+    build_all(redeclare(pages, value).specs, store)
+    return store
+
+
+def build_pages(store: LocalArtifacts, folder: Path, **changes: Any) -> tuple[Dataset, LocalArtifacts]:
+    """Return a schedule of the pages that is built in its own folder, whose sources are links to those of the store."""
+    own = LocalArtifacts(folder / "artifacts")
+    own.root.mkdir(parents=True)
+    (own.root / PAGES).symlink_to(store.root / PAGES)
+    dataset = schedule_pages(**changes)
+    build_all(dataset.specs, own)
+    return dataset, own
+
+
+def read_summary(store: LocalArtifacts) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((store.root / SCHEDULE / TRAINING_SUMMARY / DATA).read_bytes())
+    return value
+
+
+def find_answers(value: dict[str, Any]) -> dict[str, str]:
+    return {field["name"]: field["answer"] for field in value["fields"]}
+
+
+def recount(store: LocalArtifacts, steps: int) -> dict[tuple[str, str], Counts]:
+    """Count each token that a span of a step covers; return (column, label) → counts."""
+    data = TrainingData(store, SCHEDULE)
+    sources = data.schedule.revisions[0].sources
+    reads = {
+        (number, shard): np.zeros(part.tokens, np.int64)
+        for number, source in enumerate(sources)
+        for shard, part in enumerate(source.shards)
+    }
+    for step in range(steps):
+        spans = data.sampler.find_step_spans(step, data.sampler.find_positions(step, 0, 1))
+        for _, number, _, shard, start, stop in zip(*(column.tolist() for column in spans), strict=True):
+            reads[number, shard][start:stop] += 1
+    counts: dict[tuple[str, str], Counts] = defaultdict(lambda: {"tokens": 0, "distinct_tokens": 0, "documents": 0})
+    for (number, shard), tokens in reads.items():
+        source, part = sources[number], sources[number].shards[shard]
+        folder = store.root / source.dataset
+        ends = np.fromfile(folder / "token_bins" / part.name / ENDS, "<u8").astype(np.int64)
+        table = folder / "documents" / part.name / "documents.parquet"
+        rows = [row for row in pq.read_table(table).to_pylist() if row["kept"]] if table.exists() else [{}] * len(ends)
+        assert len(rows) == len(ends)
+        for row, start, stop in zip(rows, [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+            own = tokens[start:stop]
+            if not own.any():
+                continue
+            labels = {name: (row[name] or NO_VALUE) if name in row else NOT_RECORDED for name in ("host", "language")}
+            for key in [
+                ("total", ""), ("source", source.name), ("language", labels["language"]),
+                (f"host of {source.name}", labels["host"]),
+            ]:  # fmt: skip
+                counts[key]["tokens"] += int(own.sum())
+                counts[key]["distinct_tokens"] += int((own > 0).sum())
+                counts[key]["documents"] += 1
+    return dict(counts)
+
+
+def select(counts: dict[tuple[str, str], Counts], column: str) -> dict[str, Counts]:
+    return {label: own for (name, label), own in counts.items() if name == column}
+
+
+def read_rows(value: dict[str, Any], table: str, column: str) -> dict[str, Counts]:
+    return {
+        row[column]: {name: row[name] for name in ("tokens", "distinct_tokens", "documents")}
+        for row in value["counts"][table]
+    }
+
+
+def test_the_numbers_of_the_sample_schedule_are_those_of_its_spans(store: LocalArtifacts) -> None:
+    value, counts = read_summary(store), recount(store, 400)
+    assert value["counts"]["total"] == counts["total", ""]
+    assert read_rows(value, "sources", "source") == select(counts, "source")
+    assert (
+        read_rows(value, "languages", "language") == select(counts, "language") == {NOT_RECORDED: counts["total", ""]}
+    )
+    assert value["counts"]["domains"] == []
+    assert value["missing"] == []
+    assert_names(find_answers(value)["Training data size"], "Less than 1 billion tokens", *counts["total", ""].values())
+
+
+def test_the_numbers_of_crawled_pages_are_those_of_their_spans(store: LocalArtifacts, tmp_path: Path) -> None:
+    _, own = build_pages(store, tmp_path)
+    value, counts = read_summary(own), recount(own, 90)
+    assert value["counts"]["total"] == counts["total", ""]
+    assert counts["total", ""]["tokens"] > counts["total", ""]["distinct_tokens"]
+    assert read_rows(value, "sources", "source") == select(counts, "source")
+    assert read_rows(value, "languages", "language") == select(counts, "language")
+    assert "en" in select(counts, "language")
+    hosts = select(counts, "host of web")
+    ranked = sorted(hosts, key=lambda host: (-hosts[host]["distinct_tokens"], host))
+    listed = ranked[: -(-len(ranked) // 10)]
+    assert read_rows(value, "domains", "domain") == {host: hosts[host] for host in listed}
+    assert list(read_rows(value, "domains", "domain")) == listed
+    assert value["counts"]["domain_count"] == len(hosts) > 20
+    answers = find_answers(value)
+    assert_names(answers["Summary of the most relevant domain names crawled"], len(listed), len(hosts), *listed)
+    assert_names(answers["List of large publicly available datasets"], "https://example.org/held")
+    assert_names(answers["Period of data collection"], "ExampleBot", "01/2025", "02/2025")
+    page = (own.root / SCHEDULE / TRAINING_SUMMARY / PAGE).read_text()
+    assert_names(page, *listed, counts["total", ""]["distinct_tokens"])
+
+
+def test_only_the_trained_steps_are_counted(store: LocalArtifacts, tmp_path: Path) -> None:
+    _, own = build_pages(store, tmp_path, steps=7)
+    value, counts = read_summary(own), recount(own, 7)
+    assert value["counts"]["total"] == counts["total", ""]
+    assert value["schedule"]["steps"] == 7
+    assert all("step < 7" in query["filter"] for query in value["queries"].values())
+    with raises(ConfigError, "training_summary.steps", 90, 91):
+        build_pages(store, tmp_path / "beyond", steps=91)
+
+
+def test_every_number_has_the_query_that_computes_it(store: LocalArtifacts, tmp_path: Path) -> None:
+    _, own = build_pages(store, tmp_path)
+    value = read_summary(own)
+    for name in ("total", "sources", "languages", "domains"):
+        query = value["queries"][name]
+        assert query["artifacts"][0] == f"{SCHEDULE}/schedule"
+        assert all((own.root / artifact).is_dir() for artifact in query["artifacts"])
+        module, _, function = query["function"].rpartition(".")
+        assert hasattr(__import__(module, fromlist=[function]), function)
+    assert {field["query"] for field in value["fields"]} - {""} == set(value["queries"])
+
+
+def test_each_field_of_the_template_has_an_origin_and_an_answer(store: LocalArtifacts) -> None:
+    fields = read_summary(store)["fields"]
+    assert list(dict.fromkeys(field["section"] for field in fields)) == SECTIONS
+    assert {field["origin"] for field in fields} == {"declared", "derived", "computed"}
+    keys = {field["key"].removeprefix("training_summary.").partition(".")[0] for field in fields} - {""}
+    assert keys == {*TrainingSummaryDeclaration.model_fields} - {"steps"}
+    for field in fields:
+        assert field["answer"]
+        assert field["key"] if field["origin"] == "declared" else field["query"] or field["origin"] == "derived"
+
+
+def test_missing_answers_are_listed_by_key(store: LocalArtifacts, tmp_path: Path) -> None:
+    dataset, own = build_pages(
+        store,
+        tmp_path,
+        provider=None,
+        models=[],
+        crawlers=[],
+        small_provider=None,
+        sources={"web": {"kind": "crawled"}},
+    )
+    keys = [f"training_summary.{key}" for key in ("provider", "models", "sources.held", "crawlers", "small_provider")]
+    value = read_summary(own)
+    assert value["missing"] == keys
+    remarks = list(dataset.remarks())
+    assert [".".join(map(str, remark.keys)) for remark in remarks] == keys
+    assert all(remark.hint and key in remark.sentence for remark, key in zip(remarks, keys, strict=True))
+    answers = find_answers(value)
+    assert (
+        answers["Provider name and contact details"] == answers["Publicly available datasets used to train the model"]
+    )
+    assert answers["Provider name and contact details"] == NOT_DECLARED
+    finding = run_checks(dataset.spec(TRAINING_SUMMARY), own)["answers_complete"]
+    assert (finding.passed, finding.warning) == (False, True)
+
+
+def test_a_question_about_a_kind_of_source_is_asked_only_if_the_schedule_reads_it() -> None:
+    summary = TrainingSummaryDeclaration.model_validate({"sources": {"mix": {"kind": "user"}}})
+    keys = find_missing_answers(summary, ["mix/chats", "mix/forum"])
+    assert {"training_summary.user_interactions", "training_summary.user_services"} < {*keys}
+    assert not {"training_summary.crawlers", "training_summary.generators", "training_summary.sources.mix"} & {*keys}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "label"),
+    [
+        (0, "Less than 1 billion tokens"),
+        (999_999_999, "Less than 1 billion tokens"),
+        (1_000_000_000, "1 billion to 10 trillion tokens"),
+        (10_000_000_000_000, "1 billion to 10 trillion tokens"),
+        (10_000_000_000_001, "More than 10 trillion tokens"),
+    ],
+)
+def test_a_number_of_tokens_has_the_range_of_the_template(tokens: int, label: str) -> None:
+    assert choose_range(tokens) == label
+
+
+@pytest.mark.parametrize(
+    ("domains", "small", "listed"), [(1, False, 1), (40, False, 4), (41, False, 5), (40, True, 2), (30_000, True, 1000)]
+)
+def test_a_tenth_of_the_domains_is_listed_and_a_twentieth_for_a_small_provider(
+    domains: int, small: bool, listed: int
+) -> None:
+    counts = {f"d{number}": ReadCounts(tokens=1, distinct_tokens=1, documents=1) for number in range(domains)}
+    reads = ScheduleReads(
+        steps=1, sources={"web": SourceReads(dataset="pages", domains={**counts, NO_VALUE: ReadCounts()})}
+    )
+    summary = TrainingSummaryDeclaration.model_validate(
+        {"sources": {"web": {"kind": "crawled"}}, "small_provider": small}
+    )
+    count, rows = training_summary._choose_domains(summary, reads)
+    assert count == domains
+    assert len(rows) == listed + 1
+    assert rows[-1]["domain"] == NO_VALUE
+
+
+def test_the_summary_of_a_sensitive_schedule_has_no_names_and_no_small_counts(
+    store: LocalArtifacts, tmp_path: Path
+) -> None:
+    value = dump_declaration(schedule_pages()) | {"sensitive": True, "small_cell": 1000}
+    dataset, own = redeclare(find_sample(SCHEDULE), value), LocalArtifacts(tmp_path / "artifacts")
+    own.root.mkdir(parents=True)
+    (own.root / PAGES).symlink_to(store.root / PAGES)
+    build_all(dataset.specs, own)
+    summary = read_summary(own)
+    assert summary["counts"]["domains"] is summary["counts"]["languages"] is summary["counts"]["domain_count"] is None
+    assert {row["documents"] for row in summary["counts"]["sources"]} == {"< 1000"}
+    text = (own.root / SCHEDULE / TRAINING_SUMMARY / PAGE).read_text() + json.dumps(summary)
+    assert "example.org/page" not in text
+    assert ".example.org:" not in text
+
+
+def test_a_sensitive_source_needs_a_sensitive_schedule() -> None:
+    pages = find_sample(PAGES)
+    closed = type(pages)(pages.declaration.model_copy(update={"sensitive": True}))
+    (remark,) = schedule_pages().find_source_remarks(closed)
+    assert remark.keys == ("training_summary",)
+    assert_names(remark.sentence, PAGES, "sensitive: true")
+    assert not list(schedule_pages().find_source_remarks(pages))
+    without = redeclare(find_sample(SCHEDULE), dump_declaration(schedule_pages()) | {"training_summary": None})
+    assert not list(without.find_source_remarks(closed))
+    assert [spec.name for spec in without.specs] == ["schedule"]
+
+
+def damage_a_file(store: LocalArtifacts, _: pytest.MonkeyPatch) -> None:
+    flip_byte(store.root / SCHEDULE / TRAINING_SUMMARY / DATA)
+
+
+def change_a_number(store: LocalArtifacts, _: pytest.MonkeyPatch) -> None:
+    path = store.root / SCHEDULE / TRAINING_SUMMARY / DATA
+    path.write_bytes(path.read_bytes().replace(b'"documents": ', b'"documents": 1', 1))
+    reseal(path.parent)
+
+
+def count_wrong(_: LocalArtifacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def count_one_more(*arguments: Any) -> ScheduleReads:
+        reads = counted(*arguments)
+        reads.sources["held"].total.tokens += 1
+        return reads
+
+    counted = training_summary.count_reads
+    monkeypatch.setattr(training_summary, "count_reads", count_one_more)
+
+
+def drop_an_answer(_: LocalArtifacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_summary, "list_fields", _list_without_answers)
+
+
+def _list_without_answers(_: TrainingSummaryDeclaration, *arguments: Any) -> Any:
+    return list_fields(TrainingSummaryDeclaration(), *arguments)
+
+
+list_fields = training_summary.list_fields
+FAULTS: dict[str, Callable[[LocalArtifacts, pytest.MonkeyPatch], None]] = {
+    "files_intact": damage_a_file,
+    "rebuild_matches": change_a_number,
+    "tokens_match_schedule": count_wrong,
+    "answers_complete": drop_an_answer,
+}
+
+
+@pytest.mark.parametrize("check", [check.name for check in SUMMARY_CHECKS])
+def test_every_check_can_fail(
+    store: LocalArtifacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str
+) -> None:
+    dataset, own = build_pages(store, tmp_path)
+    spec = dataset.spec(TRAINING_SUMMARY)
+    assert run_checks(spec, own)[check].passed
+    FAULTS[check](own, monkeypatch)
+    finding = run_checks(spec, own)[check]
+    assert not finding.passed
+    assert finding.summary
+
+
+def test_a_new_answer_or_table_rebuilds_only_the_summary(store: LocalArtifacts, tmp_path: Path) -> None:
+    dataset, own = build_pages(store, tmp_path)
+    assert build_all(dataset.specs, own) == []
+    assert build_all(schedule_pages(opt_out="robots.txt").specs, own) == [TRAINING_SUMMARY]
+    assert isinstance(dataset.declaration, ScheduleDeclaration)
+    assert find_answers(read_summary(own))["Description of these data sources and the data"] == NOT_APPLICABLE
