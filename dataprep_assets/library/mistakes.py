@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import DatasetInput
+from dataprep_assets.engine.lineage.openlineage import require_client
 from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.engine.yaml.declaration import WorkersDeclaration
 from dataprep_assets.engine.yaml.declared_keys import find_nearest
@@ -102,6 +103,7 @@ def find_dataset_mistakes(
         *component.remarks(),
         *_find_input_remarks(project, component),
         *_find_engine_remarks(component),
+        *_find_lineage_remarks(component),
         *_find_storage_remarks(project, component),
         *_find_pending_remarks(project, component),
         *(component.find_trial_remarks() if tried else ()),
@@ -135,6 +137,15 @@ def _find_engine_remarks(component: Dataset) -> Iterator[Remark]:
             require_engine(os.environ, component.declaration.run_on)
         except ConfigError as error:
             yield Remark(keys=("run_on",), sentence=str(error))
+
+
+def _find_lineage_remarks(component: Dataset) -> Iterator[Remark]:
+    """Yield a remark if the library that sends the lineage events is not installed."""
+    if component.declaration.lineage is not None:
+        try:
+            require_client()
+        except ConfigError as error:
+            yield Remark(keys=("lineage", "openlineage"), sentence=str(error))
 
 
 def _find_storage_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:

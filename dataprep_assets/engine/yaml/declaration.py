@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.engine.privacy import SMALL_CELL
@@ -160,6 +160,18 @@ class ChecksDeclaration(DeclarationModel):
         return 0.0 if self.again_every is None else now - (parse_duration(self.again_every) or 0)
 
 
+class LineageDeclaration(DeclarationModel):
+    """Systems that receive events about each built artifact, with its inputs and digests."""
+
+    openlineage: str = Field(
+        min_length=1,
+        description=(
+            "URL of a server that receives OpenLineage events, or a file to which they are appended. Needs the extra "
+            "`openlineage`. The key of a server is read from `OPENLINEAGE_API_KEY`."
+        ),
+    )
+
+
 class DatasetDeclaration(DeclarationModel):
     """The keys that the YAML of every component accepts."""
 
@@ -231,6 +243,19 @@ class DatasetDeclaration(DeclarationModel):
         description="Automatic builds and notifications of failures. Without it, you start every build yourself.",
     )
 
+    lineage: LineageDeclaration | None = Field(
+        None, description="Lineage events about each built artifact. Default: no events."
+    )
+
+    @model_validator(mode="after")
+    def _refuse_private_lineage(self) -> Self:
+        if self.sensitive and self.lineage is not None:
+            raise ValueError(
+                "`lineage` cannot be combined with `sensitive: true`: reports on sensitive data must stay local. "
+                "Remove one of them"
+            )
+        return self
+
     @field_validator("owners")
     @classmethod
     def _normalize_owners(cls, owners: tuple[str, ...]) -> tuple[str, ...]:
@@ -249,9 +274,13 @@ class DatasetDeclaration(DeclarationModel):
 
     def resolve_paths(self, folder: Path) -> Self:
         """Return a copy with relative paths resolved against `folder`."""
-        if self.storage is None or "://" in self.storage:
-            return self
-        return self.model_copy(update={"storage": str(resolve_path(Path(self.storage), folder))})
+        changes: dict[str, object] = {}
+        if self.storage is not None and "://" not in self.storage:
+            changes["storage"] = str(resolve_path(Path(self.storage), folder))
+        if self.lineage is not None and "://" not in self.lineage.openlineage:
+            path = resolve_path(Path(self.lineage.openlineage), folder)
+            changes["lineage"] = LineageDeclaration(openlineage=str(path))
+        return self.model_copy(update=changes) if changes else self
 
     def store(self, storage: Storage) -> ArtifactStore:
         """Return the store of its artifacts."""

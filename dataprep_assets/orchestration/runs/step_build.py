@@ -23,6 +23,7 @@ import dagster as dg
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
 from dataprep_assets.engine.checks.results import find_failed_checks
+from dataprep_assets.engine.lineage.openlineage import OpenLineage
 from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.engine.staleness.status import decide_checks
 from dataprep_assets.errors import (
@@ -30,6 +31,7 @@ from dataprep_assets.errors import (
     DataprepError,
     MissingArtifactError,
     SourceError,
+    TransferError,
     count_of,
     raise_detached,
 )
@@ -196,6 +198,8 @@ class StepBuild:
         """Prepare the build; each warning is logged and, if `report_warning` is given, passed to it."""
         self.built_slots: list[str | None] = []  # the partitions that `build` did not reuse
         self._context, self._spec, self._store, self._report_warning = context, spec, store, report_warning
+        lineage = spec.declaration.lineage
+        self._lineage = None if lineage is None else OpenLineage(lineage.openlineage, store)
 
     def build(
         self,
@@ -254,6 +258,7 @@ class StepBuild:
                     yield self._build_materialization(outcome, tags)
         finally:
             progress.close()
+            self._report_unsent_events(warn)
         if failed:
             raise _build_failure(spec, self._store, failed, len(reused))
         self.register_plans()
@@ -283,12 +288,21 @@ class StepBuild:
         if receipt is not None:
             metadata = {**build_metadata(spec, self._store, receipt, outcome.reused), **metadata}
             content = receipt.content
+            if self._lineage is not None and not outcome.reused:
+                self._lineage.send(receipt, spec.rows(receipt))
         return dg.AssetMaterialization(
             asset_key=asset_key(spec),
             partition=outcome.partition if spec.partitions is not None else None,
             metadata=metadata,
             tags={**tags, "dagster/data_version": content[:32]},
         )
+
+    def _report_unsent_events(self, warn: Callable[[str], None]) -> None:
+        if self._lineage is not None:
+            try:
+                self._lineage.require_sent()
+            except TransferError as error:
+                warn(str(error))
 
     def _report_record(self, record: ArtifactSpec, outcome: Outcome) -> None:
         """Report a rebuilt record of the source, with its checks."""

@@ -343,8 +343,12 @@ def _render_page(content: SummaryContent) -> Iterator[str]:
             for field in content.fields
         ]
     )
-    tables = {"total": [content.total], "sources": content.sources}
-    tables |= {"languages": content.languages, "domains": content.domains}
+    tables: dict[str, Sequence[Row] | None] = {
+        "total": [content.total],
+        "sources": content.sources,
+        "languages": content.languages,
+        "domains": content.domains,
+    }
     for name, rows in tables.items():
         yield from ("", f"## Counts: {name}", "")
         if rows is None:
