@@ -218,6 +218,15 @@ REMEDIES = (
         "A source is read more than `most_epochs` times. Lower its weight, add data, or raise `most_epochs`.",
     ),
     (
+        "answers_complete",
+        "The summary of training content lacks required answers. Add the listed keys to `training_summary` "
+        "([guide](how-to/training-summary.md)).",
+    ),
+    (
+        "tokens_match_schedule",
+        "The counts of the summary differ from the schedule. Do not publish the summary, and report a bug.",
+    ),
+    (
         "no_orphans",
         "The published folder has shards of an older release. Delete them when no trainer reads them anymore.",
     ),
