@@ -96,17 +96,22 @@ class OpenLineage:
         start = end - timedelta(seconds=float(receipt.measured.get("wall_seconds", 0)))
         run = Run(runId=str(uuid5(NAMESPACE_URL, f"{output_name}:{receipt.key}:{end.isoformat()}")))
         job = Job(namespace=_JOBS, name=f"{receipt.dataset}/{receipt.artifact}")
-        for state, at in ((RunState.START, start), (RunState.COMPLETE, end)):
+        for state, event_time in ((RunState.START, start), (RunState.COMPLETE, end)):
             event = RunEvent(
-                eventType=state, eventTime=at.isoformat(), run=run, job=job, producer=_PRODUCER, inputs=inputs,
+                eventType=state,
+                eventTime=event_time.isoformat(),
+                run=run,
+                job=job,
+                producer=_PRODUCER,
+                inputs=inputs,
                 outputs=[output],
-            )  # fmt: skip
+            )
             self._transport.emit(event)
 
     def _list_inputs(self, receipt: Receipt) -> Iterator[tuple[str, str, str]]:
         """Yield the namespace, the name and the content of each artifact from which the artifact was built."""
         for name, content in sorted(receipt.recipe.get("upstream", {}).items()):
-            # An artifact of another dataset is named `<dataset>:<artifact>[/<partition>]`.
+            # Artifacts of other datasets are named `<dataset>:<artifact>[/<partition>]`.
             dataset, _, artifact = name.rpartition(":")
             yield *_split_location(f"{self._store.address}/{dataset or receipt.dataset}/{artifact}"), content
 

@@ -38,7 +38,7 @@ class ReadCounts:
     Attributes:
         tokens: Tokens read; a token that is read twice counts twice.
         distinct_tokens: Tokens read, without repetitions.
-        documents: Documents of which at least one token was read.
+        documents: Documents with at least one token that was read.
     """
 
     tokens: int = 0
@@ -130,13 +130,13 @@ class _FileReads:
         rows, documents = np.unique(columns["rows"], return_inverse=True)
         tokens = np.zeros(len(rows), np.int64)
         np.add.at(tokens, documents, columns["tokens"])
-        merged = {"rows": rows, "tokens": tokens}
+        joined_columns = {"rows": rows, "tokens": tokens}
         for name in ("lengths", "hosts", "languages"):
             # Take the maximum, because a label that a table has is greater than the number of an unknown label.
-            merged[name] = np.zeros(len(rows), np.int64)
-            np.maximum.at(merged[name], documents, columns[name])
+            joined_columns[name] = np.zeros(len(rows), np.int64)
+            np.maximum.at(joined_columns[name], documents, columns[name])
         read = tokens > 0
-        return cls(**{name: column[read] for name, column in merged.items()})
+        return cls(**{name: column[read] for name, column in joined_columns.items()})
 
     @property
     def distinct_tokens(self) -> NDArray[np.int64]:
@@ -168,17 +168,17 @@ class _Tables:
         self, dataset: str, shard: SourceShard, file: str, sha256: str, rows: NDArray[np.int64]
     ) -> dict[str, NDArray[np.int64]]:
         """Return the numbers of the labels of some rows of a file, by column."""
-        found = {name: np.zeros(len(rows), np.int64) for name in self._labels}
+        numbers_by_column = {name: np.zeros(len(rows), np.int64) for name in self._labels}
         table = Artifact(dataset=dataset, name=_DOCUMENTS, partition=shard.name)
         if not self._describes(table, shard, file, sha256):
-            return found
+            return numbers_by_column
         table_rows, columns = self._open(table).get(file, (np.empty(0, np.int64), {}))
         positions = np.minimum(np.searchsorted(table_rows, rows), len(table_rows) - 1)
         if len(table_rows):
             is_present = table_rows[positions] == rows
             for name, numbers in columns.items():
-                found[name] = np.where(is_present, numbers[positions], 0)
-        return found
+                numbers_by_column[name] = np.where(is_present, numbers[positions], 0)
+        return numbers_by_column
 
     def _describes(self, table: Artifact, shard: SourceShard, file: str, sha256: str) -> bool:
         """Return whether a table describes the file as the schedule read it.
@@ -225,16 +225,16 @@ def count_reads(data: TrainingData, store: ArtifactStore, until: int) -> Schedul
     tokens_by_shard = count_tokens_read(ledger, until)
     for (dataset, file, sha256), uses in sorted(_list_files(ledger, tokens_by_shard).items()):
         parts_by_source: dict[str, list[_FileReads]] = {}
-        for source, content, number, first, stop in uses:
+        for source, content, number, start, stop in uses:
             shard = ledger.shards[content][1]
-            rows = np.asarray(ledger.rows(content)[1].find_rows(number, first, stop)).astype(np.int64)
-            ends = np.asarray(data.open_document_ends(shard)[max(first - 1, 0) : stop], np.int64)
+            rows = np.asarray(ledger.rows(content)[1].find_rows(number, start, stop)).astype(np.int64)
+            ends = np.asarray(data.open_document_ends(shard)[max(start - 1, 0) : stop], np.int64)
             labels = tables.find_labels(dataset, shard, file, sha256, rows)
             parts_by_source.setdefault(source, []).append(
                 _FileReads(
                     rows=rows,
-                    tokens=tokens_by_shard[source, content][first:stop],
-                    lengths=np.diff(ends) if first else np.diff(ends, prepend=0),
+                    tokens=tokens_by_shard[source, content][start:stop],
+                    lengths=np.diff(ends) if start else np.diff(ends, prepend=0),
                     hosts=labels[HOST],
                     languages=labels[LANGUAGE],
                 )

@@ -61,7 +61,7 @@ class TrainingSummaryDeclaration(DeclarationModel):
     dependencies: Text | None = Field(
         None, description="Model that was modified, with a link to its summary, or that there is none."
     )
-    placed: Text | None = Field(None, description="Date on which the model was placed on the Union market.")
+    placement: Text | None = Field(None, description="Date on which the model was placed on the Union market.")
     content_types: Text | None = Field(None, description="Types of content, such as fiction, science or source code.")
     acquired: Month | None = Field(None, description="Latest month in which training data were collected, as MM/YYYY.")
     continuous: bool | None = Field(None, description="Whether the model is trained on new data after that month.")

@@ -1,7 +1,7 @@
 """The fields of the European Commission's template for the summary of training content, with their answers.
 
-The names of the fields are those of the template C(2025) 8311. An answer is declared, derived from the kinds of the
-declared sources, or computed from the schedule (`summary_counts`). A required answer that nobody declared is missing:
+The template C(2025) 8311 defines the names of the fields. An answer is declared, derived from the kinds of the
+declared sources, or computed from the schedule (`summary_counts`). A required answer that is not declared is missing:
 the summary shows it as `NOT_DECLARED`, and `dataprep check` lists its key.
 
 Entry points: `list_fields`, `find_missing_answers`.
@@ -106,7 +106,7 @@ class _Fields:
         yield self._ask("1.1", "Authorised representative name and contact details", "text", "representative")
         yield self._ask("1.2", "Versioned model name(s)", "list", "models")
         yield self._ask("1.2", "Model dependencies", "text", "dependencies")
-        yield self._ask("1.2", "Date of placement of the model on the Union market", "text", "placed")
+        yield self._ask("1.2", "Date of placement of the model on the Union market", "text", "placement")
         yield TemplateField(
             section="1.3",
             name="Modality",
@@ -164,11 +164,13 @@ class _Fields:
         yield self._use("2.3", "Crawlers used by the provider or on its behalf", "crawled")
         crawlers = self._summary.crawlers
         yield self._name_crawlers("Crawler name(s)/identifier(s)", [crawler.name for crawler in crawlers])
-        yield self._name_crawlers("Purposes of the crawler(s)", [f"{one.name}: {one.purpose}" for one in crawlers])
         yield self._name_crawlers(
-            "General description of crawler behaviour", [f"{one.name}: {one.behavior}" for one in crawlers]
+            "Purposes of the crawler(s)", [f"{crawler.name}: {crawler.purpose}" for crawler in crawlers]
         )
-        periods = [f"{one.name}: {one.collected_from} to {one.collected_until}" for one in crawlers]
+        yield self._name_crawlers(
+            "General description of crawler behaviour", [f"{crawler.name}: {crawler.behavior}" for crawler in crawlers]
+        )
+        periods = [f"{crawler.name}: {crawler.collected_from} to {crawler.collected_until}" for crawler in crawlers]
         yield self._name_crawlers("Period of data collection", periods)
         yield self._ask("2.3", "Type of content and online sources crawled", "text", "crawled_content", kind="crawled")
         yield self._name_modality("2.3", "crawled")

@@ -178,7 +178,7 @@ def gather_summary(
         {
             "source": name,
             "dataset": source.dataset,
-            "kind": declared.kind if (declared := summary.find_source(name)) is not None else NOT_DECLARED,
+            "kind": origin.kind if (origin := summary.find_source(name)) is not None else NOT_DECLARED,
             **_format_counts(source.total, privacy),
         }
         for name, source in reads.sources.items()
@@ -219,14 +219,18 @@ def _choose_domains(summary: TrainingSummaryDeclaration, reads: ScheduleReads) -
     """Return the number of domains of the crawled sources, and the rows of the largest ones, as the template asks."""
     counts: CountsByLabel = {}
     for name, source in reads.sources.items():
-        declared = summary.find_source(name)
-        for domain, own in source.domains.items() if declared is not None and declared.kind == "crawled" else ():
+        origin = summary.find_source(name)
+        for domain, own in source.domains.items() if origin is not None and origin.kind == "crawled" else ():
             counts.setdefault(domain, ReadCounts()).add(own.tokens, own.distinct_tokens, own.documents)
     rows = _list_rows("domain", counts)
-    named = [row for row in rows if row["domain"] not in (NO_VALUE, NOT_RECORDED)]
+    named_rows = [row for row in rows if row["domain"] not in (NO_VALUE, NOT_RECORDED)]
     # Round up, so that at least one domain is listed.
-    count = min(-(-len(named) // 20), _MAX_SMALL_PROVIDER_DOMAINS) if summary.small_provider else -(-len(named) // 10)
-    return len(named), [*named[:count], *(row for row in rows if row not in named)]
+    count = (
+        min(-(-len(named_rows) // 20), _MAX_SMALL_PROVIDER_DOMAINS)
+        if summary.small_provider
+        else -(-len(named_rows) // 10)
+    )
+    return len(named_rows), [*named_rows[:count], *(row for row in rows if row not in named_rows)]
 
 
 def _list_rows(column: str, counts: CountsByLabel) -> list[Row]:
@@ -263,9 +267,9 @@ def _describe_rows(rows: Sequence[Row] | None, column: str, total: ReadCounts) -
 
 def _describe_domains(domain_count: int, rows: Sequence[Row]) -> str:
     names = [row["domain"] for row in rows if row["domain"] not in (NO_VALUE, NOT_RECORDED)]
-    unknown = sum(row["distinct_tokens"] for row in rows if row["domain"] not in names)
+    unknown_tokens = sum(row["distinct_tokens"] for row in rows if row["domain"] not in names)
     return f"{len(names):,} of {count_of(domain_count, 'domain')}: {', '.join(names) or 'none'}" + (
-        f" ({unknown:,} distinct tokens without a known domain)" if unknown else ""
+        f" ({unknown_tokens:,} distinct tokens without a known domain)" if unknown_tokens else ""
     )
 
 
@@ -362,7 +366,7 @@ def _render_page(content: SummaryContent) -> Iterator[str]:
 
 
 def _render_table(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the lines of a Markdown table whose columns are those of its rows."""
+    """Yield the lines of a Markdown table with all columns of its rows."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if not columns:
         yield "None."
@@ -404,27 +408,27 @@ class OpenedSummary(OpenedInPlaceArtifact):
         return gather_summary(self.declaration, self.summary, self.store)
 
 
-def _check_rebuild(opened: OpenedSummary) -> Finding:
-    content, facts = opened.rebuilt
-    expected = render_files(content)
-    folder = opened.store.local(opened.artifact, list(expected))
-    defects = [f"{name} differs" for name, data in expected.items() if (folder / name).read_bytes() != data]
-    if SummaryFacts.from_receipt(opened.receipt) != facts:
+def _check_rebuild(artifact: OpenedSummary) -> Finding:
+    content, facts = artifact.rebuilt
+    files = render_files(content)
+    folder = artifact.store.local(artifact.artifact, list(files))
+    defects = [f"{name} differs" for name, data in files.items() if (folder / name).read_bytes() != data]
+    if SummaryFacts.from_receipt(artifact.receipt) != facts:
         defects.append("the facts in its receipt differ")
-    return build_verdict(defects, f"{count_of(len(expected), 'file')} rebuilt with the same bytes.", _REMEDY)
+    return build_verdict(defects, f"{count_of(len(files), 'file')} rebuilt with the same bytes.", _REMEDY)
 
 
-def _check_reads(opened: OpenedSummary) -> Finding:
-    data = TrainingData(opened.store, opened.declaration.dataset)
-    reads = count_reads(data, opened.store, _choose_steps(opened.summary, data))
+def _check_reads(artifact: OpenedSummary) -> Finding:
+    data = TrainingData(artifact.store, artifact.declaration.dataset)
+    reads = count_reads(data, artifact.store, _choose_steps(artifact.summary, data))
     defects = []
     # Compare only windows, because the simulation estimates the tokens of packed documents.
     if all(revision.samples == "windows" for revision in data.schedule.revisions):
         defects = [
             f"the schedule reads {count_of(reading.tokens, 'token')} of {reading.source}, but its documents have "
-            f"{counted:,} of these tokens"
+            f"{token_count:,} of these tokens"
             for reading in simulate_reads(data.sampler, reads.steps)
-            if (counted := reads.sources[reading.source].total.tokens if reading.source in reads.sources else 0)
+            if (token_count := reads.sources[reading.source].total.tokens if reading.source in reads.sources else 0)
             != reading.tokens
         ]
     return build_verdict(
@@ -434,8 +438,8 @@ def _check_reads(opened: OpenedSummary) -> Finding:
     )
 
 
-def _check_answers(opened: OpenedSummary) -> Finding:
-    _, facts = opened.rebuilt
+def _check_answers(artifact: OpenedSummary) -> Finding:
+    _, facts = artifact.rebuilt
     return build_verdict(
         [f"{key} is not declared" for key in facts.missing],
         "Every required answer is declared.",
@@ -448,7 +452,7 @@ SUMMARY_CHECKS: tuple[Check[OpenedSummary], ...] = (
     Check(
         "files_intact",
         "Every file in the receipt exists, with the recorded size and SHA-256.",
-        lambda opened: opened.check_files(_REMEDY),
+        lambda artifact: artifact.check_files(_REMEDY),
     ),
     Check(
         "rebuild_matches",
