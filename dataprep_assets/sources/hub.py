@@ -308,14 +308,31 @@ class HubRepo:
             ) from error
 
     def list_files(self, commit: str) -> list[HubFile]:
+        """Return every file of ``commit``, sorted by path, and store the list in the cache, for `mirror`.
+
+        Raises the errors of `read_files`.
+        """
+        files, tree = self._read_tree(commit)
+        # Write the tree only after all pages are read, because readers assume that the tree has all files of the
+        # commit.
+        self._write_tree(commit, tree)
+        return files
+
+    def read_files(self, commit: str) -> list[HubFile]:
         """Return every file of ``commit``, sorted by path.
+
+        Raises SourceError if the Hub refuses, or continues the list on a different host. Raises TransferError if the
+        Hub is unreachable.
+        """
+        files, _ = self._read_tree(commit)
+        return files
+
+    def _read_tree(self, commit: str) -> tuple[list[HubFile], dict[str, dict[str, Any]]]:
+        """Return the files of ``commit``, sorted by path, and their entries in the cache's list.
 
         The pages are requested one by one instead of through ``HfApi.list_repo_tree``, for three reasons. That function
         sends the token to any host that a page names (`test_a_file_list_that_continues_on_another_host_is_refused`). It
         waits for each page without a time limit. It supports only the delay-seconds form of Retry-After.
-
-        Raises SourceError if the Hub refuses, or continues the list on a different host. Raises TransferError if the
-        Hub is unreachable.
         """
         from huggingface_hub.hf_api import RepoFile
         from huggingface_hub.utils import build_hf_headers
@@ -348,10 +365,7 @@ class HubRepo:
                 file = HubFile(relpath=repo_file.path, size=size, sha256=sha256, etag=sha256 or repo_file.blob_id)
                 files[file.relpath] = check_file(file, label)
                 tree[file.relpath] = _build_tree_entry(repo_file)
-        # Write the tree only after all pages are read, because readers assume that the tree has all files of the
-        # commit.
-        self._write_tree(commit, tree)
-        return [files[relpath] for relpath in sorted(files)]
+        return [files[relpath] for relpath in sorted(files)], tree
 
     def compute_disk_needed(self, files: Sequence[HubFile]) -> int:
         """Return the bytes that mirroring ``files`` will add to the disk, counting each missing or wrong blob once.

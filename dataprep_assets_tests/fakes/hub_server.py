@@ -1,10 +1,12 @@
-"""Owns the local hub: a real HTTP server that speaks the parts of the Hugging Face Hub's API which a mirror needs.
+"""Owns the local hub: a real HTTP server that speaks the parts of the Hugging Face Hub's API that this project needs.
 
 Usable as ``HF_ENDPOINT`` (with ``HF_HUB_DISABLE_XET=1``) by ``huggingface_hub``'s own client. It serves::
 
     GET      /api/{type}s/{id}/revision/{rev}
     GET      /api/{type}s/{id}/tree/{sha}?recursive=true      in pages, with Link headers
     HEAD|GET /[datasets/]{id}/resolve/{rev}/{path}            ETag, X-Repo-Commit, X-Linked-Etag, X-Linked-Size, Range
+
+and the requests of uploads, which `hub_uploads` describes.
 
 With ``storage_host=True`` LFS files are redirected to signed URLs on a second origin, as the real hub does. Faults are
 programmed per path and request number with :meth:`HubServer.fail`; :attr:`HubServer.log` says what was asked for.
@@ -23,6 +25,7 @@ from types import TracebackType
 from typing import Any, Literal
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from dataprep_assets_tests.fakes.hub_uploads import Uploads
 from dataprep_assets_tests.fakes.programmed import Fault, Programmed
 from dataprep_assets_tests.fakes.ranges import parse_range
 
@@ -33,8 +36,9 @@ from dataprep_assets_tests.fakes.ranges import parse_range
 # flip      the right length, the last byte wrong
 # stall     the headers and half of the body, then silence
 # missing   404, EntryNotFound
+# lost      for a commit or a tag: it is made, then a TCP reset
 # expired   403, as a storage host answers a signed URL that is too old
-Kind = Literal["status", "reset", "truncate", "short", "flip", "stall", "missing", "expired"]
+Kind = Literal["status", "reset", "truncate", "short", "flip", "stall", "missing", "expired", "lost"]
 
 _CHUNK = 64 * 1024
 
@@ -67,12 +71,13 @@ class _Blob:
 class HubServer(Programmed[Kind, Logged]):
     """One repository on a loopback port, as a context manager.
 
-    Files of at least ``lfs_bytes`` are LFS files. ``seconds_per_chunk`` slows bodies down, per 64 KiB.
+    Files of at least ``lfs_bytes`` are LFS files. ``seconds_per_chunk`` slows bodies down, per 64 KiB. If ``tree`` is
+    None, the repository does not exist until a client creates it. LFS files above ``part_bytes`` are uploaded in parts.
     """
 
     def __init__(
         self,
-        tree: Mapping[str, bytes],
+        tree: Mapping[str, bytes] | None,
         *,
         repo_id: str = "org/data",
         repo_type: Literal["dataset", "model"] = "dataset",
@@ -81,6 +86,7 @@ class HubServer(Programmed[Kind, Logged]):
         page_size: int = 1000,
         seconds_per_chunk: float = 0.0,
         storage_host: bool = False,
+        part_bytes: int = 1 << 30,
     ) -> None:
         super().__init__()
         self.repo_id = repo_id
@@ -92,8 +98,15 @@ class HubServer(Programmed[Kind, Logged]):
         self.commits: dict[str, dict[str, _Blob]] = {}
         self.branches: dict[str, str] = {}
         self.branch = branch
+        self.part_bytes = part_bytes
+        self.tags: dict[str, str] = {}
+        self.private = False
+        self.lfs: dict[str, bytes] = {}
+        self.parts: dict[tuple[str, int], bytes] = {}
+        self.operations: list[list[tuple[str, str]]] = []
         self._servers = [_Server(self, storage=False), _Server(self, storage=True)]
-        self.move_branch(tree)
+        if tree is not None:
+            self.move_branch(tree)
 
     def __enter__(self) -> "HubServer":
         for server in self._servers:
@@ -121,10 +134,20 @@ class HubServer(Programmed[Kind, Logged]):
         """The commit to which the branch points."""
         return self.branches[self.branch]
 
-    def move_branch(self, tree: Mapping[str, bytes]) -> str:
+    @property
+    def exists(self) -> bool:
+        """Whether the repository exists."""
+        return self.branch in self.branches
+
+    @property
+    def tree(self) -> dict[str, bytes]:
+        """The files of the branch."""
+        return {path: blob.content for path, blob in self.commits[self.commit].items()}
+
+    def move_branch(self, tree: Mapping[str, bytes], parent: str = "") -> str:
         """Commit ``tree`` and move the branch to it; earlier commits stay readable by their hash."""
         blobs = {path: self._blob(content) for path, content in tree.items()}
-        listing = "".join(f"{path}\0{blobs[path].etag}\n" for path in sorted(blobs))
+        listing = parent + "".join(f"{path}\0{blobs[path].etag}\n" for path in sorted(blobs))
         commit = hashlib.sha1(listing.encode()).hexdigest()
         self.commits[commit] = blobs
         self.branches[self.branch] = commit
@@ -165,10 +188,11 @@ class _Server(ThreadingHTTPServer):
         """Log nothing, because clients that are killed on purpose drop their connections."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Uploads, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: _Server
+    lost = False
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing, because HubServer.log is the log."""
@@ -190,6 +214,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.storage and path.startswith("/storage/"):
             _, _, commit, name = path.split("/", 3)
             self._file(commit, name)
+        elif path == api + "refs":
+            self._refs()
+        elif path == api.rstrip("/") and hub.exists:
+            self._revision(hub.branch)
         elif path.startswith(api + "revision/"):
             self._revision(path.removeprefix(api + "revision/"))
         elif path.startswith(api + "tree/"):
@@ -202,8 +230,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _commit(self, revision: str) -> str | None:
         hub = self.server.hub
-        commit = hub.branches.get(revision, revision)
+        commit = {**hub.branches, **hub.tags}.get(revision, revision)
         return commit if commit in hub.commits else None
+
+    def _refs(self) -> None:
+        hub = self.server.hub
+        if self._struck("refs"):
+            return
+
+        def listed(kind: str, refs: Mapping[str, str]) -> list[dict[str, str]]:
+            return [
+                {"name": name, "ref": f"refs/{kind}/{name}", "targetCommit": commit} for name, commit in refs.items()
+            ]
+
+        branches, tags = listed("heads", hub.branches), listed("tags", hub.tags)
+        self._json("refs", {"branches": branches, "tags": tags, "converts": []})
 
     def _revision(self, revision: str) -> None:
         hub = self.server.hub
@@ -211,10 +252,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         commit = self._commit(revision)
         if commit is None:
-            self._refuse("revision", 404, {"X-Error-Code": "RevisionNotFound"})
+            error = "RevisionNotFound" if hub.exists else "RepoNotFound"
+            self._refuse("revision", 404, {"X-Error-Code": error})
             return
         siblings = [{"rfilename": path} for path in sorted(hub.commits[commit])]
-        self._json("revision", {"id": hub.repo_id, "sha": commit, "private": False, "tags": [], "siblings": siblings})
+        self._json(
+            "revision", {"id": hub.repo_id, "sha": commit, "private": hub.private, "tags": [], "siblings": siblings}
+        )
 
     def _tree(self, revision: str, query: dict[str, list[str]]) -> None:
         hub = self.server.hub
@@ -224,7 +268,7 @@ class _Handler(BaseHTTPRequestHandler):
         if commit is None:
             self._refuse("tree", 404, {"X-Error-Code": "RevisionNotFound"})
             return
-        entries = _entries(hub.commits[commit])
+        entries = list_entries(hub.commits[commit])
         start = int(query.get("cursor", ["0"])[0])
         page, following = entries[start : start + hub.page_size], start + hub.page_size
         headers = {}
@@ -350,7 +394,7 @@ def _object_headers(commit: str, blob: _Blob) -> dict[str, str]:
     return headers
 
 
-def _entries(blobs: Mapping[str, _Blob]) -> list[dict[str, object]]:
+def list_entries(blobs: Mapping[str, _Blob]) -> list[dict[str, object]]:
     """Return the tree endpoint's entries, including folders, in path order."""
     folders = {
         "/".join(parts[:depth]) for path in blobs for parts in [path.split("/")] for depth in range(1, len(parts))

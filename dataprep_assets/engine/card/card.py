@@ -4,7 +4,7 @@ The card is built only from receipts and the declaration. Its key is a digest of
 only when the content changes, and its bytes are the same on every machine. The template `dataset_card.md.jinja` renders
 the page for people. This module computes the values that the template cannot compute.
 
-Entry point: `build_data_card_spec`, one line of a layer's `component.py`.
+Entry point: `build_card_specs`, one line of a layer's `dataset.py`.
 """
 
 import re
@@ -68,6 +68,17 @@ class CardFacts(Facts):
     made_again: float | None = None
     splits: tuple[SplitCounts, ...] = ()
     planned: tuple[str, ...] = ()
+
+
+def build_card_specs(subject: CardSubject) -> list[ArtifactSpec]:
+    """Return the specs that end a dataset: its card and, if declared, its publication on the Hub."""
+    card = build_data_card_spec(subject)
+    if subject.declaration.publish is None:
+        return [card]
+    # Import the module only if the dataset is published, because every command calls this function.
+    from dataprep_assets.engine.publishing.published import build_published_spec
+
+    return [card, build_published_spec(subject, subject.declaration.publish, card=card)]
 
 
 def build_data_card_spec(subject: CardSubject) -> ArtifactSpec:

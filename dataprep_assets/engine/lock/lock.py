@@ -7,7 +7,7 @@ names of source files.
 
 An artifact in a folder is identified by its folder, so a second copy under a different name is a separate artifact.
 
-Entry points: `lock_dataset`, `build_lock`, `read_lock`, `encode_lock`, `Lock.describe_difference`.
+Entry points: `lock_dataset`, `gather_lock`, `build_lock`, `read_lock`, `encode_lock`, `Lock.describe_difference`.
 """
 
 import hashlib
@@ -268,6 +268,15 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
         raise IntegrityError(
             f"{declaration.dataset}: cannot be locked: {stale}. Run `dataprep run {declaration.dataset}`, then lock it"
         )
+    return gather_lock(specs, store)
+
+
+def gather_lock(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
+    """Return the lock of artifacts that exist, without verifying that they are up to date.
+
+    Raises MissingArtifactError if one of them is missing.
+    """
+    declaration = specs[0].declaration
     entries: dict[str, LockEntry] = {}
     for spec in specs:
         artifacts = spec.artifacts(store)

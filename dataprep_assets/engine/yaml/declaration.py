@@ -16,6 +16,7 @@ from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.storage import Storage
+from dataprep_assets.project import read_project
 from dataprep_assets.sources.readers.read_options import ReadOptions
 from dataprep_assets.stores.files import expand_path
 
@@ -172,6 +173,40 @@ class LineageDeclaration(DeclarationModel):
     )
 
 
+class HubPublication(DeclarationModel):
+    """A dataset repository on the Hugging Face Hub to which a finished dataset is published."""
+
+    hub: str = Field(
+        pattern=r"^[\w.-]+/[\w.-]+$",
+        description=(
+            "Name of the dataset repository, as `organization/name`. It is created if it does not exist. "
+            "`HF_TOKEN` needs write access to it."
+        ),
+    )
+    private: bool = Field(
+        True,
+        description=(
+            "Whether the repository is private. The visibility of an existing repository is never changed: if it "
+            "differs, nothing is published."
+        ),
+    )
+    project: str | None = Field(
+        None,
+        min_length=1,
+        description=(
+            "Name of the project that owns the repository. Other projects cannot publish to it. Default: the name of "
+            "the code location in `pyproject.toml`."
+        ),
+    )
+    endpoint: str | None = Field(None, description="URL of the Hub. Default: `HF_ENDPOINT`, else the public Hub.")
+    allow_http: bool = Field(
+        False,
+        description=(
+            "Whether a Hub on another machine may be reached over `http://`, which sends credentials unencrypted."
+        ),
+    )
+
+
 class DatasetDeclaration(DeclarationModel):
     """The keys that the YAML of every component accepts."""
 
@@ -230,6 +265,13 @@ class DatasetDeclaration(DeclarationModel):
             "Additional entries for the data card that are not in the receipts, such as creators. Default: none."
         ),
     )
+    publish: HubPublication | None = Field(
+        None,
+        description=(
+            "Dataset repository to which the files for trainers, the data card and the receipts are published. Not "
+            "allowed with `sensitive`. Default: nothing is published."
+        ),
+    )
     accept: dict[str, str] = Field(
         default_factory=dict,
         description=(
@@ -272,14 +314,27 @@ class DatasetDeclaration(DeclarationModel):
                 raise ValueError(f"accept.{name}: the reason is empty. Write why the failure is acceptable")
         return {_FORMER_CHECK_NAMES.get(name, name): reason for name, reason in accept.items()}
 
+    @model_validator(mode="after")
+    def _forbid_publication_of_sensitive_data(self) -> Self:
+        if self.sensitive and self.publish is not None:
+            raise ValueError(
+                "`publish` cannot be combined with `sensitive: true`: sensitive data is never published. Remove one of "
+                "them"
+            )
+        return self
+
     def resolve_paths(self, folder: Path) -> Self:
-        """Return a copy with relative paths resolved against `folder`."""
+        """Return a copy with relative paths resolved against `folder`, and with the name of the project in it."""
         changes: dict[str, object] = {}
         if self.storage is not None and "://" not in self.storage:
             changes["storage"] = str(resolve_path(Path(self.storage), folder))
         if self.lineage is not None and "://" not in self.lineage.openlineage:
             path = resolve_path(Path(self.lineage.openlineage), folder)
             changes["lineage"] = LineageDeclaration(openlineage=str(path))
+        if self.publish is not None and self.publish.project is None:
+            project = next(filter(None, map(read_project, folder.resolve().parents)), None)
+            if project is not None:
+                changes["publish"] = self.publish.model_copy(update={"project": project.location})
         return self.model_copy(update=changes) if changes else self
 
     def store(self, storage: Storage) -> ArtifactStore:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
-from dataprep_assets.engine.card.card import build_data_card_spec
+from dataprep_assets.engine.card.card import build_card_specs
 from dataprep_assets.engine.card.contents import (
     CardRecords,
     CardSource,
@@ -150,11 +150,11 @@ _ABOUT = {
 }
 
 
-def build_blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
-    """Return the spec of a blend's data card, which describes the blend run that the trainer reads."""
+def build_blend_card_specs(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
+    """Return the specs of a blend's data card, which describes the run that trainers read, and of its publication."""
     (run,) = (spec for spec in specs if spec.name == BLEND)
     is_padded = blend.stage == "sft" and blend.sft_options.pad_to_multiple > 1
-    return build_data_card_spec(
+    return build_card_specs(
         CardSubject(
             declaration=blend,
             specs=specs,
@@ -256,7 +256,7 @@ class Blend(Dataset):
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
         specs = build_blend_specs(self.declaration)
-        return [*specs, build_blend_card(self.declaration, specs)]
+        return [*specs, *build_blend_card_specs(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return find_blend_run(self.declaration, store)

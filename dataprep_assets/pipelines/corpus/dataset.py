@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
-from dataprep_assets.engine.card.card import build_data_card_spec
+from dataprep_assets.engine.card.card import build_card_specs
 from dataprep_assets.engine.card.contents import (
     CardRecords,
     CardSection,
@@ -62,10 +62,10 @@ class _StreamFacts(Facts):
     eos_token_id: int
 
 
-def build_corpus_card_spec(
+def build_corpus_card_specs(
     corpus: CorpusDeclaration, specs: Sequence[ArtifactSpec], *, stream: str = COMBINED_BINS
-) -> ArtifactSpec:
-    """Return the spec of the data card of a corpus or a release.
+) -> list[ArtifactSpec]:
+    """Return the specs of the data card of a corpus or a release, and of its publication.
 
     Args:
         corpus: The dataset.
@@ -80,7 +80,7 @@ def build_corpus_card_spec(
         from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
 
         selected = [spec for spec in specs if spec.name == SELECTION]
-    return build_data_card_spec(
+    return build_card_specs(
         CardSubject(
             declaration=corpus,
             specs=specs,
@@ -170,7 +170,7 @@ class Corpus(Dataset):
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
         specs = corpus_specs(self.declaration)
-        return [*specs, build_corpus_card_spec(self.declaration, specs)]
+        return [*specs, *build_corpus_card_specs(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         corpus = self.declaration

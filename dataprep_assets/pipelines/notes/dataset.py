@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
-from dataprep_assets.engine.card.card import build_data_card_spec
+from dataprep_assets.engine.card.card import build_card_specs
 from dataprep_assets.engine.card.contents import (
     CardSource,
     CardSubject,
@@ -166,9 +166,9 @@ def _read_texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, 
             continue
 
 
-def build_notes_card_spec(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
+def build_notes_card_specs(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
     """Build the data card of a dataset of notes, which lists the directories for trainers and counts the cohorts."""
-    return build_data_card_spec(
+    return build_card_specs(
         CardSubject(
             declaration=notes,
             specs=specs,
@@ -218,7 +218,7 @@ def _find_tokenizer(receipt: Receipt, separator: str | None = None) -> CardToken
     )
 
 
-def build_mixture_card_spec(replay: MixtureDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
+def build_mixture_card_specs(replay: MixtureDeclaration, specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
     """Build the data card of a mixture, whose sources are datasets with their own cards."""
     (directory,) = specs
 
@@ -229,7 +229,7 @@ def build_mixture_card_spec(replay: MixtureDeclaration, specs: Sequence[Artifact
         facts = DirectoryFacts.from_receipt(receipts[directory][0])
         return [SplitCounts(split=split, rows=counts.rows) for split, counts in facts.splits.items()]
 
-    return build_data_card_spec(
+    return build_card_specs(
         CardSubject(
             declaration=replay,
             specs=specs,
@@ -262,7 +262,7 @@ class Notes(Dataset):
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
         specs = notes_specs(self.declaration)
-        return [*specs, build_notes_card_spec(self.declaration, specs)]
+        return [*specs, *build_notes_card_specs(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(DIRECTORIES[self.declaration.formats[0]])
@@ -345,7 +345,7 @@ class CohortMixture(Dataset):
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
         specs = [build_combined_directory_spec(self.declaration, tokenizer=self.tokenizer)]
-        return [*specs, build_mixture_card_spec(self.declaration, specs)]
+        return [*specs, *build_mixture_card_specs(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(DIRECTORIES[self.declaration.format])

@@ -16,7 +16,7 @@ from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.formats.sample_ids import ID_BYTES
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
-from dataprep_assets.pipelines.corpus.dataset import Corpus, build_corpus_card_spec, corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import Corpus, build_corpus_card_specs, corpus_specs
 from dataprep_assets.pipelines.corpus.source.cost import count_corpus_products, estimate_corpus_cost
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import compute_release_layout, format_partition_key
@@ -133,7 +133,7 @@ class ReleaseDataset(Corpus):
         specs = [*corpus, plan, shards]
         if target := release.release.publish:
             specs.append(build_published_shards_spec(release, target, shards=shards))
-        return [*specs, build_corpus_card_spec(release, specs, stream=NPY_SHARDS)]
+        return [*specs, *build_corpus_card_specs(release, specs, stream=NPY_SHARDS)]
 
     def remarks(self) -> Iterable[Remark]:
         yield from super().remarks()

@@ -22,7 +22,7 @@ from dataprep_assets.engine.artifact.spec import (
     join_counts,
     read_modification_time,
 )
-from dataprep_assets.engine.card.card import build_data_card_spec
+from dataprep_assets.engine.card.card import build_card_specs
 from dataprep_assets.engine.card.contents import CardSource, CardSubject, Receipts, SplitCounts, add_attribution
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import DataprepError
@@ -54,7 +54,7 @@ class Tasks(Dataset):
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
         specs = [build_task_folder_spec(self.declaration)]
-        return [*specs, _build_card_spec(self.declaration, specs)]
+        return [*specs, *_build_card_specs(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(TASK_FOLDER, list_partitions(self.declaration)[0])
@@ -112,9 +112,9 @@ def _find_remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("original",), sentence=text, hint=True)
 
 
-def _build_card_spec(declaration: TaskMigrationDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
+def _build_card_specs(declaration: TaskMigrationDeclaration, specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
     """Build the data card of a migration, with a source and a license for each task."""
-    return build_data_card_spec(
+    return build_card_specs(
         CardSubject(
             declaration=declaration,
             specs=specs,

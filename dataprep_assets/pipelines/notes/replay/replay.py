@@ -358,7 +358,18 @@ def _format_common_value(source: _SourceDirectory, name: str) -> str:
 def _build_recipe(replay: MixtureDeclaration, store: ArtifactStore, sources: Sequence[_SourceDirectory]) -> Recipe:
     # Exclude keys that do not affect the bytes. All other keys, including keys that are added later, are part of the
     # artifact's key.
-    names = ("owners", "storage", "verify", "workers", "sensitive", "small_cell", "card", "automation", "prove")
+    names = (
+        "owners",
+        "storage",
+        "verify",
+        "workers",
+        "sensitive",
+        "small_cell",
+        "card",
+        "publish",
+        "automation",
+        "prove",
+    )
     excluded_keys = dict.fromkeys(names, True)
     declared_settings = replay.model_dump(
         mode="json", exclude={**excluded_keys, "sources": {"__all__": set(ATTRIBUTION)}}

@@ -1,0 +1,1 @@
+"""Publication of a finished dataset to the Hugging Face Hub."""

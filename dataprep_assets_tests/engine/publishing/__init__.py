@@ -1,0 +1,1 @@
+"""Tests of publications on the Hub."""
