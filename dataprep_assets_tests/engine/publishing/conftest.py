@@ -60,7 +60,8 @@ class Published:
         """Return the corpus with changed keys in `publish`, or, as `attributes`, of the declaration."""
         attributes = changes.pop("attributes", {})
         publish = {"hub": REPO, "endpoint": self.hub.endpoint, "project": "fruit", **changes}
-        declared = shrink_corpus(find_sample("sample_corpus"), views=["hf_parquet"], publish=publish, **attributes)
+        attributes = {"views": ["hf_parquet"], "publish": publish, **attributes}
+        declared = shrink_corpus(find_sample("sample_corpus"), **attributes)
         return replace(self, dataset=declared)
 
     def run(self) -> list[str]:

@@ -3,8 +3,17 @@
 import hashlib
 import json
 
+import pytest
+from pydantic import ValidationError
+
+from dataprep_assets.engine.artifact.spec import BuildRequest
 from dataprep_assets.engine.staleness.status import find_stale
-from dataprep_assets_tests.engine.publishing.conftest import Published
+from dataprep_assets.errors import ConfigError, IntegrityError, SourceError
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.stores.files import sha256_file
+from dataprep_assets_tests.engine.publishing.conftest import REPO, Published
+from dataprep_assets_tests.messages import assert_names, raises
+from dataprep_assets_tests.project import sample_attributes
 
 
 def test_a_corpus_is_published_in_one_private_commit_with_a_tag(corpus: Published) -> None:
@@ -30,3 +39,122 @@ def test_an_unchanged_publication_sends_nothing(corpus: Published) -> None:
     assert list(find_stale(corpus.dataset.specs, corpus.store)) == []
     assert corpus.run() == []
     assert {entry.method for entry in corpus.hub.log[since:]} == {"GET", "HEAD"}
+
+
+def test_a_change_sends_only_the_changed_files(corpus: Published) -> None:
+    corpus.run()
+    hub, since = corpus.hub, len(corpus.hub.log)
+    first, tags = hub.commit, dict(hub.tags)
+    described = corpus.declare(attributes={"description": "More about the corpus."})
+    assert described.run() == ["data_card", "published"]
+    operations = hub.operations[1]
+    # The card and its receipt change, and with them the page, the lock and the marker.
+    assert {path for _, path in operations} == {
+        "README.md",
+        "data_card/croissant.json",
+        "data_card/dataset_card.md",
+        "data_card/receipt.json",
+        "dataset.lock",
+        "publication.json",
+    }
+    assert len(described.uploads(since)) == len([key for key, _ in operations if key == "lfsFile"])
+    assert hub.tags.keys() > tags.keys()
+    assert hub.tags[next(iter(hub.tags.keys() - tags.keys()))] == hub.commit
+    assert next(iter(tags.values())) == first, "the earlier revision stays available"
+    assert all(finding.passed for finding in described.check().values())
+
+
+def test_files_that_are_no_longer_built_are_removed_and_other_files_are_kept(corpus: Published) -> None:
+    both = corpus.declare(attributes={"views": ["hf_parquet", "nanogpt"]})
+    both.run()
+    hub = corpus.hub
+    assert "nanogpt_bins/train.bin" in hub.tree
+    hub.move_branch({**hub.tree, "LICENSE": b"CC0\n"}, parent=hub.commit)
+    corpus.run()
+    assert not [path for path in hub.tree if path.startswith("nanogpt_bins")]
+    assert hub.tree["LICENSE"] == b"CC0\n"
+    assert all(finding.passed for finding in corpus.check().values())
+
+
+def test_a_repository_that_something_else_wrote_is_refused(corpus: Published) -> None:
+    hub = corpus.hub
+    hub.private = True
+    hub.move_branch({".gitattributes": b"", "data.parquet": b"theirs"})
+    with raises(IntegrityError, "hf://datasets/org/corpus", "data.parquet"):
+        corpus.run()
+    assert hub.operations == []
+    assert hub.tree["data.parquet"] == b"theirs"
+
+
+@pytest.mark.parametrize("changes", [{"project": "garden"}, {"attributes": {"dataset": "berries"}}])
+def test_a_repository_of_another_dataset_or_project_is_refused(corpus: Published, changes: dict[str, object]) -> None:
+    corpus.run()
+    tree = corpus.hub.tree
+    with raises(IntegrityError, "sample_corpus", "fruit"):
+        corpus.declare(**changes).run()
+    assert corpus.hub.tree == tree
+
+
+@pytest.mark.parametrize("name", ["README.md", "hf_parquet_bins/data/train-00000-of-00001.parquet"])
+def test_a_file_that_was_edited_on_the_hub_is_not_replaced(corpus: Published, name: str) -> None:
+    corpus.run()
+    hub = corpus.hub
+    hub.move_branch({**hub.tree, name: b"edited on the website"}, parent=hub.commit)
+    found = corpus.check()["hub_matches_receipts"]
+    assert not found.passed
+    assert_names(found.summary, name)
+    assert next(iter(find_stale(corpus.dataset.specs, corpus.store))).name == "sample_corpus/published"
+    with raises(IntegrityError, f"hf://datasets/org/corpus/{name}"):
+        corpus.run()
+    assert hub.tree[name] == b"edited on the website"
+    rest = {path: content for path, content in hub.tree.items() if path != name}
+    hub.move_branch(rest, parent=hub.commit)
+    since = len(hub.operations)
+    corpus.run()
+    assert hub.operations[since:] == [[("lfsFile", name)]], "only the deleted file is sent again"
+    assert all(finding.passed for finding in corpus.check().values())
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_repository_of_the_other_visibility_is_refused(corpus: Published, private: bool) -> None:
+    corpus.hub.private = not private
+    corpus.hub.move_branch({".gitattributes": b""})
+    with raises(ConfigError, "private", "public", "publish.private"):
+        corpus.declare(private=private).run()
+    assert corpus.hub.operations == []
+
+
+def test_a_public_repository_is_created_only_if_it_is_declared(corpus: Published) -> None:
+    corpus.declare(private=False).run()
+    assert not corpus.hub.private
+
+
+def test_a_file_that_changed_after_its_build_is_not_sent(corpus: Published) -> None:
+    path = corpus.store.root / "sample_corpus/hf_parquet_bins/data/train-00000-of-00001.parquet"
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    (published,) = [spec for spec in corpus.dataset.specs if spec.name == "published"]
+    with raises(IntegrityError, "hf_parquet_bins/data/train-00000-of-00001.parquet", sha256_file(path)[:12] + "…"):
+        list(published.build(BuildRequest(store=corpus.store)))
+    assert corpus.hub.operations == []
+
+
+def test_a_missing_tag_is_found_and_set_again(corpus: Published) -> None:
+    corpus.run()
+    tags = dict(corpus.hub.tags)
+    corpus.hub.tags.clear()
+    assert not corpus.check()["revision_tagged"].passed
+    list(corpus.spec.build(BuildRequest(store=corpus.store)))
+    assert corpus.hub.tags == tags
+    assert corpus.check()["revision_tagged"].passed
+
+
+def test_the_hub_must_have_a_token_with_write_access(corpus: Published) -> None:
+    corpus.hub.fail("create", "status", method="POST", status=403, times=None)
+    with raises(SourceError, "HF_TOKEN", 403):
+        corpus.run()
+
+
+def test_sensitive_data_is_never_published() -> None:
+    with raises(ValidationError, "publish", "sensitive: true"):
+        CorpusDeclaration.model_validate({**sample_attributes(), "sensitive": True, "publish": {"hub": REPO}})
