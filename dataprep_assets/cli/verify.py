@@ -17,6 +17,9 @@ from dataprep_assets.errors import ConfigError, MissingArtifactError, count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.integrity.receipt import Verification
+    from dataprep_assets.sources.hub_store import HubStore
+
+_Described = tuple[str, str, str, int, int, list[str]]
 
 
 def command(
@@ -24,8 +27,8 @@ def command(
         str | None,
         typer.Argument(
             metavar="TARGET",
-            help="Dataset name, or the folder or URL of an artifact, release or storage root. [default: the whole "
-            "storage]",
+            help="Dataset name, or the folder or URL of an artifact, release, storage root or repository on the Hub "
+            "(hf://datasets/org/name). [default: the whole storage]",
         ),
     ] = None,
     size_only: Annotated[
@@ -62,11 +65,16 @@ def _find_dataset_location(place: str | None) -> str | None:
 def _verify(path: str | None, verification: "Verification", *, as_json: bool) -> int:
     """Verify the artifacts and releases at a path, and print the verdicts; return the exit code."""
     from dataprep_assets.engine.checks.check import join_first
-    from dataprep_assets.integrity.verify import verify_place
+    from dataprep_assets.integrity.verify import verify_place, verify_store
 
     count = total = bad_count = outdated = 0
     damaged_locations: list[str] = []
-    for verdict in () if _is_on_web_server(path) else verify_place(project.open_store(path), verification):
+    hub = _open_hub(path)
+    if hub is not None:
+        verdicts = verify_store(hub, verification)
+    else:
+        verdicts = iter(()) if _is_on_web_server(path) else verify_place(project.open_store(path), verification)
+    for verdict in verdicts:
         count += 1
         total += verdict.bytes
         bad_count += bool(verdict.defects)
@@ -94,15 +102,18 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
         for remedy in _list_remedies(damaged_locations):
             print_error_line(remedy)
     releases = 0
-    for name, location, files, size, defects in _find_releases(path, verification):
+    for kind, name, location, files, size, defects in (
+        *_find_releases(path, hub, verification),
+        *(() if hub is None else _find_publications(hub, verification)),
+    ):
         releases += 1
         bad_count += bool(defects)
         if as_json:
-            print(json.dumps({"release": name, "files": files, **_build_fields(location, size, defects)}))
+            print(json.dumps({kind: name, "files": files, **_build_fields(location, size, defects)}))
             continue
         for defect in defects:
             print_error_line(f"DAMAGED {defect}")
-        matches = _describe_matches(files, "release.json", "release.json", verification)
+        matches = _describe_matches(files, f"{kind}.json", f"{kind}.json", verification)
         damage = f"{len(defects):,} damaged" if files else "not readable"
         outcome = damage if defects else matches
         print(f"{location}: {name}: {count_of(files, 'file')}, {count_of(size, 'byte')}: {outcome}")
@@ -160,23 +171,47 @@ def _is_on_web_server(path: str | None) -> bool:
     return path is not None and path.startswith(schemes)
 
 
-def _find_releases(path: str | None, verification: "Verification") -> "Iterator[tuple[str, str, int, int, list[str]]]":
-    """Yield each release at or below a location: its name, location, number of files, bytes and defects."""
+def _open_hub(path: str | None) -> "HubStore | None":
+    """Return the files of a dataset repository on the Hub; None for any other location."""
+    if path is None or not path.startswith("hf://datasets/"):
+        return None
+    from dataprep_assets.sources.hub_store import open_hub_store
+
+    return open_hub_store(path.removesuffix("/release.json"))
+
+
+def _find_publications(hub: "HubStore", verification: "Verification") -> "Iterator[_Described]":
+    """Yield the publication in a repository: its kind, name, location, number of files, bytes and defects."""
+    from dataprep_assets.engine.publishing.marker import find_marked_defects, read_marker
+
+    if (marker := read_marker(hub)) is not None:
+        size = sum(file["bytes"] for file in marker["files"].values())
+        defects = list(find_marked_defects(hub, marker, verification))
+        yield "publication", f"publication of {marker['dataset']}", hub.url, len(marker["files"]), size, defects
+
+
+def _find_releases(path: str | None, hub: "HubStore | None", verification: "Verification") -> "Iterator[_Described]":
+    """Yield each release at or below a location: its kind, name, location, number of files, bytes and defects."""
     from dataprep_assets.errors import DataprepError
     from dataprep_assets.pipelines.release.published import find_release_defects, find_releases_below
     from dataprep_assets.serving.window.release import ReleaseLocation, locate_files, locate_release, read_release
 
-    location = ReleaseLocation(project.open_store(None)()) if path is None else locate_release(path)
-    for release_location in [location] if _is_on_web_server(path) else find_releases_below(location):
+    if hub is not None:
+        location = ReleaseLocation(hub)
+    else:
+        location = ReleaseLocation(project.open_store(None)()) if path is None else locate_release(path)
+    is_listed = hub is not None or not _is_on_web_server(path)
+    for release_location in find_releases_below(location) if is_listed else [location]:
         try:
             release = read_release(release_location)
             release_files = locate_files(release_location, release)
         except DataprepError as error:
-            yield "release", str(release_location), 0, 0, [str(error)]
+            yield "release", "release", str(release_location), 0, 0, [str(error)]
             continue
         name = f"release {release.digest[:12]} of {release.dataset}"
         size = sum(file.bytes for file in release.files)
         yield (
+            "release",
             name,
             str(release_location),
             len(release.files),

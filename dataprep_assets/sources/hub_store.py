@@ -70,5 +70,10 @@ def open_hub_store(address: str) -> HubStore:
     name, _, revision = repository.partition("@")
     if not organization or not name:
         raise ConfigError(f"{address!r} is not a repository URL. Use hf://datasets/organization/name@revision/folder")
-    repo = HubRepo(repo_id=f"{organization}/{name}", revision=revision or "main", allow_http=allows_http(os.environ))
+    repo = HubRepo(
+        repo_id=f"{organization}/{name}",
+        revision=revision or "main",
+        endpoint=os.environ.get("HF_ENDPOINT"),
+        allow_http=allows_http(os.environ),
+    )
     return HubStore(repo, repo.resolve_commit(), folder)

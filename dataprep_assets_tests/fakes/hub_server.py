@@ -3,7 +3,9 @@
 Usable as ``HF_ENDPOINT`` (with ``HF_HUB_DISABLE_XET=1``) by ``huggingface_hub``'s own client. It serves::
 
     GET      /api/{type}s/{id}/revision/{rev}
-    GET      /api/{type}s/{id}/tree/{sha}?recursive=true      in pages, with Link headers
+    GET      /api/{type}s/{id}/tree/{sha}[/{folder}]          in pages, with Link headers; ?recursive=true
+    GET      /api/{type}s/{id}/refs
+    POST     /api/{type}s/{id}/paths-info/{sha}
     HEAD|GET /[datasets/]{id}/resolve/{rev}/{path}            ETag, X-Repo-Commit, X-Linked-Etag, X-Linked-Size, Range
 
 and the requests of uploads, which `hub_uploads` describes.
@@ -260,22 +262,38 @@ class _Handler(Uploads, BaseHTTPRequestHandler):
             "revision", {"id": hub.repo_id, "sha": commit, "private": hub.private, "tags": [], "siblings": siblings}
         )
 
-    def _tree(self, revision: str, query: dict[str, list[str]]) -> None:
+    def _tree(self, path: str, query: dict[str, list[str]]) -> None:
         hub = self.server.hub
         if self._struck("tree"):
             return
+        revision, _, folder = path.partition("/")
         commit = self._commit(revision)
         if commit is None:
             self._refuse("tree", 404, {"X-Error-Code": "RevisionNotFound"})
             return
-        entries = list_entries(hub.commits[commit])
+        prefix = f"{folder}/" if folder else ""
+        entries = [entry for entry in list_entries(hub.commits[commit]) if str(entry["path"]).startswith(prefix)]
+        recursive = query.get("recursive", ["false"])[0] == "true"
+        if not recursive:
+            entries = [entry for entry in entries if "/" not in str(entry["path"]).removeprefix(prefix)]
         start = int(query.get("cursor", ["0"])[0])
         page, following = entries[start : start + hub.page_size], start + hub.page_size
         headers = {}
         if following < len(entries):
             path = urlsplit(self.path).path
-            headers["Link"] = f'<{hub.endpoint}{path}?recursive=true&cursor={following}>; rel="next"'
+            headers["Link"] = (
+                f'<{hub.endpoint}{path}?recursive={str(recursive).lower()}&cursor={following}>; rel="next"'
+            )
         self._json("tree", page, headers)
+
+    def find_entries(self, revision: str, paths: list[str]) -> None:
+        """Answer with the entries of these paths that exist."""
+        commit = self._commit(revision)
+        if commit is None:
+            self._refuse("paths-info", 404, {"X-Error-Code": "RevisionNotFound"})
+            return
+        entries = list_entries(self.server.hub.commits[commit])
+        self._json("paths-info", [entry for entry in entries if entry["path"] in paths])
 
     def _resolve(self, revision: str, name: str) -> None:
         hub = self.server.hub

@@ -21,7 +21,7 @@ import json
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 if TYPE_CHECKING:
     from dataprep_assets_tests.fakes.hub_server import _Handler
@@ -54,6 +54,9 @@ class Uploads(BaseHTTPRequestHandler):
             self._add_commit([json.loads(line) for line in body.splitlines() if line])
         elif path.startswith(api + "tag/"):
             self._tag(path.removeprefix(api + "tag/"), json.loads(body)["tag"])
+        elif path.startswith(api + "paths-info/"):
+            fields = parse_qs(body.decode())
+            self.find_entries(path.removeprefix(api + "paths-info/"), fields.get("paths", []))
         else:
             self._refuse("unknown", 404, {"X-Error-Code": "RepoNotFound"})
 

@@ -1,7 +1,13 @@
 """Use the library `datasets` on folders with a dataset card."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from dataprep_assets_tests.readers.families import DATASETS
 from dataprep_assets_tests.readers.process import in_process_of
@@ -92,3 +98,29 @@ def all_rows(directory: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
     import datasets
 
     return {split: list(rows) for split, rows in datasets.load_dataset(str(directory), cache_dir=str(cache)).items()}
+
+
+def load_from_hub(repo: str, revision: str, endpoint: str, home: Path) -> dict[str, dict[str, list[Any]]]:
+    """Return the columns of each split of a repository, as `load_dataset` loads them from the Hub at `endpoint`.
+
+    The Hub's client reads its environment only once, so every call has a process of its own.
+    """
+    if DATASETS.missing:
+        pytest.skip(DATASETS.missing)
+    program = (
+        "import datasets, json, sys\n"
+        "loaded = datasets.load_dataset(sys.argv[1], revision=sys.argv[2])\n"
+        "print(json.dumps({split: rows.to_dict() for split, rows in loaded.items()}))"
+    )
+    environment = {
+        **os.environ,
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(home),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_TOKEN": "secret",
+    }
+    arguments = [sys.executable, "-c", program, repo, revision]
+    ended = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    loaded: dict[str, dict[str, list[Any]]] = json.loads(ended.stdout.splitlines()[-1])
+    return loaded

@@ -4,10 +4,7 @@ The repository has the layout of the dataset's folder in the storage, so `datapr
 receipts, and the relative paths in `croissant.json` are valid. Three files are added at the top: the page
 (`README.md`), the lock (`dataset.lock`) and the marker (`publication.json`).
 
-The marker names the dataset and the project that own the repository, and lists the published files. A later publication
-therefore recognizes its own files, and changes no others.
-
-Entry points: `build_publication`, `Publication`, `parse_marker`.
+Entry points: `build_publication`, `Publication`.
 """
 
 import hashlib
@@ -16,21 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from typing_extensions import TypedDict  # pydantic requires this `TypedDict` before Python 3.12
-
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.card import PAGE as CARD_PAGE
 from dataprep_assets.engine.card.contents import CardSubject, gather_card
 from dataprep_assets.engine.lock.lock import LOCK, encode_lock, gather_lock
+from dataprep_assets.engine.publishing.marker import MARKER, SCHEMA, MarkedFile, Marker
 from dataprep_assets.engine.publishing.page import PAGE, encode_page
 from dataprep_assets.engine.yaml.declaration import HubPublication
-from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import NAME, Receipt
-from dataprep_assets.project import validate_json
-
-MARKER = "publication.json"
-SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,23 +49,6 @@ class PlannedFile:
         """Return the content."""
         content = self.find()
         return content if isinstance(content, bytes) else content.read_bytes()
-
-
-class MarkedFile(TypedDict):
-    """A published file in a marker."""
-
-    bytes: int
-    sha256: str
-
-
-class Marker(TypedDict):
-    """The content of `publication.json`: the owner of a repository, and path → published file."""
-
-    dataprep_publication: int
-    dataset: str
-    project: str
-    lock: str
-    files: dict[str, MarkedFile]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,22 +90,6 @@ class Publication:
     def file(self, path: str) -> PlannedFile:
         """Return the file with this path."""
         return next(file for file in self.files if file.path == path)
-
-
-def parse_marker(data: bytes, location: str) -> Marker:
-    """Parse the bytes of a marker; raise FormatError with `location` if they are not one."""
-    try:
-        marker = validate_json(data, Marker)
-    except ValueError as error:
-        raise FormatError(
-            f"{location}: not a marker of a publication. Restore its last published version on the Hub"
-        ) from error
-    if marker["dataprep_publication"] != SCHEMA:
-        raise FormatError(
-            f"{location}: unsupported schema {marker['dataprep_publication']}; this version reads {SCHEMA}. Use the "
-            "version of dataprep-assets that published it"
-        )
-    return marker
 
 
 def build_publication(

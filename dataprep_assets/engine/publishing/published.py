@@ -19,8 +19,9 @@ from dataprep_assets.engine.card.contents import CardSubject
 from dataprep_assets.engine.checks.check import Check, Finding, build_verdict
 from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.engine.lock.lock import LOCK
+from dataprep_assets.engine.publishing.marker import MARKER
 from dataprep_assets.engine.publishing.page import PAGE
-from dataprep_assets.engine.publishing.plan import MARKER, Publication, build_publication
+from dataprep_assets.engine.publishing.plan import Publication, build_publication
 from dataprep_assets.engine.publishing.repository import RemoteState, Repository
 from dataprep_assets.engine.yaml.declaration import HubPublication
 from dataprep_assets.errors import IntegrityError, count_of

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dataprep_assets.engine.publishing.plan import MARKER, Marker, PlannedFile, Publication, parse_marker
+from dataprep_assets.engine.publishing.marker import MARKER, Marker, read_marker
+from dataprep_assets.engine.publishing.plan import PlannedFile, Publication
 from dataprep_assets.engine.yaml.declaration import HubPublication
 from dataprep_assets.errors import ConfigError, IntegrityError, SourceError, count_of, raise_detached
 from dataprep_assets.sources.hub import HubRepo, translate_errors
@@ -199,10 +200,7 @@ class Repository:
                 return None
         commit = check_commit(info.sha or "", self.address)
         store = HubStore(repo, commit)
-        marker = None
-        if MARKER in store.files:
-            marker = parse_marker(b"".join(store.read(MARKER)), f"{self.address}/{MARKER}")
-        return RemoteState(commit=commit, private=bool(info.private), store=store, marker=marker)
+        return RemoteState(commit=commit, private=bool(info.private), store=store, marker=read_marker(store))
 
     def _create(self) -> None:
         with self._translate_upload_errors():
