@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 VERSION = 8
 DATA_CARD, PAGE = "data_card", "dataset_card.md"
+PUBLISHED = "published"
+"""Name of the publication on the Hub. It is defined here, because its module is imported only if it is declared."""
 _REMEDY = "Rebuild data_card with `dataprep run`"
 
 

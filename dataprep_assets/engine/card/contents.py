@@ -198,7 +198,8 @@ class CardSubject:
     Attributes:
         declaration: The dataset's declaration.
         specs: All its artifacts except the card.
-        products: The artifacts that trainers read, whose files are described individually.
+        products: The artifacts that trainers read, whose files are described individually. On the Hub, the first one
+            with Parquet or JSON Lines files is the default of `load_dataset`.
         counted: The artifacts whose ledgers account for every row of the sources.
         selected: The artifacts whose receipts have the reasons for the rows that these ledgers count as `selection`.
         sources: The dataset's sources.

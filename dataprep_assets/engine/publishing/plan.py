@@ -18,7 +18,7 @@ from dataprep_assets.engine.card.card import PAGE as CARD_PAGE
 from dataprep_assets.engine.card.contents import CardSubject, gather_card
 from dataprep_assets.engine.lock.lock import LOCK, encode_lock, gather_lock
 from dataprep_assets.engine.publishing.marker import MARKER, SCHEMA, MarkedFile, Marker
-from dataprep_assets.engine.publishing.page import PAGE, encode_page
+from dataprep_assets.engine.publishing.page import PAGE, encode_page, list_configs
 from dataprep_assets.engine.yaml.declaration import HubPublication
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import NAME, Receipt
@@ -105,12 +105,13 @@ def build_publication(
 
     Raises MissingArtifactError if an artifact is missing.
     """
-    specs = [*(spec for spec in subject.specs if spec in subject.products), card]
+    specs = [*subject.products, card]
     artifacts = [artifact for spec in specs for artifact in spec.artifacts(store)]
     receipts = [store.require(artifact) for artifact in artifacts]
     content = gather_card(subject, store)
+    configs = list_configs(receipts[:-1], [counts.split for counts in content.splits])
     card_page = store.local(artifacts[-1], [CARD_PAGE]) / CARD_PAGE
-    page = encode_page(card_page.read_text(encoding="utf-8"), records=content.records, licenses=content.licenses)
+    page = encode_page(card_page.read_text(encoding="utf-8"), configs=configs, licenses=content.licenses)
     lock = PlannedFile.from_content(LOCK, encode_lock(gather_lock([*subject.specs, card], store)))
     files = [PlannedFile.from_content(PAGE, page), lock, *_list_files(store, artifacts, receipts)]
     return Publication(

@@ -15,6 +15,7 @@ from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_bu
 from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.engine.card.card import PUBLISHED
 from dataprep_assets.engine.card.contents import CardSubject
 from dataprep_assets.engine.checks.check import Check, Finding, build_verdict
 from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
@@ -30,7 +31,6 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import NAME, Receipt
 from dataprep_assets.stores.files import digest_value
 
-PUBLISHED = "published"
 VERSION = 1
 _PLACE, _RECEIPTS = "publish.hub", "receipts"
 _REMEDY = "Rebuild published: only differing files are uploaded"
@@ -154,7 +154,7 @@ def build_published_spec(subject: CardSubject, target: HubPublication, *, card: 
         description="The dataset on the Hugging Face Hub: files for trainers, data card, lock and receipts, in one "
         "commit.",
         kinds={"huggingface", "file"},
-        inputs=(*(spec for spec in subject.specs if spec in subject.products), card),
+        inputs=(*subject.products, card),
         pool="network",
         verification="full",
         names_places=frozenset({_PLACE, _RECEIPTS}),

@@ -188,7 +188,17 @@ PLANS = "dataprep/plans"
 DECLARATION = "declaration"
 """Metadata of a plan's materialization: the digest of the declaration from which the plan was built."""
 # A change of these keys requires no new plan, because the keys do not affect plans.
-_IRRELEVANT_KEYS = {"description", "owners", "card", "accept", "automation", "small_cell", "prove", "lineage"}
+_IRRELEVANT_KEYS = {
+    "description",
+    "owners",
+    "card",
+    "accept",
+    "automation",
+    "small_cell",
+    "prove",
+    "lineage",
+    "publish",
+}
 
 
 def build_plan_metadata(spec: ArtifactSpec) -> Mapping[str, str]:

@@ -158,7 +158,7 @@ def build_blend_card_specs(blend: BlendDeclaration, specs: Sequence[ArtifactSpec
         CardSubject(
             declaration=blend,
             specs=specs,
-            products=(run, *(spec for spec in specs if spec.name in blend.views)),
+            products=(*(spec for spec in specs if spec.name in blend.views), run),
             counted=(run,),
             sources=partial(_list_sources, blend),
             tokenizer=partial(_describe_tokenizer, blend),

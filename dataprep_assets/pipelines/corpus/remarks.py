@@ -100,6 +100,12 @@ def find_corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
             read_retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
         except ConfigError as error:
             yield Remark(keys=("retractions",), sentence=str(error))
+    if corpus.publish is not None and not any(load_corpus_view(view).rows for view in corpus.views):
+        sentence = (
+            "publish: no view has Parquet rows, so `load_dataset` and the Hub's viewer show no data. Add `hf_parquet` "
+            "to `views` unless you publish only for other trainers"
+        )
+        yield Remark(keys=("publish",), sentence=sentence, hint=True)
     yield from _check_libraries(corpus)
     if isinstance(corpus.source, HubSource | ObjectStoreSource):
         yield from find_remote_remarks(corpus.source)

@@ -133,6 +133,11 @@ class ScheduleDeclaration(DatasetDeclaration):
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
+        if self.publish is not None:
+            raise ValueError(
+                "`publish` is not allowed, because a schedule contains only positions in other datasets. Remove it, "
+                "and publish the sources"
+            )
         if self.steps is not None and self.tokens is not None:
             raise ValueError("`steps` cannot be combined with `tokens`. Remove one of them")
         if self.steps is None and self.tokens is None and all(source.epochs is None for source in self.sources):

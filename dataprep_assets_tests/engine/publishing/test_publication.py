@@ -2,15 +2,21 @@
 
 import hashlib
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
+from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.engine.artifact.spec import BuildRequest
 from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.errors import ConfigError, IntegrityError, SourceError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stores.files import sha256_file
+from dataprep_assets_tests.engine.building import dump_declaration, find_sample, redeclare
 from dataprep_assets_tests.engine.publishing.conftest import REPO, Published
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.project import sample_attributes
@@ -158,3 +164,51 @@ def test_the_hub_must_have_a_token_with_write_access(corpus: Published) -> None:
 def test_sensitive_data_is_never_published() -> None:
     with raises(ValidationError, "publish", "sensitive: true"):
         CorpusDeclaration.model_validate({**sample_attributes(), "sensitive": True, "publish": {"hub": REPO}})
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("sample_blend_pairs", "pairs_sharegpt"),
+        ("sample_release", None),
+    ],
+)
+def test_conversations_and_releases_are_published(
+    corpus: Published, tmp_path: Path, name: str, config: str | None
+) -> None:
+    sample = find_sample(name)
+    publish = {"hub": REPO, "endpoint": corpus.hub.endpoint}
+    dataset = redeclare(sample, {**dump_declaration(sample), "publish": publish})
+    published = replace(corpus, dataset=dataset, store=LocalArtifacts(tmp_path / "sample"))
+    assert "published" in published.run()
+    page = published.hub.tree["README.md"].decode().split("---\n")[1]
+    configs = yaml.safe_load(page).get("configs", [])
+    assert [one["config_name"] for one in configs if one.get("default")] == [config] * len(configs[:1])
+    assert all(finding.passed for finding in published.check().values())
+
+
+def test_a_schedule_cannot_be_published() -> None:
+    sample = find_sample("sample_schedule")
+    with raises(ValidationError, "publish", "sources"):
+        redeclare(sample, {**dump_declaration(sample), "publish": {"hub": REPO}})
+
+
+def test_a_corpus_without_parquet_rows_has_a_remark(corpus: Published) -> None:
+    assert not [one for one in corpus.dataset.remarks() if one.keys == ("publish",)]
+    (remark,) = [one for one in corpus.declare(attributes={"views": []}).dataset.remarks() if one.keys == ("publish",)]
+    assert remark.hint
+    assert_names(remark.sentence, "hf_parquet", "views")
+
+
+def test_the_project_of_a_declaration_owns_the_repository(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "fruit"\n')
+    folder = tmp_path / "fruit" / "defs" / "corpus"
+    folder.mkdir(parents=True)
+    attributes = {**sample_attributes(), "publish": {"hub": REPO}}
+    declared = validate_declaration(CorpusDeclaration, attributes, folder / "defs.yaml")
+    assert declared.publish is not None
+    assert declared.publish.project == tmp_path.name
+    named = {**attributes, "publish": {"hub": REPO, "project": "garden"}}
+    declared = validate_declaration(CorpusDeclaration, named, folder / "defs.yaml")
+    assert declared.publish is not None
+    assert declared.publish.project == "garden"
