@@ -43,6 +43,10 @@ class HubStore(HttpStore):
             timeout_seconds=repo.timeout_seconds,
         )
 
+    @property
+    def url(self) -> str:
+        return f"{HUB_DATASETS}{self._repo.repo_id}@{self._commit}/{self._prefix}".rstrip("/")
+
     @cached_property
     def files(self) -> Mapping[str, HubFile]:
         """Key → file of the Hub's list, sorted by key."""

@@ -11,6 +11,7 @@ from itertools import chain
 from dataprep_assets.engine.artifact.dataset import Dataset, DatasetCounts
 from dataprep_assets.engine.artifact.losses import LINES, LossTable, find_losses
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.card.card import PUBLISHED
 from dataprep_assets.engine.card.contents import SplitCounts
 from dataprep_assets.engine.checks.check import NO_RETRACTED
 from dataprep_assets.engine.checks.results import UnpassedCheck, read_results
@@ -68,6 +69,10 @@ def build_sections(
     if receipt is not None:
         names = _shorten_names([record.path for record in receipt.files], width)
         end = [f"{took}{store.location(product)}", f"  {names}"]
+    if dataset.declaration.publish is not None:
+        publication = store.receipt(dataset.declaration.artifact(PUBLISHED))
+        if publication is not None:
+            end.append(f"published: {publication.facts['place']}, revision {publication.facts['tag']}")
     return [
         Section(lines=summary_lines, end=[*totals, *end]),
         losses,

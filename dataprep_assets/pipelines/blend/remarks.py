@@ -61,6 +61,12 @@ def find_blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     except ConfigError as error:
         yield Remark(keys=("blend",), sentence=str(error))
         return
+    if blend.publish is not None:
+        sentence = (
+            "publish: the run's files, such as plan.json, contain paths of this machine. Publish only to readers who "
+            "may see them"
+        )
+        yield Remark(keys=("publish",), sentence=sentence, hint=True)
     if blend.tokenizer is not None:
         yield from _find_tokenizer_remarks(blend, blend.tokenizer)
     if blend.stage == "rl":

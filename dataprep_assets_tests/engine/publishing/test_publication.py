@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.engine.artifact.spec import BuildRequest
+from dataprep_assets.engine.artifact.summary import format_summary
 from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.errors import ConfigError, IntegrityError, SourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -212,3 +213,18 @@ def test_the_project_of_a_declaration_owns_the_repository(tmp_path: Path) -> Non
     declared = validate_declaration(CorpusDeclaration, named, folder / "defs.yaml")
     assert declared.publish is not None
     assert declared.publish.project == "garden"
+
+
+def test_a_blend_has_a_remark_about_the_paths_in_its_run() -> None:
+    sample = find_sample("sample_blend_pairs")
+    dataset = redeclare(sample, {**dump_declaration(sample), "publish": {"hub": REPO}})
+    (remark,) = [one for one in dataset.remarks() if one.keys == ("publish",)]
+    assert remark.hint
+    assert_names(remark.sentence, "plan.json")
+
+
+def test_the_summary_names_the_published_revision(corpus: Published) -> None:
+    corpus.run()
+    (tag,) = corpus.hub.tags
+    lines = format_summary(corpus.dataset, corpus.store, None).splitlines()
+    assert f"published: hf://datasets/{REPO}, revision {tag}" in lines
