@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dataprep_assets.integrity.receipt import Verification
     from dataprep_assets.sources.hub_store import HubStore
 
-_Described = tuple[str, str, str, int, int, list[str]]
+_ManifestVerdict = tuple[str, str, str, int, int, list[str]]
 
 
 def command(
@@ -180,7 +180,7 @@ def _open_hub(path: str | None) -> "HubStore | None":
     return open_hub_store(path.removesuffix("/release.json"))
 
 
-def _find_publications(hub: "HubStore", verification: "Verification") -> "Iterator[_Described]":
+def _find_publications(hub: "HubStore", verification: "Verification") -> "Iterator[_ManifestVerdict]":
     """Yield the publication in a repository: its kind, name, location, number of files, bytes and defects."""
     from dataprep_assets.engine.publishing.marker import find_marked_defects, read_marker
 
@@ -190,7 +190,9 @@ def _find_publications(hub: "HubStore", verification: "Verification") -> "Iterat
         yield "publication", f"publication of {marker['dataset']}", hub.url, len(marker["files"]), size, defects
 
 
-def _find_releases(path: str | None, hub: "HubStore | None", verification: "Verification") -> "Iterator[_Described]":
+def _find_releases(
+    path: str | None, hub: "HubStore | None", verification: "Verification"
+) -> "Iterator[_ManifestVerdict]":
     """Yield each release at or below a location: its kind, name, location, number of files, bytes and defects."""
     from dataprep_assets.errors import DataprepError
     from dataprep_assets.pipelines.release.published import find_release_defects, find_releases_below

@@ -69,8 +69,8 @@ def open_hub_store(address: str) -> HubStore:
 
     Raises ConfigError for an address without a name, and the errors of `HubRepo.resolve_commit`.
     """
-    organization, _, rest = address.removeprefix(HUB_DATASETS).strip("/").partition("/")
-    repository, _, folder = rest.partition("/")
+    organization, _, path = address.removeprefix(HUB_DATASETS).strip("/").partition("/")
+    repository, _, folder = path.partition("/")
     name, _, revision = repository.partition("@")
     if not organization or not name:
         raise ConfigError(f"{address!r} is not a repository URL. Use hf://datasets/organization/name@revision/folder")

@@ -14,6 +14,7 @@ from dataprep_assets.declarations import open_declarations
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import PERMISSIONS_PRIVATE
 from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.publishing.published import CHECKS as PUBLICATION_CHECKS
 from dataprep_assets.pipelines.blend.screening import contamination, rule_checks
 from dataprep_assets.pipelines.blend.table.table_spec import ROW_TABLE_CHECKS, RULE_CHECKS
 from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK_CONTAMINATION, RULE_SOURCES_EXIST
@@ -135,6 +136,11 @@ REMEDIES = (
     (
         "manifest_published remote_matches_local remote_readable",
         "The published files differ from the local files. Run `dataprep run NAME`, which uploads these files again.",
+    ),
+    (
+        "hub_matches_receipts revision_tagged",
+        "The repository differs from the receipts. If a file was edited on the Hub, delete it there. Then run "
+        "`dataprep run NAME`, which uploads the differing files and sets the tag.",
     ),
     (
         "documents_complete revisions_consistent samples_read_once",
@@ -294,6 +300,7 @@ def _checks() -> dict[str, dict[str, _Rows]]:
             if spec.checks and spec.checks:
                 found[component.component].setdefault(f"`{spec.name}`", spec.checks)
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_CHECKS
+    found["TokenizedCorpus"]["`published`, with `publish` in any component"] = PUBLICATION_CHECKS
     found["TokenizedCorpus"]["`token_bins` with `document.id_field`"] = (DOCUMENT_IDS_UNIQUE,)
     found["TokenizedCorpus"]["`tags` with `document.license_field`, `url_lists` or `robots`"] = (VALUES_KNOWN,)
     found["TokenizedCorpus"]["`selection` with rules by source"] = (RULE_SOURCES_EXIST,)

@@ -72,7 +72,7 @@ def build_sections(
     if dataset.declaration.publish is not None:
         publication = store.receipt(dataset.declaration.artifact(PUBLISHED))
         if publication is not None:
-            end.append(f"published: {publication.facts['place']}, revision {publication.facts['tag']}")
+            end.append(f"published: {publication.facts['address']}, revision {publication.facts['tag']}")
     return [
         Section(lines=summary_lines, end=[*totals, *end]),
         losses,

@@ -1,7 +1,8 @@
 """The page of a published repository, `README.md`: the data card's page below the metadata that the Hub reads.
 
-The metadata (YAML) lists the Parquet or JSON Lines files of each product and split, so that `datasets.load_dataset`
-and the Hub's dataset viewer read them. Sources: Hugging Face Hub, "Dataset Cards" and "Manual Configuration".
+The metadata (YAML) lists the Parquet, Arrow or JSON Lines files of each product and split, so that
+`datasets.load_dataset` and the Hub's dataset viewer read them. Sources: Hugging Face Hub, "Dataset Cards" and "Manual
+Configuration".
 
 Entry points: `encode_page`, `list_configs`.
 """
@@ -25,9 +26,9 @@ _LICENSES = frozenset(
 )
 """The Hub's identifiers that are SPDX identifiers in lower case. The Hub refuses other identifiers."""
 _DATA_FILE = re.compile(
-    r"(?P<start>(?:data/|splits/)?(?P<split>\w+))(?P<rest>-[^/]*|/[^/]*)?(?P<suffix>\.parquet|\.jsonl(?:\.zst|\.gz)?)"
+    r"(?P<start>(?:data/|splits/)?(?P<split>\w+))(?P<rest>-[^/]*|/[^/]*)?(?P<suffix>\.parquet|\.arrow|\.jsonl(?:\.zst|\.gz)?)"
 )
-"""Matches the data files of views and runs: `[data/|splits/]<split>[-<part>|/<part>].parquet` or `.jsonl`."""
+"""Matches the data files of views and runs: `[data/|splits/]<split>[-<part>|/<part>]` with a suffix."""
 _OTHER_SPLITS = ("train", "validation", "valid", "val", "test")
 """Names that views may give to splits, because a trainer expects them."""
 
@@ -54,6 +55,11 @@ def _describe_licenses(licenses: Sequence[str]) -> dict[str, Any]:
     return {"license": "other", "license_name": ", ".join(licenses)}
 
 
+def _rank_suffix(suffix: str) -> int:
+    """Return the rank of a format; the smallest is preferred."""
+    return {".parquet": 0, ".arrow": 1}.get(suffix, 2)
+
+
 def list_configs(receipts: Iterable[Receipt], splits: Collection[str]) -> list[dict[str, Any]]:
     """Return the configuration of each product that has data files; the first is the default of `load_dataset`.
 
@@ -65,9 +71,9 @@ def list_configs(receipts: Iterable[Receipt], splits: Collection[str]) -> list[d
     for receipt in receipts:
         matches = [match for file in receipt.files if (match := _DATA_FILE.fullmatch(file.path)) is not None]
         matches = [match for match in matches if match["split"] in (*splits, *_OTHER_SPLITS)]
-        # Prefer Parquet, because a view may have the same rows in both formats.
-        if any(match["suffix"] == ".parquet" for match in matches):
-            matches = [match for match in matches if match["suffix"] == ".parquet"]
+        # Use one format, because a view may have the same rows in two.
+        suffix = min((match["suffix"] for match in matches), key=_rank_suffix, default="")
+        matches = [match for match in matches if match["suffix"] == suffix]
         folder = "/".join(filter(None, (receipt.artifact, receipt.partition)))
         for match in matches:
             part = f"{match['rest'][0]}*" if match["rest"] else ""

@@ -32,14 +32,14 @@ from dataprep_assets.integrity.receipt import NAME, Receipt
 from dataprep_assets.stores.files import digest_value
 
 VERSION = 1
-_PLACE, _RECEIPTS = "publish.hub", "receipts"
+_HUB, _RECEIPTS = "publish.hub", "receipts"
 _REMEDY = "Rebuild published: only differing files are uploaded"
 
 
 class PublishedFacts(Facts):
     """Facts of a publication: its address, its tag, and the number and size of its files."""
 
-    place: str
+    address: str
     tag: str
     files: int
     bytes: int
@@ -65,7 +65,7 @@ class _Publisher:
         # Publish before committing the receipt. If the run is killed in between, the next run uploads nothing and
         # commits the receipt.
         changes = self.repository.publish(publication, lambda size: progress.expect(size, 1))
-        progress.add({"source_bytes": sum(file.size for file in changes.sent)})
+        progress.add({"source_bytes": sum(file.size for file in changes.uploads)})
 
         def write(staged: Path) -> WrittenFiles:
             for file in (publication.file(PAGE), publication.file(LOCK), publication.marker):
@@ -79,7 +79,7 @@ class _Publisher:
     def _describe(self, publication: Publication) -> PublishedFacts:
         files = (*publication.files, publication.marker)
         return PublishedFacts(
-            place=self.repository.address,
+            address=self.repository.address,
             tag=publication.tag,
             files=len(files),
             bytes=sum(file.size for file in files),
@@ -93,7 +93,7 @@ class _Publisher:
             VERSION,
             settings={"publish": {"private": self.target.private, "project": publication.project}},
             sources={
-                _PLACE: digest_value([self.target.hub, self.target.endpoint]),
+                _HUB: digest_value([self.target.hub, self.target.endpoint]),
                 _RECEIPTS: digest_value(receipt_digests),
                 LOCK: publication.lock,
                 PAGE: publication.file(PAGE).sha256,
@@ -123,14 +123,14 @@ class _Publisher:
         artifact = self.subject.declaration.artifact(PUBLISHED)
         return OpenedPublication(
             repository=self.repository,
-            publication=self.plan(store),
+            plan=self.plan(store),
             marker=store.local(artifact, [MARKER]) / MARKER,
         )
 
     def show(self, _: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
         facts = PublishedFacts.from_receipt(receipt)
         return {
-            "repository": Location(facts.place),
+            "repository": Location(facts.address),
             "tag": facts.tag,
             "published_files": facts.files,
             "published_bytes": facts.bytes,
@@ -157,11 +157,11 @@ def build_published_spec(subject: CardSubject, target: HubPublication, *, card: 
         inputs=(*subject.products, card),
         pool="network",
         verification="full",
-        names_places=frozenset({_PLACE, _RECEIPTS}),
+        names_places=frozenset({_HUB, _RECEIPTS}),
         recipes=publisher.recipes,
         build=publisher.build,
         metadata=publisher.show,
-        published_to=lambda receipt: PublishedFacts.from_receipt(receipt).place,
+        published_to=lambda receipt: PublishedFacts.from_receipt(receipt).address,
         check_groups=(WholeArtifactChecks(checks=CHECKS, open=publisher.open),),
     )
 
@@ -172,12 +172,12 @@ class OpenedPublication:
 
     Attributes:
         repository: The repository.
-        publication: The publication according to the current receipts.
+        plan: The publication according to the current receipts.
         marker: Path of the local copy of the published marker.
     """
 
     repository: Repository
-    publication: Publication
+    plan: Publication
     marker: Path
 
     @cached_property
@@ -186,27 +186,27 @@ class OpenedPublication:
         return self.repository.read_state()
 
 
-def check_published_files(opened: OpenedPublication) -> Finding:
+def check_published_files(publication: OpenedPublication) -> Finding:
     """Check that the Hub has every file, with the size and the digest in the current receipts."""
-    publication = opened.publication
-    defects = list(opened.repository.find_defects(publication, opened.state))
-    if opened.marker.read_bytes() != publication.marker.read():
-        defects.append(f"{opened.marker}: does not describe the current artifacts")
-    size = sum(file.size for file in publication.files)
+    plan, repository = publication.plan, publication.repository
+    defects = list(repository.find_defects(plan, publication.state))
+    if publication.marker.read_bytes() != plan.marker.read():
+        defects.append(f"{publication.marker}: does not describe the current artifacts")
+    size = sum(file.size for file in plan.files)
     return build_verdict(
         defects,
-        f"{opened.repository.address} has {count_of(len(publication.files), 'file')} ({count_of(size, 'byte')}) with "
-        "the digests in the receipts.",
+        f"{repository.address} has {count_of(len(plan.files), 'file')} ({count_of(size, 'byte')}) with the digests in "
+        "the receipts.",
         _REMEDY,
-        facts={"files": len(publication.files), "bytes": size},
+        facts={"files": len(plan.files), "bytes": size},
     )
 
 
-def check_tag(opened: OpenedPublication) -> Finding:
+def check_tag(publication: OpenedPublication) -> Finding:
     """Check that the revision is tagged with the digest of the dataset's lock."""
-    tag, address = opened.publication.tag, opened.repository.address
+    tag, address = publication.plan.tag, publication.repository.address
     return build_verdict(
-        [] if opened.repository.has_tag(tag) else [f"{address}: has no tag {tag}"],
+        [] if publication.repository.has_tag(tag) else [f"{address}: has no tag {tag}"],
         f"{address} has the tag {tag}.",
         _REMEDY,
         facts={"tag": tag},

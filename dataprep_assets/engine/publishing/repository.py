@@ -63,11 +63,11 @@ class RemoteState:
 class Changes:
     """The files that a publication adds or replaces, and the paths that it removes."""
 
-    sent: tuple[PlannedFile, ...] = ()
-    removed: tuple[str, ...] = ()
+    uploads: tuple[PlannedFile, ...] = ()
+    removals: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.sent or self.removed)
+        return bool(self.uploads or self.removals)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,22 +138,22 @@ class Repository:
         self._require_own(publication, state)
         changes = self._find_changes(publication, state)
         if changes:
-            report(sum(file.size for file in changes.sent))
+            report(sum(file.size for file in changes.uploads))
             self._commit(publication, changes, state.commit)
         return changes
 
     def _require_own(self, publication: Publication, state: RemoteState) -> None:
         """Raise an error if the repository has the wrong visibility, or if something else wrote it."""
         if state.private != self.target.private:
-            now, declared = ("private" if one else "public" for one in (state.private, self.target.private))
+            actual, declared_word = ("private", "public") if state.private else ("public", "private")
             raise ConfigError(
-                f"{self.address}: is {now}, but must be {declared} (`publish.private`). Change the visibility on the "
-                "Hub, or change `publish.private`"
+                f"{self.address}: is {actual}, but must be {declared_word} (`publish.private`). Change the visibility on "
+                "the Hub, or change `publish.private`"
             )
         if (marker := state.marker) is None:
-            if others := sorted(state.files.keys() - _OF_THE_HUB):
+            if foreign_paths := sorted(state.files.keys() - _OF_THE_HUB):
                 raise IntegrityError(
-                    f"{self.address}: contains files that this project did not publish, such as {others[0]}. "
+                    f"{self.address}: contains files that this project did not publish, such as {foreign_paths[0]}. "
                     "Publish to a different repository, or delete these files on the Hub if they are unused"
                 )
         elif (marker["dataset"], marker["project"]) != (publication.dataset, publication.project):
@@ -165,13 +165,13 @@ class Repository:
     def _find_changes(self, publication: Publication, state: RemoteState) -> Changes:
         """Return the files to send and to remove. Raises IntegrityError if something else changed one of them."""
         files = (*publication.files, publication.marker)
-        sent = tuple(
+        uploads = tuple(
             file for file in files if (remote := state.files.get(file.path)) is None or not _is_same(file, remote)
         )
         published = state.marker["files"] if state.marker is not None else {}
         planned_paths = {file.path for file in files}
-        removed = tuple(path for path in published if path in state.files and path not in planned_paths)
-        for path in (*(file.path for file in sent), *removed):
+        removals = tuple(path for path in published if path in state.files and path not in planned_paths)
+        for path in (*(file.path for file in uploads), *removals):
             if path != MARKER and path in state.files:
                 digest = published[path]["sha256"] if path in published else None
                 if _compute_remote_digest(state, path) != digest:
@@ -179,7 +179,7 @@ class Repository:
                         f"{self.address}/{path}: changed on the Hub after it was published. Copy the change if you "
                         "need it, and delete the file on the Hub, then publish again"
                     )
-        return Changes(sent=sent, removed=removed)
+        return Changes(uploads=uploads, removals=removals)
 
     def _open_api(self) -> "HfApi":
         from huggingface_hub import HfApi
@@ -215,7 +215,7 @@ class Repository:
         # Show only the progress of the run, because the client's bars would fill its log.
         disable_progress_bars()
         operations: list[CommitOperationAdd | CommitOperationDelete] = []
-        for file in changes.sent:
+        for file in changes.uploads:
             operation = CommitOperationAdd(path_in_repo=file.path, path_or_fileobj=file.find())
             # Compare the digest that the client sends, because the file may have changed since its receipt was written.
             if (digest := operation.upload_info.sha256.hex()) != file.sha256:
@@ -224,7 +224,7 @@ class Repository:
                     "Rebuild the artifact"
                 )
             operations.append(operation)
-        operations += [CommitOperationDelete(path_in_repo=path, is_folder=False) for path in changes.removed]
+        operations += [CommitOperationDelete(path_in_repo=path, is_folder=False) for path in changes.removals]
         with self._translate_upload_errors():
             self._open_api().create_commit(
                 self.target.hub,

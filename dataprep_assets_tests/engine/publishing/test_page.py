@@ -25,6 +25,7 @@ def metadata(page: bytes) -> dict[str, object]:
         (("splits/train.jsonl.zst",), ["splits/train.jsonl.zst"]),
         (("train.jsonl", "dataset_info.json"), ["train.jsonl"]),
         (("train.jsonl", "train/data-00000-of-00001.parquet"), ["train/*.parquet"]),
+        (("train/data-00000-of-00001.arrow", "train/state.json", "dataset_dict.json"), ["train/*.arrow"]),
     ],
 )
 def test_the_data_files_of_each_layout_are_found(paths: tuple[str, ...], patterns: list[str]) -> None:
