@@ -145,9 +145,9 @@ class Repository:
     def _require_own(self, publication: Publication, state: RemoteState) -> None:
         """Raise an error if the repository has the wrong visibility, or if something else wrote it."""
         if state.private != self.target.private:
-            actual, declared_word = ("private", "public") if state.private else ("public", "private")
+            actual, visibility = ("private", "public") if state.private else ("public", "private")
             raise ConfigError(
-                f"{self.address}: is {actual}, but must be {declared_word} (`publish.private`). Change the visibility on "
+                f"{self.address}: is {actual}, but must be {visibility} (`publish.private`). Change the visibility on "
                 "the Hub, or change `publish.private`"
             )
         if (marker := state.marker) is None:
