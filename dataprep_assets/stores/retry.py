@@ -4,7 +4,7 @@ Entry points: :class:`RetryPolicy`, :class:`RetryableError` (raised for failures
 :class:`StoppedError` and :func:`parse_retry_after`.
 
 The retries of boto3 (see `amazon.api` for the reasons), google-cloud-storage and huggingface_hub are switched off or
-not used, because their attempts would multiply with this policy's.
+not used, because their attempts would multiply with this policy's. Only uploads to the Hub use its client's retries.
 """
 
 import math

@@ -123,6 +123,15 @@ def build_publication(
     )
 
 
+def _build_finder(store: ArtifactStore, artifact: Artifact, receipt: Receipt, name: str) -> Callable[[], Path]:
+    """Return a function that returns the local path of a file, whose copy is kept while the function lives."""
+
+    def find_copy() -> Path:
+        return store.fetch(artifact, receipt, name, find_copy)
+
+    return find_copy
+
+
 def _list_files(
     store: ArtifactStore, artifacts: Sequence[Artifact], receipts: Sequence[Receipt]
 ) -> Iterator[PlannedFile]:
@@ -134,6 +143,6 @@ def _list_files(
                 path=f"{folder}/{record.path}",
                 size=record.bytes,
                 sha256=record.sha256,
-                find=lambda artifact=artifact, name=record.path: store.local(artifact, [name]) / name,  # type: ignore[misc]
+                find=_build_finder(store, artifact, receipt, record.path),
             )
         yield PlannedFile.from_content(f"{folder}/{NAME}", (store.local(artifact, []) / NAME).read_bytes())

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError, SourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stores.files import sha256_file
+from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.engine.building import dump_declaration, find_sample, redeclare
 from dataprep_assets_tests.engine.publishing.conftest import REPO, Published
 from dataprep_assets_tests.messages import assert_names, raises
@@ -228,3 +230,20 @@ def test_the_summary_names_the_published_revision(corpus: Published) -> None:
     (tag,) = corpus.hub.tags
     lines = format_summary(corpus.dataset, corpus.store, None).splitlines()
     assert f"published: hf://datasets/{REPO}, revision {tag}" in lines
+
+
+def test_a_mixture_of_sensitive_notes_is_not_published(tmp_path: Path) -> None:
+    project = tmp_path / "my-data"
+    assert dataprep(tmp_path, "init", str(project), "--sample", "notes").returncode == 0
+    notes = project / "my_data" / "defs" / "sample_notes" / "defs.yaml"
+    text = notes.read_text().replace("sensitive: false", "sensitive: true")
+    notes.write_text(re.sub(r"patient_key:\n +public: .*", "patient_key: {env: PATIENT_KEY}", text))
+    mixed = project / "my_data" / "defs" / "mixed" / "defs.yaml"
+    mixed.parent.mkdir()
+    mixed.write_text(
+        "type: dataprep_assets.components.CombinedCohorts\nattributes:\n  dataset: mixed\n  sensitive: false\n"
+        f"  sources: [{{dataset: sample_notes}}]\n  publish: {{hub: {REPO}}}\n"
+    )
+    ended = dataprep(tmp_path, "check", "mixed", project=project, PATIENT_KEY="grape " * 8)
+    assert ended.returncode == 2
+    assert_names(ended.stdout, "defs.yaml:6", "sample_notes", "sensitive", "Remove `publish`")
