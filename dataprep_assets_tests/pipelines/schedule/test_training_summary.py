@@ -1,6 +1,7 @@
 """The European summary of training content: its numbers are recomputed from the spans of every step, token by token."""
 
 import json
+import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -72,11 +73,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> LocalArtifacts:
     """Return a store with the sample schedule, and the pages."""
     store = LocalArtifacts(tmp_path_factory.mktemp("summary"))
     build_source(SCHEDULE, store)
+    build_all(tag_pages().specs, store)
+    return store
+
+
+def tag_pages(**changes: Any) -> Dataset:
+    """Return the pages with their languages."""
     pages = find_sample(PAGES)
     # Remove `decontaminate`, because its file is next to the sample's YAML.
-    value = dump_declaration(pages) | {"tag": ["language"], "decontaminate": None, "budget": {}}
-    build_all(redeclare(pages, value).specs, store)
-    return store
+    value = dump_declaration(pages) | {"tag": ["language"], "decontaminate": None, "budget": {}} | changes
+    return redeclare(pages, value)
 
 
 def build_pages(store: LocalArtifacts, folder: Path, **changes: Any) -> tuple[Dataset, LocalArtifacts]:
@@ -187,6 +193,38 @@ def test_only_the_trained_steps_are_counted(store: LocalArtifacts, tmp_path: Pat
     assert all("step < 7" in query["filter"] for query in value["queries"].values())
     with raises(ConfigError, "training_summary.steps", 90, 91):
         build_pages(store, tmp_path / "beyond", steps=91)
+
+
+def test_documents_that_were_removed_later_keep_their_domains_and_languages(
+    store: LocalArtifacts, tmp_path: Path
+) -> None:
+    dataset, own = schedule_pages(), LocalArtifacts(tmp_path / "artifacts")
+    shutil.copytree(store.root / PAGES, own.root / PAGES)
+    build_all(dataset.specs, own)
+    before = read_summary(own)
+    row = next(
+        row
+        for row in pq.read_table(next((own.root / PAGES / "documents").glob("train-*/documents.parquet"))).to_pylist()
+        if row["kept"]
+    )
+    (tmp_path / "ids").write_text(f"{row['file']}:{row['row']}\n")
+    pages = tag_pages(retractions=str(tmp_path / "retracted.jsonl"))
+    pages.retract(own, tmp_path / "ids")
+    assert "token_bins/train-00000" in build_all(pages.specs, own)
+    assert build_all(dataset.specs, own) == [TRAINING_SUMMARY]
+    assert read_summary(own)["counts"] == before["counts"]
+
+
+def test_packed_documents_are_counted(store: LocalArtifacts, tmp_path: Path) -> None:
+    value = dump_declaration(schedule_pages()) | {"samples": "documents"}
+    dataset, own = redeclare(find_sample(SCHEDULE), value), LocalArtifacts(tmp_path / "artifacts")
+    own.root.mkdir(parents=True)
+    (own.root / PAGES).symlink_to(store.root / PAGES)
+    build_all(dataset.specs, own)
+    summary, counts = read_summary(own), recount(own, 90)
+    assert summary["counts"]["total"] == counts["total", ""]
+    assert read_rows(summary, "languages", "language") == select(counts, "language")
+    assert all(finding.passed for finding in run_checks(dataset.spec(TRAINING_SUMMARY), own).values())
 
 
 def test_every_number_has_the_query_that_computes_it(store: LocalArtifacts, tmp_path: Path) -> None:
