@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.dropped_rows import DroppedRows
-from dataprep_assets.curation.rewriters.rewriting import Rewriting
 from dataprep_assets.curation.selection import Selection
 from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import BadRecordError, TokenizerError
@@ -32,6 +31,7 @@ from dataprep_assets.tokenization.engines import SpecialTokens
 # Import the readers only in the functions that read, because every command imports this module for the names and keys
 # of shards.
 if TYPE_CHECKING:
+    from dataprep_assets.curation.rewriters.rewriting import Rewriting
     from dataprep_assets.sources.readers.first_rows import FirstRows
     from dataprep_assets.sources.readers.input_format import RowReader
     from dataprep_assets.sources.readers.records import Block, RecordFields, RecordReader
@@ -138,7 +138,7 @@ class SourcePart:
     max_record_bytes: int = MAX_RECORD_BYTES
     reading: ReadOptions = AS_NAMED
     ruled_out: DroppedRows | None = None
-    rewriting: Rewriting | None = None
+    rewriting: "Rewriting | None" = None
 
     @classmethod
     def from_entry(
@@ -152,7 +152,7 @@ class SourcePart:
         max_record_bytes: int = MAX_RECORD_BYTES,
         reading: ReadOptions = AS_NAMED,
         ruled_out: DroppedRows | None = None,
-        rewriting: Rewriting | None = None,
+        rewriting: "Rewriting | None" = None,
     ) -> Self:
         """Return the part for the file `entry` of a manifest: the whole file, or only these `rows`.
 

@@ -96,7 +96,13 @@ def build_corpus_card_specs(
 
 
 def build_card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterator[CardSection]:
-    """Yield the section on the recipe, and the section on duplicates: the rule, the drops, and the detection curve."""
+    """Yield the sections on rewriting, on the recipe and on duplicates, if declared.
+
+    The last has the rule, the number of drops, and the detection curve.
+    """
+    if corpus.rewriting is not None:
+        names = ", ".join(f"`{name}`" for name in corpus.rewriting.names)
+        yield CardSection(title="Rewriting", text=f"Texts were changed before tokenization, in this order: {names}.")
     if corpus.recipe is not None:
         from dataprep_assets.curation.filter_recipes.recipe import load_recipe
 
