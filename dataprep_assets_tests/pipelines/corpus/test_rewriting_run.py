@@ -99,7 +99,7 @@ def test_tokens_tags_and_texts_are_those_of_the_rewritten_text(tmp_path: Path, d
         {"personal": 20},
     ]
     (card,) = (tmp_path / "artifacts").rglob("data_card/dataset_card.md")
-    assert "Texts were changed before tokenization, in this order: `personal`." in card.read_text()
+    assert_names(card.read_text(), "## Rewriting", "`personal`")
     texts = corpus.documents(store).add_texts(rows)
     assert [row["text"] for row in texts] == REWRITTEN
     for artifact in ("tags", "signatures", "selection", "token_bins", "documents"):
