@@ -13,7 +13,7 @@ import pytest
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.engine.building import build_all, find_sample, shrink_corpus
 from dataprep_assets_tests.fakes.hub_server import HubServer, Logged
@@ -48,7 +48,7 @@ class Published:
     """A corpus that is published to a Hub."""
 
     dataset: Dataset
-    store: LocalArtifacts
+    store: ArtifactStore
     hub: HubServer
 
     @property

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from dataprep_assets.engine.artifact.summary import format_summary
 from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.errors import ConfigError, IntegrityError, SourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stores.files import sha256_file
+from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.engine.building import dump_declaration, find_sample, redeclare
 from dataprep_assets_tests.engine.publishing.conftest import REPO, Published
@@ -247,3 +250,20 @@ def test_a_mixture_of_sensitive_notes_is_not_published(tmp_path: Path) -> None:
     ended = dataprep(tmp_path, "check", "mixed", project=project, PATIENT_KEY="grape " * 8)
     assert ended.returncode == 2
     assert_names(ended.stdout, "defs.yaml:6", "sample_notes", "sensitive", "Remove `publish`")
+
+
+def test_another_machine_publishes_from_the_same_bucket(corpus: Published, tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    first, second = (
+        replace(corpus, store=BucketArtifacts(tmp_path / name, partial(LocalStore, bucket), "s3://bucket", 1 << 30))
+        for name in ("first", "second")
+    )
+    assert "published" in first.run()
+    tree = corpus.hub.tree
+    assert second.run() == []
+    assert all(finding.passed for finding in second.check().values())
+    described = second.declare(attributes={"description": "More about the corpus."})
+    assert described.run() == ["data_card", "published"]
+    assert corpus.hub.tree.keys() == tree.keys()
+    assert all(finding.passed for finding in described.check().values())
