@@ -12,7 +12,7 @@ It serves::
     POST /api/{type}s/{id}/tag/{rev}             409 for a tag that exists
 
 Sources: `huggingface_hub` (``_commit_api.py``, ``lfs.py``, ``hf_api.py``). The names of these requests in the log and
-for faults are ``create``, ``preupload``, ``batch``, ``upload``, ``complete``, ``commit`` and ``tag``.
+for faults are ``create``, ``validate``, ``preupload``, ``batch``, ``upload``, ``complete``, ``commit`` and ``tag``.
 """
 
 import base64
@@ -41,7 +41,8 @@ class Uploads(BaseHTTPRequestHandler):
         if path == "/api/repos/create":
             self._create(json.loads(body))
         elif path == "/api/validate-yaml":
-            self._json("validate", {"errors": [], "warnings": []})
+            errors = [] if b"license_name: refused" not in body else [{"message": "unknown license"}]
+            self._answer_validation(errors)
         elif path.startswith("/upload/"):
             self._complete(path.removeprefix("/upload/"))
         elif not hub.exists:
@@ -102,6 +103,11 @@ class Uploads(BaseHTTPRequestHandler):
             self._refuse_for(fault, name)
             return None
         return body
+
+    def _answer_validation(self: "_Handler", errors: list[dict[str, str]]) -> None:
+        self._note("validate", 400 if errors else 200)
+        body = json.dumps({"errors": errors, "warnings": []}).encode()
+        self._send(400 if errors else 200, {"Content-Type": "application/json"}, body, None)
 
     def _create(self: "_Handler", asked: Mapping[str, Any]) -> None:
         hub = self.server.hub
@@ -195,5 +201,5 @@ def _name_request(path: str, method: str) -> str:
         return "upload" if method == "PUT" else "complete"
     if path.endswith("/batch"):
         return "batch"
-    names = ("create", "preupload", "commit", "tag")
+    names = ("create", "validate", "preupload", "commit", "tag")
     return next((name for name in names if f"/{name}" in path), "unknown")

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from json import JSONDecodeError
 from typing import TYPE_CHECKING
 
 from dataprep_assets.engine.publishing.marker import MARKER, Marker, read_marker
@@ -259,7 +260,15 @@ class Repository:
             except HfHubHTTPError as error:
                 self._raise_refusal(error.response.status_code)
                 raise
-            except RuntimeError as error:
+            except JSONDecodeError as error:
+                raise_detached(RetryableError(f"the Hub's response is not JSON: {error}"))
+            except ValueError as error:
+                # The client reports the refusal of a file's content, or of the page's metadata, in a ValueError.
+                message = strip_queries(" ".join(str(error).split()))
+                raise_detached(SourceError(f"{self.address}: the Hub refused the upload: {message}. Correct the cause"))
+            except PermissionError:
+                self._raise_refusal(403)  # an error of the client's Xet library
+            except (ConnectionError, TimeoutError, RuntimeError) as error:
                 # The client wraps the error of one file's upload.
                 cause = error.__cause__
                 if isinstance(cause, HfHubHTTPError):

@@ -14,7 +14,7 @@ from dataprep_assets_tests.messages import raises
 
 REQUESTS = {
     **dict.fromkeys(("revision", "tree", "refs"), "GET"),
-    **dict.fromkeys(("create", "preupload", "batch", "commit", "tag"), "POST"),
+    **dict.fromkeys(("create", "validate", "preupload", "batch", "commit", "tag"), "POST"),
     "upload": "PUT",
 }
 

@@ -267,3 +267,9 @@ def test_another_machine_publishes_from_the_same_bucket(corpus: Published, tmp_p
     assert described.run() == ["data_card", "published"]
     assert corpus.hub.tree.keys() == tree.keys()
     assert all(finding.passed for finding in described.check().values())
+
+
+def test_a_page_that_the_hub_refuses_is_reported(corpus: Published) -> None:
+    with raises(SourceError, f"hf://datasets/{REPO}", "unknown license"):
+        corpus.declare(attributes={"card": {"license": "refused"}}).run()
+    assert corpus.hub.operations == []
