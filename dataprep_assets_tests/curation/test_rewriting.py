@@ -50,9 +50,7 @@ def replacer(placeholder: str | None = None) -> PersonalDataRewriter:
 
 def rewriting(*items: Any, folder: Path = Path(), sensitive: bool = False) -> Rewriting:
     declared = tuple(item if isinstance(item, str) else DeclaredRewriter(**item) for item in items)
-    found = build_rewriting(declared, folder, sensitive=sensitive)
-    assert found is not None
-    return found
+    return build_rewriting(declared, folder, sensitive=sensitive)
 
 
 def test_every_kind_that_the_tagger_finds_can_be_declared() -> None:

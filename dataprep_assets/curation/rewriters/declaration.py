@@ -104,13 +104,11 @@ class DeclaredRewriter(DeclarationModel):
 Rewrites = tuple[str | DeclaredRewriter, ...]
 
 
-def build_rewriting(rewrite: Rewrites, folder: Path, *, sensitive: bool) -> "Rewriting | None":
-    """Return the declared rewriters, in declaration order; None if there are none.
+def build_rewriting(rewrite: Rewrites, folder: Path, *, sensitive: bool) -> "Rewriting":
+    """Return the declared rewriters, in declaration order.
 
     Raises ConfigError for an unknown rewriter, and for names that two rewriters share.
     """
-    if not rewrite:
-        return None
     from dataprep_assets.curation.rewriters.rewriting import Rewriting
 
     rewriters: list[Rewriter] = []

@@ -384,7 +384,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
             raise ValueError(f"budget.per_rule: unknown rule {unknown[0]!r}. Available: {', '.join(reasons) or 'none'}")
         if self.budget != BudgetDeclaration() and not reasons:
             raise ValueError("budget: has no effect without rules in `keep` or `drop`. Remove it")
-        tested_taggers = self.tested_taggers
+        tested_taggers = self.tested_taggers if self.floors else {}
         if unknown_floors := [name for name in self.floors if name not in tested_taggers]:
             names = ", ".join(tested_taggers) or "none"
             raise ValueError(
@@ -474,6 +474,8 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
     @property
     def rewriting(self) -> "Rewriting | None":
         """The declared rewriters, in order; None if texts are not rewritten."""
+        if not self.rewrite:
+            return None
         return build_rewriting(self.rewrite, self._folder, sensitive=self.sensitive)
 
     @property
