@@ -141,7 +141,8 @@ def _find_engine_remarks(component: Dataset) -> Iterator[Remark]:
 
 def _find_lineage_remarks(component: Dataset) -> Iterator[Remark]:
     """Yield a remark if the library that sends the lineage events is not installed."""
-    if component.declaration.lineage is not None:
+    lineage = component.declaration.lineage
+    if lineage is not None and lineage.openlineage is not None:
         try:
             require_client()
         except ConfigError as error:

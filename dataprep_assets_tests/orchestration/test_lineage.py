@@ -55,9 +55,10 @@ def server() -> Iterator[Webhook]:
         yield made
 
 
-def build(board: NoticeBoard, target: str) -> list[str]:
+def build(board: NoticeBoard, target: str | None = None, **lineage: Any) -> list[str]:
     """Build the notices with events to a target; return the reported lines."""
-    declaration = board.declaration.model_copy(update={"lineage": LineageDeclaration(openlineage=target)})
+    declared = LineageDeclaration.model_validate({"openlineage": target, **lineage})
+    declaration = board.declaration.model_copy(update={"lineage": declared})
     reports = Reports()
     job = build_job(make_notices_specs(declaration), listeners=[reports])
     result = job.execute_in_process(
@@ -157,7 +158,36 @@ def test_without_the_extra_the_message_has_the_command(
     sender = OpenLineage(str(tmp_path / "other"), store)
     sender.send(store.require(board.declaration.artifact("board")), None)
     with raises(TransferError, 1, "pip install 'dataprep-assets[openlineage]'"):
-        sender.require_sent()
+        sender.finish()
+
+
+def test_references_to_built_artifacts_are_logged_to_wandb(
+    board: NoticeBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    lines = build(board, wandb={"project": "lineage", "mode": "offline"})
+    assert not [line for line in lines if "wandb" in line]
+    logs = [path.read_bytes() for path in tmp_path.glob("wandb/offline-run-*/*.wandb")]
+    assert len(logs) == 2
+    for name, partition in [("notices", "n-0"), ("notices", "n-1"), ("notices", "n-2"), ("board", None)]:
+        artifact = board.declaration.artifact(name, partition)
+        content = board.store.require(artifact).content
+        assert any(
+            f"notices.{name}".encode() in log
+            and content.encode() in log
+            and f"file://{board.store.location(artifact)}".encode() in log
+            for log in logs
+        )
+
+
+def test_without_wandb_the_artifacts_are_built_and_the_message_has_the_command(
+    board: NoticeBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    lines = build(board, wandb={"project": "lineage"})
+    assert_names("\n".join(lines), "pip install 'dataprep-assets[wandb]'")
+    assert board.store.receipt(board.declaration.artifact("board")) is not None
 
 
 def test_without_a_declaration_the_client_is_not_imported(board: NoticeBoard, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""Lineage events for other systems: an event about each built artifact, its inputs and its files."""
+"""Lineage for other systems: events about each built artifact, its inputs and its digests."""

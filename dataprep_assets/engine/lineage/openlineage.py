@@ -58,7 +58,7 @@ class OpenLineage:
                 self._reason = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
         self._unsent += 1
 
-    def require_sent(self) -> None:
+    def finish(self) -> None:
         """Raise TransferError with the number of artifacts whose events were not sent, and the reason."""
         if self._unsent:
             raise TransferError(

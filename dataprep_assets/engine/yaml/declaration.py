@@ -161,14 +161,39 @@ class ChecksDeclaration(DeclarationModel):
         return 0.0 if self.again_every is None else now - (parse_duration(self.again_every) or 0)
 
 
+class WandbDeclaration(DeclarationModel):
+    """A Weights & Biases project. Credentials come only from wandb's settings."""
+
+    project: str = Field(min_length=1, description="Name of the project.")
+    entity: str | None = Field(
+        None, min_length=1, description="User or team that owns the project. Default: the default of your account."
+    )
+    mode: Literal["online", "offline"] | None = Field(
+        None,
+        description=(
+            "`online` sends the data. `offline` writes them to `WANDB_DIR` (else `./wandb`), for `wandb sync`. "
+            "Default: `WANDB_MODE`."
+        ),
+    )
+
+
 class LineageDeclaration(DeclarationModel):
     """Systems that receive events about each built artifact, with its inputs and digests."""
 
-    openlineage: str = Field(
+    openlineage: str | None = Field(
+        None,
         min_length=1,
         description=(
             "URL of a server that receives OpenLineage events, or a file to which they are appended. Needs the extra "
-            "`openlineage`. The key of a server is read from `OPENLINEAGE_API_KEY`."
+            "`openlineage`. The key of a server is read from `OPENLINEAGE_API_KEY`. "
+            "Default: no events."
+        ),
+    )
+    wandb: WandbDeclaration | None = Field(
+        None,
+        description=(
+            "Weights & Biases project that receives a reference to each built artifact. Needs the extra `wandb`. "
+            "Default: no references."
         ),
     )
 
@@ -328,9 +353,10 @@ class DatasetDeclaration(DeclarationModel):
         changes: dict[str, object] = {}
         if self.storage is not None and "://" not in self.storage:
             changes["storage"] = str(resolve_path(Path(self.storage), folder))
-        if self.lineage is not None and "://" not in self.lineage.openlineage:
-            path = resolve_path(Path(self.lineage.openlineage), folder)
-            changes["lineage"] = LineageDeclaration(openlineage=str(path))
+        target = None if self.lineage is None else self.lineage.openlineage
+        if self.lineage is not None and target is not None and "://" not in target:
+            path = resolve_path(Path(target), folder)
+            changes["lineage"] = self.lineage.model_copy(update={"openlineage": str(path)})
         if self.publish is not None and self.publish.project is None:
             project = next(filter(None, map(read_project, folder.resolve().parents)), None)
             if project is not None:

@@ -23,7 +23,7 @@ import dagster as dg
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
 from dataprep_assets.engine.checks.results import find_failed_checks
-from dataprep_assets.engine.lineage.openlineage import OpenLineage
+from dataprep_assets.engine.lineage.senders import open_senders
 from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.engine.staleness.status import decide_checks
 from dataprep_assets.errors import (
@@ -198,8 +198,7 @@ class StepBuild:
         """Prepare the build; each warning is logged and, if `report_warning` is given, passed to it."""
         self.built_slots: list[str | None] = []  # the partitions that `build` did not reuse
         self._context, self._spec, self._store, self._report_warning = context, spec, store, report_warning
-        lineage = spec.declaration.lineage
-        self._lineage = None if lineage is None else OpenLineage(lineage.openlineage, store)
+        self._lineage_senders = open_senders(spec.declaration.lineage, store)
 
     def build(
         self,
@@ -288,8 +287,8 @@ class StepBuild:
         if receipt is not None:
             metadata = {**build_metadata(spec, self._store, receipt, outcome.reused), **metadata}
             content = receipt.content
-            if self._lineage is not None and not outcome.reused:
-                self._lineage.send(receipt, spec.rows(receipt))
+            for sender in () if outcome.reused else self._lineage_senders:
+                sender.send(receipt, spec.rows(receipt))
         return dg.AssetMaterialization(
             asset_key=asset_key(spec),
             partition=outcome.partition if spec.partitions is not None else None,
@@ -298,10 +297,10 @@ class StepBuild:
         )
 
     def _report_unsent_events(self, warn: Callable[[str], None]) -> None:
-        if self._lineage is not None:
+        for sender in self._lineage_senders:
             try:
-                self._lineage.require_sent()
-            except TransferError as error:
+                sender.finish()
+            except (ConfigError, TransferError) as error:
                 warn(str(error))
 
     def _report_record(self, record: ArtifactSpec, outcome: Outcome) -> None:

@@ -16,13 +16,14 @@ from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, 
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
-from dataprep_assets.errors import ConfigError, TransferError
+from dataprep_assets.engine.lineage.wandb_run import open_run
+from dataprep_assets.engine.yaml.declaration import WandbDeclaration
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import choose_worker_count
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_checks import OpenedRun, list_run_checks
-from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, WandbDeclaration
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import load_finished_shards
 from dataprep_assets.pipelines.blend.losses import find_unused_rows
 from dataprep_assets.pipelines.blend.output.share_plot import plot_shares, rename_columns
@@ -43,12 +44,11 @@ from dataprep_assets.pipelines.blend.stage_shards import SHARDS, prepare_stage_s
 # The functions before `build_blend_spec` log the tables of a finished blend to Weights & Biases, if the declaration has
 # `wandb`.
 #
-# Only `log_tables` imports wandb, and only when it is called. The keys `<stage>/plan_table`, `<stage>/progress_table`
+# The keys `<stage>/plan_table`, `<stage>/progress_table`
 # and `<stage>/stage_table` are the same as in Nemotron's `wandb_hook.py` (docs/formats/wandb-tables.md#keys). The run
 # hash is the name of the W&B run and part of its id, so logging the same blend run again resumes the same W&B run. The
 # settings disable wandb's own data collection (console output, machine, code, installed packages).
 
-_LOGIN_SECONDS = 60
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -60,51 +60,18 @@ def log_tables(
     `config["run_hash"]` is the name of the W&B run. Raises ConfigError if the extra `wandb` is not installed, and
     TransferError if W&B cannot be reached or refuses the tables. After an error, the finished blend run stays valid.
     """
-    try:
-        import wandb
-    except ImportError as error:
-        raise ConfigError(
-            "wandb: wandb is not installed. Install the extra: pip install 'dataprep-assets[wandb]'"
-        ) from error
     run_hash = str(config["run_hash"])
-    settings = wandb.Settings(
-        console="off",
-        silent=True,
-        # Without a timeout, wandb would wait indefinitely for an API key on the terminal.
-        login_timeout=_LOGIN_SECONDS,
-        disable_git=True,
-        disable_code=True,
-        save_code=False,
-        x_disable_stats=True,
-        x_disable_machine_info=True,
-        x_save_requirements=False,
-    )
-    try:
-        run = wandb.init(
-            project=declaration.project,
-            entity=declaration.entity,
-            mode=declaration.mode,
-            id=f"{dataset}-{run_hash}",
-            name=run_hash,
-            group=dataset,
-            job_type=f"data-prep-{stage}",
-            resume="allow",
-            config=dict(config),
-            settings=settings,
-        )
-        try:
-            run.log({f"{stage}/{name}": _build_table(wandb, rows) for name, rows in tables.items()})
-            return str(run.url or run.dir)
-        finally:
-            run.finish()
-    except wandb.Error as error:
-        raise TransferError(
-            f"wandb: the run {run_hash} is finished and kept, but its tables were not logged: {error}. Log in with "
-            "`wandb login`, or set `wandb: {mode: offline}`, then rebuild `blend`"
-        ) from error
-    finally:
-        # Call `teardown` explicitly, because wandb's exit hook may not run in processes started by `multiprocessing`.
-        wandb.teardown()
+    with open_run(
+        declaration,
+        dataset=dataset,
+        name=run_hash,
+        job_type=f"data-prep-{stage}",
+        config=config,
+        failure=f"wandb: the run {run_hash} is finished and kept, but its tables were not logged: {{error}}. Log in "
+        "with `wandb login`, or set `wandb: {{mode: offline}}`, then rebuild `blend`",
+    ) as (wandb, run):
+        run.log({f"{stage}/{name}": _build_table(wandb, rows) for name, rows in tables.items()})
+        return str(run.url or run.dir)
 
 
 def _build_table(wandb: Any, rows: Rows) -> Any:

@@ -25,7 +25,7 @@ from dataprep_assets.curation.declaration import (
 )
 from dataprep_assets.curation.table import ColumnType
 from dataprep_assets.engine.source_key import KeyedSources
-from dataprep_assets.engine.yaml.declaration import WorkersDeclaration, resolve_path
+from dataprep_assets.engine.yaml.declaration import WandbDeclaration, WorkersDeclaration, resolve_path
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.extensions import Extensions
@@ -177,22 +177,6 @@ class SourceAccessDeclaration(DeclarationModel):
     )
     allow_http: bool = Field(
         False, description="Whether servers on other machines may use `http://`, which sends credentials unencrypted."
-    )
-
-
-class WandbDeclaration(DeclarationModel):
-    """A Weights & Biases project for the tables of finished runs. Credentials come only from wandb's settings."""
-
-    project: str = Field(min_length=1, description="Name of the project.")
-    entity: str | None = Field(
-        None, min_length=1, description="User or team that owns the project. Default: the default of your account."
-    )
-    mode: Literal["online", "offline"] | None = Field(
-        None,
-        description=(
-            "`online` sends the tables. `offline` writes them to `WANDB_DIR` (else `./wandb`), for `wandb sync`. "
-            "Default: `WANDB_MODE`."
-        ),
     )
 
 
