@@ -25,8 +25,8 @@ def open_run(
 ) -> Iterator[tuple[Any, Any]]:
     """Yield the module `wandb` and a W&B run, which is resumed if a run with this dataset and name exists.
 
-    Raises ConfigError if the extra `wandb` is not installed, and TransferError with `failure`, which describes what is
-    finished and what to repeat, if W&B cannot be reached or refuses the data.
+    Raises ConfigError if the extra `wandb` is not installed, and TransferError with `failure`, which names the
+    finished work and the remedy, if W&B cannot be reached or refuses the data.
     """
     try:
         import wandb
