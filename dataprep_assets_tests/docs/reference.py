@@ -113,7 +113,7 @@ def pages() -> dict[Path, str]:
         f"| [{name}](components/{find_page(name).name}) | {_first_line(model)} |" for name, model in models.items()
     ]
     index = [_HEAD + "\n".join(links), "", "## Keys of every component", "", *_table(DatasetDeclaration.model_fields)]
-    index += _write_nested_tables([DatasetDeclaration])
+    index += _write_nested_tables(DatasetDeclaration.model_fields)
     return {INDEX: _text(index), **{find_page(name): _text(_component(name, model)) for name, model in models.items()}}
 
 
@@ -142,8 +142,9 @@ def _component(name: str, model: type[BaseModel]) -> Iterator[str]:
         scaffold=scaffold.read_text(encoding="utf-8").replace("__name__", "NAME").rstrip(),
     ).rstrip("\n")
     yield ""
-    yield from _table({key: field for key, field in model.model_fields.items() if not _is_common(key, field)})
-    yield from _write_nested_tables([model], but=[DatasetDeclaration])
+    own_fields = {key: field for key, field in model.model_fields.items() if not _is_common(key, field)}
+    yield from _table(own_fields)
+    yield from _write_nested_tables(own_fields)
     if name == "TokenizedCorpus":
         yield from _write_taggers()
     if name in _PRESETS:
@@ -190,13 +191,12 @@ def read_attributes(described: type) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in entries}
 
 
-def _write_nested_tables(roots: Sequence[type[BaseModel]], *, but: Sequence[type[BaseModel]] = ()) -> Iterator[str]:
-    """Return a table for each model below the roots, except models below `but`."""
-    elsewhere = {*_find_nested(but)}
-    found = sorted(_find_nested(roots), key=lambda model: model.__name__)
-    if nested := [model for model in found if model not in elsewhere]:
+def _write_nested_tables(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
+    """Return a table for each model below the fields."""
+    models = [model for field in fields.values() for model in _find_models(field.annotation)]
+    if nested := {*models, *_find_nested(models)}:
         yield from ("", "## Nested keys", "")
-        for model in nested:
+        for model in sorted(nested, key=lambda model: model.__name__):
             yield from (f"### {model.__name__}", "", _first_line(model), "", *_table(model.model_fields), "")
 
 
