@@ -28,10 +28,8 @@ from dataprep_assets.tokenization.engines import (
     FastokensEngine,
     ReferenceEngine,
     SpecialTokens,
-    read_cached,
-    write_cached,
 )
-from dataprep_assets.tokenization.reference import VERSIONS, UnicodeVersion
+from dataprep_assets.tokenization.reference import VERSIONS, UnicodeVersion, read_cached, write_cached
 
 # The adversarial documents are texts on which tokenizer engines are known to differ.
 #

@@ -5,21 +5,17 @@ BPE tokenizers many times faster, and is used only with a certificate (`tokeniza
 adds BOS or EOS, because the code that lays out the stream adds them.
 """
 
-import json
 import signal
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import ConfigError, TokenizerError, count_of
-from dataprep_assets.integrity.commit import write_atomically
+from dataprep_assets.errors import TokenizerError, count_of
 from dataprep_assets.integrity.receipt import find_installed_version
-from dataprep_assets.project import find_user_cache, read_state
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization import reference
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_reference_tokenizer
@@ -30,6 +26,7 @@ from dataprep_assets.tokenization.library_errors import (
     convert_panics,
 )
 from dataprep_assets.tokenization.limited_process import limit_process, run_limited
+from dataprep_assets.tokenization.reference import read_cached, write_cached
 
 SpecialTokens = Literal["text", "match"]
 """Reading of a literal special token in a document: as ordinary `text`, or as a `match` for the special id."""
@@ -107,32 +104,6 @@ class FastokensEngine:
                 split_special_tokens=self._split,
             )
         return np.frombuffer(ids, "<u4"), np.frombuffer(offsets, "<u8")
-
-
-# The functions below cache results about tokenizers. All datasets of a user share the cache.
-
-T = TypeVar("T")
-
-
-def _locate_cache_file(kind: str, key: str) -> Path | None:
-    try:
-        return find_user_cache() / kind / f"{key}.json"
-    except ConfigError:  # without a home folder, as in some containers, nothing is cached
-        return None
-
-
-def read_cached(kind: str, key: str, schema: type[T]) -> T | None:
-    """Return the cached value under a key; None if it does not exist or does not have the type `schema`."""
-    path = _locate_cache_file(kind, key)
-    return None if path is None else read_state(path, schema)
-
-
-def write_cached(kind: str, key: str, value: Any) -> None:
-    """Cache a JSON value under a key, if the home folder is writable."""
-    if (path := _locate_cache_file(kind, key)) is not None:
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps(value).encode())
 
 
 # A tokenizer is first tested in a separate process with limits.

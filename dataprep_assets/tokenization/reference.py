@@ -10,15 +10,47 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.receipt import find_installed_version
+from dataprep_assets.project import find_user_cache, read_state
+from dataprep_assets.stores.files import digest_value
+
+# The functions below cache results about tokenizers. All datasets of a user share the cache.
+
+T = TypeVar("T")
+
+
+def _locate_cache_file(kind: str, key: str) -> Path | None:
+    try:
+        return find_user_cache() / kind / f"{key}.json"
+    except ConfigError:  # without a home folder, as in some containers, nothing is cached
+        return None
+
+
+def read_cached(kind: str, key: str, schema: type[T]) -> T | None:
+    """Return the cached value under a key; None if it does not exist or does not have the type `schema`."""
+    path = _locate_cache_file(kind, key)
+    return None if path is None else read_state(path, schema)
+
+
+def write_cached(kind: str, key: str, value: Any) -> None:
+    """Cache a JSON value under a key, if the home folder is writable."""
+    if (path := _locate_cache_file(kind, key)) is not None:
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(value).encode())
+
 
 # Some characters of each Unicode version since 10.0 identify the version of a library's Unicode tables.
 #
@@ -262,8 +294,14 @@ def _splits_by_kind(part: Mapping[str, Any]) -> bool:
 def detect_tables() -> dict[str, str]:
     """Return the newest Unicode version covered by the library's tables, for `normalization` and `letters`.
 
-    The versions are determined by encoding sample characters.
+    The versions are determined by encoding sample characters, once for each version of the library.
     """
+    # Import the library only if the result is not cached, because commands that only compare artifacts do not need it.
+    characters = [[version.name, *version.sample] for version in VERSIONS]
+    key = digest_value([read_library_version(), characters])
+    cached_tables = read_cached("tables", key, dict[str, str])
+    if cached_tables is not None and cached_tables.keys() == {NORMALIZATION, LETTERS}:
+        return cached_tables
     normalizer = load_reference(_build_probe(normalizer={"type": "NFC"}))
     splitter = load_reference(_build_probe(splits=True))
     # Encode the characters of all versions together, because each call takes a fraction of a millisecond.
@@ -283,7 +321,9 @@ def detect_tables() -> dict[str, str]:
             tables[NORMALIZATION] = unicode_version.name
         if not known_letters.isdisjoint(unicode_version.sample):
             tables[LETTERS] = unicode_version.name
-    return {name: f"Unicode {newest}" for name, newest in tables.items()}
+    named_tables = {name: f"Unicode {newest}" for name, newest in tables.items()}
+    write_cached("tables", key, named_tables)
+    return named_tables
 
 
 def _build_probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) -> str:

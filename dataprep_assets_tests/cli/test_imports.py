@@ -70,7 +70,7 @@ def test_a_command_that_reads_receipts_imports_no_data_library(root: Path, tmp_p
 
 
 def test_check_opens_only_the_tokenizer(root: Path, tmp_path: Path) -> None:
-    found = list_imported_packages(tmp_path, "check", project=root)
+    found = list_imported_packages(tmp_path, "check", project=root, XDG_CACHE_HOME=str(tmp_path / "no-results-yet"))
     assert not LOOKS - {"tokenizers", "zstandard"} & found
     assert "tokenizers" in found
 

@@ -33,6 +33,7 @@ COMMANDS = {
     *(
         "tools/parity/bridge.py",
         "tools/parity/datatrove_filters.py",
+        "tools/parity/datatrove_recipes.py",
         "tools/parity/maxtext.py",
         "tools/parity/maxtext_sft.py",
         "tools/parity/nemotron_sft.py",
