@@ -13,10 +13,14 @@ from typing import Any
 
 @dataclass
 class Webhook:
-    """The received posts, and the answers to the next requests; each answer is delayed by `slow` seconds."""
+    """The received posts, and the answers to the next requests; each answer is delayed by `slow` seconds.
+
+    The next `failures` requests are answered with the status 503.
+    """
 
     url: str = ""
     status: int = 204
+    failures: int = 0
     slow: float = 0.0
     got: list[dict[str, Any]] = field(default_factory=list)
 
@@ -30,9 +34,11 @@ def run_webhook() -> Iterator[Webhook]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             time.sleep(made.slow)
-            if made.status < 300:
+            status = 503 if made.failures > 0 else made.status
+            made.failures -= 1
+            if status < 300:
                 made.got.append(json.loads(body))
-            self.send_response(made.status)
+            self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
 

@@ -146,6 +146,29 @@ def test_a_refused_event_is_reported(board: NoticeBoard, server: Webhook) -> Non
     assert_names("\n".join(lines), server.url, 422)
 
 
+def test_an_event_is_sent_again_to_a_server_that_is_busy(board: NoticeBoard, server: Webhook) -> None:
+    server.failures = 2
+    assert not [line for line in build(board, server.url) if line.startswith("lineage.openlineage")]
+    assert [event["eventType"] for event in server.got] == ["START", "COMPLETE"] * 4
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "https://user:a-secret@example.org",
+        "https://example.org/?api_key=a-secret",
+        "https://example.org/#a-secret",
+        "ftp://example.org/a-secret",
+        "http://",
+    ],
+)
+def test_a_url_with_credentials_is_refused_without_repeating_it(target: str) -> None:
+    with raises(ValidationError, "without credentials", API_KEY) as raised:
+        LineageDeclaration(openlineage=target)
+    (mistake,) = raised.value.errors(include_input=False)
+    assert "a-secret" not in mistake["msg"]
+
+
 def test_without_the_extra_the_message_has_the_command(
     board: NoticeBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
