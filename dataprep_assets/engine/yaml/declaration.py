@@ -197,6 +197,17 @@ class LineageDeclaration(DeclarationModel):
         ),
     )
 
+    @field_validator("openlineage")
+    @classmethod
+    def _refuse_credentials(cls, openlineage: str) -> str:
+        # The message omits the URL, because it may contain a secret, and warnings show the URL.
+        if "://" in openlineage and not re.fullmatch(r"https?://[^/\s@?#]+(/[^\s?#]*)?", openlineage):
+            raise ValueError(
+                "must be a file or a URL that begins with http:// or https://, without credentials and parameters. Set "
+                "the key of the server in OPENLINEAGE_API_KEY"
+            )
+        return openlineage
+
 
 class HubPublication(DeclarationModel):
     """A dataset repository on the Hugging Face Hub to which a finished dataset is published."""

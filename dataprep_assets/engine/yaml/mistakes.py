@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
-SECRETS = frozenset({"webhook", "user", "password", "id_key", "source_key"})
+SECRETS = frozenset({"webhook", "openlineage", "user", "password", "id_key", "source_key"})
 """Keys whose values must not appear in errors, even if they are malformed."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
