@@ -19,6 +19,7 @@ from dataprep_assets.engine.yaml.mistakes import read_documents
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.pool import choose_engine, choose_worker_count, require_engine
+from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.stores.connect import LocalAddress, S3Address, explain_missing_library
 from dataprep_assets.stores.endpoints import check_region
 
@@ -104,6 +105,7 @@ def find_dataset_mistakes(
         *_find_input_remarks(project, component),
         *_find_engine_remarks(component),
         *_find_lineage_remarks(component),
+        *_find_publication_remarks(component),
         *_find_storage_remarks(project, component),
         *_find_pending_remarks(project, component),
         *(component.find_trial_remarks() if tried else ()),
@@ -147,6 +149,15 @@ def _find_lineage_remarks(component: Dataset) -> Iterator[Remark]:
             require_client()
         except ConfigError as error:
             yield Remark(keys=("lineage", "openlineage"), sentence=str(error))
+
+
+def _find_publication_remarks(component: Dataset) -> Iterator[Remark]:
+    """Yield a remark if the name of the repository or the URL of the Hub is invalid."""
+    if (target := component.declaration.publish) is not None:
+        try:
+            _ = HubRepo(repo_id=target.hub, endpoint=target.endpoint, allow_http=target.allow_http).hub_url
+        except ConfigError as error:
+            yield Remark(keys=("publish",), sentence=f"publish: {error}")
 
 
 def _find_storage_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:

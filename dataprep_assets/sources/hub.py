@@ -232,6 +232,17 @@ _MAX_PAGES = 10_000
 """Maximum number of pages of a file list. A page has a thousand files, and a repository has fewer than a million."""
 
 
+def _is_repo_id(text: str) -> bool:
+    """Return whether a text is a name of a repository by the rules of the Hub's client."""
+    names = text.split("/")
+    return (
+        len(names) <= 2
+        and all(re.fullmatch(r"\w([\w.-]{0,94}\w)?", name, re.ASCII) for name in names)
+        and not any(part in text for part in ("--", ".."))
+        and not text.endswith(".git")
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class HubRepo:
     """One dataset repository on the Hub at one revision (branch, tag or commit), and the location of its mirror.
@@ -251,8 +262,12 @@ class HubRepo:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.repo_id) or not is_inside(self.repo_id):
-            raise ConfigError(f"Hub repository {self.repo_id!r}: must be 'name' or 'organization/name'")
+        if not _is_repo_id(self.repo_id):
+            raise ConfigError(
+                f"Hub repository {self.repo_id!r}: must be 'name' or 'organization/name'. Names have at most 96 "
+                "letters, digits, `-`, `_` and `.`, begin and end with a letter, a digit or `_`, contain neither `--` "
+                "nor `..`, and do not end with `.git`"
+            )
         if not self.revision or not is_inside(self.revision):
             raise ConfigError(
                 f"Hub repository {self.repo_id}: revision {self.revision!r} must be a branch, tag or commit"

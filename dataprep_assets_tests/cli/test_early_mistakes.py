@@ -30,6 +30,7 @@ MISTAKES = {
     "no_variable": ("  views", '  description: "of {{ my_var }}"\n  views'),
     "near_variable": ("  views", '  description: "of {{ evn.HOME }}"\n  views'),
     "retracted": ("  views", "  retractions: ./defs.yaml\n  views"),
+    "published": ("  views", "  publish: {hub: org/na--me}\n  views"),
     "no_filter": ("  views", '  description: "{{ env.HOME | lowre }}"\n  views'),
     "no_template": ("  views", '  description: "{{ (1 }}"\n  views'),
 }
@@ -53,6 +54,7 @@ TOLD = {
     "no_variable": "9: description: unknown variable `my_var` in `{{{{ my_var }}}}`; available: ",
     "near_variable": "9: description: unknown variable `evn` in `{{{{ evn }}}}`; did you mean `env`?",
     "retracted": "9: {folder}/defs.yaml: line 1: must be a retraction",
+    "published": "9: publish: Hub repository 'org/na--me': must be 'name' or 'organization/name'. Names have at most ",
     "no_filter": "9: description: invalid template: No filter named 'lowre'",
     "no_template": "9: description: invalid template: unexpected '}}', expected ')'. Correct the expression, or",
     "combined": "5: `sources`: d00: a TokenizedCorpus has no artifact `tfds_directory`",

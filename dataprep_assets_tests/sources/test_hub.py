@@ -260,7 +260,15 @@ def test_an_etag_that_is_not_a_digest_is_refused(hub: HubServer, tmp_path: Path)
         repo(hub, tmp_path).mirror(hub.commit, [file])
 
 
-@pytest.mark.parametrize("bad", [{"repo_id": "../x"}, {"revision": "../x"}], ids=str)
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *({"repo_id": name} for name in ("../x", "org/a--b", "org/a..b", "org/-a", "org/a.", "org/a.git", "org/a/b")),
+        {"repo_id": f"org/{'a' * 97}"},
+        {"revision": "../x"},
+    ],
+    ids=str,
+)
 def test_an_impossible_declaration_is_refused(bad: dict[str, str]) -> None:
     with raises(ConfigError, repr(next(iter(bad.values())))):
         HubRepo(**{"repo_id": "org/data", **bad})  # type: ignore[arg-type]
