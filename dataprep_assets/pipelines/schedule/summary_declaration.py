@@ -5,9 +5,9 @@ Each key belongs to a field of the European Commission's template (C(2025) 8311,
 """
 
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 
@@ -18,6 +18,12 @@ SourceKind = Literal["public", "licensed", "private", "crawled", "user", "synthe
 """Kinds of sources, in the order of the template's sections 2.1 to 2.6."""
 Section = Literal["1.3", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "3.1"]
 """Sections of the template with a field for comments."""
+
+
+def _require_order(first: str | None, last: str | None) -> None:
+    months = [month for month in (first, last) if month is not None]
+    if months != sorted(months, key=lambda month: (month[3:], month)):
+        raise ValueError("`collected_from` is after `collected_until`. Correct one of them")
 
 
 class SummarySource(DeclarationModel):
@@ -36,6 +42,11 @@ class SummarySource(DeclarationModel):
     collected_from: Month | None = Field(None, description="First month of the collection, as MM/YYYY.")
     collected_until: Month | None = Field(None, description="Last month of the collection, as MM/YYYY.")
 
+    @model_validator(mode="after")
+    def _validate_period(self) -> Self:
+        _require_order(self.collected_from, self.collected_until)
+        return self
+
 
 class SummaryCrawler(DeclarationModel):
     """A crawler that collected data for the model."""
@@ -45,6 +56,11 @@ class SummaryCrawler(DeclarationModel):
     behavior: Text = Field(description="How the crawler treats robots.txt, captchas and paywalls, for example.")
     collected_from: Month = Field(description="First month of the collection, as MM/YYYY.")
     collected_until: Month = Field(description="Last month of the collection, as MM/YYYY.")
+
+    @model_validator(mode="after")
+    def _validate_period(self) -> Self:
+        _require_order(self.collected_from, self.collected_until)
+        return self
 
 
 class TrainingSummaryDeclaration(DeclarationModel):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.errors import ConfigError
@@ -280,6 +281,20 @@ def test_a_question_about_a_kind_of_source_is_asked_only_if_the_schedule_reads_i
     keys = find_missing_answers(summary, ["mix/chats", "mix/forum"])
     assert {"training_summary.user_interactions", "training_summary.user_services"} < {*keys}
     assert not {"training_summary.crawlers", "training_summary.generators", "training_summary.sources.mix"} & {*keys}
+
+
+@pytest.mark.parametrize(("since", "until", "valid"), [("12/2024", "01/2025", True), ("02/2025", "01/2025", False)])
+def test_a_collection_begins_before_it_ends(since: str, until: str, valid: bool) -> None:
+    period = {"collected_from": since, "collected_until": until}
+    for value in (
+        {"sources": {"web": {"kind": "crawled", **period}}},
+        {"crawlers": [{"name": "a", "purpose": "b", "behavior": "c", **period}]},
+    ):
+        if valid:
+            TrainingSummaryDeclaration.model_validate(value)
+        else:
+            with raises(ValidationError, "collected_from", "collected_until"):
+                TrainingSummaryDeclaration.model_validate(value)
 
 
 @pytest.mark.parametrize(
