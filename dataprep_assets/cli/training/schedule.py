@@ -79,7 +79,7 @@ def command(
             ],
             "pending": [
                 privacy.public_text(item.sentence, "a change is not in the schedule yet")
-                for item in component.pending(store)
+                for item in component.find_changes(store)
             ],
             "written": None if path is None else str(path),
         }

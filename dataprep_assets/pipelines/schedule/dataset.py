@@ -42,14 +42,7 @@ class ScheduleDataset(Dataset):
         return specs
 
     def remarks(self) -> Iterator[Remark]:
-        summary = self.declaration.training_summary
-        if summary is None:
-            return
-        names = [source.schedule_name for source in self.declaration.sources]
-        for key in find_missing_answers(summary, names):
-            yield Remark(
-                keys=tuple(key.split(".")), sentence=f"{key}: not declared. Answer it for the summary", hint=True
-            )
+        yield from self._ask_for_answers([])
 
     def find_source_remarks(self, source: Dataset) -> Iterator[Remark]:
         if self.declaration.training_summary is not None and source.declaration.sensitive > self.declaration.sensitive:
@@ -68,8 +61,29 @@ class ScheduleDataset(Dataset):
         return describe_pending_changes(self.declaration, store, load_current_schedule(self.declaration, store))
 
     def pending(self, store: ArtifactStore) -> Iterator[Remark]:
+        yield from self.find_changes(store)
+        if store.receipt(self.product(store)) is not None:
+            schedule = load_current_schedule(self.declaration, store)
+            asked = set(self._ask_for_answers([]))
+            # Ask also about sources that only earlier revisions read.
+            former_names = [source.name for revision in schedule.revisions for source in revision.sources]
+            yield from (remark for remark in self._ask_for_answers(former_names) if remark not in asked)
+
+    def find_changes(self, store: ArtifactStore) -> Iterator[Remark]:
+        """Yield a hint for each declared change that is not in the built schedule."""
         if store.receipt(self.product(store)) is not None:
             yield from find_pending_changes(self.declaration, store, load_current_schedule(self.declaration, store))
+
+    def _ask_for_answers(self, former_names: Sequence[str]) -> Iterator[Remark]:
+        """Yield a hint for each missing answer about the declared sources and the former ones."""
+        summary = self.declaration.training_summary
+        if summary is None:
+            return
+        names = [*(source.schedule_name for source in self.declaration.sources), *former_names]
+        for key in find_missing_answers(summary, names):
+            yield Remark(
+                keys=tuple(key.split(".")), sentence=f"{key}: not declared. Answer it for the summary", hint=True
+            )
 
     def read_last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
         if (receipt := store.receipt(self.product(store))) is None:

@@ -276,6 +276,18 @@ def test_missing_answers_are_listed_by_key(store: LocalArtifacts, tmp_path: Path
     assert (finding.passed, finding.warning) == (False, True)
 
 
+def test_answers_about_sources_of_earlier_revisions_are_asked_for(store: LocalArtifacts, tmp_path: Path) -> None:
+    dataset, own = build_pages(store, tmp_path)
+    assert not [remark for remark in dataset.pending(own) if remark.keys[0] == "training_summary"]
+    value = dump_declaration(dataset)
+    value["sources"] = [source for source in value["sources"] if source["name"] != "held"]
+    value["training_summary"]["sources"] = {"web": {"kind": "crawled"}}
+    later = redeclare(dataset, value)
+    assert list(later.remarks()) == []
+    remarks = [remark for remark in later.pending(own) if remark.keys[0] == "training_summary"]
+    assert [remark.keys for remark in remarks] == [("training_summary", "sources", "held")]
+
+
 def test_a_question_about_a_kind_of_source_is_asked_only_if_the_schedule_reads_it() -> None:
     summary = TrainingSummaryDeclaration.model_validate({"sources": {"mix": {"kind": "user"}}})
     keys = find_missing_answers(summary, ["mix/chats", "mix/forum"])
