@@ -20,8 +20,8 @@ Section = Literal["1.3", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "3.1"]
 """Sections of the template with a field for comments."""
 
 
-def _require_order(first: str | None, last: str | None) -> None:
-    months = [month for month in (first, last) if month is not None]
+def _require_order(first_month: str | None, last_month: str | None) -> None:
+    months = [month for month in (first_month, last_month) if month is not None]
     if months != sorted(months, key=lambda month: (month[3:], month)):
         raise ValueError("`collected_from` is after `collected_until`. Correct one of them")
 

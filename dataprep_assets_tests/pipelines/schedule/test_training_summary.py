@@ -295,14 +295,16 @@ def test_a_question_about_a_kind_of_source_is_asked_only_if_the_schedule_reads_i
     assert not {"training_summary.crawlers", "training_summary.generators", "training_summary.sources.mix"} & {*keys}
 
 
-@pytest.mark.parametrize(("since", "until", "valid"), [("12/2024", "01/2025", True), ("02/2025", "01/2025", False)])
-def test_a_collection_begins_before_it_ends(since: str, until: str, valid: bool) -> None:
-    period = {"collected_from": since, "collected_until": until}
+@pytest.mark.parametrize(
+    ("first_month", "last_month", "is_valid"), [("12/2024", "01/2025", True), ("02/2025", "01/2025", False)]
+)
+def test_a_collection_begins_before_it_ends(first_month: str, last_month: str, is_valid: bool) -> None:
+    period = {"collected_from": first_month, "collected_until": last_month}
     for value in (
         {"sources": {"web": {"kind": "crawled", **period}}},
         {"crawlers": [{"name": "a", "purpose": "b", "behavior": "c", **period}]},
     ):
-        if valid:
+        if is_valid:
             TrainingSummaryDeclaration.model_validate(value)
         else:
             with raises(ValidationError, "collected_from", "collected_until"):
