@@ -11,6 +11,7 @@ from dataprep_assets.curation.tagging import BatchTagger, compute_tags
 from dataprep_assets.curation.web.addresses import parse_address
 from dataprep_assets.curation.web.url_lists import UrlList
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets_tests.messages import raises
 
 
@@ -113,6 +114,15 @@ def test_the_version_depends_on_the_files_and_the_column(tmp_path: Path) -> None
     (tmp_path / "a.txt").unlink()
     with raises(ConfigError, "url_lists", str(tmp_path / "a.txt")):
         _ = tagger.version
+
+
+def test_the_key_depends_on_the_order_of_the_lists_because_columns_have_it(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a.com\n")
+    (tmp_path / "b.txt").write_text("b.com\n")
+    lists = {"a": "a.txt", "b": "b.txt"}
+    taggers = [build(tmp_path, url_lists={"lists": {name: lists[name] for name in order}}) for order in ("ab", "ba")]
+    assert [[*tagger.columns] for tagger in taggers] == [["a", "b"], ["b", "a"]]
+    assert digest_value(taggers[0].key_parts) != digest_value(taggers[1].key_parts)
 
 
 def test_a_column_that_the_table_lacks_is_refused(tmp_path: Path) -> None:

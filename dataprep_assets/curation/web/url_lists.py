@@ -130,7 +130,8 @@ class UrlListsTagger(VersionedTagger):
 
     @property
     def version(self) -> str:
-        files = {name: digest_files(f"tag: {self.name}", patterns) for name, patterns in self.lists.items()}
+        # Keep the order of the lists, because the table's columns have this order.
+        files = [(name, digest_files(f"tag: {self.name}", patterns)) for name, patterns in self.lists.items()]
         return digest_value([VERSION, self.column, files])
 
     @property
