@@ -1,6 +1,7 @@
 """A tagger with the user's classifier in ONNX: here one that counts a word among a text's tokens."""
 
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,18 @@ def test_the_version_depends_on_the_classifier_s_files_and_settings(folder: Path
     assert len({first, build(folder, label=0).version, build(folder, batch=4).version}) == 3
     (folder / "model.onnx_data").write_bytes(b"weights")
     assert build(folder).version != first
+
+
+@needs_onnx
+def test_a_changed_tokenizer_is_loaded_again(folder: Path) -> None:
+    tagger, path = build(folder), folder / "tokenizer.json"
+    assert score(tagger, "good", "bad") == [0.982, 0.018]
+    swapped_words = {**VOCABULARY, "good": VOCABULARY["bad"], "bad": VOCABULARY["good"]}
+    tokenizer = Tokenizer(WordLevel(swapped_words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(path))
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    assert score(tagger, "good", "bad") == [0.018, 0.982]
 
 
 @needs_onnx

@@ -53,8 +53,7 @@ class OnnxTagger(VersionedTagger):
     @property
     def version(self) -> str:
         self._require_library()
-        # Include all files of the model, because large models keep their weights in a second file.
-        paths = sorted([*self._find_file(MODEL).parent.glob(f"{MODEL}*"), self._find_file(TOKENIZER)])
+        paths = [*self._find_model_files(), self._find_file(TOKENIZER)]
         digests = ", ".join(f"{path.name} {digest_file(path)}" for path in paths)
         settings = [self._find_label(), self.activation, self.max_tokens, self.batch]
         versions = f"{_PACKAGE} {find_installed_version(_PACKAGE)}, tokenizers {find_installed_version('tokenizers')}"
@@ -62,9 +61,10 @@ class OnnxTagger(VersionedTagger):
 
     def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         self._require_library()
-        path = self._find_file(MODEL)
-        session = _load_session(str(path), path.stat().st_mtime_ns)
-        tokenizer = _load_tokenizer(str(self._find_file(TOKENIZER)), self.max_tokens)
+        times = tuple(path.stat().st_mtime_ns for path in self._find_model_files())
+        session = _load_session(str(self._find_file(MODEL)), times)
+        path = self._find_file(TOKENIZER)
+        tokenizer = _load_tokenizer(str(path), self.max_tokens, path.stat().st_mtime_ns)
         # Replace surrogates, because tokenizers only accept text that can be encoded as UTF-8.
         texts = [text.encode(errors="replace").decode() for text in batch.texts]
         rows = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
@@ -122,6 +122,10 @@ class OnnxTagger(VersionedTagger):
             raise self._build_error(CONFIG, f"no label {self.label!r}. Available: {', '.join(numbers)}")
         return numbers[self.label]
 
+    def _find_model_files(self) -> list[Path]:
+        """Return all files of the model, because large models keep their weights in a second file."""
+        return sorted(self._find_file(MODEL).parent.glob(f"{MODEL}*"))
+
     def _find_file(self, name: str) -> Path:
         if not (path := self.model / name).is_file():
             raise self._build_error(name, "file does not exist. Correct `model`")
@@ -149,8 +153,8 @@ def _group_rows(rows: Sequence[Sequence[int]], is_filled: Sequence[bool], size: 
 
 
 @lru_cache(maxsize=4)
-def _load_session(path: str, _time: int) -> Any:
-    """Load a model once per process, and again only if its file was modified."""
+def _load_session(path: str, _times: tuple[int, ...]) -> Any:
+    """Load a model once per process, and again only if one of its files was modified."""
     import onnxruntime  # type: ignore[import-untyped]
 
     options = onnxruntime.SessionOptions()
@@ -162,7 +166,8 @@ def _load_session(path: str, _time: int) -> Any:
 
 
 @lru_cache(maxsize=4)
-def _load_tokenizer(path: str, max_tokens: int) -> Any:
+def _load_tokenizer(path: str, max_tokens: int, _time: int) -> Any:
+    """Load a tokenizer once per process, and again only if its file was modified."""
     from tokenizers import Tokenizer
 
     try:
