@@ -8,6 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from dataprep_assets.curation.declaration import Tags
 from dataprep_assets.curation.languages import word_splitter
 from dataprep_assets.curation.languages.word_splitter import describe_words
+from dataprep_assets.curation.taggers import fineweb
 from dataprep_assets.curation.tagging import BuiltInTagger, load_tagger
 from dataprep_assets.errors import ConfigError
 from dataprep_assets_tests.messages import raises
@@ -75,6 +76,14 @@ def test_fineweb_measures_only_the_lines_that_c4_keeps() -> None:
     alone = tag("fineweb", "This line has more than thirty characters in it.")
     assert tag("fineweb", text, c4={"punctuation": False}) == alone
     assert tag("fineweb", text)["short_lines"] == 4 / 5
+
+
+def test_a_measure_of_c4_s_lines_has_the_version_of_c4(monkeypatch: pytest.MonkeyPatch) -> None:
+    tagger = BuiltInTagger(name="fineweb", columns={}, settings={"c4": {}})
+    version, version_of_all_lines = tagger.version, load_tagger("fineweb").version()
+    monkeypatch.setattr(fineweb, "C4_VERSION", "changed")
+    assert tagger.version != version
+    assert load_tagger("fineweb").version() == version_of_all_lines
 
 
 def test_settings_are_part_of_the_version() -> None:

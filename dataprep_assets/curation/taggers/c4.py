@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dataprep_assets.curation.languages.word_splitter import WordSplitter
     from dataprep_assets.curation.split_texts import Flags, Numbers, SplitTexts
 
+VERSION = "1"
 _ENDS = (".", "?", "!", '"', "'")
 _MAX_WORD_CHARACTERS, MIN_WORDS = 1000, 3
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
@@ -230,7 +231,7 @@ def build_tagger(*, sentences: str | None = None, punctuation: bool = True, min_
             "curly_bracket": "boolean",
         },
         measure=partial(measure_texts, splitter=splitter, punctuation=punctuation, min_words=min_words),
-        version=lambda: f"1{describe_words(sentences)}",
+        version=lambda: f"{VERSION}{describe_words(sentences)}",
         configure=build_tagger,
     )
 

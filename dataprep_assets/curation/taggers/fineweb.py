@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.curation.languages.word_splitter import describe_words, find_splitter
+from dataprep_assets.curation.taggers.c4 import VERSION as C4_VERSION
 from dataprep_assets.curation.taggers.c4 import find_kept_lines, write_kept_texts
 from dataprep_assets.curation.text_tagger import TextTagger
 
@@ -79,7 +80,7 @@ def build_tagger(*, words: str | None = None, c4: Mapping[str, Any] | None = Non
             "newlines_per_word": "number",
         },
         measure=partial(measure_texts, splitter=find_splitter(words), c4=c4),
-        version=lambda: f"2{describe_words(words)}",
+        version=lambda: f"2{describe_words(words)}{'' if c4 is None else f', c4 {C4_VERSION}'}",
         configure=build_tagger,
     )
 
