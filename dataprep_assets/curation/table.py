@@ -54,8 +54,8 @@ _UNKNOWN_LICENSES = frozenset(
     )
 )
 """Values of a license field that mean that the license is not known, in lower case; `noassertion` is from SPDX."""
-OTHERS = ("id", "bad")
-"""Further columns that tables may have."""
+OTHERS = ("file", "row", "id", "bad")
+"""Further columns that tables may have. Rules of a blend cannot name them, but its table has them."""
 ROW_GROUP = 1 << 16
 """Rows per row group, which a reader loads at once."""
 _ARROW_TYPES: Mapping[ColumnType, str] = {"string": "string", "integer": "int64", "number": "double", "boolean": "bool"}

@@ -380,6 +380,7 @@ def test_every_reason_for_dropping_a_row_is_reserved() -> None:
         ({"tag_text": {"gopher": "some"}}, ["tag_text.gopher"]),
         ({"tag": [{"asset": ["scores"], "columns": {"words": "integer"}}], "tag_text": {}}, ["scores", "function"]),
         ({"tag": [{"function": "m:f", "columns": {"turns": "integer"}}], "tag_text": {}}, ["f", "'turns'"]),
+        ({"tag": [{"function": "m:f", "columns": {"row": "integer"}}], "tag_text": {}}, ["f", "'row'"]),
     ],
 )
 def test_mistakes_are_reported_before_a_run(tmp_path: Path, changes: dict[str, Any], values: list[str]) -> None:
