@@ -140,7 +140,7 @@ class DeclaredTagger(DeclarationModel):
         from dataprep_assets.curation.command_tagger import CommandTagger
         from dataprep_assets.curation.function_tagger import FunctionTagger
 
-        files = _resolve_patterns(self.files, folder)
+        files = resolve_patterns(self.files, folder)
         if self.command is not None:
             assert self.name is not None
             assert self.version is not None
@@ -163,7 +163,7 @@ class DeclaredTagger(DeclarationModel):
         )
 
 
-def _resolve_patterns(patterns: str | Sequence[str], folder: Path) -> tuple[str, ...]:
+def resolve_patterns(patterns: str | Sequence[str], folder: Path) -> tuple[str, ...]:
     """Return paths and globs, which are relative to a folder, as absolute ones."""
     # Use `abspath`, because it removes `..` from a glob without looking for the path on disk.
     return tuple(os.path.abspath(folder / pattern) for pattern in _list_texts(patterns))
@@ -264,7 +264,7 @@ class UrlListsSettings(DeclarationModel):
         """Return the tagger. Files are relative to this folder."""
         from dataprep_assets.curation.web.url_lists import UrlListsTagger
 
-        lists = {name: _resolve_patterns(patterns, folder) for name, patterns in self.lists.items()}
+        lists = {name: resolve_patterns(patterns, folder) for name, patterns in self.lists.items()}
         columns: dict[str, ColumnType] = dict.fromkeys(lists, "boolean")
         return UrlListsTagger(name="url_lists", columns=columns, column=self.column, lists=lists)
 
@@ -300,7 +300,7 @@ class RobotsSettings(DeclarationModel):
             column=self.column,
             date_column=self.date_column,
             agents=_list_texts(self.agent),
-            files=_resolve_patterns(self.files, folder),
+            files=resolve_patterns(self.files, folder),
         )
 
 

@@ -1,6 +1,5 @@
 """The key `rewrite` of `defs.yaml`, whose field descriptions are the YAML reference."""
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dataprep_assets.curation.declaration import FUNCTION, NAME, VersionText
+from dataprep_assets.curation.declaration import FUNCTION, NAME, VersionText, resolve_patterns
 from dataprep_assets.curation.table import name_rewritten_column
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.engine.yaml.remark import Remark
@@ -95,8 +94,7 @@ class DeclaredRewriter(DeclarationModel):
         from dataprep_assets.curation.rewriters.function_rewriter import FunctionRewriter
 
         assert self.function is not None
-        # Use `abspath`, because it removes `..` from a glob without looking for the path on disk.
-        files = tuple(os.path.abspath(folder / pattern) for pattern in self.files)
+        files = resolve_patterns(self.files, folder)
         code = ProjectFunction(key="rewrite", name=self.function, declared=self.version, files=files)
         return FunctionRewriter(name=self.name or self.function.partition(":")[2].lower(), code=code)
 
