@@ -74,6 +74,17 @@ def test_the_table_has_every_row_with_its_outcome(tmp_path: Path, stage: str) ->
     assert made.run() == []
 
 
+def test_a_removed_row_that_a_transform_left_out_is_listed_as_removed(tmp_path: Path) -> None:
+    made = RuledBlend(tmp_path, "rl", bad_records={"policy": "drop", "budget": 0.2})
+    made.write_rows([*made.rows, {"messages": []}])
+    made.run()
+    (left_out,) = [row for row in read_files(made) if row["reason"] == "left_out_by_select"]
+    made.retract(f'{{"hash": "{left_out["id"]}"}}')
+    made.run()
+    assert [row["reason"] for row in read_files(made) if row["id"] == left_out["id"]] == ["retracted"]
+    assert find_failing(made) == {}
+
+
 @pytest.mark.parametrize("stage", BUILD)
 def test_the_rows_do_not_depend_on_the_number_of_shards_and_workers(tmp_path: Path, stage: str) -> None:
     made = RuledBlend(tmp_path, stage)

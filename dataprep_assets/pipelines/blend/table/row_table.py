@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.budgets.counts import COUNT_COLUMNS, DropCounts, DropFacts
+from dataprep_assets.curation.retractions import describe_ids
 from dataprep_assets.curation.table import Columns, ParquetRowWriter
 from dataprep_assets.curation.table_sums import FILE
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
@@ -124,6 +125,8 @@ class TabledShard:
         artifact: The artifact of the table.
         shard: The finished shard, with its sources and its plan.
         content: Digest of the shard's files.
+        retracted: The ids of removed rows. The shard's files do not name them, and a row that is left out for another
+            reason is in none of these files.
         columns: The columns of the rows.
         rule_names: Names of the declared rules.
         count_tokens: Returns the number of tokens at each origin of the shard, given its folder; None without tokens.
@@ -132,6 +135,7 @@ class TabledShard:
     artifact: Artifact
     shard: TabledRows
     content: Content
+    retracted: tuple[str, ...]
     columns: RowColumns
     rule_names: frozenset[str]
     count_tokens: Callable[[Path], NDArray[np.int64]] | None
@@ -156,7 +160,8 @@ class TabledShard:
     @property
     def key(self) -> str:
         """Digest of everything that determines the table's bytes."""
-        return digest_value([DOCUMENTS, VERSION, self.content, self.columns.key_parts(), list(self.types.items())])
+        columns = [self.columns.key_parts(), list(self.types.items())]
+        return digest_value([DOCUMENTS, VERSION, self.content, list(self.retracted), *columns])
 
     @property
     def recipe(self) -> Recipe:
@@ -166,7 +171,11 @@ class TabledShard:
             artifact=self.artifact,
             key=self.key,
             version=VERSION,
-            settings={"taggers": taggers, "tag_text": dict(self.columns.texts)},
+            settings={
+                "taggers": taggers,
+                "tag_text": dict(self.columns.texts),
+                **({"retracted": describe_ids(self.retracted)} if self.retracted else {}),
+            },
             sources={source.label: source.sha256 for source in self.shard.sources},
             upstream={f"{self.shard.artifact.name}/{self.artifact.partition}": self.content},
         )
@@ -194,7 +203,7 @@ class TabledShard:
             tokens=self._sum_tokens(folder),
             reasons={(row["file"], row["row"]): row["reason"] for row in read_quarantine(folder / QUARANTINE)},
             ids=self._read_ids(folder, receipt),
-            removed_ids=frozenset(receipt.facts.get("retracted", ())),
+            removed_ids=frozenset(self.retracted),
         )
         read_row = self.shard.open_reader()
         for source in self.shard.sources:
@@ -312,12 +321,13 @@ def prepare_row_tables(
     plan, shard_kind = load_blend_plan(blend, store), SHARDS[blend.stage]
     tables = []
     for shard in shard_kind.shards(blend, store, plan, [partition or "" for partition in partitions]):
-        partition = str(shard.artifact.partition)
+        partition, receipt = str(shard.artifact.partition), store.require(shard.artifact)
         tables.append(
             TabledShard(
                 artifact=blend.artifact(DOCUMENTS, partition),
                 shard=shard,
-                content=store.require(shard.artifact).content,
+                content=receipt.content,
+                retracted=tuple(receipt.facts.get("retracted", ())),
                 columns=load_row_columns(blend, plan.find_shard(partition)[0].dataset.name),
                 rule_names=frozenset((*blend.keep, *blend.drop)),
                 count_tokens=_TOKEN_COUNTERS[blend.stage],
