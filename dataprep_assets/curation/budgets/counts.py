@@ -43,7 +43,8 @@ class DropCounts:
             if column not in columns:
                 continue
             for name, size, reason in zip(columns[column], columns["bytes"], reasons, strict=True):
-                if name is None:  # the language of this document is unknown
+                # Skip an unknown language, and values of a tagger whose column of this name is not text.
+                if not isinstance(name, str):
                     continue
                 counts_by_name[name] = add_counts(counts_by_name.get(name, NOTHING), (1, size))
                 if reason is not None:

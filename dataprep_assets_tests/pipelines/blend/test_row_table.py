@@ -85,6 +85,17 @@ def test_a_removed_row_that_a_transform_left_out_is_listed_as_removed(tmp_path: 
     assert find_failing(made) == {}
 
 
+def test_a_column_with_the_name_language_may_be_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "numbered_languages.py").write_text("def find(table):\n    return {'language': [7] * len(table)}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tag = {"function": "numbered_languages:find", "columns": {"language": "integer"}}
+    made = RuledBlend(tmp_path, "sft", tag=[tag], tag_text={}, keep={}, drop={"late": "turns > 1"})
+    made.run()
+    assert find_failing(made) == {}
+    assert {row["language"] for row in read_files(made)} == {7}
+    assert open_table(made).reasons() == {"late": 1}
+
+
 @pytest.mark.parametrize("stage", BUILD)
 def test_the_rows_do_not_depend_on_the_number_of_shards_and_workers(tmp_path: Path, stage: str) -> None:
     made = RuledBlend(tmp_path, stage)
