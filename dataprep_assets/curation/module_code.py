@@ -1,6 +1,6 @@
 """The code of a user's function: its module, imported project modules, and the files that the code names.
 
-The digest of the code is the version of a tagger. It is computed without running the code: imports, including imports
+The digest of the code is the version of a function. It is computed without running the code: imports, including imports
 inside functions, are read from the syntax tree and followed into the project. Installed packages, the standard library
 and this package are not followed. Comments, docstrings and code layout are not part of the digest.
 

@@ -201,7 +201,7 @@ _installed = threading.Lock()
 
 
 def _install_hook() -> None:
-    # Install one hook for all taggers, because a hook cannot be removed from a process.
+    # Install one hook for all functions, because a hook cannot be removed from a process.
     if _installed.acquire(blocking=False):
         sys.addaudithook(_handle_audit_event)
 

@@ -1,10 +1,10 @@
 """Taggers, which compute columns from the texts of documents. Only rules drop documents (`rules`).
 
-There are five kinds of taggers. A `TextTagger` is built in, or from another package by its entry point in the group
+There are six kinds of taggers. A `TextTagger` is built in, or from another package by its entry point in the group
 `dataprep_assets.taggers`. A function of the user's project is called with a batch of documents (`function_tagger`). A
 command reads a Parquet file of a whole shard and writes another one (`command_tagger`). A Dagster asset wrote Parquet
-files (`asset_tagger`). A tagger of `web` looks up the URL of a document. The output of taggers is checked: columns and
-types, one value per document, no NaN.
+files (`asset_tagger`). A tagger of `web` looks up the URL of a document. A tagger of `classifiers` applies a model of
+the user to its text. The output of taggers is checked: columns and types, one value per document, no NaN.
 
 Entry points: `Tagger` and its kinds, `compute_tags`.
 """
