@@ -108,6 +108,10 @@ def test_a_written_out_declaration_means_the_same() -> None:
         ({"recipe": "gopher", "drop": {"gopher_length": "words < 9"}}, ["drop.gopher_length", "gopher", "Rename"]),
         ({"recipe": "gopher", "keep": {"gopher_length": "words > 9"}}, ["keep.gopher_length", "gopher", "Rename"]),
         ({"recipe": "gopher", "tag": ["gopher"]}, ["gopher", '{"words": "en"}', "Remove"]),
+        ({"recipe": "c4", "tag": {"gopher": {"stop_words": ["a"]}}}, ["tag", "tuple"]),
+        ({"recipe": "c4", "tag": "gopher"}, ["tag", "tuple"]),
+        ({"recipe": "c4", "tag": 5}, ["tag", "tuple"]),
+        ({"recipe": "c4", "keep": "words > 9"}, ["keep", "dictionary"]),
     ],
 )
 def test_a_recipe_that_cannot_apply_is_refused(changes: Mapping[str, Any], words: list[str]) -> None:

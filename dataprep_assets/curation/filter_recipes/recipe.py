@@ -136,6 +136,10 @@ def write_out_recipe(declaration: Mapping[str, Any]) -> dict[str, Any]:
     ConfigError for a tagger or rule that both have, unless both are equal.
     """
     recipe = load_recipe(declaration["recipe"])
+    types = {"tag": (list, tuple), "keep": (Mapping,), "drop": (Mapping,)}
+    # Leave out the recipe if a key has a different type, because the validation then reports the key.
+    if not all(isinstance(declaration[key], type_) for key, type_ in types.items() if declaration.get(key) is not None):
+        return dict(declaration)
     taggers = [*(declaration.get("tag") or ())]
     own_taggers = dict(map(_name_tagger, taggers))
     for name, settings in map(_name_tagger, recipe.tag):
