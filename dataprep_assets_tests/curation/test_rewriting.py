@@ -305,6 +305,8 @@ def test_an_unknown_or_repeated_rewriter_is_refused(items: list[Any], values: Se
         ({"personal": {"emails": "a@b"}}, ("emails", "'a@b'", "`<EMAIL>`")),
         ({"personal": {"phones": "no. 1"}}, ("phones", "'no. 1'")),
         ({"personal": {"ip_addresses": "IP:"}}, ("ip_addresses", "'IP:'")),
+        ({"personal": {"emails": "\n\n"}}, ("emails", "line ends", "`<EMAIL>`")),
+        ({"personal": {"emails": "a\u2028b"}}, ("emails", "line ends")),
     ],
 )
 def test_a_declaration_without_a_clear_meaning_is_refused(value: dict[str, Any], values: Sequence[object]) -> None:

@@ -23,6 +23,8 @@ EMPTY = "rewritten_empty"
 """The drop reason of documents whose rewritten text is empty."""
 _RESERVED = re.compile(r"[\d@:]")
 """Characters that a placeholder must not have, because all personal data has one of them."""
+_LINE_ENDS = re.compile(r"[\n-\r\x1c-\x1e\x85\u2028\u2029]")
+"""Characters that a placeholder must not have, because texts are rewritten line by line."""
 Kind = Literal["emails", "phones", "ibans", "cards", "ip_addresses"]
 
 
@@ -68,10 +70,10 @@ class DeclaredRewriter(DeclarationModel):
     @classmethod
     def _require_plain_placeholders(cls, personal: dict[Kind, str] | None) -> dict[Kind, str] | None:
         for kind, placeholder in (personal or {}).items():
-            if _RESERVED.search(placeholder):
+            if _RESERVED.search(placeholder) or _LINE_ENDS.search(placeholder):
                 raise ValueError(
-                    f"{kind}: {placeholder!r} must not contain digits, `@` or `:`, because it could be taken for "
-                    "personal data. Use, e.g., `<EMAIL>`"
+                    f"{kind}: {placeholder!r} must not contain digits, `@`, `:` or line ends, because the rewritten "
+                    "line is searched for personal data again. Use, e.g., `<EMAIL>`"
                 )
         return personal
 
