@@ -117,6 +117,23 @@ def test_the_version_depends_on_the_classifier_s_files_and_settings(folder: Path
 
 
 @needs_onnx
+def test_the_version_depends_on_weights_in_a_file_of_any_name(folder: Path) -> None:
+    import onnx
+    from onnx import numpy_helper
+
+    path, tagger = folder / "model.onnx", build(folder)
+    model = onnx.load(str(path))
+    weights = next(tensor for tensor in model.graph.initializer if tensor.name == "weights")
+    weights.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weights), "weights"))
+    onnx.save_model(model, str(path), save_as_external_data=True, location="parts.bin", size_threshold=20)
+    version = tagger.version
+    assert score(tagger, "good", "bad") == [0.982, 0.018]
+    (folder / "parts.bin").write_bytes(bytes(32))
+    assert tagger.version != version
+    assert score(tagger, "good", "bad") == [0.5, 0.5]
+
+
+@needs_onnx
 def test_a_changed_tokenizer_is_loaded_again(folder: Path) -> None:
     tagger, path = build(folder), folder / "tokenizer.json"
     assert score(tagger, "good", "bad") == [0.982, 0.018]

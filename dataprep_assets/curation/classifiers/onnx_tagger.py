@@ -8,6 +8,7 @@ row is padded to the next power of two, not to the longest row of its batch. Row
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,11 +23,14 @@ from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.receipt import find_installed_version
+from dataprep_assets.stores.files import cache_by_file
 
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
 _PACKAGE = "onnxruntime"
 _MIN_LENGTH = 16
 """Tokens to which shorter rows are padded."""
+_LOCATION = re.compile(rb"\n\x08location\x12([\x01-\x7f])", re.DOTALL)
+"""The entry `location` of a tensor in ONNX's Protobuf, and the length of the file name that follows it."""
 
 Activation = Literal["softmax", "sigmoid", "none"]
 Numbers = NDArray[np.float64]
@@ -124,7 +128,8 @@ class OnnxTagger(VersionedTagger):
 
     def _find_model_files(self) -> list[Path]:
         """Return all files of the model, because large models keep their weights in a second file."""
-        return sorted(self._find_file(MODEL).parent.glob(f"{MODEL}*"))
+        named_files = [self.model / name for name in _read_weight_files(str(self._find_file(MODEL)))]
+        return sorted({*self.model.glob(f"{MODEL}*"), *(path for path in named_files if path.is_file())})
 
     def _find_file(self, name: str) -> Path:
         if not (path := self.model / name).is_file():
@@ -150,6 +155,17 @@ def _group_rows(rows: Sequence[Sequence[int]], is_filled: Sequence[bool], size: 
     for length, indices in sorted(groups.items()):
         for start in range(0, len(indices), size):
             yield indices[start : start + size], length
+
+
+@cache_by_file
+def _read_weight_files(path: str) -> frozenset[str]:
+    """Return the names of the files in which a model keeps its weights."""
+    with open(path, "rb") as file:
+        content = file.read()
+    return frozenset(
+        content[match.end() : match.end() + match[1][0]].decode(errors="replace")
+        for match in _LOCATION.finditer(content)
+    )
 
 
 @lru_cache(maxsize=4)
