@@ -64,10 +64,10 @@ class ScheduleDataset(Dataset):
         yield from self.find_changes(store)
         if store.receipt(self.product(store)) is not None:
             schedule = load_current_schedule(self.declaration, store)
-            asked = set(self._ask_for_answers([]))
+            known_remarks = set(self._ask_for_answers([]))
             # Ask also about sources that only earlier revisions read.
             former_names = [source.name for revision in schedule.revisions for source in revision.sources]
-            yield from (remark for remark in self._ask_for_answers(former_names) if remark not in asked)
+            yield from (remark for remark in self._ask_for_answers(former_names) if remark not in known_remarks)
 
     def find_changes(self, store: ArtifactStore) -> Iterator[Remark]:
         """Yield a hint for each declared change that is not in the built schedule."""
