@@ -49,8 +49,8 @@ WITHOUT_THEIR_OWN = {
 and the requirements of the others are installed anyway, or are for storage that tests do not use."""
 TORCH, GPU = "torch", "torch-gpu"
 """The files of PyTorch, which tests alone want, and of what it wants for GPUs."""
-OF_TORCH = ("torch", "cuda-", "nvidia-", "triton")
-"""How the names begin that are in these two, and in no extra's."""
+OF_TORCH = re.compile(r"torch$|(cuda|nvidia)-|triton")
+"""Names of the packages that are in these two files, and in no extra's."""
 PYTHONS = ("3.11", "3.12", "3.13")
 _LINE = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
@@ -220,7 +220,7 @@ def files(requires: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
     for extra, roots in extras().items():
         names = {name for python in PYTHONS for name in closure(roots, requires, python)}
         names |= set(WITHOUT_THEIR_OWN.get(extra, ()))
-        found[extra] = {n for n in names if not n.startswith(OF_TORCH)} - found.get(BASE, set())
+        found[extra] = {n for n in names if not OF_TORCH.match(n)} - found.get(BASE, set())
     return found
 
 
