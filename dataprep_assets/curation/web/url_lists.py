@@ -35,8 +35,11 @@ VERSION = 1
 _BLOCK = 1 << 20
 """Number of bytes to read at once."""
 _COMMENT = re.compile(r"(?:^|\s)#.*")
-_PLAIN_LINES = re.compile(rb"(?:[a-z0-9_]++(?:(?:-++|\.)[a-z0-9_]++)*+\n)*+")
-"""Lines with a domain in its normal form, as in most lists, which need no parsing."""
+_ODD = re.compile(rb"[^a-z0-9_.\n-]|(?:^|\n)[\n.-]|[.-]\n|\.[.-]|-\.|[^\n]\Z")
+"""A place in lines that are not all domains in their normal form. Lines without one, as in most lists, need no parsing.
+
+Possessive quantifiers would match the lines themselves, but Python 3.11.2 has a fault in them.
+"""
 _BOUNDARY = re.compile("[/?&]")
 
 
@@ -58,7 +61,7 @@ class UrlList:
         blocks, depth, line_count = [np.zeros(0, np.uint64)], 0, 0
         with open(path, "rb") as file:
             while lines := file.readlines(_BLOCK):
-                if _PLAIN_LINES.fullmatch(data := b"".join(lines)):
+                if _ODD.search(data := b"".join(lines)) is None:
                     blocks.append(hash_encoded(data.split(b"\n")[:-1]))
                 else:
                     parsed_lines = (_parse_line(line, path, line_count + n) for n, line in enumerate(lines, 1))
@@ -83,7 +86,7 @@ class UrlList:
 
 def _parse_line(line: bytes, path: str, number: int) -> str | None:
     """Return the entry of a line: a domain, or a domain and a path; None for a line without an entry."""
-    if _PLAIN_LINES.fullmatch(line):
+    if _ODD.search(line) is None:
         return line[:-1].decode()
     try:
         text = line.decode().strip()

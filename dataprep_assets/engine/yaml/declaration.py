@@ -199,9 +199,13 @@ class LineageDeclaration(DeclarationModel):
 
     @field_validator("openlineage")
     @classmethod
-    def _refuse_credentials(cls, openlineage: str) -> str:
+    def _refuse_credentials(cls, openlineage: str | None) -> str | None:
         # The message omits the URL, because it may contain a secret, and warnings show the URL.
-        if "://" in openlineage and not re.fullmatch(r"https?://[^/\s@?#]+(/[^\s?#]*)?", openlineage):
+        if (
+            openlineage is not None
+            and "://" in openlineage
+            and not re.fullmatch(r"https?://[^/\s@?#]+(/[^\s?#]*)?", openlineage)
+        ):
             raise ValueError(
                 "must be a file or a URL that begins with http:// or https://, without credentials and parameters. Set "
                 "the key of the server in OPENLINEAGE_API_KEY"
