@@ -246,8 +246,18 @@ def test_a_file_system_without_preallocation_still_works(tmp_path: Path, monkeyp
 
 
 def test_two_downloads_of_one_target_do_not_disturb_each_other(tmp_path: Path) -> None:
-    sources = [Source(), Source()]
-    threads = [threading.Thread(target=fetch, args=(source, tmp_path / "target")) for source in sources]
+    sources, both_begin = [Source(), Source()], threading.Barrier(2)
+
+    def begin_slowly(data: bytes) -> Iterator[bytes]:
+        time.sleep(0.5)  # the other download must begin before this one ends
+        yield data
+
+    def download(source: Source) -> None:
+        source.faults[1] = begin_slowly
+        both_begin.wait(20)
+        fetch(source, tmp_path / "target")
+
+    threads = [threading.Thread(target=download, args=(source,)) for source in sources]
     for thread in threads:
         thread.start()
     for thread in threads:
