@@ -203,11 +203,12 @@ def check_published_files(publication: OpenedPublication) -> Finding:
 
 
 def check_tag(publication: OpenedPublication) -> Finding:
-    """Check that the revision is tagged with the digest of the dataset's lock."""
-    tag, address = publication.plan.tag, publication.repository.address
+    """Check that a revision with the dataset's lock is tagged with the digest of this lock."""
+    tag, repository = publication.plan.tag, publication.repository
+    defect = repository.find_tag_defect(tag, publication.plan.file(LOCK))
     return build_verdict(
-        [] if publication.repository.has_tag(tag) else [f"{address}: has no tag {tag}"],
-        f"{address} has the tag {tag}.",
+        [] if defect is None else [defect],
+        f"{repository.address} has the tag {tag}, whose commit has the dataset's lock.",
         _REMEDY,
         facts={"tag": tag},
     )
@@ -219,5 +220,9 @@ CHECKS = (
         "The repository on the Hub has every file, with the size and SHA-256 in the receipts.",
         check_published_files,
     ),
-    Check("revision_tagged", "The repository has a tag with the digest of the dataset's lock.", check_tag),
+    Check(
+        "revision_tagged",
+        "The repository has a tag with the digest of the dataset's lock, and the tagged commit has this lock.",
+        check_tag,
+    ),
 )

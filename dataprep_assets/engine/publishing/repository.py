@@ -125,9 +125,19 @@ class Repository:
             elif not _is_same(file, remote):
                 yield f"{self.address}/{file.path}: differs from the published file (digest {remote.etag[:12]}…)"
 
-    def has_tag(self, tag: str) -> bool:
-        """Return whether the repository has this tag."""
-        return self.retry.run(lambda: self._request_tag(tag), label=f"tag of {self.address}")
+    def find_tag_defect(self, tag: str, lock: PlannedFile) -> str | None:
+        """Return a sentence if the repository lacks a tag, or if the tagged commit has a different lock."""
+        commit = self.retry.run(lambda: self._request_tag(tag), label=f"tag of {self.address}")
+        if commit is None:
+            return f"{self.address}: has no tag {tag}"
+        wrong_commit = f"{self.address}: the tag {tag} names the commit {commit[:12]}"
+        try:
+            remote = HubStore(self._repo, commit).files.get(lock.path)
+        except SourceError as error:
+            return f"{wrong_commit}, which cannot be read: {error}"
+        if remote is None or not _is_same(lock, remote):
+            return f"{wrong_commit}, whose {lock.path} differs. Delete the tag on the Hub"
+        return None
 
     def _send(self, publication: Publication, report: Callable[[int], None]) -> Changes:
         state = self._request_state()
@@ -238,16 +248,17 @@ class Repository:
 
     def _tag(self, tag: str, commit: str) -> None:
         # Keep an existing tag, because it names the first publication of the same lock.
-        if not self._request_tag(tag):
+        if self._request_tag(tag) is None:
             with self._translate_upload_errors():
                 self._open_api().create_tag(
                     self.target.hub, tag=tag, revision=commit, repo_type="dataset", exist_ok=True
                 )
 
-    def _request_tag(self, tag: str) -> bool:
+    def _request_tag(self, tag: str) -> str | None:
+        """Return the commit that a tag names; None if there is no such tag."""
         with translate_errors(self.address):
             refs = self._open_api().list_repo_refs(self.target.hub, repo_type="dataset")
-        return any(ref.name == tag for ref in refs.tags)
+        return next((ref.target_commit for ref in refs.tags if ref.name == tag), None)
 
     @contextmanager
     def _translate_upload_errors(self) -> Iterator[None]:

@@ -161,6 +161,18 @@ def test_a_missing_tag_is_found_and_set_again(corpus: Published) -> None:
     assert corpus.check()["revision_tagged"].passed
 
 
+@pytest.mark.parametrize("other", ["unknown", "empty"])
+def test_a_tag_of_another_commit_is_found(corpus: Published, other: str) -> None:
+    corpus.run()
+    (tag,) = corpus.hub.tags
+    corpus.hub.tags[tag] = "0" * 40
+    if other == "empty":
+        corpus.hub.commits["0" * 40] = {}
+    finding = corpus.check()["revision_tagged"]
+    assert not finding.passed
+    assert_names(finding.summary, tag, "0" * 12)
+
+
 def test_the_hub_must_have_a_token_with_write_access(corpus: Published) -> None:
     corpus.hub.fail("create", "status", method="POST", status=403, times=None)
     with raises(SourceError, "HF_TOKEN", 403):
