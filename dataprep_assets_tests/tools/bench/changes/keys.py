@@ -214,6 +214,17 @@ LEFT_ALONE = {
         f"decontaminate.{name}": "needs a file of items beside the corpus; test_decontaminate.py turns it"
         for name in ("sets", "ngram", "min_words", "containment", "coverage", "action")
     },
+    "recipe": "adds taggers and rules, which `tag`, `keep` and `drop` change; it needs the extra `words`",
+    "rewrite": "test_rewriting_run.py turns it",
+    "document.license_field": "test_web_documents.py turns it",
+    **{
+        f"lineage.{name}": "sends events elsewhere, and affects no artifact"
+        for name in ("openlineage", "wandb.project", "wandb.entity", "wandb.mode")
+    },
+    **{
+        f"publish.{name}": "needs a repository for uploads; test_publication.py turns it"
+        for name in ("hub", "private", "project", "endpoint", "allow_http")
+    },
     "tokenizer.repo": "needs a second repository on the hub",
     "tokenizer.revision": "goes with tokenizer.repo",
 }
