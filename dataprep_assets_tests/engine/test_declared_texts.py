@@ -29,6 +29,16 @@ BESIDE = {"accept", "tasks", "source_key", "priority"}
 """Blocks that are refused because of keys next to the text: the name of a task has no contract, and `source_key`
 requires `sensitive: true`."""
 AUTOMATION = {"on_failure": {"email": {"host": "mail", "from": "a@example.org", "to": ["b@example.org"]}}}
+_COLUMNS = {"columns": {"abc": "string"}}
+COMPLETE: list[dict[str, Any]] = [
+    {"rewrite": [{"function": "abc:abc"}]},
+    {"tag": [{"url_lists": {"column": "source", "lists": {"abc": "abc"}}}]},
+    {"tag": [{"robots": {"column": "source", "files": "abc", "agent": "abc"}}]},
+    {"tag": [{"asset": ["abc"], **_COLUMNS}]},
+    {"tag": [{"function": "abc:abc", **_COLUMNS}]},
+    {"tag": [{"command": ["abc", "{input}", "{output}"], "name": "abc", "version": "1", **_COLUMNS}]},
+]
+"""Complete blocks of keys that no shipped declaration of a component has."""
 TWINS = {"valid": "train", "test": "train"}
 """Keys of a blend that share a model with another key."""
 
@@ -88,7 +98,13 @@ def find_own_keys(component: str) -> list[TextKey]:
     """Return the keys of a component that take a text; common keys are returned for one component only."""
     found = find_text_keys(find_dataset_class(component).model.model_json_schema())
     shared = component == "TrainingSchedule"
-    return [key for key in found if (shared or key.keys[0] not in SHARED) and TWINS.keys().isdisjoint(key.keys)]
+    # A schedule has all common keys but this one, which it refuses.
+    found = [key for key in found if not (shared and key.keys[0] == "publish")]
+    return [
+        key
+        for key in found
+        if (shared or key.keys[0] not in SHARED - {"publish"}) and TWINS.keys().isdisjoint(key.keys)
+    ]
 
 
 def find_base(project: Project, component: str, key: TextKey) -> tuple[dict[str, Any], list[str | int]]:
@@ -97,7 +113,9 @@ def find_base(project: Project, component: str, key: TextKey) -> tuple[dict[str,
     """
     whole = str(key).replace("[key]", PLAIN)
     named = [f"{whole}: ", f"{whole.removesuffix('.0')}: ", repr(PLAIN), f"unknown fields {PLAIN}"]
-    for base in sorted(find_attributes(component), key=lambda base: key.keys[0] not in base):
+    shipped = sorted(find_attributes(component), key=lambda base: key.keys[0] not in base)
+    completed = [{**base, **block} for base in shipped for block in COMPLETE if block.keys() == {key.keys[0]}]
+    for base in (*shipped, *completed):
         for keys in ([*key.keys], [*key.keys[:1]]):
             found = project.expected(component, insert_block(base, key.build(PLAIN), keys))
             if not isinstance(found, str) or any(name in found for name in named) or not BESIDE.isdisjoint(key.keys):

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_FITTING = ("abc", "abc/def", "1.2.3", "2024-01", "https://example.org", "s3://bucket/abc", "a:b", "0" * 40, "c")
+_FITTING = (
+    *("abc", "abc/def", "1.2.3", "2024-01", "01/2025", "https://example.org", "s3://bucket/abc", "a:b", "0" * 40, "c"),
+)
 """A matching text for each pattern of a required key next to the tested one."""
 Build = Callable[[str], Any]
 
@@ -36,8 +38,8 @@ def insert_block(base: Any, block: Any, keys: Sequence[str | int]) -> Any:
     if isinstance(base, dict) and isinstance(block, dict) and base.get("kind") == block.get("kind", base.get("kind")):
         inner = {key: insert_block(base.get(key), value, keys[1:]) for key, value in block.items() if key == keys[0]}
         return {**block, **base, **(block if keys[0] == "[key]" else inner)}
-    if isinstance(base, list) and isinstance(block, list) and len(base) == len(block) == 1:
-        return [insert_block(base[0], block[0], keys[1:])]
+    if isinstance(base, list) and isinstance(block, list) and base and len(block) == 1:
+        return [insert_block(base[0], block[0], keys[1:]), *base[1:]]
     return block
 
 
@@ -82,13 +84,18 @@ class _Schema:
             yield key, item, lambda value, key=key, beside=beside: {**beside, key: value}  # type: ignore[misc]
         for item in self._values(schema):
             fitting = self._make_value(item)
+            name = self._make_name(schema)
             yield "[key]", {}, lambda text, fitting=fitting: {text: fitting}  # type: ignore[misc]
-            yield "abc", item, lambda value: {"abc": value}
+            yield name, item, lambda value, name=name: {name: value}  # type: ignore[misc]
 
     def _values(self, schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Yield the schemas of the values of a mapping with arbitrary keys."""
         found = (schema.get("additionalProperties"), *schema.get("patternProperties", {}).values())
         return [item for item in found if isinstance(item, dict)]
+
+    def _make_name(self, schema: Mapping[str, Any]) -> str:
+        """Return a key that a mapping allows."""
+        return str(next(iter(self._there(schema.get("propertyNames", {})).get("enum", ())), "abc"))
 
     def _make_value(self, schema: Mapping[str, Any]) -> Any:
         """Return a small value that the schema allows."""
@@ -101,7 +108,7 @@ class _Schema:
             return self._make_value(member)
         match schema.get("type"):
             case "object" if schema.get("minProperties"):
-                return {"abc": self._make_value(self._values(schema)[0])}
+                return {self._make_name(schema): self._make_value(self._values(schema)[0])}
             case "object":
                 return {key: self._make_value(schema["properties"][key]) for key in schema.get("required", ())}
             case "array":

@@ -35,7 +35,9 @@ def suggest_key(model: "type[BaseModel]", keys: Sequence[str | int]) -> str | No
 
     Returns None if there is none, or if a key of another block is more similar.
     """
-    nearest_name = find_nearest(str(keys[-1]), _list_known_siblings(model, keys))
+    # Leave out the key itself, which another member of a union may have.
+    siblings = [name for name in _list_known_siblings(model, keys) if name != keys[-1]]
+    nearest_name = find_nearest(str(keys[-1]), siblings)
     nearest_key = find_nearest(str(keys[-1]), [path[-1] for path in _list_paths(model)])
     if (
         nearest_name is not None
