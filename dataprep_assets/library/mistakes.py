@@ -19,7 +19,6 @@ from dataprep_assets.engine.yaml.mistakes import read_documents
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.pool import choose_engine, choose_worker_count, require_engine
-from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.stores.connect import LocalAddress, S3Address, explain_missing_library
 from dataprep_assets.stores.endpoints import check_region
 
@@ -154,6 +153,8 @@ def _find_lineage_remarks(component: Dataset) -> Iterator[Remark]:
 def _find_publication_remarks(component: Dataset) -> Iterator[Remark]:
     """Yield a remark if the name of the repository or the URL of the Hub is invalid."""
     if (target := component.declaration.publish) is not None:
+        from dataprep_assets.sources.hub import HubRepo
+
         try:
             _ = HubRepo(repo_id=target.hub, endpoint=target.endpoint, allow_http=target.allow_http).hub_url
         except ConfigError as error:

@@ -22,11 +22,11 @@ class LineageSender(Protocol):
         """Send the collected events; raise ConfigError or TransferError if some events were not sent."""
 
 
-def open_senders(lineage: LineageDeclaration | None, store: ArtifactStore) -> list[LineageSender]:
+def open_senders(lineage: LineageDeclaration, store: ArtifactStore) -> list[LineageSender]:
     """Return the declared senders; nothing is opened before the first event."""
     senders: list[LineageSender] = []
-    if lineage is not None and lineage.openlineage is not None:
+    if lineage.openlineage is not None:
         senders.append(OpenLineage(lineage.openlineage, store))
-    if lineage is not None and lineage.wandb is not None:
+    if lineage.wandb is not None:
         senders.append(WandbReferences(lineage.wandb, store))
     return senders

@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
 from dataprep_assets.engine.checks.results import find_failed_checks
-from dataprep_assets.engine.lineage.senders import open_senders
 from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.engine.staleness.status import decide_checks
 from dataprep_assets.errors import (
@@ -55,6 +55,10 @@ from dataprep_assets.orchestration.partitions import (
 from dataprep_assets.orchestration.runs.runs import build_plan_materialization_metadata
 from dataprep_assets.orchestration.runs.terminal import list_progress_sinks
 from dataprep_assets.table import format_share
+
+# Import the module only where lineage is declared, because most datasets have none.
+if TYPE_CHECKING:
+    from dataprep_assets.engine.lineage.senders import LineageSender
 
 LOG_SECONDS = 15.0
 OBSERVE_SECONDS = 60.0
@@ -198,7 +202,11 @@ class StepBuild:
         """Prepare the build; each warning is logged and, if `report_warning` is given, passed to it."""
         self.built_slots: list[str | None] = []  # the partitions that `build` did not reuse
         self._context, self._spec, self._store, self._report_warning = context, spec, store, report_warning
-        self._lineage_senders = open_senders(spec.declaration.lineage, store)
+        self._lineage_senders: list[LineageSender] = []
+        if spec.declaration.lineage is not None:
+            from dataprep_assets.engine.lineage.senders import open_senders
+
+            self._lineage_senders = open_senders(spec.declaration.lineage, store)
 
     def build(
         self,
