@@ -162,6 +162,19 @@ class WorkerDiedError(DataprepError):
     """Error for a worker process that ended without an answer. It names its task."""
 
 
+def build_missing_extra_error(location: str, package: str, extra: str) -> ConfigError:
+    """Return the error for a package that is not installed, and that an extra of this package installs.
+
+    Args:
+        location: What needs the package, such as a key.
+        package: The missing package.
+        extra: The extra.
+    """
+    return ConfigError(
+        f"{location}: {package} is not installed. Install the extra: pip install 'dataprep-assets[{extra}]'"
+    )
+
+
 def build_memory_error(location: str) -> OutOfMemoryError:
     """Return an error for exhausted memory; `location` names the work that needed it."""
     return OutOfMemoryError(

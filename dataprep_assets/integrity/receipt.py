@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NewType, Self
 
 from dataprep_assets.bounds import parse_json
-from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
+from dataprep_assets.errors import IntegrityError, MissingArtifactError, build_missing_extra_error, count_of
 from dataprep_assets.stores.files import cache_by_file, digest_value, explain_invalid_name, open_regular, sha256_file
 
 # The ledger: every row that was read became a document, or was dropped for a reason.
@@ -421,6 +421,13 @@ def find_installed_version(name: str) -> str | None:
         return metadata.version(name)
     except (metadata.PackageNotFoundError, ValueError):  # a certificate may contain an invalid name
         return None
+
+
+def require_installed_version(location: str, package: str, extra: str) -> str:
+    """Return the version of a package of an extra. Raises the error of `build_missing_extra_error`."""
+    if (version := find_installed_version(package)) is None:
+        raise build_missing_extra_error(location, package, extra)
+    return version
 
 
 def read_versions(

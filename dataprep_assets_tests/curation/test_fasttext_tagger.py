@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from dataprep_assets.curation.classifiers import fasttext_tagger
 from dataprep_assets.curation.declaration import Tags, build_taggers
 from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import BatchTagger, compute_tags
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity import receipt
 from dataprep_assets.integrity.receipt import find_installed_version
 from dataprep_assets_tests.messages import raises
 
@@ -103,6 +103,6 @@ def test_an_unfit_model_or_label_is_named(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fasttext_tagger, "find_installed_version", lambda _: None)
+    monkeypatch.setattr(receipt, "find_installed_version", lambda _: None)
     with raises(ConfigError, "fasttext-community", "'dataprep-assets[fasttext]'"):
         build(tmp_path / "m.bin").version  # noqa: B018  # the property raises the error

@@ -12,11 +12,11 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from dataprep_assets.curation.classifiers import onnx_tagger
 from dataprep_assets.curation.declaration import Tags, build_taggers
 from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import BatchTagger, compute_tags
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity import receipt
 from dataprep_assets.integrity.receipt import find_installed_version
 from dataprep_assets_tests.messages import raises
 
@@ -162,6 +162,6 @@ def test_an_unfit_classifier_is_named(folder: Path) -> None:
 
 
 def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_tagger, "find_installed_version", lambda _: None)
+    monkeypatch.setattr(receipt, "find_installed_version", lambda _: None)
     with raises(ConfigError, "onnxruntime", "'dataprep-assets[onnx]'"):
         build(tmp_path / "classifier").version  # noqa: B018  # the property raises the error

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from dataprep_assets.curation.documents import FileDocuments
 from dataprep_assets.curation.planted import plant
 from dataprep_assets.curation.planted.personal import yield_cases
-from dataprep_assets.curation.rewriters import declaration, repair
+from dataprep_assets.curation.rewriters import declaration
 from dataprep_assets.curation.rewriters.changes import count_changed_characters
 from dataprep_assets.curation.rewriters.declaration import DeclaredRewriter, build_rewriting
 from dataprep_assets.curation.rewriters.personal_data import PersonalDataRewriter
@@ -25,6 +25,7 @@ from dataprep_assets.curation.rewriters.rewriting import Rewriting, RewritingErr
 from dataprep_assets.curation.taggers.personal import KINDS, measure_text
 from dataprep_assets.curation.text_tagger import normalize_text
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity import receipt
 from dataprep_assets.sources.readers.records import Block
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets_tests.messages import raises
@@ -275,7 +276,7 @@ def test_ftfy_repairs_text_that_was_decoded_with_a_wrong_encoding() -> None:
 
 
 def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repair, "find_installed_version", lambda _: None)
+    monkeypatch.setattr(receipt, "find_installed_version", lambda _: None)
     monkeypatch.setitem(sys.modules, "ftfy", None)
     for use in (lambda: rewriting("ftfy").version, lambda: rewriting("ftfy").rewrite_texts(["a"])):
         with raises(ConfigError, "rewrite", "ftfy", "pip install 'dataprep-assets[rewrite]'"):

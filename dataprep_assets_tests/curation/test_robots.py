@@ -14,9 +14,9 @@ import pytest
 from dataprep_assets.curation.declaration import ConfiguredTagger, build_taggers
 from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import BatchTagger, compute_tags
-from dataprep_assets.curation.web import robots
 from dataprep_assets.curation.web.robots import parse_date
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity import receipt
 from dataprep_assets_tests.messages import raises
 
 OPEN, CLOSED = "User-agent: *\nDisallow:\n", "User-agent: *\nDisallow: /\n"
@@ -133,6 +133,6 @@ def test_a_worker_reads_the_texts_itself(tmp_path: Path) -> None:
 
 def test_a_missing_library_is_an_error_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.com.txt").write_text(OPEN)
-    monkeypatch.setattr(robots, "find_installed_version", lambda _: None)
+    monkeypatch.setattr(receipt, "find_installed_version", lambda _: None)
     with raises(ConfigError, "protego", "dataprep-assets[robots]"):
         _ = build(tmp_path, files="*.txt").version

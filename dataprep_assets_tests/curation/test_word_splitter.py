@@ -6,11 +6,11 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from dataprep_assets.curation.declaration import Tags
-from dataprep_assets.curation.languages import word_splitter
 from dataprep_assets.curation.languages.word_splitter import describe_words
 from dataprep_assets.curation.taggers import fineweb
 from dataprep_assets.curation.tagging import BuiltInTagger, load_tagger
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity import receipt
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers import words
 
@@ -96,7 +96,7 @@ def test_settings_are_part_of_the_version() -> None:
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_splitter, "find_installed_version", lambda _: None)
+    monkeypatch.setattr(receipt, "find_installed_version", lambda _: None)
     with raises(ConfigError, "words", "spacy", "'dataprep-assets[words]'"):
         describe_words("en")
 

@@ -3,10 +3,8 @@
 The model reads the text as one line, as fastText was trained: line ends become blanks. It needs the extra `fasttext`.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,8 @@ from dataprep_assets.curation.module_code import digest_file
 from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.receipt import find_installed_version
+from dataprep_assets.integrity.receipt import require_installed_version
+from dataprep_assets.stores.files import cache_by_file
 
 _PACKAGE = "fasttext-community"
 _MAX_LABELS = 10
@@ -35,11 +34,10 @@ class FastTextTagger(VersionedTagger):
 
     @property
     def version(self) -> str:
-        self._require_library()
-        return f"1, {_PACKAGE} {find_installed_version(_PACKAGE)}, {self.label} of {digest_file(self._find_model())}"
+        return f"1, {_PACKAGE} {_require_version()}, {self.label} of {digest_file(self._find_model())}"
 
     def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
-        self._require_library()
+        _require_version()
         model = self._load_model()
         # Replace surrogates, because fastText only accepts text that can be encoded as UTF-8.
         lines = [" ".join(text.strip().splitlines()).encode(errors="replace").decode() for text in batch.texts]
@@ -54,7 +52,7 @@ class FastTextTagger(VersionedTagger):
         """Return the model. Raises ConfigError if the file is not a model, or has no such label."""
         path = self._find_model()
         try:
-            model = _load_file(str(path), path.stat().st_mtime_ns)
+            model = _load_file(str(path))
         except (ValueError, MemoryError) as error:
             raise ConfigError(
                 f"tag: fasttext: {self.model} is not a fastText model ({error}). Set `model` to a `.bin` or `.ftz` file"
@@ -70,12 +68,9 @@ class FastTextTagger(VersionedTagger):
             raise ConfigError(f"tag: fasttext: {self.model}: file does not exist. Correct `model`")
         return self.model
 
-    def _require_library(self) -> None:
-        if find_installed_version(_PACKAGE) is None:
-            raise ConfigError(
-                f"tag: fasttext: {_PACKAGE} is not installed. Install the extra: pip install "
-                "'dataprep-assets[fasttext]'"
-            )
+
+def _require_version() -> str:
+    return require_installed_version("tag: fasttext", _PACKAGE, "fasttext")
 
 
 def _find_score(label: str, labels: Sequence[str], shares: Sequence[float]) -> float:
@@ -85,9 +80,8 @@ def _find_score(label: str, labels: Sequence[str], shares: Sequence[float]) -> f
     return round(min(float(share), 1.0), 6)
 
 
-@lru_cache(maxsize=4)
-def _load_file(path: str, _time: int) -> Any:
-    """Load a model once per process, and again only if its file was modified."""
+@cache_by_file
+def _load_file(path: str) -> Any:
     import fasttext  # type: ignore[import-untyped]
 
-    return fasttext.load_model(os.fspath(path))
+    return fasttext.load_model(path)

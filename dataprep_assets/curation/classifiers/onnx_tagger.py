@@ -22,7 +22,7 @@ from dataprep_assets.curation.module_code import digest_file
 from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.receipt import find_installed_version
+from dataprep_assets.integrity.receipt import find_installed_version, require_installed_version
 from dataprep_assets.stores.files import cache_by_file
 
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
@@ -56,15 +56,15 @@ class OnnxTagger(VersionedTagger):
 
     @property
     def version(self) -> str:
-        self._require_library()
+        version = _require_version()
         paths = [*self._find_model_files(), self._find_file(TOKENIZER)]
         digests = ", ".join(f"{path.name} {digest_file(path)}" for path in paths)
         settings = [self._find_label(), self.activation, self.max_tokens, self.batch]
-        versions = f"{_PACKAGE} {find_installed_version(_PACKAGE)}, tokenizers {find_installed_version('tokenizers')}"
+        versions = f"{_PACKAGE} {version}, tokenizers {find_installed_version('tokenizers')}"
         return f"1, {versions}, {json.dumps(settings)}, {digests}"
 
     def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
-        self._require_library()
+        _require_version()
         times = tuple(path.stat().st_mtime_ns for path in self._find_model_files())
         session = _load_session(str(self._find_file(MODEL)), times)
         path = self._find_file(TOKENIZER)
@@ -139,11 +139,9 @@ class OnnxTagger(VersionedTagger):
     def _build_error(self, name: str, reason: str) -> ConfigError:
         return ConfigError(f"tag: onnx: {self.model / name}: {reason}")
 
-    def _require_library(self) -> None:
-        if find_installed_version(_PACKAGE) is None:
-            raise ConfigError(
-                f"tag: onnx: {_PACKAGE} is not installed. Install the extra: pip install 'dataprep-assets[onnx]'"
-            )
+
+def _require_version() -> str:
+    return require_installed_version("tag: onnx", _PACKAGE, "onnx")
 
 
 def _group_rows(rows: Sequence[Sequence[int]], is_filled: Sequence[bool], size: int) -> Iterator[tuple[list[int], int]]:

@@ -31,10 +31,10 @@ from dataprep_assets.curation.duplicates.words import (
     WORDS,
     split_compared_words,
 )
-from dataprep_assets.errors import ConfigError, FormatError, count_of
+from dataprep_assets.errors import FormatError, build_missing_extra_error, count_of
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.flat_bins import map_file
-from dataprep_assets.integrity.receipt import find_installed_version
+from dataprep_assets.integrity.receipt import require_installed_version
 from dataprep_assets.stores.files import create_file
 from dataprep_assets.tokenization.document_ids import hash_texts, mix_bits
 
@@ -44,7 +44,7 @@ FILES = (DIGESTS, ENDS, SHINGLES, KEY_HASHES, KEY_ROWS)
 SEED = 42
 """Seed for the permutations. A different seed would find different pairs among those below the S-curve's knee."""
 _DTYPE = np.dtype("<u8")
-_NOT_INSTALLED = "duplicates: rensa is not installed. Install the extra: pip install 'dataprep-assets[duplicates]'"
+_LIBRARY = ("duplicates", "rensa", "duplicates")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +85,7 @@ class SignatureSettings:
 
 def read_library_version() -> str:
     """Return the version of the library that computes MinHash signatures. Raises ConfigError if it is not installed."""
-    version = find_installed_version("rensa")
-    if version is None:
-        raise ConfigError(_NOT_INSTALLED)
-    return version
+    return require_installed_version(*_LIBRARY)
 
 
 class Signer:
@@ -104,7 +101,7 @@ class Signer:
             try:
                 from rensa import RMinHash
             except ImportError as error:
-                raise ConfigError(_NOT_INSTALLED) from error
+                raise build_missing_extra_error(*_LIBRARY) from error
             self._minhash: Any = RMinHash
 
     def compute_shingles(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:

@@ -13,8 +13,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
-from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.receipt import find_installed_version
+from dataprep_assets.errors import build_missing_extra_error
+from dataprep_assets.integrity.receipt import require_installed_version
 
 # fmt: off
 SpacyLanguage = Literal[
@@ -27,6 +27,7 @@ Language = Literal[SpacyLanguage, "ja", "ko", "th", "zh"]
 """The languages that a tagger's setting `words` accepts."""
 
 Split = Callable[[str], list[str]]
+_EXTRA = "words"
 _CHUNK_BYTES = 40_000
 """Maximum bytes of a text that SudachiPy splits at once; its own limit is 49,149."""
 _LONG_NUMBER = re.compile("[0-9,]{20,}")
@@ -38,13 +39,11 @@ def _import_library(module: str, language: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise ConfigError(_describe_missing(module, language)) from error
+        raise build_missing_extra_error(_locate(language), module, _EXTRA) from error
 
 
-def _describe_missing(library: str, language: str) -> str:
-    return (
-        f"tag: words: {language}: {library} is not installed. Install the extra: pip install 'dataprep-assets[words]'"
-    )
+def _locate(language: str) -> str:
+    return f"tag: words: {language}"
 
 
 @cache
@@ -132,12 +131,10 @@ class WordSplitter:
     @property
     def version(self) -> str:
         """The library and its version. Raises ConfigError if it is not installed."""
-        versions = []
-        for package in self._packages:
-            if (version := find_installed_version(package)) is None:
-                raise ConfigError(_describe_missing(package, self.language))
-            versions.append(f"{package} {version}")
-        return ", ".join(versions)
+        location = _locate(self.language)
+        return ", ".join(
+            f"{package} {require_installed_version(location, package, _EXTRA)}" for package in self._packages
+        )
 
     def split_text(self, text: str) -> list[str]:
         """Return the words of a text, without white space at their ends."""

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dataprep_assets.curation.rewriters.rewriting import Rewriter
-from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.receipt import find_installed_version
+from dataprep_assets.errors import build_missing_extra_error
+from dataprep_assets.integrity.receipt import require_installed_version
 
 FTFY = "ftfy"
-_NOT_INSTALLED = "rewrite: ftfy is not installed. Install the extra: pip install 'dataprep-assets[rewrite]'"
+_LIBRARY = ("rewrite", FTFY, "rewrite")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +24,7 @@ class FtfyRewriter(Rewriter):
 
     @property
     def version(self) -> str:
-        if (version := find_installed_version(FTFY)) is None:
-            raise ConfigError(_NOT_INSTALLED)
+        version = require_installed_version(*_LIBRARY)
         # Include the version of Unicode, because the library composes characters with Python's tables.
         return f"{version}, Unicode {unicodedata.unidata_version}"
 
@@ -34,5 +33,5 @@ class FtfyRewriter(Rewriter):
         try:
             import ftfy
         except ImportError as error:
-            raise ConfigError(_NOT_INSTALLED) from error
+            raise build_missing_extra_error(*_LIBRARY) from error
         yield ftfy.fix_text

@@ -10,11 +10,12 @@ from typing import Any
 
 from dataprep_assets.curation.planted.language import yield_cases
 from dataprep_assets.curation.text_tagger import TextTagger
-from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.receipt import find_installed_version
+from dataprep_assets.errors import build_missing_extra_error
+from dataprep_assets.integrity.receipt import require_installed_version
 
 MAX_CHARACTERS = 1_000
 """Number of characters to read: about 150 words."""
+_LIBRARY = ("tag: language", "py3langid", "language")
 
 
 @cache
@@ -25,19 +26,13 @@ def _load_identifier() -> Any:
             LanguageIdentifier,
         )
     except ImportError as error:
-        raise ConfigError(_NOT_INSTALLED) from error
+        raise build_missing_extra_error(*_LIBRARY) from error
     # Normalize scores to probabilities from 0 to 1, so that rules can compare them with a threshold.
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-_NOT_INSTALLED = "tag: language: py3langid is not installed. Install the extra: pip install 'dataprep-assets[language]'"
-
-
 def _read_version() -> str:
-    version = find_installed_version("py3langid")
-    if version is None:
-        raise ConfigError(_NOT_INSTALLED)
-    return f"1, py3langid {version}"
+    return f"1, py3langid {require_installed_version(*_LIBRARY)}"
 
 
 def measure_text(text: str) -> tuple[str | None, float | None]:

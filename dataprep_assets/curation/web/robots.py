@@ -24,8 +24,8 @@ from dataprep_assets.curation.project_function import digest_files, list_files
 from dataprep_assets.curation.table import Columns, DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
 from dataprep_assets.curation.web.addresses import parse_address
-from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.receipt import find_installed_version
+from dataprep_assets.errors import ConfigError, build_missing_extra_error
+from dataprep_assets.integrity.receipt import require_installed_version
 from dataprep_assets.stores.files import cache_by_file, digest_value
 
 VERSION = 1
@@ -35,7 +35,7 @@ NO_DATE = date.min
 _FIELDS = ("host", "text")
 _DATE = re.compile(r"([0-9]{4})(?P<dash>-?)([0-9]{2})(?P=dash)([0-9]{2})(?:[0-9]{6})?(?![0-9])")
 """The date at the beginning of a time, such as `2024-05-01T10:00:00Z` or `20240501100000`."""
-_NOT_INSTALLED = "tag: robots: protego is not installed. Install the extra: pip install 'dataprep-assets[robots]'"
+_LIBRARY = ("tag: robots", "protego", "robots")
 DatedText = tuple[date, str]
 
 
@@ -157,9 +157,7 @@ class RobotsTagger(VersionedTagger):
 
     @property
     def version(self) -> str:
-        library = find_installed_version("protego")
-        if library is None:
-            raise ConfigError(_NOT_INSTALLED)
+        library = require_installed_version(*_LIBRARY)
         settings = [self.column, self.date_column, list(self.agents)]
         return digest_value([VERSION, library, settings, digest_files(f"tag: {self.name}", self.files)])
 
@@ -183,7 +181,7 @@ class RobotsTagger(VersionedTagger):
         try:
             from protego import Protego
         except ImportError as error:
-            raise ConfigError(_NOT_INSTALLED) from error
+            raise build_missing_extra_error(*_LIBRARY) from error
         rows, parsers, allowed = batch.good_rows, dict[tuple[str, date], Any](), list[bool | None]()
         days = [date.max] * len(batch.texts) if self.date_column is None else map(_read_day, rows[self.date_column])
         for url, day in zip(rows[self.column], days, strict=True):

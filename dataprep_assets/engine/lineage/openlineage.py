@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
-from dataprep_assets.errors import ConfigError, TransferError, count_of
+from dataprep_assets.errors import ConfigError, TransferError, build_missing_extra_error, count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 
@@ -27,10 +27,7 @@ _RETRY = {"total": 2, "backoff_factor": 0.3, "status_forcelist": [429, 500, 502,
 def require_client() -> None:
     """Raise ConfigError if the extra `openlineage` is not installed."""
     if find_spec("openlineage") is None:
-        raise ConfigError(
-            "lineage.openlineage: openlineage-python is not installed. Install the extra: "
-            "pip install 'dataprep-assets[openlineage]'"
-        )
+        raise build_missing_extra_error("lineage.openlineage", "openlineage-python", "openlineage")
 
 
 class OpenLineage:

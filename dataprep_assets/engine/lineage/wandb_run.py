@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dataprep_assets.engine.yaml.declaration import WandbDeclaration
-from dataprep_assets.errors import ConfigError, TransferError
+from dataprep_assets.errors import TransferError, build_missing_extra_error
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stores.files import digest_value
@@ -31,9 +31,7 @@ def open_run(
     try:
         import wandb
     except ImportError as error:
-        raise ConfigError(
-            "wandb: wandb is not installed. Install the extra: pip install 'dataprep-assets[wandb]'"
-        ) from error
+        raise build_missing_extra_error("wandb", "wandb", "wandb") from error
     settings = wandb.Settings(
         console="off",
         silent=True,
