@@ -8,10 +8,11 @@ Entry point: `count_changed_characters`.
 """
 
 import re
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, takewhile
+
+from dataprep_assets.subsequence import find_longest_rising_pairs
 
 _WORD = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
 _MAX_CELLS = 1 << 26
@@ -64,20 +65,7 @@ def _align_unique(source: Pieces, rewritten: Pieces) -> Positions:
     pairs = [
         (number, positions[piece]) for number, piece in enumerate(source) if counts[piece] == 1 and piece in positions
     ]
-    # Find the longest increasing subsequence by patience sorting: `tops` are the smallest last positions of the series
-    # of each length, `holders` the pairs with these positions, and `previous` each pair's predecessor in its series.
-    tops: list[int] = []
-    holders: list[int] = []
-    previous: list[int] = []
-    for index, (_, position) in enumerate(pairs):
-        length = bisect_left(tops, position)
-        previous.append(holders[length - 1] if length else -1)
-        tops[length : length + 1], holders[length : length + 1] = [position], [index]
-    series, index = [], holders[-1] if holders else -1
-    while index >= 0:
-        series.append(pairs[index])
-        index = previous[index]
-    return series[::-1]
+    return find_longest_rising_pairs(pairs)
 
 
 def _align_all(source: Pieces, rewritten: Pieces) -> Positions:

@@ -9,7 +9,6 @@ rejected as well.
 Entry points: `RevisionRequest`, `CurrentSource`, `add_revision`.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -31,6 +30,7 @@ from dataprep_assets.serving.sampler.training_schedule import (
     SourceShard,
     join_ranges,
 )
+from dataprep_assets.subsequence import find_longest_rising_pairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,25 +363,8 @@ def _match_documents(
         for number, document in enumerate(numbers_before)
         if (number_after := next(next_numbers.get(document, iter(())), None)) is not None
     ]
-    return _find_longest_rising_pairs(pairs)
-
-
-def _find_longest_rising_pairs(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Return the longest subsequence of the pairs, sorted by their first numbers, whose second numbers also rise."""
-    # For each length, `lows` has the smallest last target of a rising subsequence of that length, and `tails` has the
-    # index of the pair with this target.
-    lows: list[int] = []
-    tails: list[int] = []
-    earlier = []
-    for number, (_, target) in enumerate(pairs):
-        length = bisect_left(lows, target)
-        earlier.append(tails[length - 1] if length else -1)
-        lows[length : length + 1], tails[length : length + 1] = [target], [number]
-    chain, number = [], tails[-1] if tails else -1
-    while number >= 0:
-        chain.append(pairs[number])
-        number = earlier[number]
-    return [index for index, _ in reversed(chain)], [target for _, target in reversed(chain)]
+    chain = find_longest_rising_pairs(pairs)
+    return [index for index, _ in chain], [target for _, target in chain]
 
 
 def _list_documents(documents: DocumentEnds) -> Iterator[tuple[int, int]]:
