@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from dataprep_assets.integrity.receipt import RETRACTED
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_MAX_EXAMPLES = 10
+"""Maximum number of examples of a rule."""
 
 
 class StoredTable(DocumentTable):
@@ -186,6 +189,15 @@ class StoredTable(DocumentTable):
 def format_rule(keeps: bool, rule: Rule) -> str:
     """Return the expression that is true for the rows that a rule drops."""
     return f"not ({rule.text})" if keeps else rule.text
+
+
+def add_examples(
+    examples: Mapping[str, list[str]], files: Sequence[Any], rows: Sequence[Any], reasons: Sequence[str | None]
+) -> None:
+    """Add rows that a rule drops to the rule's examples, up to the maximum, as `file:row`."""
+    for position, reason in enumerate(reasons):
+        if reason is not None and len(examples[reason]) < _MAX_EXAMPLES:
+            examples[reason].append(f"{files[position]}:{rows[position]}")
 
 
 def build_drops(

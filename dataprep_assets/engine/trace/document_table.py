@@ -6,6 +6,7 @@ use it.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +15,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.privacy import Privacy
-from dataprep_assets.errors import ConfigError, count_of
+from dataprep_assets.errors import ConfigError, SourceError, count_of
 from dataprep_assets.table import align_rows
 from dataprep_assets.tokenization.document_ids import mix_bits
 
@@ -199,6 +200,26 @@ def _draw_numbers(table: "pa.Table", seed: int) -> NDArray[np.uint64]:
     file_hashes = [xxhash.xxh3_64_intdigest(f"{seed}/{file}".encode()) for file in files.dictionary.to_pylist()]
     numbers: NDArray[np.uint64] = np.array(file_hashes, np.uint64)[files.indices.to_numpy()]
     return mix_bits(numbers + table["row"].to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+
+
+def build_changed_error(file: str, dataset: str) -> SourceError:
+    """Return the error for a source file that differs from the rows of the table."""
+    return SourceError(
+        f"{file}: changed since the document table was built. Run `dataprep run {dataset}`", relpath=file
+    )
+
+
+@contextmanager
+def translate_read_errors(file: str, dataset: str) -> Iterator[None]:
+    """Convert an OSError that is raised while a text is read from a source file to SourceError."""
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(
+            f"{file}: the text cannot be read: {error.strerror or error}. Restore the file, or run `dataprep run "
+            f"{dataset}`",
+            relpath=file,
+        ) from error
 
 
 class DocumentTable(ABC):

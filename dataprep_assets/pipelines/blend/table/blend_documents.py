@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from dataprep_assets.curation.budgets.budget import find_over_budget
 from dataprep_assets.curation.budgets.counts import DropCounts
 from dataprep_assets.curation.rules import Rule, find_dropping_rules
-from dataprep_assets.curation.stored_table import StoredTable, build_drops, format_rule
+from dataprep_assets.curation.stored_table import StoredTable, add_examples, build_drops, format_rule
 from dataprep_assets.curation.table import Columns, read_joined_tables
 from dataprep_assets.engine.trace.document_table import Drops
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
@@ -17,8 +17,6 @@ from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, has_blend_plan,
 from dataprep_assets.pipelines.blend.screening.reasons import RESERVED
 from dataprep_assets.pipelines.blend.table.row_table import DOCUMENTS, list_table_columns
 from dataprep_assets.pipelines.blend.table.table_spec import build_budgeted_blend
-
-_MAX_EXAMPLES = 10
 
 
 class BlendDocuments(StoredTable):
@@ -109,7 +107,7 @@ class BlendDocuments(StoredTable):
                 rows = piece.to_pydict()
                 counts.add(rows, reasons)
                 if not self._blend.sensitive:
-                    _add_examples(examples, rows, reasons)
+                    add_examples(examples, rows["file"], rows["row"], reasons)
         excesses = find_over_budget(build_budgeted_blend(self._blend), counts.sources, counts.by_rule)
         return build_drops(
             {name: format_rule(*rule) for name, rule in rules.items()},
@@ -118,12 +116,3 @@ class BlendDocuments(StoredTable):
             untagged=untagged,
             over_budget=[sentence for _, sentence in excesses],
         )
-
-
-def _add_examples(
-    examples: Mapping[str, list[str]], rows: Mapping[str, Sequence[Any]], reasons: Sequence[str | None]
-) -> None:
-    """Add rows that a rule drops to the rule's examples, up to the maximum."""
-    for file, row, reason in zip(rows["file"], rows["row"], reasons, strict=True):
-        if reason is not None and len(examples[reason]) < _MAX_EXAMPLES:
-            examples[reason].append(f"{file}:{row}")

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from dataprep_assets.engine.trace.document_table import build_changed_error, translate_read_errors
 from dataprep_assets.errors import SourceError
 from dataprep_assets.fields import find_strings
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -41,20 +42,12 @@ def add_texts(
         return table
 
     for (file, partition), rows_of_file in groupby(rows, key=lambda row: (row["file"], _find_partition(ranges, row))):
-        changed = SourceError(
-            f"{file}: changed since the document table was built. Run `dataprep run {blend.dataset}`", relpath=file
-        )
+        changed = build_changed_error(file, blend.dataset)
         if partition is None:
             raise changed
         sizes = {part.entry.relpath: part.entry.size_bytes for part in plan.find_shard(partition)[1].parts}
-        try:
+        with translate_read_errors(file, blend.dataset):
             yield from _read_texts(prepare_table(partition), rows_of_file, file, sizes[file], changed)
-        except OSError as error:
-            raise SourceError(
-                f"{file}: the text cannot be read: {error.strerror or error}. Restore the file, or run `dataprep run "
-                f"{blend.dataset}`",
-                relpath=file,
-            ) from error
 
 
 _Ranges = Mapping[tuple[str, str], Sequence[tuple[RowRange, str]]]

@@ -8,7 +8,7 @@ from dataprep_assets.curation.budgets.budget import find_over_budget
 from dataprep_assets.curation.budgets.counts import DropCounts
 from dataprep_assets.curation.rules import Rule
 from dataprep_assets.curation.selection import DUPLICATE, describe_bad_reason, describe_reason
-from dataprep_assets.curation.stored_table import StoredTable, build_drops, format_rule
+from dataprep_assets.curation.stored_table import StoredTable, add_examples, build_drops, format_rule
 from dataprep_assets.curation.table import Columns, read_joined_tables
 from dataprep_assets.engine.trace.document_table import Drops
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
@@ -16,7 +16,7 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import describe_coverage
 from dataprep_assets.pipelines.corpus.curation.documents_table import DOCUMENTS, list_table_columns
-from dataprep_assets.pipelines.corpus.curation.ruled_rows import RuledRows, read_ruled_rows
+from dataprep_assets.pipelines.corpus.curation.ruled_rows import read_ruled_rows
 from dataprep_assets.pipelines.corpus.curation.selection_budget import build_budgeted_split
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -25,8 +25,6 @@ from dataprep_assets.pipelines.corpus.source.listed_rows import read_listed_ids
 from dataprep_assets.pipelines.corpus.source.manifest import has_manifest, load_manifest
 from dataprep_assets.planning.manifest import split_name
 from dataprep_assets.table import format_share
-
-_MAX_EXAMPLES = 10
 
 
 class CorpusDocuments(StoredTable):
@@ -93,7 +91,7 @@ class CorpusDocuments(StoredTable):
                 for piece in read_ruled_rows(self._corpus, tags, ("file", "row", "source", "bytes"), removed_ids):
                     by_split[split_name(partition)].add(piece.counted_columns, piece.good_reasons)
                     if not self._corpus.sensitive:
-                        _add_examples(examples, piece)
+                        add_examples(examples, piece.table["file"], piece.table["row"], piece.reasons)
             except DataprepError:
                 # Count the shard as untagged if its tags, the file of a newly declared tagger, or its duplicates are
                 # missing or unreadable.
@@ -176,10 +174,3 @@ class CorpusDocuments(StoredTable):
             f"{artifact}: not built yet. Run the dataset first. If a check of `selection` fails, run `dataprep "
             f"documents {self._corpus.dataset}` without options to see the drops per rule"
         )
-
-
-def _add_examples(examples: Mapping[str, list[str]], rows: RuledRows) -> None:
-    """Add rows that a rule drops to the rule's examples, up to the maximum."""
-    for position, reason in enumerate(rows.reasons):
-        if reason is not None and len(examples[reason]) < _MAX_EXAMPLES:
-            examples[reason].append(f"{rows.table['file'][position]}:{rows.table['row'][position]}")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from dataprep_assets.errors import SourceError
+from dataprep_assets.engine.trace.document_table import build_changed_error, translate_read_errors
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.source_parts import PresentFiles, build_present_part
@@ -24,22 +24,14 @@ def add_texts(
     """Yield rows with their texts, as `DocumentTable.add_texts` describes."""
     files = PresentFiles(corpus, store)
     for file, rows_of_file in groupby(rows, key=lambda row: row["file"]):
-        try:
+        with translate_read_errors(file, corpus.dataset):
             yield from _add_texts_of_file(corpus, files, file, rows_of_file)
-        except OSError as error:
-            raise SourceError(
-                f"{file}: the text cannot be read: {error.strerror or error}. Restore the file, or run `dataprep run "
-                f"{corpus.dataset}`",
-                relpath=file,
-            ) from error
 
 
 def _add_texts_of_file(
     corpus: CorpusDeclaration, files: PresentFiles, file: str, rows: Iterator[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    changed = SourceError(
-        f"{file}: changed since the document table was built. Run `dataprep run {corpus.dataset}`", relpath=file
-    )
+    changed = build_changed_error(file, corpus.dataset)
     entry = files.entries.get(file)
     if entry is None:
         raise changed
