@@ -114,25 +114,13 @@ class _Fields:
             origin="derived",
             answer="Text (the schedule has no other modality)",
         )
-        yield TemplateField(
-            section="1.3",
-            name="Training data size",
-            form="range",
-            origin="computed",
-            answer=self._computed.size,
-            query="total",
-        )
+        yield self._compute("1.3", "Training data size", "range", self._computed.size, "total")
         yield self._ask("1.3", "Types of content", "text", "content_types")
         yield self._ask("1.3", "Latest date of data acquisition/collection for model training", "month", "acquired")
         yield self._ask("1.3", "Model continuously trained on new data after this date", "yes or no", "continuous")
         yield self._ask("1.3", "Linguistic characteristics of the overall training data", "text", "languages")
-        yield TemplateField(
-            section="1.3",
-            name="Languages detected in the training data",
-            form="list",
-            origin="computed",
-            answer=self._computed.languages,
-            query="languages",
+        yield self._compute(
+            "1.3", "Languages detected in the training data", "list", self._computed.languages, "languages"
         )
         yield self._ask("1.3", "Other relevant characteristics of the overall training data", "text", "characteristics")
         yield self._comment("1.3")
@@ -254,6 +242,9 @@ class _Fields:
         return TemplateField(
             section=section, name=name, form="text", origin="declared", key=f"{KEY}.{key}", answer=text or "none"
         )
+
+    def _compute(self, section: str, name: str, form: Form, answer: str, query: str) -> TemplateField:
+        return TemplateField(section=section, name=name, form=form, origin="computed", answer=answer, query=query)
 
     def _comment(self, section: str) -> TemplateField:
         text = next((comment for number, comment in self._summary.comments.items() if number == section), None)
