@@ -20,7 +20,7 @@ from dataprep_assets.integrity.receipt import Receipt
 
 API_KEY = "OPENLINEAGE_API_KEY"
 """Environment variable with the key that is sent to the server."""
-_JOBS, _PRODUCER = "dataprep", "https://pypi.org/project/dataprep-assets"
+_JOBS, _PRODUCER = "dataprep", "urn:dataprep-assets"
 _RETRY = {"total": 2, "backoff_factor": 0.3, "status_forcelist": [429, 500, 502, 503, 504], "allowed_methods": ["POST"]}
 
 
