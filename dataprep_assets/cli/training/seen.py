@@ -195,12 +195,12 @@ def _count_tokens_by(ledger: "SeenLedger", column: str, until: int) -> dict[str,
         rows = table.rows(columns=list(dict.fromkeys(["file", "row", column])))
         values[name] = {(row["file"], row["row"]): str(row[column]) for row in rows}
     total: dict[str, int] = {}
-    for (_, content), tokens in count_tokens_read(ledger, until).items():
+    for (_, content), reads in count_tokens_read(ledger, until).items():
         value_of = values[ledger.shards[content][0]]
-        for document in np.flatnonzero(tokens).tolist():
+        for document in np.flatnonzero(reads.tokens).tolist():
             document_row = ledger.get_kept_document(content, document)
             value = value_of.get((document_row.file, document_row.row), "not in the table")
-            total[value] = total.get(value, 0) + int(tokens[document])
+            total[value] = total.get(value, 0) + int(reads.tokens[document])
     return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
 
 

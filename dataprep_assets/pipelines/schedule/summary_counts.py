@@ -7,7 +7,7 @@ or language are counted under `NO_VALUE` or `NOT_RECORDED`, so the counts of eac
 Entry points: `count_reads`, `find_tables`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
@@ -20,7 +20,13 @@ from dataprep_assets.curation.table import read_joined_tables, split_by_file
 from dataprep_assets.formats.document_index import TOKEN_BINS
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.serving.sampler.seen import SeenLedger, count_tokens_read
+from dataprep_assets.serving.sampler.seen import (
+    SeenLedger,
+    ShardReads,
+    count_covered_tokens,
+    count_tokens_read,
+    merge_spans,
+)
 from dataprep_assets.serving.sampler.training_data import TrainingData
 from dataprep_assets.serving.sampler.training_schedule import Source, SourceShard
 
@@ -115,33 +121,40 @@ class _Labels:
 
 @dataclass(frozen=True, kw_only=True)
 class _FileReads:
-    """Documents of a source file: rows, tokens read, lengths, and numbers of labels, each of shape `(documents,)`."""
+    """Documents of a source file, in ascending order of their rows; each array has the shape `(documents,)`.
+
+    Attributes:
+        rows: Rows of the documents.
+        tokens: Tokens read, at least 1.
+        distinct_tokens: Tokens read, without repetitions.
+        hosts, languages: Numbers of labels.
+    """
 
     rows: NDArray[np.int64]
     tokens: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    distinct_tokens: NDArray[np.int64]
     hosts: NDArray[np.int64]
     languages: NDArray[np.int64]
 
     @classmethod
-    def join(cls, parts: "list[_FileReads]") -> "_FileReads":
+    def join(cls, parts: "list[_ShardPart]") -> "_FileReads":
         """Return the documents of several shards. A row that is in several shards becomes one document."""
-        columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.__annotations__}
-        rows, documents = np.unique(columns["rows"], return_inverse=True)
-        tokens = np.zeros(len(rows), np.int64)
-        np.add.at(tokens, documents, columns["tokens"])
-        joined_columns = {"rows": rows, "tokens": tokens}
-        for name in ("lengths", "hosts", "languages"):
-            # Take the maximum, because a label that a table has is greater than the number of an unknown label.
-            joined_columns[name] = np.zeros(len(rows), np.int64)
-            np.maximum.at(joined_columns[name], documents, columns[name])
-        read = tokens > 0
-        return cls(**{name: column[read] for name, column in joined_columns.items()})
-
-    @property
-    def distinct_tokens(self) -> NDArray[np.int64]:
-        """Tokens read without repetitions. An epoch reads no token twice, so more than the length is a repetition."""
-        return np.minimum(self.tokens, self.lengths)
+        rows, documents = np.unique(np.concatenate([part.rows for part in parts]), return_inverse=True)
+        columns = {"tokens": np.zeros(len(rows), np.int64)}
+        np.add.at(columns["tokens"], documents, np.concatenate([part.reads.tokens for part in parts]))
+        # Take the maximum, because a label that a table has is greater than the number of an unknown label.
+        lengths, columns["hosts"], columns["languages"] = (np.zeros(len(rows), np.int64) for _ in range(3))
+        np.maximum.at(lengths, documents, np.concatenate([part.lengths for part in parts]))
+        np.maximum.at(columns["hosts"], documents, np.concatenate([part.hosts for part in parts]))
+        np.maximum.at(columns["languages"], documents, np.concatenate([part.languages for part in parts]))
+        # Move the spans of each shard to the positions that the documents have if all of the file's documents follow
+        # each other, so that the spans of several shards can be merged.
+        ends = np.cumsum(lengths)
+        moved = [part.move_spans((ends - lengths)[np.searchsorted(rows, part.rows)]) for part in parts]
+        starts, stops = merge_spans(*(np.concatenate(columns) for columns in zip(*moved, strict=True)))
+        columns["distinct_tokens"] = count_covered_tokens(ends, starts, stops)
+        read = columns["tokens"] > 0
+        return cls(rows=rows[read], **{name: column[read] for name, column in columns.items()})
 
     def add_to(self, total: ReadCounts) -> None:
         """Add the documents to counts."""
@@ -154,6 +167,39 @@ class _FileReads:
             counts.setdefault(labels.names[number], ReadCounts()).add(
                 int(self.tokens[own].sum()), int(self.distinct_tokens[own].sum()), int(own.sum())
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ShardPart:
+    """The documents of a source file that follow each other in a shard; each array has the shape `(documents,)`.
+
+    Attributes:
+        rows: Rows of the documents in the file.
+        lengths: Tokens of the documents.
+        reads: What was read, with spans that begin at the first document's first token.
+        hosts, languages: Numbers of labels.
+    """
+
+    rows: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    reads: ShardReads
+    hosts: NDArray[np.int64]
+    languages: NDArray[np.int64]
+
+    def move_spans(self, targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the spans that were read, divided at documents, if each document began at its target."""
+        starts, stops = self.reads.starts, self.reads.stops
+        ends = np.cumsum(self.lengths)
+        first_documents = np.searchsorted(ends, starts, side="right")
+        counts = np.searchsorted(ends, stops - 1, side="right") - first_documents + 1
+        # Number the pieces of each span from 0.
+        piece_numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        documents = np.repeat(first_documents, counts) + piece_numbers
+        begins = ends - self.lengths
+        piece_starts = np.maximum(np.repeat(starts, counts), begins[documents])
+        piece_stops = np.minimum(np.repeat(stops, counts), ends[documents])
+        shift, has_tokens = (targets - begins)[documents], piece_starts < piece_stops
+        return (piece_starts + shift)[has_tokens], (piece_stops + shift)[has_tokens]
 
 
 class _Tables:
@@ -222,19 +268,21 @@ def count_reads(data: TrainingData, store: ArtifactStore, until: int) -> Schedul
     """
     ledger, hosts, languages = SeenLedger(data), _Labels(), _Labels()
     tables, counts = _Tables(data, store, hosts, languages), ScheduleReads(steps=until)
-    tokens_by_shard = count_tokens_read(ledger, until)
-    for (dataset, file, sha256), uses in sorted(_list_files(ledger, tokens_by_shard).items()):
-        parts_by_source: dict[str, list[_FileReads]] = {}
+    reads_by_shard = count_tokens_read(ledger, until)
+    for (dataset, file, sha256), uses in sorted(_list_files(ledger, reads_by_shard).items()):
+        parts_by_source: dict[str, list[_ShardPart]] = {}
         for source, content, number, start, stop in uses:
+            if start == stop:
+                continue
             shard = ledger.shards[content][1]
             rows = np.asarray(ledger.rows(content)[1].find_rows(number, start, stop)).astype(np.int64)
-            ends = np.asarray(data.open_document_ends(shard)[max(start - 1, 0) : stop], np.int64)
+            ends = np.asarray(data.open_document_ends(shard)[:stop], np.int64)
             labels = tables.find_labels(dataset, shard, file, sha256, rows)
             parts_by_source.setdefault(source, []).append(
-                _FileReads(
+                _ShardPart(
                     rows=rows,
-                    tokens=tokens_by_shard[source, content][start:stop],
-                    lengths=np.diff(ends) if start else np.diff(ends, prepend=0),
+                    lengths=np.diff(ends, prepend=0)[start:],
+                    reads=reads_by_shard[source, content].select(ends, start),
                     hosts=labels[HOST],
                     languages=labels[LANGUAGE],
                 )
@@ -245,6 +293,8 @@ def count_reads(data: TrainingData, store: ArtifactStore, until: int) -> Schedul
             reads.add_to(own.total)
             reads.add_by_label(own.domains, reads.hosts, hosts)
             reads.add_by_label(own.languages, reads.languages, languages)
+        if not parts_by_source:
+            continue
         reads = _FileReads.join([part for parts in parts_by_source.values() for part in parts])
         reads.add_to(counts.total)
         reads.add_by_label(counts.languages, reads.languages, languages)
@@ -252,11 +302,11 @@ def count_reads(data: TrainingData, store: ArtifactStore, until: int) -> Schedul
 
 
 def _list_files(
-    ledger: SeenLedger, tokens_by_shard: Mapping[tuple[str, str], NDArray[np.int64]]
+    ledger: SeenLedger, shards_by_source: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, str, str], list[tuple[str, str, int, int, int]]]:
     """Return (dataset, file, SHA-256) → its documents: source, shard, number of the file, first document and stop."""
     uses: dict[tuple[str, str, str], list[tuple[str, str, int, int, int]]] = {}
-    for source, content in tokens_by_shard:
+    for source, content in shards_by_source:
         lines = ledger.get_shard_facts(content)["sources"]
         stops = list(accumulate(int(line["documents"]) for line in lines))
         for number, (line, stop) in enumerate(zip(lines, stops, strict=True)):

@@ -3,7 +3,8 @@
 Training logs nothing. The schedule determines what each step reads, and its artifact keeps the documents of every shard
 that it ever listed. So the ledger also covers documents that were retracted later.
 
-Entry points: `documents_of_step`, `find_documents`, `steps_of_document`, `count_tokens_read`.
+Entry points: `documents_of_step`, `find_documents`, `steps_of_document`, `count_tokens_read`, `merge_spans`,
+`count_covered_tokens`.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -215,14 +216,45 @@ def find_documents(
     return kept_documents
 
 
-def count_tokens_read(ledger: SeenLedger, until: int) -> dict[tuple[str, str], NDArray[np.int64]]:
-    """Return the number of tokens of each document that the steps before `until` read.
+@dataclass(kw_only=True)
+class ShardReads:
+    """Tokens of a shard that the steps read for one source.
 
-    The result maps the name of a source and the content of its shard to int64 of shape ``(documents,)``. A document
-    that is read twice counts twice.
+    Attributes:
+        tokens: Number of tokens read of each document, int64 of shape `(documents,)`; a token read twice counts twice.
+        starts, stops: The tokens read at least once, as disjoint spans of the shard in ascending order, int64 of
+            shape `(spans,)`.
+    """
+
+    tokens: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+
+    def add(self, tokens: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
+        """Add tokens of the documents, and the spans that contain them."""
+        self.tokens += tokens
+        self.starts, self.stops = merge_spans(
+            np.concatenate([self.starts, starts]), np.concatenate([self.stops, stops])
+        )
+
+    def select(self, ends: NDArray[np.int64], first: int) -> "ShardReads":
+        """Return what was read of the documents from `first` that have these ends; positions begin at the first one."""
+        start, stop = (int(ends[first - 1]) if first else 0), int(ends[-1])
+        low, high = np.searchsorted(self.stops, start, side="right"), np.searchsorted(self.starts, stop)
+        return ShardReads(
+            tokens=self.tokens[first : len(ends)],
+            starts=np.maximum(self.starts[low:high], start) - start,
+            stops=np.minimum(self.stops[low:high], stop) - start,
+        )
+
+
+def count_tokens_read(ledger: SeenLedger, until: int) -> dict[tuple[str, str], ShardReads]:
+    """Return what the steps before `until` read, by the name of a source and the content of its shard.
+
     Complete epochs are counted without looking at their samples.
     """
-    tokens_by_shard: dict[tuple[str, str], NDArray[np.int64]] = {}
+    reads_by_shard: dict[tuple[str, str], ShardReads] = {}
+    nothing = np.empty(0, np.int64)
     for rule in ledger.data.sampler.rules:
         stop = min(rule.stop, until)
         if stop <= rule.first:
@@ -230,27 +262,44 @@ def count_tokens_read(ledger: SeenLedger, until: int) -> dict[tuple[str, str], N
         for cursor, count in zip(rule.turns, rule.count_samples(stop), strict=True):
             # At most two epochs are read in part: the one in progress at the beginning of the turn, and the last one.
             epoch = int(cursor.locate(np.array([count]))[0][0])
-            epoch_start = cursor.left + max(epoch - cursor.epoch - 1, 0) * cursor.epoch_samples
+            complete_epochs = max(epoch - cursor.epoch - 1, 0)
+            epoch_start = cursor.left + complete_epochs * cursor.epoch_samples
             parts = [(0, count)] if epoch == cursor.epoch else [(0, cursor.left), (epoch_start, count)]
             for shard in cursor.source.shards:
                 # Convert the ends to int64, because NumPy promotes a mix of uint64 and int64 to float64.
                 ends = np.asarray(ledger.data.open_document_ends(shard), np.int64)
-                key = (cursor.source.name, shard.content)
-                tokens = tokens_by_shard.setdefault(key, np.zeros(len(ends), np.int64))
-                # Add whole documents for the epochs in between, because each of them reads every document once.
-                tokens += max(epoch - cursor.epoch - 1, 0) * np.diff(ends, prepend=0)
+                reads = reads_by_shard.setdefault(
+                    (cursor.source.name, shard.content),
+                    ShardReads(tokens=np.zeros(len(ends), np.int64), starts=nothing, stops=nothing),
+                )
+                if complete_epochs and len(ends):
+                    # A complete epoch reads every document once.
+                    reads.add(complete_epochs * np.diff(ends, prepend=0), np.array([0]), ends[-1:])
             for part_start, part_stop in parts:
                 for block_start in range(part_start, part_stop, _BLOCK):
                     pieces = cursor.find_spans(np.arange(block_start, min(block_start + _BLOCK, part_stop)))[1]
                     for number in np.unique(pieces.shard).tolist():
                         shard, own_pieces = cursor.source.shards[number], pieces.select(pieces.shard == number)
                         ends = np.asarray(ledger.data.open_document_ends(shard), np.int64)
-                        tokens = tokens_by_shard[cursor.source.name, shard.content]
-                        tokens += _count_covered_tokens(ends, own_pieces.start, own_pieces.stop)
-    return tokens_by_shard
+                        reads_by_shard[cursor.source.name, shard.content].add(
+                            count_covered_tokens(ends, own_pieces.start, own_pieces.stop),
+                            own_pieces.start,
+                            own_pieces.stop,
+                        )
+    return reads_by_shard
 
 
-def _count_covered_tokens(
+def merge_spans(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the tokens that the spans `[starts, stops)` contain, as disjoint spans in ascending order."""
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(stops[order])
+    # A span begins where no earlier span reaches. Spans that touch become one.
+    is_first = np.concatenate([np.ones(min(len(starts), 1), np.bool_), starts[1:] > ends[:-1]])
+    is_last = np.concatenate([is_first[1:], np.ones(min(len(starts), 1), np.bool_)])
+    return starts[is_first], ends[is_last]
+
+
+def count_covered_tokens(
     ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return how many tokens of each document the token spans `[starts, stops)` cover; no span may be empty.

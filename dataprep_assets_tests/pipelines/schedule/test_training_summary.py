@@ -18,6 +18,11 @@ from dataprep_assets.formats.document_index import ENDS
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.schedule import training_summary
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
+from dataprep_assets.pipelines.schedule.schedule_artifact import (
+    load_current_schedule,
+    revise_schedule,
+    write_revisions,
+)
 from dataprep_assets.pipelines.schedule.summary_counts import (
     NO_VALUE,
     NOT_RECORDED,
@@ -108,36 +113,35 @@ def find_answers(value: dict[str, Any]) -> dict[str, str]:
 def recount(store: LocalArtifacts, steps: int) -> dict[tuple[str, str], Counts]:
     """Count each token that a span of a step covers; return (column, label) → counts."""
     data = TrainingData(store, SCHEDULE)
-    sources = data.schedule.revisions[0].sources
-    reads = {
-        (number, shard): np.zeros(part.tokens, np.int64)
-        for number, source in enumerate(sources)
-        for shard, part in enumerate(source.shards)
-    }
+    reads: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
     for step in range(steps):
+        sources = data.sampler.find_rule(step).revision.sources
         spans = data.sampler.find_step_spans(step, data.sampler.find_positions(step, 0, 1))
         for _, number, _, shard, start, stop in zip(*(column.tolist() for column in spans), strict=True):
-            reads[number, shard][start:stop] += 1
+            source, part = sources[number], sources[number].shards[shard]
+            by_source = reads[source.dataset, part.name]
+            by_source.setdefault(source.name, np.zeros(part.tokens, np.int64))[start:stop] += 1
     counts: dict[tuple[str, str], Counts] = defaultdict(lambda: {"tokens": 0, "distinct_tokens": 0, "documents": 0})
-    for (number, shard), tokens in reads.items():
-        source, part = sources[number], sources[number].shards[shard]
-        folder = store.root / source.dataset
-        ends = np.fromfile(folder / "token_bins" / part.name / ENDS, "<u8").astype(np.int64)
-        table = folder / "documents" / part.name / "documents.parquet"
+    for (dataset, shard), by_source in reads.items():
+        folder = store.root / dataset
+        ends = np.fromfile(folder / "token_bins" / shard / ENDS, "<u8").astype(np.int64)
+        table = folder / "documents" / shard / "documents.parquet"
         rows = [row for row in pq.read_table(table).to_pylist() if row["kept"]] if table.exists() else [{}] * len(ends)
         assert len(rows) == len(ends)
         for row, start, stop in zip(rows, [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-            own = tokens[start:stop]
-            if not own.any():
-                continue
             labels = {name: (row[name] or NO_VALUE) if name in row else NOT_RECORDED for name in ("host", "language")}
-            for key in [
-                ("total", ""), ("source", source.name), ("language", labels["language"]),
-                (f"host of {source.name}", labels["host"]),
-            ]:  # fmt: skip
-                counts[key]["tokens"] += int(own.sum())
-                counts[key]["distinct_tokens"] += int((own > 0).sum())
-                counts[key]["documents"] += 1
+            own = {source: tokens[start:stop] for source, tokens in by_source.items()}
+            keys = {
+                ("total", ""): sum(own.values()),
+                ("language", labels["language"]): sum(own.values()),
+                **{("source", source): tokens for source, tokens in own.items()},
+                **{(f"host of {source}", labels["host"]): tokens for source, tokens in own.items()},
+            }
+            for key, tokens in keys.items():
+                if np.any(tokens):
+                    counts[key]["tokens"] += int(tokens.sum())
+                    counts[key]["distinct_tokens"] += int((tokens > 0).sum())
+                    counts[key]["documents"] += 1
     return dict(counts)
 
 
@@ -226,6 +230,32 @@ def test_packed_documents_are_counted(store: LocalArtifacts, tmp_path: Path) -> 
     assert summary["counts"]["total"] == counts["total", ""]
     assert read_rows(summary, "languages", "language") == select(counts, "language")
     assert all(finding.passed for finding in run_checks(dataset.spec(TRAINING_SUMMARY), own).values())
+
+
+def test_tokens_of_a_renamed_source_count_once_in_all(store: LocalArtifacts, tmp_path: Path) -> None:
+    sources = [
+        {"dataset": PAGES, "split": "train", "name": "web", "weight": 2},
+        {"dataset": PAGES, "split": "val", "name": "held", "weight": 1},
+    ]
+    value = dump_declaration(schedule_pages()) | {"sources": sources, "revisions": str(tmp_path / "revisions.json")}
+    own = LocalArtifacts(tmp_path / "artifacts")
+    own.root.mkdir(parents=True)
+    (own.root / PAGES).symlink_to(store.root / PAGES)
+    dataset = redeclare(find_sample(SCHEDULE), value | {"steps": 20})
+    build_all(dataset.specs, own)
+    # From step 9 on, the source has another name, so it is read from its beginning again.
+    renamed = redeclare(dataset, value | {"sources": [sources[0] | {"name": "later"}, sources[1]], "steps": 20})
+    declaration: Any = renamed.declaration
+    present = load_current_schedule(declaration, own)
+    write_revisions(declaration, revise_schedule(declaration, own, present, from_step=9))
+    build_all(renamed.specs, own)
+    summary, counts = read_summary(own), recount(own, 20)
+    assert {*select(counts, "source")} == {"web", "later", "held"}
+    total = counts["total", ""]
+    assert total["distinct_tokens"] < sum(one["distinct_tokens"] for one in select(counts, "source").values())
+    assert summary["counts"]["total"] == total
+    assert read_rows(summary, "sources", "source") == select(counts, "source")
+    assert read_rows(summary, "languages", "language") == select(counts, "language")
 
 
 def test_every_number_has_the_query_that_computes_it(store: LocalArtifacts, tmp_path: Path) -> None:
