@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import DatasetInput
-from dataprep_assets.engine.lineage.openlineage import require_client
+from dataprep_assets.engine.lineage.openlineage import check_target
 from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.engine.yaml.declaration import WorkersDeclaration
 from dataprep_assets.engine.yaml.declared_keys import find_nearest
@@ -141,11 +141,11 @@ def _find_engine_remarks(component: Dataset) -> Iterator[Remark]:
 
 
 def _find_lineage_remarks(component: Dataset) -> Iterator[Remark]:
-    """Yield a remark if the library that sends the lineage events is not installed."""
+    """Yield a remark if lineage events cannot be sent, or would be sent unencrypted."""
     lineage = component.declaration.lineage
     if lineage is not None and lineage.openlineage is not None:
         try:
-            require_client()
+            check_target(lineage.openlineage)
         except ConfigError as error:
             yield Remark(keys=("lineage", "openlineage"), sentence=str(error))
 

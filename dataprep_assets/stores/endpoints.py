@@ -51,7 +51,7 @@ def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
     if parts.scheme == "http" and not allow_http and not _is_loopback(parts.hostname):
         raise ConfigError(
             f"{setting}: {parts.scheme}://{parts.netloc} would send credentials and data unencrypted. Use https://, "
-            f"or set `allow_http: true` (for the storage: {ALLOW_HTTP}=true) if you trust the network"
+            f"or, if you trust the network, set `allow_http: true`, or {ALLOW_HTTP}=true where this key does not exist"
         )
     return url
 

@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass
 class Webhook:
-    """The received posts, and the answers to the next requests; each answer is delayed by `slow` seconds.
+    """The received posts with their paths, and the answers to the next requests, each delayed by `slow` seconds.
 
     The next `failures` requests are answered with the status 503.
     """
@@ -23,6 +23,7 @@ class Webhook:
     failures: int = 0
     slow: float = 0.0
     got: list[dict[str, Any]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -36,6 +37,7 @@ def run_webhook() -> Iterator[Webhook]:
             time.sleep(made.slow)
             status = 503 if made.failures > 0 else made.status
             made.failures -= 1
+            made.paths.append(self.path)
             if status < 300:
                 made.got.append(json.loads(body))
             self.send_response(status)

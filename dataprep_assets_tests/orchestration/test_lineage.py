@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dataprep_assets.engine.lineage.openlineage import API_KEY, OpenLineage, require_client
+from dataprep_assets.engine.lineage.openlineage import API_KEY, OpenLineage, check_target
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration, LineageDeclaration
 from dataprep_assets.errors import ConfigError, TransferError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.build import BuildListener, build_job
 from dataprep_assets.resources import create_resources
+from dataprep_assets.stores.endpoints import ALLOW_HTTP
 from dataprep_assets_tests.engine.notices import make_notices_specs
 from dataprep_assets_tests.fakes.listeners import Webhook, run_webhook
 from dataprep_assets_tests.messages import assert_names, raises
@@ -169,13 +170,34 @@ def test_a_url_with_credentials_is_refused_without_repeating_it(target: str) -> 
     assert "a-secret" not in mistake["msg"]
 
 
+def test_events_are_not_sent_unencrypted_to_another_machine(
+    board: NoticeBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("openlineage.client", reason="the extra `openlineage` is not installed")
+    lines = build(board, "http://lineage.example.org")
+    assert_names("\n".join(lines), "lineage.openlineage", "http://lineage.example.org", "unencrypted", ALLOW_HTTP)
+    monkeypatch.setenv(ALLOW_HTTP, "true")
+    check_target("http://lineage.example.org")
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_the_path_of_a_server_is_kept(board: NoticeBoard, server: Webhook, end: str) -> None:
+    build(board, f"{server.url}/marquez{end}")
+    assert {*server.paths} == {"/marquez/api/v1/lineage"}
+
+
+def test_a_declaration_without_a_system_is_refused() -> None:
+    with raises(ValidationError, "openlineage", "wandb"):
+        LineageDeclaration.model_validate({})
+
+
 def test_without_the_extra_the_message_has_the_command(
     board: NoticeBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(board, str(tmp_path / "events"))
     monkeypatch.setitem(sys.modules, "openlineage", None)
     with raises(ConfigError, "pip install 'dataprep-assets[openlineage]'"):
-        require_client()
+        check_target("events.jsonl")
     store = board.store
     assert isinstance(store, LocalArtifacts)
     sender = OpenLineage(str(tmp_path / "other"), store)

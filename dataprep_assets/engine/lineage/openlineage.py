@@ -3,7 +3,7 @@
 The events come from the artifact's receipt, so they are sent only for finished artifacts. The digest of an artifact's
 files is its `version` facet. Only `OpenLineage.send` imports the client, which is the extra `openlineage`.
 
-Entry points: `OpenLineage`, `require_client`.
+Entry points: `OpenLineage`, `check_target`.
 """
 
 import os
@@ -17,6 +17,7 @@ from uuid import NAMESPACE_URL, uuid5
 from dataprep_assets.errors import ConfigError, TransferError, build_missing_extra_error, count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.stores.endpoints import allows_http, check_endpoint
 
 API_KEY = "OPENLINEAGE_API_KEY"
 """Environment variable with the key that is sent to the server."""
@@ -24,10 +25,12 @@ _JOBS, _PRODUCER = "dataprep", "urn:dataprep-assets"
 _RETRY = {"total": 2, "backoff_factor": 0.3, "status_forcelist": [429, 500, 502, 503, 504], "allowed_methods": ["POST"]}
 
 
-def require_client() -> None:
-    """Raise ConfigError if the extra `openlineage` is not installed."""
+def check_target(target: str) -> None:
+    """Raise ConfigError if the extra `openlineage` is not installed, or the server's connection is not encrypted."""
     if find_spec("openlineage") is None:
         raise build_missing_extra_error("lineage.openlineage", "openlineage-python", "openlineage")
+    if "://" in target:
+        check_endpoint(target, "lineage.openlineage", allow_http=allows_http(os.environ))
 
 
 class OpenLineage:
@@ -64,7 +67,7 @@ class OpenLineage:
             )
 
     def _emit(self, receipt: Receipt, rows: int | None) -> None:
-        require_client()
+        check_target(self._target)
         from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
         from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset
 
@@ -130,4 +133,5 @@ def _open_transport(target: str) -> Any:
 
     key = os.environ.get(API_KEY)
     auth = ApiKeyTokenProvider({"api_key": key}) if key else TokenProvider({})
-    return HttpTransport(HttpConfig(url=target, auth=auth, retry=_RETRY))
+    # End the URL with a slash, because the client joins the path of the API to it, and would replace a last segment.
+    return HttpTransport(HttpConfig(url=f"{target.rstrip('/')}/", auth=auth, retry=_RETRY))

@@ -197,6 +197,12 @@ class LineageDeclaration(DeclarationModel):
         ),
     )
 
+    @model_validator(mode="after")
+    def _require_system(self) -> Self:
+        if self.openlineage is None and self.wandb is None:
+            raise ValueError("names no system. Add `openlineage` or `wandb`, or remove `lineage`")
+        return self
+
     @field_validator("openlineage")
     @classmethod
     def _refuse_credentials(cls, openlineage: str | None) -> str | None:
