@@ -213,11 +213,9 @@ def _find_input_remarks(project: "OpenProject", component: Dataset) -> Iterator[
             yield from _find_cycle_remarks(project, component, source)
             for input_dataset in project.load_all([name]):
                 yield from component.find_source_remarks(input_dataset)
-                if component.declaration.publish is not None and input_dataset.declaration.sensitive:
-                    sentence = (
-                        f"publish: is built from {name}, which is sensitive and never published. Remove `publish`"
-                    )
-                    yield Remark(keys=("publish",), sentence=sentence)
+                if input_dataset.declaration.sensitive:
+                    for sentence in filter(None, (spec.sensitive_input for spec in component.specs)):
+                        yield Remark(keys=(sentence.partition(":")[0],), sentence=sentence.format(name=name))
             continue
         nearest_name = find_nearest(name, names)
         sentence = f"`{'.'.join(source.keys)}`: unknown dataset {name}; " + (

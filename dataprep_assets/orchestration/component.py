@@ -23,7 +23,13 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.build import build_job
 from dataprep_assets.orchestration.checks import build_checks
 from dataprep_assets.orchestration.metadata import build_definition_metadata, build_step_result
-from dataprep_assets.orchestration.partitions import DATASET, asset_key, build_partitions_definition, job_name
+from dataprep_assets.orchestration.partitions import (
+    DATASET,
+    SENSITIVE,
+    asset_key,
+    build_partitions_definition,
+    job_name,
+)
 from dataprep_assets.orchestration.runs.runs import POOLS, build_plan_metadata, hold_run_lock_until_exit
 from dataprep_assets.orchestration.runs.step_build import StepBuild, convert_errors
 from dataprep_assets.orchestration.sensors.automation import build_automation, check_crons
@@ -98,10 +104,11 @@ def build_asset(
         store = spec.declaration.store(storage)
         _tag_run(context.instance, context.run)
         with private_files(spec.declaration.sensitive), convert_errors(spec, store):
+            step_build = StepBuild(context, spec, store)
             slots = context.partition_keys if spec.partitions is not None else [None]
             decisions = decide_checks(spec, store, slots)
             failed = {slot for slot, decision in decisions.items() if decision.action is Action.BUILD}
-            yield from StepBuild(context, spec, store).build(slots, rebuild=failed)
+            yield from step_build.build(slots, rebuild=failed)
         yield build_step_result()
 
     return artifact
@@ -135,7 +142,7 @@ def _build_asset_arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[
         "kinds": set(spec.kinds),
         "owners": list(declaration.owners),
         "description": _describe_asset(spec),
-        "tags": {**tags, **({"dataprep/sensitive": "true"} if declaration.sensitive else {})},
+        "tags": {**tags, **({SENSITIVE: "true"} if declaration.sensitive else {})},
         "metadata": {
             **build_definition_metadata(spec),
             **({io_manager.STORAGE: declaration.storage} if declaration.storage else {}),

@@ -14,6 +14,8 @@ Context = dg.OpExecutionContext | dg.AssetExecutionContext
 """Context of a step, either of a dataset's job or of an asset."""
 DATASET = "dataprep/dataset"
 """Tag of runs, backfills and jobs: the dataset that they build."""
+SENSITIVE = "dataprep/sensitive"
+"""Tag of the assets of sensitive datasets."""
 PART = "dataprep/part"
 """Tag of runs that build part of a dataset: the selected partitions."""
 TOGETHER = "__and__"

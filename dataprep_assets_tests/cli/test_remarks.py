@@ -1,15 +1,18 @@
 """`dataprep check` of notes and blends reports each mistake in a sentence with file and line, and builds nothing."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from dataprep_assets.cli import main
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.library.project import open_project
 from dataprep_assets.project_template import write_project
-from dataprep_assets_tests.messages import raises
+from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.samples import SAMPLE
 
 SAMPLES = SAMPLE.parent
@@ -254,3 +257,40 @@ def test_a_mistake_that_only_a_source_shows_stops_a_first_run(told: tuple[dict[s
         declared.dataset("notes_9").require_sound()
     with raises(ConfigError, "UNSET_KEY"):
         declared.dataset("notes_7").require_sound()
+
+
+@pytest.mark.parametrize(
+    ("source", "dataset", "declared", "key"),
+    [
+        ("sample_notes", "sample_notes_replay_combined", {"publish": {"hub": "a/b"}}, "publish"),
+        ("sample_corpus", "sample_schedule", {"training_summary": {}}, "training_summary"),
+        ("sample_corpus", "sample_schedule", {"training_summary": {}, "sensitive": True}, None),
+    ],
+)
+def test_what_leaves_a_dataset_that_reads_a_sensitive_one_is_refused(
+    source: str,
+    dataset: str,
+    declared: dict[str, Any],
+    key: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("A_KEY", "0123456789abcdef" * 3)
+    # The name of a project must not be that of a package that another test has imported.
+    project = tmp_path / f"{dataset}_{len(declared)}_project"
+    write_project(project)
+    defs = project / project.name / "defs"
+    shutil.copytree(SAMPLES, defs, dirs_exist_ok=True)
+    keys = {
+        "sample_notes": {"patient_key": {"env": "A_KEY"}},
+        "sample_corpus": {"document": {"separator": "<|endoftext|>", "id_key": {"env": "A_KEY"}}},
+    }
+    for name, changes in ((source, keys[source] | {"sensitive": True}), (dataset, declared)):
+        value = yaml.safe_load((defs / name / "defs.yaml").read_text())
+        value["attributes"] |= changes
+        (defs / name / "defs.yaml").write_text(yaml.safe_dump(value))
+    mistakes = open_project(project).dataset(dataset).check()
+    refusals = [mistake for mistake in mistakes if not mistake.hint]
+    assert len(refusals) == (key is not None), refusals
+    if key is not None:
+        assert_names(refusals[0].sentence, f"{key}: ", source, "sensitive")

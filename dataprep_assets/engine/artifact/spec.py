@@ -436,6 +436,8 @@ class ArtifactSpec:
             have it rebuilt first (`runs.step_build`).
         places: Opens the artifact to find the positions of documents in it; None if it contains no documents.
         watch: Polls the dataset's source for changes; for the artifact that reads or lists the source.
+        sensitive_input: Why and how it must not be built if the dataset reads a sensitive one, whose name replaces
+            `{name}`. It begins with the YAML key that declares the artifact. "" if it may be built.
     """
 
     declaration: DatasetDeclaration
@@ -467,6 +469,7 @@ class ArtifactSpec:
     places: OpenPlaces | None = None
     records_source: bool = False
     watch: SourceWatch | None = None
+    sensitive_input: str = ""
 
     @cached_property
     def _groups(self) -> tuple[CheckGroup, ...]:

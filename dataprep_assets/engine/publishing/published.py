@@ -162,6 +162,7 @@ def build_published_spec(subject: CardSubject, target: HubPublication, *, card: 
         build=publisher.build,
         metadata=publisher.show,
         published_to=lambda receipt: PublishedFacts.from_receipt(receipt).address,
+        sensitive_input="publish: is built from {name}, which is sensitive and never published. Remove `publish`",
         check_groups=(WholeArtifactChecks(checks=CHECKS, open=publisher.open),),
     )
 

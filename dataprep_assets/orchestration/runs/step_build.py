@@ -45,6 +45,7 @@ from dataprep_assets.orchestration.metadata import build_metadata, build_version
 from dataprep_assets.orchestration.partitions import (
     FAILED_CHECKS,
     MISCONFIGURED,
+    SENSITIVE,
     TOGETHER,
     Context,
     asset_key,
@@ -186,6 +187,24 @@ def _rebuild_records(
     return True
 
 
+def _refuse_sensitive_inputs(context: Context, spec: ArtifactSpec) -> None:
+    """Raise ConfigError if the artifact's dataset reads a sensitive dataset of the same code location.
+
+    `dataprep run` has compared the declarations before it starts a run. Its runs have no code location.
+    """
+    try:
+        repository = context.repository_def
+    # Catch every exception, because Dagster raises one of its internal classes if the run has no code location.
+    except Exception:
+        return
+    graph = repository.asset_graph
+    own_keys = [key for key in graph.get_all_asset_keys() if key.path[0] == spec.declaration.dataset]
+    inputs = {key for own_key in own_keys for key in graph.get(own_key).parent_keys} - {*own_keys}
+    for key in sorted(inputs):
+        if graph.has(key) and SENSITIVE in graph.get(key).tags:
+            raise ConfigError(spec.sensitive_input.format(name=key.path[0]))
+
+
 _MAX_SHOWN_FAILURES = 20
 
 
@@ -202,6 +221,8 @@ class StepBuild:
         """Prepare the build; each warning is logged and, if `report_warning` is given, passed to it."""
         self.built_slots: list[str | None] = []  # the partitions that `build` did not reuse
         self._context, self._spec, self._store, self._report_warning = context, spec, store, report_warning
+        if spec.sensitive_input:
+            _refuse_sensitive_inputs(context, spec)
         self._lineage_senders: list[LineageSender] = []
         if spec.declaration.lineage is not None:
             from dataprep_assets.engine.lineage.senders import open_senders

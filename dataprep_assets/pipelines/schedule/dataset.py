@@ -44,14 +44,6 @@ class ScheduleDataset(Dataset):
     def remarks(self) -> Iterator[Remark]:
         yield from self._ask_for_answers([])
 
-    def find_source_remarks(self, source: Dataset) -> Iterator[Remark]:
-        if self.declaration.training_summary is not None and source.declaration.sensitive > self.declaration.sensitive:
-            yield Remark(
-                keys=("training_summary",),
-                sentence=f"training_summary: {source.declaration.dataset} is sensitive, so the summary must withhold "
-                "small counts. Set `sensitive: true`, or remove `training_summary`",
-            )
-
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(SCHEDULE_ARTIFACT)
 

@@ -113,6 +113,10 @@ def build_summary_spec(
         recipes=lambda store, _: [_build_recipe(declaration, summary, store)],
         build=lambda request: [Outcome.from_receipt(*build_summary(declaration, summary, request.store))],
         metadata=_build_metadata,
+        sensitive_input=""
+        if declaration.sensitive
+        else "training_summary: {name} is sensitive, so the summary must withhold small counts. Set `sensitive: true`, "
+        "or remove `training_summary`",
         check_groups=(
             WholeArtifactChecks(
                 checks=SUMMARY_CHECKS,

@@ -163,6 +163,23 @@ def test_dg_launch_materializes_a_declared_corpus(cloned: Path) -> None:
 
 
 @pytest.mark.slow
+def test_dg_launch_does_not_publish_what_is_built_from_a_sensitive_dataset(
+    cloned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATIENT_KEY", "0123456789abcdef" * 3)
+    name = "sample_notes_replay_combined"
+    notes = {"sensitive": True, "patient_key": {"env": "PATIENT_KEY"}}
+    for dataset, changes in (("sample_notes", notes), (name, {"publish": {"hub": "a/b"}})):
+        path = cloned / "dataprep_assets" / "defs" / "samples" / dataset / "defs.yaml"
+        value = yaml.safe_load(path.read_text())
+        value["attributes"] |= changes
+        path.write_text(yaml.safe_dump(value))
+    launched = run_dg(cloned, "launch", "--assets", f'key:"{name}/published"')
+    assert launched.returncode != 0
+    assert_names(launched.stdout + launched.stderr, "publish: is built from sample_notes, which is sensitive")
+
+
+@pytest.mark.slow
 @pytest.mark.shared
 def test_real_text_declared_only_in_yaml_equals_the_reference_and_passes_every_check(
     cloned: Path, shared: Path, monkeypatch: pytest.MonkeyPatch

@@ -390,18 +390,6 @@ def test_the_summary_of_a_sensitive_schedule_has_no_names_and_no_small_counts(
     assert ".example.org:" not in text
 
 
-def test_a_sensitive_source_needs_a_sensitive_schedule() -> None:
-    pages = find_sample(PAGES)
-    closed = type(pages)(pages.declaration.model_copy(update={"sensitive": True}))
-    (remark,) = schedule_pages().find_source_remarks(closed)
-    assert remark.keys == ("training_summary",)
-    assert_names(remark.sentence, PAGES, "sensitive: true")
-    assert not list(schedule_pages().find_source_remarks(pages))
-    without = redeclare(find_sample(SCHEDULE), dump_declaration(schedule_pages()) | {"training_summary": None})
-    assert not list(without.find_source_remarks(closed))
-    assert [spec.name for spec in without.specs] == ["schedule"]
-
-
 def damage_a_file(store: LocalArtifacts, _: pytest.MonkeyPatch) -> None:
     flip_byte(store.root / SCHEDULE / TRAINING_SUMMARY / DATA)
 
