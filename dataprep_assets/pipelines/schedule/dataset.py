@@ -8,6 +8,7 @@ from typing import ClassVar
 from dataprep_assets.engine.artifact.dataset import Dataset, DatasetCounts
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.contents import SplitCounts
+from dataprep_assets.engine.yaml.declared_keys import find_nearest
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.formats.document_index import ENDS
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
@@ -54,12 +55,30 @@ class ScheduleDataset(Dataset):
 
     def pending(self, store: ArtifactStore) -> Iterator[Remark]:
         yield from self.find_changes(store)
+        former_names: list[str] = []
         if store.receipt(self.product(store)) is not None:
             schedule = load_current_schedule(self.declaration, store)
             known_remarks = set(self._ask_for_answers([]))
             # Ask also about sources that only earlier revisions read.
             former_names = [source.name for revision in schedule.revisions for source in revision.sources]
             yield from (remark for remark in self._ask_for_answers(former_names) if remark not in known_remarks)
+        yield from self._find_unknown_sources(former_names)
+
+    def _find_unknown_sources(self, former_names: Sequence[str]) -> Iterator[Remark]:
+        """Yield a hint for each answer about a source that neither the declaration nor an earlier revision has."""
+        summary = self.declaration.training_summary
+        names = [*(source.schedule_name for source in self.declaration.sources), *former_names]
+        # A blend's datasets are named `<blend>/<dataset>`, and an answer may be about all of them or about one.
+        known_names = {*names, *(name.partition("/")[0] for name in names)}
+        for name in () if summary is None else summary.sources:
+            if name not in known_names and name.partition("/")[0] not in names:
+                nearest_name = find_nearest(name, sorted(known_names))
+                yield Remark(
+                    keys=("training_summary", "sources", name),
+                    sentence=f"training_summary.sources.{name}: the schedule has no source of this name"
+                    + (f"; did you mean {nearest_name!r}?" if nearest_name else ". Correct or remove it"),
+                    hint=True,
+                )
 
     def find_changes(self, store: ArtifactStore) -> Iterator[Remark]:
         """Yield a hint for each declared change that is not in the built schedule."""

@@ -318,6 +318,14 @@ def test_answers_about_sources_of_earlier_revisions_are_asked_for(store: LocalAr
     assert [remark.keys for remark in remarks] == [("training_summary", "sources", "held")]
 
 
+def test_an_answer_about_an_unknown_source_is_a_hint(store: LocalArtifacts, tmp_path: Path) -> None:
+    sources = {"webb": {"kind": "crawled"}, "web/pages": {"kind": "crawled"}, "held": {"kind": "public"}}
+    dataset = schedule_pages(sources=sources)
+    remarks = [remark for remark in dataset.pending(LocalArtifacts(tmp_path)) if remark.keys[0] == "training_summary"]
+    assert [(remark.keys, remark.hint) for remark in remarks] == [(("training_summary", "sources", "webb"), True)]
+    assert_names(remarks[0].sentence, "webb", "did you mean 'web'?")
+
+
 def test_a_question_about_a_kind_of_source_is_asked_only_if_the_schedule_reads_it() -> None:
     summary = TrainingSummaryDeclaration.model_validate({"sources": {"mix": {"kind": "user"}}})
     keys = find_missing_answers(summary, ["mix/chats", "mix/forum"])
