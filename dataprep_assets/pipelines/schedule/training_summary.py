@@ -227,14 +227,18 @@ def _choose_domains(summary: TrainingSummaryDeclaration, reads: ScheduleReads) -
         for domain, own in source.domains.items() if origin is not None and origin.kind == "crawled" else ():
             counts.setdefault(domain, ReadCounts()).add(own.tokens, own.distinct_tokens, own.documents)
     rows = _list_rows("domain", counts)
-    named_rows = [row for row in rows if row["domain"] not in (NO_VALUE, NOT_RECORDED)]
+    named_rows = [row for row in rows if _has_domain(row)]
     # Round up, so that at least one domain is listed.
     count = (
         min(-(-len(named_rows) // 20), _MAX_SMALL_PROVIDER_DOMAINS)
         if summary.small_provider
         else -(-len(named_rows) // 10)
     )
-    return len(named_rows), [*named_rows[:count], *(row for row in rows if row not in named_rows)]
+    return len(named_rows), [*named_rows[:count], *(row for row in rows if not _has_domain(row))]
+
+
+def _has_domain(row: Row) -> bool:
+    return row["domain"] not in (NO_VALUE, NOT_RECORDED)
 
 
 def _list_rows(column: str, counts: CountsByLabel) -> list[Row]:
@@ -270,8 +274,8 @@ def _describe_rows(rows: Sequence[Row] | None, column: str, total: ReadCounts) -
 
 
 def _describe_domains(domain_count: int, rows: Sequence[Row]) -> str:
-    names = [row["domain"] for row in rows if row["domain"] not in (NO_VALUE, NOT_RECORDED)]
-    unknown_tokens = sum(row["distinct_tokens"] for row in rows if row["domain"] not in names)
+    names = [row["domain"] for row in rows if _has_domain(row)]
+    unknown_tokens = sum(row["distinct_tokens"] for row in rows if not _has_domain(row))
     return f"{len(names):,} of {count_of(domain_count, 'domain')}: {', '.join(names) or 'none'}" + (
         f" ({unknown_tokens:,} distinct tokens without a known domain)" if unknown_tokens else ""
     )
