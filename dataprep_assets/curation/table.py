@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
-from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,12 +161,14 @@ class CarriedFields:
     def key_parts(self) -> list[Any]:
         """The values that are part of an artifact key."""
         ids = None if self.ids is None else self.ids.key_parts()
-        # Add the license and the rewriters only if they are declared, so that the keys of other datasets stay the same.
+        # Add the version of the hosts, the license and the rewriters only if they are declared, so that the keys of
+        # other datasets stay the same.
+        host_parts = [] if self.url is None else ["host", 2]
         license_parts = [] if self.license is None else [LICENSE, self.license]
         rewriter_parts = [list(self.rewriters)] if self.rewriters else []
         kept_parts = [list(pair) for pair in self.keep]
         parts = [self.text, ids, self.source, self.url, kept_parts, self.max_record_bytes]
-        return [*parts, *license_parts, *rewriter_parts]
+        return [*parts, *host_parts, *license_parts, *rewriter_parts]
 
     @property
     def field_names(self) -> list[str]:
@@ -302,7 +303,11 @@ def _build_batch(
     for rewriter, before, after in records.list_rewritten_texts():
         filled_columns[name_rewritten_column(rewriter)] = list(map(count_changed_characters, before, after))
     if fields.url is not None:
-        filled_columns["host"] = [_parse_host(value_at(values[number], fields.url)) for number in numbers]
+        # Import the module here, because most datasets have no URLs.
+        from dataprep_assets.curation.web.addresses import parse_url
+
+        addresses = [parse_url(value_at(values[number], fields.url)) for number in numbers]
+        filled_columns["host"] = [None if address is None else address.host for address in addresses]
     if fields.license is not None:
         filled_columns[LICENSE] = [
             _normalize_license(value_at(values[number], fields.license), f"{label}: row {number}", fields)
@@ -377,16 +382,6 @@ def _read_as(value: Any, kind: ColumnType) -> Any:
         return int(text) if _INTEGER.fullmatch(text) else value if text else None
     number = float(text) if _NUMBER.fullmatch(text) else None
     return number if number is not None and math.isfinite(number) else value if text else None
-
-
-def _parse_host(url: Any) -> str | None:
-    """Return the host of a URL, in lower case, without a port; None if the value has no host."""
-    if not isinstance(url, str):
-        return None
-    try:
-        return urlsplit(url if "//" in url else f"//{url}").hostname or None
-    except ValueError:
-        return None
 
 
 class ParquetRowWriter:

@@ -8,7 +8,7 @@ import pytest
 from dataprep_assets.curation.declaration import ConfiguredTagger, add_tagger_columns, build_taggers
 from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import BatchTagger, compute_tags
-from dataprep_assets.curation.web.addresses import parse_address
+from dataprep_assets.curation.web.addresses import parse_address, parse_url
 from dataprep_assets.curation.web.url_lists import UrlList
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.stores.files import digest_value
@@ -36,6 +36,39 @@ def test_an_address_has_one_form(url: str, host: str, path: str) -> None:
 @pytest.mark.parametrize("text", ["", ".", "no url", "http:example.com", "https://", r"http://a\b.com", "a" * 300])
 def test_a_text_without_a_host_has_no_address(text: str) -> None:
     assert parse_address(text) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "n/a",
+        "bob@private.example",
+        "mailto:bob@private.example",
+        "javascript:alert(1)",
+        "not a url 6",
+        "localhost",
+        "e.g.",
+        5,
+    ],
+)
+def test_a_value_that_is_not_a_url_has_no_host(value: object) -> None:
+    assert parse_url(value) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://localhost/a", "localhost"),
+        ("https://bob@example.com", "example.com"),
+        ("Example.com/a", "example.com"),
+        ("10.0.0.1:80/a", "10.0.0.1"),
+        ("//cdn/a", "cdn"),
+    ],
+)
+def test_a_url_without_a_scheme_begins_with_a_domain_name(url: str, host: str) -> None:
+    address = parse_url(url)
+    assert address is not None
+    assert address.host == host
 
 
 def find_listed(tmp_path: Path, lines: str, urls: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 All workers of pytest-xdist import all test modules, in the same order at the same time. In a fresh checkout, each would
 compile every module with pytest's rewriting of `assert`, which takes half of the collection. Therefore one worker at a
 time imports a module, and the others use the compiled file. Nothing that a collection creates is garbage, but the
-collector would scan all of it twenty times, which takes a fifth of the collection. Three quarters of the modules have no
+collector would scan all of it twenty times, which takes a fifth of the collection. Most modules have no
 slow test, so `-m slow` does not import them.
 """
 

@@ -4,12 +4,12 @@ The host is in lower case, without user, port and final period. Letters outside 
 The path includes the query and begins with `/`. It has no fragment, and an escape such as `%7E` is replaced if the
 character may be written as itself. The scheme is not part of either.
 
-Entry points: `Address`, `parse_address`.
+Entry points: `Address`, `parse_address`, `parse_url`.
 """
 
 import re
 import string
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import idna
@@ -21,6 +21,9 @@ _URL = re.compile(
 """The host and the rest of a URL; the scheme is optional."""
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}|\[[0-9a-f:.]+\]")
+_AUTHORITY = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
+_DOMAIN = re.compile(r"\.(?:[a-z][a-z0-9-]*[a-z0-9]|[0-9]+)$")
+"""The end of a domain name, whose last label has at least two characters, or of an IPv4 address."""
 _MAX_HOST = 253
 """Maximum number of characters of a host (RFC 1035)."""
 _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
@@ -47,6 +50,16 @@ def parse_address(url: str) -> Address | None:
     if "%" in path or not path.isascii():
         path = _ESCAPE.sub(_normalize_escape, quote(path, safe=_ASCII, errors="replace"))
     return Address(host, path)
+
+
+def parse_url(url: Any) -> Address | None:
+    """Return the address of a document's URL; None for a value that is not a URL, such as `n/a` or an e-mail address.
+
+    Without `//`, a text is a URL only if it begins with a domain name or an IPv4 address, and has no `@`.
+    """
+    if not isinstance(url, str) or (address := parse_address(url)) is None:
+        return None
+    return address if _AUTHORITY.match(url) or ("@" not in url and _DOMAIN.search(address.host)) else None
 
 
 def _normalize_host(host: str) -> str | None:

@@ -23,12 +23,12 @@ from typing import Any, Self
 from dataprep_assets.curation.project_function import digest_files, list_files
 from dataprep_assets.curation.table import Columns, DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
-from dataprep_assets.curation.web.addresses import parse_address
+from dataprep_assets.curation.web.addresses import parse_address, parse_url
 from dataprep_assets.errors import ConfigError, build_missing_extra_error
 from dataprep_assets.integrity.receipt import require_installed_version
 from dataprep_assets.stores.files import cache_by_file, digest_value
 
-VERSION = 1
+VERSION = 2
 COLUMNS: Columns = {"robots_allowed": "boolean"}
 NO_DATE = date.min
 """The date of a file without a date."""
@@ -185,7 +185,7 @@ class RobotsTagger(VersionedTagger):
         rows, parsers, allowed = batch.good_rows, dict[tuple[str, date], Any](), list[bool | None]()
         days = [date.max] * len(batch.texts) if self.date_column is None else map(_read_day, rows[self.date_column])
         for url, day in zip(rows[self.column], days, strict=True):
-            address = None if url is None else parse_address(url)
+            address = parse_url(url)
             dated_text = None if address is None or day is None else self._robots.find_text(address.host, day)
             if address is None or dated_text is None:
                 allowed.append(None)

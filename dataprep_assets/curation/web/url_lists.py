@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.project_function import digest_files, list_files
 from dataprep_assets.curation.table import Columns, DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
-from dataprep_assets.curation.web.addresses import Address, parse_address
+from dataprep_assets.curation.web.addresses import Address, parse_address, parse_url
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.stores.files import cache_by_file, digest_value
 from dataprep_assets.tokenization.document_ids import hash_encoded, hash_texts
 
-VERSION = 1
+VERSION = 2
 _BLOCK = 1 << 20
 """Number of bytes to read at once."""
 _COMMENT = re.compile(r"(?:^|\s)#.*")
@@ -147,7 +147,7 @@ class UrlListsTagger(VersionedTagger):
         return {next(iter(self.lists)): "URL"}
 
     def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
-        addresses = [None if url is None else parse_address(url) for url in batch.good_rows[self.column]]
+        addresses = list(map(parse_url, batch.good_rows[self.column]))
         positions = [position for position, address in enumerate(addresses) if address is not None]
         known_addresses = [address for address in addresses if address is not None]
         columns: dict[str, list[bool | None]] = {}
