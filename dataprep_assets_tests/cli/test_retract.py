@@ -191,6 +191,22 @@ def test_a_dry_run_prints_the_same_and_writes_nothing(own: Own) -> None:
     assert own.listed() == [f"doc-{GONE}", "doc-none"]
 
 
+def test_documents_do_not_return_because_the_list_is_missing(own: Own) -> None:
+    own.retract(f"doc-{GONE}\n")
+    own.run()
+    moved = own.list.rename(own.root / "moved")
+    done = own("run", "mine")
+    assert done.returncode == 2, done.stdout
+    assert_names(done.stdout + done.stderr, "retractions", own.list, "empty file")
+    assert own.find_traces(GONE) == set()
+    own.list.touch()
+    own.run()
+    assert own.find_traces(GONE)
+    moved.replace(own.list)
+    own.run()
+    assert own.find_traces(GONE) == set()
+
+
 def test_a_list_written_by_windows_is_read_completely(own: Own) -> None:
     told = own.retract(b"\xef\xbb\xbfdoc-3\r\ndoc-4\r\n", "--strict")
     assert told.returncode == 0, told.stdout

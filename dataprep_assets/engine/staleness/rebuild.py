@@ -103,7 +103,7 @@ def count_retracted_documents(specs: Sequence[ArtifactSpec], store: ArtifactStor
     """Return the SHA-256 of each source file → number of its documents that finished artifacts dropped as retracted."""
     drop_counts: dict[str, int] = {}
     for _, receipts in _group_receipts_by_artifact(specs, store):
-        for file, drop_count in _count_dropped_rows(receipts).items():
+        for file, drop_count in count_dropped_rows(receipts).items():
             # Use the maximum of the counts, not the sum, because several artifacts of a dataset may drop the same
             # documents.
             drop_counts[file] = max(drop_counts.get(file, 0), drop_count)
@@ -150,7 +150,7 @@ def _group_receipts_by_artifact(
     yield from receipts_by_name.values()
 
 
-def _count_dropped_rows(receipts: Iterable[Receipt]) -> dict[str, int]:
+def count_dropped_rows(receipts: Iterable[Receipt]) -> dict[str, int]:
     """Return the SHA-256 of each source file → number of documents dropped as retracted, summed over partitions."""
     counts: dict[str, int] = {}
     for receipt in receipts:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -248,6 +249,7 @@ class StepBuild:
         """
         spec, context = self._spec, self._context
         _refuse_failed_inputs(spec, self._store, slots)
+        _require_retraction_list(spec, self._store, slots)
         tags, failed, reused = build_version_tags(spec, context.instance), dict[str, Exception](), list[bool]()
         partitions = [slot for slot in slots if slot is not None]
         workers, privacy = choose_worker_count(spec.declaration.workers), load_privacy(spec.declaration, self._store)
@@ -355,6 +357,23 @@ def raise_for_failed_checks(evaluations: Iterable[dg.AssetCheckEvaluation]) -> N
             metadata={FAILED_CHECKS: len(failed)},
             allow_retries=False,
         )
+
+
+def _require_retraction_list(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> None:
+    """Raise ConfigError if the retraction list no longer exists, and a rebuild would restore the removed documents."""
+    path: Path | None = getattr(spec.declaration, "retractions", None)
+    if path is None or path.exists():
+        return
+    receipts = store.receipts([spec.locate_artifact(store, slot) for slot in slots])
+    if finished_receipts := [receipt for receipt in receipts if receipt is not None]:
+        # Import the module here, because a first run does not need it.
+        from dataprep_assets.engine.staleness.rebuild import count_dropped_rows
+
+        if any(count_dropped_rows(finished_receipts).values()):
+            raise ConfigError(
+                f"retractions: {path} does not exist, but {'/'.join(spec.path)} was built without the documents on it. "
+                "Restore the list. If all removed documents may return, create an empty file"
+            )
 
 
 def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> None:
