@@ -60,6 +60,7 @@ def command(
         project.open_store(source, source_profile),
         project.open_store(destination, dest_profile),
     )
+    _refuse_nested(source_place, destination_place)
     with private_files(private or _is_closed(source_place)):
         output = _Output(as_json=json_)
         # Name the work folder after the source, the destination and the prefix, so that the next command for the same
@@ -75,6 +76,12 @@ def command(
             )
         )
     return 0
+
+
+def _refuse_nested(source: "StoreAddress", destination: "StoreAddress") -> None:
+    """Raise ConfigError if a copy would write into its source, so that the next copy would also copy the copies."""
+    if f"{destination.url.rstrip('/')}/".startswith(f"{source.url.rstrip('/')}/"):
+        raise ConfigError(f"sync: {destination.url} is {source.url} or inside it. Choose another destination")
 
 
 class _Output:

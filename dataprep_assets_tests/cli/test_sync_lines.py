@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.cli.sync import command
-from dataprep_assets.errors import TransferError
+from dataprep_assets.errors import ConfigError, TransferError
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.messages import raises
 
@@ -38,6 +38,14 @@ def test_each_folder_has_a_line_and_the_last_line_has_the_sum(
     assert command(str(source), str(tmp_path / "copy")) == 0
     (again,) = lines(capsys, "✓", "✗", "Copied")
     assert again[1:3] == ["0", "objects"]
+
+
+@pytest.mark.parametrize("destination", ["source", "source/books", "source/new/copy"])
+def test_a_copy_into_its_source_is_refused(source: Path, tmp_path: Path, destination: str) -> None:
+    before = sorted(source.rglob("*"))
+    with raises(ConfigError, "sync", source, "Choose another destination"):
+        command(str(source), str(tmp_path / destination))
+    assert sorted(source.rglob("*")) == before
 
 
 def test_an_error_is_preceded_by_a_line_with_the_copied_files(
