@@ -35,6 +35,7 @@ from dataprep_assets.screen import print_error, stop_waiting, wrap_output
 
 # As in a shell, the last two codes are 128 plus the number of a signal (SIGPIPE and SIGINT).
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
+_HELP = "Build, validate and inspect training datasets."
 _WITHOUT_ENVIRONMENT = {"init", "--help", "-h", "--version"}
 _COMMANDS = {
     "init": "init",
@@ -90,7 +91,7 @@ def create_app(names: Iterable[str] = tuple(_COMMANDS)) -> typer.Typer:
     """Return the command line with the commands of these names; each of their modules is imported."""
     app = typer.Typer(
         name="dataprep",
-        help=(__doc__ or "").splitlines()[0],
+        help=_HELP,
         epilog=f"\b\nDocumentation: {DOCS}",  # `\b` prevents wrapping, which would break the address at a hyphen
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
         pretty_exceptions_enable=False,
@@ -99,7 +100,8 @@ def create_app(names: Iterable[str] = tuple(_COMMANDS)) -> typer.Typer:
     for name in names:
         command = import_module(f"{__name__}.{_COMMANDS[name]}").command
         # Use the docstring's whole first line, because click's default summary is truncated after a few words.
-        summary = str(command.__doc__).splitlines()[0]
+        # Without docstrings (`python -OO`), the list of commands has no descriptions.
+        summary = (command.__doc__ or " ").splitlines()[0]
         # Begin with a line of only `\b`, because click otherwise joins the lines of the following paragraph.
         epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in EXAMPLES[name])])
         app.command(name, short_help=summary, epilog=epilog)(_wrap_command(command))

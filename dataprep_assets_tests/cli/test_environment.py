@@ -1,6 +1,8 @@
 """A wrong environment or storage is reported in a few lines, without a traceback, before a build."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from dataprep_assets.cli import main
 from dataprep_assets.cli.support import project
 from dataprep_assets.project_template import write_project
+from dataprep_assets_tests.messages import assert_names
 
 SECRET = "canary-secret-value-0123456789"
 KEYS = {"R2_DATASET_WRITE_ACCESS_KEY_ID": "CANARYKEYID0123456789", "R2_DATASET_WRITE_SECRET_ACCESS_KEY": SECRET}
@@ -221,3 +224,9 @@ def test_an_environment_mistake_is_reported_in_a_few_lines(
     assert "Traceback" not in told.err
     assert SECRET not in told.out + told.err
     assert not (here / "environment_project" / ".dataprep").exists(), "nothing was built"
+
+
+def test_commands_work_without_docstrings() -> None:
+    command = [sys.executable, "-OO", "-m", "dataprep_assets.cli", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert_names(done.stdout, "Build, validate and inspect training datasets.", "retract")
