@@ -25,7 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 from typing import Any, ClassVar, Literal, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.stores.endpoints import allows_http, check_endpoint
@@ -267,6 +267,16 @@ def parse_place(
     """
     if "://" not in url:
         return LocalAddress(root=expand_path(url))
+    parts = split_storage_url(url)
+    if parts.scheme == "file":
+        return LocalAddress(root=Path(unquote(parts.path)))
+    prefix, allow_http = parts.path.strip("/"), allows_http(environment)
+    place = BUCKETS[parts.scheme](bucket=parts.netloc, prefix=prefix, allow_http=allow_http)
+    return place.with_environment(environment, profile=profile, reads=reads)
+
+
+def split_storage_url(url: str) -> SplitResult:
+    """Return the parts of the URL of a bucket or a folder. Raises ConfigError for other URLs."""
     allowed = f"Use {format_bucket_urls()}, file:///folder or a path"
     try:
         parts = urlsplit(url)
@@ -276,13 +286,11 @@ def parse_place(
     if "@" in parts.netloc:
         # The message omits the URL, because the part before the @ is a secret.
         raise ConfigError("a storage URL contains credentials. Remove them, and set them in the environment")
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return LocalAddress(root=Path(unquote(parts.path)))
-    if parts.scheme not in BUCKETS or not parts.netloc or parts.query or parts.fragment:
+    is_folder = parts.scheme == "file" and parts.netloc in ("", "localhost")
+    is_bucket = parts.scheme in BUCKETS and parts.netloc and not parts.query and not parts.fragment
+    if not (is_folder or is_bucket):
         raise ConfigError(f"{url!r} is not a storage URL. {allowed}")
-    prefix, allow_http = parts.path.strip("/"), allows_http(environment)
-    place = BUCKETS[parts.scheme](bucket=parts.netloc, prefix=prefix, allow_http=allow_http)
-    return place.with_environment(environment, profile=profile, reads=reads)
+    return parts
 
 
 def list_names_to_set(environment: Mapping[str, str], *, reads: bool = False) -> tuple[str, str]:

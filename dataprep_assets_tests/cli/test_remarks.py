@@ -294,3 +294,17 @@ def test_what_leaves_a_dataset_that_reads_a_sensitive_one_is_refused(
     assert len(refusals) == (key is not None), refusals
     if key is not None:
         assert_names(refusals[0].sentence, f"{key}: ", source, "sensitive")
+
+
+def test_a_wrong_storage_is_reported_with_its_line_and_affects_no_other_dataset(tmp_path: Path) -> None:
+    project = tmp_path / "two_storages_project"
+    write_project(project)
+    folder = project / project.name / "defs"
+    shutil.copytree(folder / "sample_corpus", folder / "other")
+    path = folder / "other" / "defs.yaml"
+    path.write_text(path.read_text().replace("  dataset: sample_corpus", "  dataset: other\n  storage: s3://"))
+    opened = open_project(project)
+    with raises(ConfigError, f"{path}:", "storage: 's3://' is not a storage URL"):
+        opened.dataset("other")
+    assert not [mistake for mistake in opened.dataset("sample_corpus").check() if not mistake.hint]
+    assert [dataset.declaration.dataset for dataset in opened.load_all(["other", "sample_corpus"])] == ["sample_corpus"]

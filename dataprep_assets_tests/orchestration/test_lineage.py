@@ -160,6 +160,7 @@ def test_an_event_is_sent_again_to_a_server_that_is_busy(board: NoticeBoard, ser
         "https://example.org/?api_key=a-secret",
         "https://example.org/#a-secret",
         "ftp://example.org/a-secret",
+        "example.org:5000",
         "http://",
     ],
 )

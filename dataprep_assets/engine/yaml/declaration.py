@@ -13,6 +13,7 @@ from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.engine.privacy import SMALL_CELL
 from dataprep_assets.engine.yaml.automation import DURATIONS, Automation, parse_duration
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.storage import Storage
@@ -207,11 +208,11 @@ class LineageDeclaration(DeclarationModel):
     @classmethod
     def _refuse_credentials(cls, openlineage: str | None) -> str | None:
         # The message omits the URL, because it may contain a secret, and warnings show the URL.
-        if (
-            openlineage is not None
-            and "://" in openlineage
-            and not re.fullmatch(r"https?://[^/\s@?#]+(/[^\s?#]*)?", openlineage)
-        ):
+        if openlineage is None:
+            return None
+        is_url = re.fullmatch(r"https?://[^/\s@?#]+(/[^\s?#]*)?", openlineage)
+        # A host with a port would otherwise be the name of a file.
+        if not is_url and ("://" in openlineage or re.fullmatch(r"[\w.-]+:\d+(/.*)?", openlineage)):
             raise ValueError(
                 "must be a file or a URL that begins with http:// or https://, without credentials and parameters. Set "
                 "the key of the server in OPENLINEAGE_API_KEY"
@@ -343,6 +344,19 @@ class DatasetDeclaration(DeclarationModel):
                 "Remove one of them"
             )
         return self
+
+    @field_validator("storage")
+    @classmethod
+    def _require_storage_url(cls, storage: str | None) -> str | None:
+        if storage is not None and "://" in storage:
+            # Import the module here, because most datasets declare no bucket.
+            from dataprep_assets.stores.connect import split_storage_url
+
+            try:
+                split_storage_url(storage)
+            except ConfigError as error:
+                raise ValueError(str(error)) from None
+        return storage
 
     @field_validator("owners")
     @classmethod
