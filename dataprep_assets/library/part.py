@@ -119,8 +119,8 @@ class PartitionSelection:
                 selected[spec] = keys
         if self.bounds is not None and not has_selection:
             raise ConfigError(
-                f"{self.option} {self.bounds}: must be FIRST...LAST. Available: "
-                f"{', '.join(dict.fromkeys(known_names)) or 'none'}"
+                f"{self.option} {self.bounds}: selects no partition. Write one name, or FIRST...LAST. "
+                f"Available: {', '.join(dict.fromkeys(known_names)) or 'none'}"
             )
         return selected
 

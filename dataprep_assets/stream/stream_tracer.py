@@ -195,6 +195,8 @@ class StreamTracer(Tracer):
     def _describe_absence(self, query: TraceQuery) -> str:
         if query.file is not None:
             assert query.row is not None
+            if query.row < 1:
+                return f"trace: row {query.row}: rows are counted from 1"
             message = f"trace: row {query.row} of {query.file} is not a document: it"
             refusal = self._refusal(query.file, query.row)
             for shard in self.index.find_holders(query.file):

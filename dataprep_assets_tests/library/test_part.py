@@ -130,16 +130,17 @@ def test_an_empty_split_name_is_refused(given: list[str] | str) -> None:
     [
         (
             PartitionSelection(bounds="train-00009...train-00001"),
-            "--shards train-00009...train-00001: must be FIRST...LAST. Available: train-00000...train-00009, "
-            "val-00000...val-00001",
+            "--shards train-00009...train-00001: selects no partition. Write one name, or FIRST...LAST. Available: "
+            "train-00000...train-00009, val-00000...val-00001",
         ),
         (
             PartitionSelection(bounds="2010-01", splits=("val",)),
-            "--shards 2010-01: must be FIRST...LAST. Available: val-00000...val-00001",
+            "--shards 2010-01: selects no partition. Write one name, or FIRST...LAST. Available: val-00000...val-00001",
         ),
         (
             PartitionSelection(bounds="val-00000...", splits=("val",)),
-            "--shards val-00000...: must be FIRST...LAST. Available: val-00000...val-00001",
+            "--shards val-00000...: selects no partition. Write one name, or FIRST...LAST. Available: "
+            "val-00000...val-00001",
         ),
         (PartitionSelection(splits=("test",)), "unknown split 'test'. Available: train, val"),
         (PartitionSelection(splits=("train", "vl")), "unknown split 'vl'; did you mean 'val'? Available: train, val"),

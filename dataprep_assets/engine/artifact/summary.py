@@ -175,7 +175,7 @@ def _describe_changes(dataset: Dataset, store: ArtifactStore, previous_counts: D
     if not privacy.closed:
         time_text = previous_counts.receipt.measured.get("created")
         since = f"since the complete run of {format_time(time_text) if time_text else 'an unknown time'}"
-    yield f"changed {since}:" if lines else f"{noun} and tokens: unchanged {since}"
+    yield f"changed {since}:" if lines else f"numbers of {noun} and tokens: unchanged {since}"
     yield from lines[:_CHANGES_SHOWN]
     if len(lines) > _CHANGES_SHOWN:
         yield f"  and {count_of(len(lines) - _CHANGES_SHOWN, 'more split')}"
