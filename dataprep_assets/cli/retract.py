@@ -234,7 +234,10 @@ def _print_result(dataset: str, result: "RetractionResult", *, is_written: bool)
         missing = (
             "some entries were" if privacy.closed else count_of(len(result.not_found), "entry was", "entries were")
         )
-        print(f"{missing} not found" + (f". {result.kept}" if is_written else ""))
+        rows_text = (
+            ". Entries of a file and a row are not added" if any(line.is_row for line in result.not_found) else ""
+        )
+        print(f"{missing} not found" + (f". {result.kept}{rows_text}" if is_written else ""))
     for missing_line in result.not_found[:MAX_SHOWN]:
         print(f"  line {missing_line.line}" + ("" if missing_line.text is None else f": {missing_line.text}"))
     _print_rest(len(result.not_found), "line")

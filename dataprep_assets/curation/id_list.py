@@ -52,7 +52,8 @@ class MatchedLines:
         They have no text if `sensitive`, because an id of a sensitive dataset is secret even if no row has it.
         """
         return tuple(
-            UnmatchedLine(line=id_line.line, text=None if sensitive else id_line.text) for id_line in self.unknown
+            UnmatchedLine(line=id_line.line, is_row=id_line.file is not None, text=None if sensitive else id_line.text)
+            for id_line in self.unknown
         )
 
 

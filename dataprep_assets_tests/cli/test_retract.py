@@ -207,6 +207,12 @@ def test_documents_do_not_return_because_the_list_is_missing(own: Own) -> None:
     assert own.find_traces(GONE) == set()
 
 
+def test_a_row_that_does_not_exist_is_said_not_to_be_added(own: Own) -> None:
+    told = own.retract("train/f_0.jsonl:999\ndoc-none\n").stdout
+    assert_names(told, "2 entries were not found", "Entries of a file and a row are not added", "train/f_0.jsonl:999")
+    assert own.listed() == ["doc-none"]
+
+
 def test_a_list_written_by_windows_is_read_completely(own: Own) -> None:
     told = own.retract(b"\xef\xbb\xbfdoc-3\r\ndoc-4\r\n", "--strict")
     assert told.returncode == 0, told.stdout

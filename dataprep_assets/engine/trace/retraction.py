@@ -23,9 +23,13 @@ class RetractedAmount:
 
 @dataclass(frozen=True, kw_only=True)
 class UnmatchedLine:
-    """A line of the list of ids, numbered from 1, that matches nothing. Its text is None for sensitive data."""
+    """A line of the list of ids, numbered from 1, that matches nothing. Its text is None for sensitive data.
+
+    `is_row` is whether it names a file and a row. Such a line has no id, so it is not added to the retraction list.
+    """
 
     line: int
+    is_row: bool = False
     text: str | None = field(default=None, repr=False)
 
 
