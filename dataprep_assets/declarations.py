@@ -3,7 +3,7 @@
 A dataset's name is its key `dataset:`, regardless of the folder of its `defs.yaml` below `defs/`. Only a file without a
 readable name is identified by its folder.
 
-Entry points: `open_declarations`, `Declarations`, `find_files_below`.
+Entry points: `open_declarations`, `Declarations`, `find_files_below`, `read_searchable_text`.
 """
 
 import importlib
@@ -164,7 +164,7 @@ def read_component(path: Path) -> str | None:
         (document, *_) = read_documents(path)
     except ConfigError:
         # Search the text of a file with invalid YAML, so that the file is still listed.
-        match = re.search(r"""^type:\s*["']?([\w.]+)""", _read_text(path), re.MULTILINE)
+        match = re.search(r"""^type:\s*["']?([\w.]+)""", read_searchable_text(path), re.MULTILINE)
         return match and match[1].rpartition(".")[2]
     return document.type.rpartition(".")[2] or None
 
@@ -173,12 +173,16 @@ def _find_declarations_below(folder: Path) -> Iterator[Path]:
     for inner, _, names in os.walk(folder):
         for name in names:
             path = Path(inner, name)
-            if name == _YAML or (_MISNAMED.fullmatch(name) and _DECLARES.search(_read_text(path))):
+            if name == _YAML or (_MISNAMED.fullmatch(name) and _DECLARES.search(read_searchable_text(path))):
                 yield path
 
 
-def _read_text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
+def read_searchable_text(path: Path) -> str:
+    """Return the text of a file to search; empty if it cannot be read, which `read_documents` reports."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except PermissionError:
+        return ""
 
 
 def _read_declared_name(path: Path) -> str | None:
@@ -198,7 +202,7 @@ def _find_fallback_name(path: Path, folder: Path) -> str:
     try:
         read_documents(path)
     except ConfigError:
-        if (match := _NAMED.search(_read_text(path))) is not None:
+        if (match := _NAMED.search(read_searchable_text(path))) is not None:
             return match[1]
     return path.parent.relative_to(folder).as_posix()
 

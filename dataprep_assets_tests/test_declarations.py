@@ -1,11 +1,13 @@
 """The messages about mistakes in a `defs.yaml`, and their effect on other datasets."""
 
+import errno
 import importlib
 import re
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -271,6 +273,31 @@ def test_invalid_utf8_and_an_empty_file_are_reported(project: Declarations) -> N
     path.write_bytes(b"# nothing\n")
     with raises(ConfigError, path, "`dg scaffold defs`"):
         project.load(path)
+
+
+def test_an_unreadable_file_is_reported_and_keeps_the_others(
+    project: Declarations, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = project.folder / "other" / "defs.yaml"
+    (project.project_root / "pyproject.toml").write_text(
+        f'[tool.dg.project]\nroot_module = "{project.module.__name__.split(".")[0]}"\n'
+    )
+    read_text = Path.read_text
+
+    def refuse(path: Path, *arguments: Any, **named: Any) -> str:
+        # Do not change the mode of the file, because root may read every file.
+        if path == other:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return read_text(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with raises(ConfigError, other, "Permission denied"):
+        project.load(other)
+    for command in (["check", "mine"], ["list"], ["status", "mine"]):
+        main(["--project", str(project.project_root), *command])
+    printed = capsys.readouterr()
+    assert_names(printed.out, "mine", f"{other}: cannot be read")
+    assert printed.err == ""
 
 
 def load_assets(project: Declarations) -> dict[str, dg.AssetSpec]:

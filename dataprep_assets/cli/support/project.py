@@ -195,8 +195,10 @@ def find_datasets_naming(dataset: str) -> "list[Dataset]":
     Only these datasets can depend on it. Datasets that cannot be loaded are omitted, because commands on them report
     the error.
     """
+    from dataprep_assets.declarations import read_searchable_text
+
     files = load_declarations().files
-    texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in files.items()}
+    texts = {name: read_searchable_text(path) for name, path in files.items()}
     datasets: dict[str, Dataset] = {}
     pending_names = [dataset]
     while pending_names:
@@ -222,8 +224,10 @@ def find_datasets_retracting(dataset: str) -> "list[Dataset]":
 
 def may_retract(dataset: str) -> bool:
     """Return whether a dataset has a retraction list, next to its declaration or in a declared location."""
+    from dataprep_assets.declarations import read_searchable_text
+
     path = load_declarations().files[dataset]
-    return path.with_name("retracted.jsonl").exists() or "retractions:" in path.read_text(errors="replace")
+    return path.with_name("retracted.jsonl").exists() or "retractions:" in read_searchable_text(path)
 
 
 def _load_all(names: Iterable[str]) -> "list[Dataset]":

@@ -174,6 +174,8 @@ def read_documents(path: Path) -> list[Document]:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not valid UTF-8 at byte {error.start}. Save the file as UTF-8") from error
+    except PermissionError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}. Change its permissions") from error
     try:
         nodes = parse_trees(path, text)
         for node in nodes:
