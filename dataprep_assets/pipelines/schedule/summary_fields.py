@@ -2,7 +2,8 @@
 
 The template C(2025) 8311 defines the names of the fields. An answer is declared, derived from the kinds of the
 declared sources, or computed from the schedule (`summary_counts`). A required answer that is not declared is missing:
-the summary shows it as `NOT_DECLARED`, and `dataprep check` lists its key.
+the summary shows it as `NOT_DECLARED`, and `dataprep check` lists its key. An optional answer that is not declared is
+`NO_ANSWER`.
 
 Entry points: `list_fields`, `find_missing_answers`.
 """
@@ -14,7 +15,7 @@ from typing import Literal
 from dataprep_assets.pipelines.schedule.summary_declaration import SourceKind, SummarySource, TrainingSummaryDeclaration
 
 KEY = "training_summary"
-NOT_DECLARED, NOT_APPLICABLE = "not declared", "not applicable"
+NOT_DECLARED, NOT_APPLICABLE, NO_ANSWER = "not declared", "not applicable", "none"
 TEXT_RANGES = (
     (1_000_000_000, "Less than 1 billion tokens"),
     (10_000_000_000_001, "1 billion to 10 trillion tokens"),
@@ -23,7 +24,7 @@ TEXT_RANGES = (
 LARGEST_RANGE = "More than 10 trillion tokens"
 
 Form = Literal["text", "yes or no", "range", "list", "date", "month"]
-Origin = Literal["declared", "derived", "computed"]
+Origin = Literal["declared", "derived", "computed", "not declared"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class TemplateField:
         section: Number of its section.
         name: Name in the template.
         form: Form of its answer.
-        origin: Where the answer comes from.
+        origin: Where the answer comes from; `not declared` if the declaration could have it, but does not.
         key: Key of the answer in the declaration; for a derived answer, the key from which it is derived.
         answer: The answer, as text.
         missing: Keys of required answers that are not declared.
@@ -227,20 +228,27 @@ class _Fields:
     def _answer(
         self, section: str, name: str, form: Form, key: str, text: str, kind: SourceKind | None
     ) -> TemplateField:
-        full_key = f"{KEY}.{key}"
-        missing: tuple[str, ...] = ()
-        if not text:
-            if kind is None or self._has(kind):
-                text, missing = NOT_DECLARED, (full_key,)
-            else:
-                text = NOT_DECLARED if self._unknown else "No" if form == "yes or no" else NOT_APPLICABLE
+        if not text and kind is not None and not self._has(kind):
+            answer = NOT_DECLARED if self._unknown else "No" if form == "yes or no" else NOT_APPLICABLE
+            return self._derive(section, name, form, answer)
         return TemplateField(
-            section=section, name=name, form=form, origin="declared", key=full_key, answer=text, missing=missing
+            section=section,
+            name=name,
+            form=form,
+            origin="declared" if text else NOT_DECLARED,
+            key=f"{KEY}.{key}",
+            answer=text or NOT_DECLARED,
+            missing=() if text else (f"{KEY}.{key}",),
         )
 
     def _optional(self, section: str, name: str, key: str, text: str | None) -> TemplateField:
         return TemplateField(
-            section=section, name=name, form="text", origin="declared", key=f"{KEY}.{key}", answer=text or "none"
+            section=section,
+            name=name,
+            form="text",
+            origin="declared" if text else NOT_DECLARED,
+            key=f"{KEY}.{key}",
+            answer=text or NO_ANSWER,
         )
 
     def _compute(self, section: str, name: str, form: Form, answer: str, query: str) -> TemplateField:

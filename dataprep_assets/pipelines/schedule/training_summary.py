@@ -51,7 +51,7 @@ from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, Tra
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.table import format_share
 
-VERSION = 1
+VERSION = 2
 TRAINING_SUMMARY, PAGE, DATA = "training_summary", "training_summary.md", "training_summary.json"
 TEMPLATE = "C(2025) 8311, Article 53(1)(d) of Regulation (EU) 2024/1689"
 _MAX_SMALL_PROVIDER_DOMAINS = 1000

@@ -5,7 +5,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -30,10 +30,11 @@ from dataprep_assets.pipelines.schedule.summary_counts import (
     ScheduleReads,
     SourceReads,
 )
-from dataprep_assets.pipelines.schedule.summary_declaration import TrainingSummaryDeclaration
+from dataprep_assets.pipelines.schedule.summary_declaration import SourceKind, TrainingSummaryDeclaration
 from dataprep_assets.pipelines.schedule.summary_fields import (
     NOT_APPLICABLE,
     NOT_DECLARED,
+    ComputedAnswers,
     choose_range,
     find_missing_answers,
 )
@@ -273,12 +274,38 @@ def test_every_number_has_the_query_that_computes_it(store: LocalArtifacts, tmp_
 def test_each_field_of_the_template_has_an_origin_and_an_answer(store: LocalArtifacts) -> None:
     fields = read_summary(store)["fields"]
     assert list(dict.fromkeys(field["section"] for field in fields)) == SECTIONS
-    assert {field["origin"] for field in fields} == {"declared", "derived", "computed"}
-    keys = {field["key"].removeprefix("training_summary.").partition(".")[0] for field in fields} - {""}
-    assert keys == {*TrainingSummaryDeclaration.model_fields} - {"steps"}
+    assert {field["origin"] for field in fields} == {"declared", "derived", "computed", "not declared"}
     for field in fields:
         assert field["answer"]
-        assert field["key"] if field["origin"] == "declared" else field["query"] or field["origin"] == "derived"
+        is_key_named = field["origin"] in ("declared", "not declared")
+        assert field["key"] if is_key_named else field["query"] or field["origin"] == "derived"
+
+
+def test_the_fields_ask_for_every_key_if_the_schedule_reads_every_kind_of_source() -> None:
+    sources = {kind: {"kind": kind} for kind in get_args(SourceKind)}
+    summary = TrainingSummaryDeclaration.model_validate({"sources": sources})
+    fields = list_fields(summary, list(sources), ComputedAnswers())
+    keys = {field.key.removeprefix("training_summary.").partition(".")[0] for field in fields} - {""}
+    assert keys == {*TrainingSummaryDeclaration.model_fields} - {"steps"}
+
+
+def test_an_answer_that_is_not_declared_does_not_count_as_declared(store: LocalArtifacts, tmp_path: Path) -> None:
+    _, own = build_pages(store, tmp_path, provider=None, comments={"2.1": "A comment."})
+    fields = {(field["section"], field["name"]): field for field in read_summary(own)["fields"]}
+    user_names = [
+        "Data from user interactions with the AI model",
+        "Data from user interactions with other services",
+        "General description of the services or products",
+    ]
+    user_fields = [fields["2.4", name] for name in user_names]
+    assert [field["answer"] for field in user_fields] == ["No", "No", NOT_APPLICABLE]
+    assert {(field["origin"], field["key"]) for field in user_fields} == {("derived", "training_summary.sources")}
+    assert fields["1.1", "Provider name and contact details"]["origin"] == "not declared"
+    comments = {section: fields[section, "Additional comments (optional)"] for section in ("2.1", "2.3")}
+    assert [(comments[section]["origin"], comments[section]["answer"]) for section in comments] == [
+        ("declared", "A comment."),
+        ("not declared", "none"),
+    ]
 
 
 def test_missing_answers_are_listed_by_key(store: LocalArtifacts, tmp_path: Path) -> None:
