@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.schedule.megatron_indices import MegatronFacts, b
 from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES
 from dataprep_assets.pipelines.schedule.pending_changes import describe_pending_changes, find_pending_changes
 from dataprep_assets.pipelines.schedule.schedule_artifact import build_schedule_spec, load_current_schedule
-from dataprep_assets.pipelines.schedule.summary_fields import find_missing_answers
+from dataprep_assets.pipelines.schedule.summary_fields import find_contradictions, find_missing_answers
 from dataprep_assets.pipelines.schedule.training_summary import build_summary_spec
 from dataprep_assets.serving.sampler.changes import describe_revisions
 from dataprep_assets.serving.sampler.simulation import format_simulation
@@ -63,6 +63,7 @@ class ScheduleDataset(Dataset):
             former_names = [source.name for revision in schedule.revisions for source in revision.sources]
             yield from (remark for remark in self._ask_for_answers(former_names) if remark not in known_remarks)
         yield from self._find_unknown_sources(former_names)
+        yield from self._find_contradictions(former_names)
 
     def _find_unknown_sources(self, former_names: Sequence[str]) -> Iterator[Remark]:
         """Yield a hint for each answer about a source that neither the declaration nor an earlier revision has."""
@@ -79,6 +80,17 @@ class ScheduleDataset(Dataset):
                     + (f"; did you mean {nearest_name!r}?" if nearest_name else ". Correct or remove it"),
                     hint=True,
                 )
+
+    def _find_contradictions(self, former_names: Sequence[str]) -> Iterator[Remark]:
+        """Yield a hint for each answer that needs a kind of source that the schedule does not read."""
+        summary = self.declaration.training_summary
+        names = [*(source.schedule_name for source in self.declaration.sources), *former_names]
+        for key, kind in ({} if summary is None else find_contradictions(summary, names)).items():
+            yield Remark(
+                keys=tuple(key.split(".")),
+                sentence=f"{key}: no source has `kind: {kind}`. Correct the kind of a source, or remove the answer",
+                hint=True,
+            )
 
     def find_changes(self, store: ArtifactStore) -> Iterator[Remark]:
         """Yield a hint for each declared change that is not in the built schedule."""

@@ -5,7 +5,7 @@ declared sources, or computed from the schedule (`summary_counts`). A required a
 the summary shows it as `NOT_DECLARED`, and `dataprep check` lists its key. An optional answer that is not declared is
 `NO_ANSWER`.
 
-Entry points: `list_fields`, `find_missing_answers`.
+Entry points: `list_fields`, `find_missing_answers`, `find_contradictions`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +22,8 @@ TEXT_RANGES = (
 )
 """First number of tokens above a range of the template → the range. The last range has no upper limit."""
 LARGEST_RANGE = "More than 10 trillion tokens"
+CLAIMS: Mapping[str, SourceKind] = {"crawlers": "crawled", "user_interactions": "user", "user_services": "user"}
+"""Key of an answer → the kind of source that it claims to be in the training data."""
 
 Form = Literal["text", "yes or no", "range", "list", "date", "month"]
 Origin = Literal["declared", "derived", "computed", "not declared"]
@@ -72,6 +74,12 @@ def find_missing_answers(summary: TrainingSummaryDeclaration, names: Sequence[st
     """Return the keys of missing answers about sources of the schedule, in the order of the template."""
     fields = list_fields(summary, names, ComputedAnswers())
     return list(dict.fromkeys(key for field in fields for key in field.missing))
+
+
+def find_contradictions(summary: TrainingSummaryDeclaration, names: Sequence[str]) -> dict[str, SourceKind]:
+    """Return each declared answer that needs a kind of source that the schedule does not read: key → the kind."""
+    fields = _Fields(summary, names, ComputedAnswers())
+    return {f"{KEY}.{key}": kind for key, kind in CLAIMS.items() if fields.is_claimed(key) and not fields.reads(kind)}
 
 
 def list_fields(
@@ -211,8 +219,24 @@ class _Fields:
     def _name_crawlers(self, name: str, texts: Sequence[str]) -> TemplateField:
         return self._answer("2.3", name, "list", "crawlers", "; ".join(texts), "crawled")
 
+    def reads(self, kind: SourceKind) -> bool:
+        """Return whether a source has the kind, or may have it, because a source has no declared kind."""
+        return bool(self._unknown) or self._find_evidence(kind) == "sources"
+
+    def is_claimed(self, key: str) -> bool:
+        """Return whether the answer claims that a kind of source was used, as in `CLAIMS`."""
+        return bool(getattr(self._summary, key))
+
     def _has(self, kind: SourceKind) -> bool:
-        return any(source is not None and source.kind == kind for source in self._sources.values())
+        return self._find_evidence(kind) is not None
+
+    def _find_evidence(self, kind: SourceKind) -> str | None:
+        """Return the key that declares that the kind was used; None if no key does."""
+        if any(source is not None and source.kind == kind for source in self._sources.values()):
+            return "sources"
+        return next(
+            (key for key, claimed_kind in CLAIMS.items() if claimed_kind == kind and self.is_claimed(key)), None
+        )
 
     def _ask(self, section: str, name: str, form: Form, key: str, kind: SourceKind | None = None) -> TemplateField:
         """Return a field with a declared answer, which is required if a source has the `kind`."""
@@ -259,27 +283,34 @@ class _Fields:
         return self._optional(section, "Additional comments (optional)", f"comments.{section}", text)
 
     def _derive(
-        self, section: str, name: str, form: Form, answer: str, missing: tuple[str, ...] = (), query: str = ""
+        self,
+        section: str,
+        name: str,
+        form: Form,
+        answer: str,
+        missing: tuple[str, ...] = (),
+        query: str = "",
+        key: str | None = None,
     ) -> TemplateField:
         return TemplateField(
             section=section,
             name=name,
             form=form,
             origin="derived",
-            key=f"{KEY}.sources",
+            key=f"{KEY}.{key or 'sources'}",
             answer=answer,
             missing=missing,
             query=query,
         )
 
     def _use(self, section: str, name: str, kind: SourceKind) -> TemplateField:
-        """Return whether a source has the kind."""
+        """Return whether the kind was used."""
         answer = "Yes" if self._has(kind) else NOT_DECLARED if self._unknown else "No"
-        return self._derive(section, name, "yes or no", answer, self._unknown)
+        return self._derive(section, name, "yes or no", answer, self._unknown, key=self._find_evidence(kind))
 
     def _name_modality(self, section: str, kind: SourceKind) -> TemplateField:
         answer = "Text" if self._has(kind) else NOT_DECLARED if self._unknown else NOT_APPLICABLE
-        return self._derive(section, "Type of modality covered", "list", answer)
+        return self._derive(section, "Type of modality covered", "list", answer, key=self._find_evidence(kind))
 
     def _describe(self, section: str, name: str, kind: SourceKind) -> TemplateField:
         """Return the sources of a kind, each with its size. All are listed, because each may count as large."""

@@ -353,6 +353,28 @@ def test_an_answer_about_an_unknown_source_is_a_hint(store: LocalArtifacts, tmp_
     assert_names(remarks[0].sentence, "webb", "did you mean 'web'?")
 
 
+def test_an_answer_about_a_kind_of_source_that_the_schedule_does_not_read_is_a_hint(
+    store: LocalArtifacts, tmp_path: Path
+) -> None:
+    sources = {name: {"kind": "public", "link": f"https://example.org/{name}"} for name in ("web", "held")}
+    dataset, own = build_pages(store, tmp_path, sources=sources, user_services=True, user_interactions=False)
+    remarks = [remark for remark in dataset.pending(own) if remark.keys[0] == "training_summary"]
+    assert [(remark.keys[1], remark.hint) for remark in remarks] == [("crawlers", True), ("user_services", True)]
+    for remark, kind in zip(remarks, ("crawled", "user"), strict=True):
+        assert_names(remark.sentence, f"training_summary.{remark.keys[1]}", f"`kind: {kind}`")
+    fields = {field["name"]: field for field in read_summary(own)["fields"] if field["section"] == "2.3"}
+    used = fields["Crawlers used by the provider or on its behalf"]
+    assert (used["answer"], used["key"]) == ("Yes", "training_summary.crawlers")
+    assert fields["Crawler name(s)/identifier(s)"]["answer"] == "ExampleBot"
+    assert NOT_APPLICABLE not in {field["answer"] for field in fields.values()}
+
+
+def test_an_answer_about_a_kind_that_a_source_has_or_may_have_is_no_hint(tmp_path: Path) -> None:
+    for sources in ({"web": {"kind": "crawled"}, "held": {"kind": "public"}}, {"held": {"kind": "public"}}):
+        dataset = schedule_pages(sources=sources)
+        assert list(dataset.pending(LocalArtifacts(tmp_path))) == []
+
+
 def test_a_question_about_a_kind_of_source_is_asked_only_if_the_schedule_reads_it() -> None:
     summary = TrainingSummaryDeclaration.model_validate({"sources": {"mix": {"kind": "user"}}})
     keys = find_missing_answers(summary, ["mix/chats", "mix/forum"])
