@@ -20,9 +20,13 @@ Section = Literal["1.3", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "3.1"]
 """Sections of the template with a field for comments."""
 
 
+def _sort_key(month: str) -> tuple[str, str]:
+    return month[3:], month
+
+
 def _require_order(first_month: str | None, last_month: str | None) -> None:
     months = [month for month in (first_month, last_month) if month is not None]
-    if months != sorted(months, key=lambda month: (month[3:], month)):
+    if months != sorted(months, key=_sort_key):
         raise ValueError("`collected_from` is after `collected_until`. Correct one of them")
 
 
@@ -132,6 +136,21 @@ class TrainingSummaryDeclaration(DeclarationModel):
     comments: dict[Section, Text] = Field(
         default_factory=dict, description="Section of the template → additional comment. Optional."
     )
+
+    @model_validator(mode="after")
+    def _validate_acquisition(self) -> Self:
+        origins = [
+            *((f"sources.{name}", source) for name, source in self.sources.items()),
+            *((f"crawlers.{number}", crawler) for number, crawler in enumerate(self.crawlers)),
+        ]
+        for place, origin in origins:
+            for key in ("collected_until", "collected_from"):
+                month = getattr(origin, key)
+                if self.acquired is not None and month is not None and _sort_key(self.acquired) < _sort_key(month):
+                    raise ValueError(
+                        f"`acquired` ({self.acquired}) is before `{place}.{key}` ({month}). Correct one of them"
+                    )
+        return self
 
     def find_source(self, name: str) -> SummarySource | None:
         """Return the declared origin of a source of the schedule; None if it is not declared."""

@@ -399,6 +399,23 @@ def test_a_collection_begins_before_it_ends(first_month: str, last_month: str, i
 
 
 @pytest.mark.parametrize(
+    ("acquired", "is_valid"), [("06/2025", True), ("01/2026", True), ("05/2025", False), ("12/2024", False)]
+)
+def test_no_data_are_collected_after_the_latest_month_of_acquisition(acquired: str, is_valid: bool) -> None:
+    period = {"collected_from": "12/2024", "collected_until": "06/2025"}
+    for key, value in (
+        ("sources.web.collected_until", {"sources": {"web": {"kind": "public", **period}}}),
+        ("sources.web.collected_from", {"sources": {"web": {"kind": "public", "collected_from": "06/2025"}}}),
+        ("crawlers.0.collected_until", {"crawlers": [{"name": "a", "purpose": "b", "behavior": "c", **period}]}),
+    ):
+        if is_valid:
+            TrainingSummaryDeclaration.model_validate(value | {"acquired": acquired})
+        else:
+            with raises(ValidationError, "acquired", acquired, key, "06/2025"):
+                TrainingSummaryDeclaration.model_validate(value | {"acquired": acquired})
+
+
+@pytest.mark.parametrize(
     ("tokens", "label"),
     [
         (0, "Less than 1 billion tokens"),
