@@ -152,6 +152,8 @@ class ScheduleDeclaration(DatasetDeclaration):
                 f"megatron: the blend {blends[0]} has no view `megatron`. Declare "
                 "its texts as corpora, each with its weight, or remove `megatron`"
             )
+        if self.training_summary is not None and self.steps is not None:
+            self.training_summary.choose_steps(self.steps)
         return self
 
     def resolve_paths(self, folder: Path) -> Self:

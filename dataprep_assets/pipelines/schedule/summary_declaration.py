@@ -152,6 +152,18 @@ class TrainingSummaryDeclaration(DeclarationModel):
                     )
         return self
 
+    def choose_steps(self, schedule_steps: int) -> int:
+        """Return the number of steps that the summary covers, from the number of steps of the schedule.
+
+        Raises ValueError if `steps` exceeds the schedule.
+        """
+        if self.steps is not None and self.steps > schedule_steps:
+            raise ValueError(
+                f"training_summary.steps: must be at most {schedule_steps}, the number of steps of the schedule, not "
+                f"{self.steps}. Correct it"
+            )
+        return schedule_steps if self.steps is None else self.steps
+
     def find_source(self, name: str) -> SummarySource | None:
         """Return the declared origin of a source of the schedule; None if it is not declared."""
         # A blend's datasets are named `<blend>/<dataset>`.

@@ -211,12 +211,10 @@ def gather_summary(
 
 
 def _choose_steps(summary: TrainingSummaryDeclaration, data: TrainingData) -> int:
-    steps = data.steps if summary.steps is None else summary.steps
-    if steps > data.steps:
-        raise ConfigError(
-            f"{KEY}.steps: must be at most {data.steps}, the number of steps of the schedule, not {steps}. Correct it"
-        )
-    return steps
+    try:
+        return summary.choose_steps(data.steps)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _choose_domains(summary: TrainingSummaryDeclaration, reads: ScheduleReads) -> tuple[int, list[Row]]:

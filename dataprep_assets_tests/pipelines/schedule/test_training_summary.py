@@ -197,8 +197,19 @@ def test_only_the_trained_steps_are_counted(store: LocalArtifacts, tmp_path: Pat
     assert value["counts"]["total"] == counts["total", ""]
     assert value["schedule"]["steps"] == 7
     assert all("step < 7" in query["filter"] for query in value["queries"].values())
+
+
+def test_more_trained_steps_than_the_schedule_has_are_refused(store: LocalArtifacts, tmp_path: Path) -> None:
+    with raises(ValidationError, "training_summary.steps", 90, 91):
+        schedule_pages(steps=91)
+    # Without `steps` in the declaration, the number of steps is known only after the build of the schedule.
+    value = dump_declaration(schedule_pages()) | {"steps": None, "tokens": 90 * 8 * 64}
+    value["training_summary"]["steps"] = 91
+    own = LocalArtifacts(tmp_path / "artifacts")
+    own.root.mkdir(parents=True)
+    (own.root / PAGES).symlink_to(store.root / PAGES)
     with raises(ConfigError, "training_summary.steps", 90, 91):
-        build_pages(store, tmp_path / "beyond", steps=91)
+        build_all(redeclare(find_sample(SCHEDULE), value).specs, own)
 
 
 def test_documents_that_were_removed_later_keep_their_domains_and_languages(
