@@ -8,8 +8,9 @@ the summary shows it as `NOT_DECLARED`, and `dataprep check` lists its key. An o
 Entry points: `list_fields`, `find_missing_answers`, `find_contradictions`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dataprep_assets.pipelines.schedule.summary_declaration import SourceKind, SummarySource, TrainingSummaryDeclaration
@@ -22,6 +23,11 @@ TEXT_RANGES = (
 )
 """First number of tokens above a range of the template → the range. The last range has no upper limit."""
 LARGEST_RANGE = "More than 10 trillion tokens"
+LARGE_PERCENT = 3
+"""A public dataset is large if it has more than this percentage of the data of all public datasets of its modality.
+
+See section 2.1 of the template and of its explanatory notice, C(2025) 8311.
+"""
 CLAIMS: Mapping[str, SourceKind] = {"crawlers": "crawled", "user_interactions": "user", "user_services": "user"}
 """Key of an answer → the kind of source that it claims to be in the training data."""
 
@@ -62,12 +68,34 @@ class ComputedAnswers:
     languages: str = ""
     sources: Mapping[str, str] | None = None
     """Name of each source that was read → its size; None before the schedule is built."""
+    large_sources: Collection[str] = ()
+    """Names of the sources that belong to large public datasets."""
     domains: str = ""
 
 
 def choose_range(tokens: int) -> str:
     """Return the template's range of a number of tokens."""
     return next((label for limit, label in TEXT_RANGES if tokens < limit), LARGEST_RANGE)
+
+
+def find_large_sources(summary: TrainingSummaryDeclaration, tokens: Mapping[str, int]) -> list[str]:
+    """Return the names of the sources that belong to large public datasets (`LARGE_PERCENT`).
+
+    Sources with the same link, or else the same title, are one public dataset.
+
+    Args:
+        summary: The declared answers.
+        tokens: Name of each source that was read → its distinct tokens.
+    """
+    datasets = {
+        name: origin.link or origin.title or name
+        for name in tokens
+        if (origin := summary.find_source(name)) is not None and origin.kind == "public"
+    }
+    sizes: Counter[str] = Counter()
+    for name, dataset in datasets.items():
+        sizes[dataset] += tokens[name]
+    return [name for name, dataset in datasets.items() if 100 * sizes[dataset] > LARGE_PERCENT * sizes.total()]
 
 
 def find_missing_answers(summary: TrainingSummaryDeclaration, names: Sequence[str]) -> list[str]:
@@ -137,10 +165,8 @@ class _Fields:
     def _list_datasets(self) -> Iterator[TemplateField]:
         yield self._use("2.1", "Publicly available datasets used to train the model", "public")
         yield self._name_modality("2.1", "public")
-        yield self._describe("2.1", "List of large publicly available datasets", "public")
-        yield self._ask(
-            "2.1", "General description of other publicly available datasets", "text", "other_datasets", kind="public"
-        )
+        yield self._list_large_datasets()
+        yield self._describe_other_datasets()
         yield self._comment("2.1")
         yield self._use(
             "2.2.1", "Commercial licensing agreements with rightsholders or their representatives", "licensed"
@@ -312,16 +338,36 @@ class _Fields:
         answer = "Text" if self._has(kind) else NOT_DECLARED if self._unknown else NOT_APPLICABLE
         return self._derive(section, "Type of modality covered", "list", answer, key=self._find_evidence(kind))
 
-    def _describe(self, section: str, name: str, kind: SourceKind) -> TemplateField:
-        """Return the sources of a kind, each with its size. All are listed, because each may count as large."""
-        sources = {n: source for n, source in self._sources.items() if source is not None and source.kind == kind}
-        sizes = self._computed.sources or {}
-        texts = [", ".join(filter(None, [*_format_source(n, s), sizes.get(n)])) for n, s in sources.items()]
+    def _list_large_datasets(self) -> TemplateField:
+        """Return the large public datasets, each with its size."""
+        sources = {n: source for n, source in self._sources.items() if source is not None and source.kind == "public"}
         missing = tuple(
             f"{KEY}.sources.{n}.link" for n, source in sources.items() if not (source.link or source.description)
         )
-        empty = NOT_DECLARED if self._unknown else NOT_APPLICABLE
-        return self._derive(section, name, "list", "; ".join(texts) or empty, missing, "sources")
+        empty = NOT_DECLARED if self._unknown else NO_ANSWER if sources else NOT_APPLICABLE
+        return self._derive(
+            "2.1",
+            "List of large publicly available datasets",
+            "list",
+            "; ".join(self._describe_datasets(is_large=True)) or empty,
+            missing,
+            "sources",
+        )
+
+    def _describe_other_datasets(self) -> TemplateField:
+        """Return the public datasets that are not large, each with its size, before the declared description."""
+        field = self._ask(
+            "2.1", "General description of other publicly available datasets", "text", "other_datasets", kind="public"
+        )
+        if not (datasets := list(self._describe_datasets(is_large=False))):
+            return field
+        return replace(field, answer="; ".join([*datasets, field.answer]), query="sources")
+
+    def _describe_datasets(self, is_large: bool) -> Iterator[str]:
+        sizes = self._computed.sources or {}
+        for name, source in self._sources.items():
+            if source is not None and source.kind == "public" and (name in self._computed.large_sources) == is_large:
+                yield ", ".join(filter(None, [*_format_source(name, source), sizes.get(name)]))
 
 
 def _format_source(name: str, source: SummarySource) -> Iterator[str]:

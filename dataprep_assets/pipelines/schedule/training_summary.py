@@ -44,6 +44,7 @@ from dataprep_assets.pipelines.schedule.summary_fields import (
     ComputedAnswers,
     TemplateField,
     choose_range,
+    find_large_sources,
     list_fields,
 )
 from dataprep_assets.serving.sampler.simulation import simulate_reads
@@ -194,6 +195,9 @@ def gather_summary(
         size=f"{choose_range(reads.total.distinct_tokens)} ({_describe_counts(total)})",
         languages=_describe_rows(languages, "language", reads.total),
         sources={row["source"]: _describe_counts(row) for row in sources},
+        large_sources=find_large_sources(
+            summary, {name: source.total.distinct_tokens for name, source in reads.sources.items()}
+        ),
         domains=_WITHHELD if domains is None else _describe_domains(domain_count or 0, domains),
     )
     content = SummaryContent(

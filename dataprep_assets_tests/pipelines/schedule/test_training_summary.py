@@ -36,6 +36,7 @@ from dataprep_assets.pipelines.schedule.summary_fields import (
     NOT_DECLARED,
     ComputedAnswers,
     choose_range,
+    find_large_sources,
     find_missing_answers,
 )
 from dataprep_assets.pipelines.schedule.training_summary import DATA, PAGE, SUMMARY_CHECKS, TRAINING_SUMMARY
@@ -438,6 +439,32 @@ def test_no_data_are_collected_after_the_latest_month_of_acquisition(acquired: s
 )
 def test_a_number_of_tokens_has_the_range_of_the_template(tokens: int, label: str) -> None:
     assert choose_range(tokens) == label
+
+
+def test_a_public_dataset_is_large_above_three_percent_of_all_public_data() -> None:
+    links = {"a": "https://a.example", "b": "https://b.example", "c1": "https://c.example", "c2": "https://c.example"}
+    sources: dict[str, Any] = {name: {"kind": "public", "link": link} for name, link in links.items()}
+    sources |= {"mine": {"kind": "private"}, "d": {"kind": "public", "description": "d"}}
+    summary = TrainingSummaryDeclaration.model_validate({"sources": sources})
+    tokens = {"a": 9_100, "b": 300, "c1": 299, "c2": 2, "d": 299, "mine": 10**9, "unknown": 10**9}
+    # `b` has exactly 3%, and the two sources of `c` have more together.
+    assert find_large_sources(summary, tokens) == ["a", "c1", "c2"]
+    assert find_large_sources(summary, dict.fromkeys(tokens, 0)) == []
+
+
+@pytest.mark.parametrize(("description", "last"), [("some books", "some books"), (None, NOT_DECLARED)])
+def test_public_datasets_that_are_not_large_are_among_the_other_datasets(description: str | None, last: str) -> None:
+    sources = {name: {"kind": "public", "link": f"https://example.org/{name}"} for name in ("big", "small")}
+    summary = TrainingSummaryDeclaration.model_validate({"sources": sources, "other_datasets": description})
+    computed = ComputedAnswers(sources={"big": "97 tokens", "small": "3 tokens"}, large_sources=["big"])
+    fields = {field.name: field for field in list_fields(summary, ["big", "small"], computed)}
+    large = fields["List of large publicly available datasets"]
+    assert (large.answer, large.query) == ("big, https://example.org/big, 97 tokens", "sources")
+    other = fields["General description of other publicly available datasets"]
+    assert other.answer == f"small, https://example.org/small, 3 tokens; {last}"
+    assert (other.query, other.missing) == ("sources", () if description else ("training_summary.other_datasets",))
+    none_large = list_fields(summary, ["small"], ComputedAnswers())
+    assert [field.answer for field in none_large if field.name == large.name] == ["none"]
 
 
 @pytest.mark.parametrize(
