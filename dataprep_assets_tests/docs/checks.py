@@ -229,6 +229,11 @@ REMEDIES = (
         "([guide](how-to/training-summary.md)).",
     ),
     (
+        "domains_known",
+        "Crawled sources have tokens without a known domain. Set `document.url_field` in their datasets, or accept the "
+        "warning if their rows have no URLs.",
+    ),
+    (
         "tokens_match_schedule",
         "The counts of the summary differ from the schedule. Do not publish the summary, and report a bug.",
     ),

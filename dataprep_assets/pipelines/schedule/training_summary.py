@@ -34,6 +34,7 @@ from dataprep_assets.pipelines.schedule.summary_counts import (
     CountsByLabel,
     ReadCounts,
     ScheduleReads,
+    SourceReads,
     count_reads,
     find_tables,
 )
@@ -82,6 +83,7 @@ class SummaryContent:
         languages: A row of counts per language; None for a sensitive dataset.
         domains: A row of counts per listed domain; None for a sensitive dataset.
         domain_count: Number of domains of the crawled sources; None for a sensitive dataset.
+        unknown_domains: A row of counts per crawled source with tokens that have no known domain.
         queries: Name → the query behind a table of counts.
     """
 
@@ -92,6 +94,7 @@ class SummaryContent:
     languages: Sequence[Row] | None
     domains: Sequence[Row] | None
     domain_count: int | None
+    unknown_domains: Sequence[Row]
     queries: Mapping[str, Row]
 
     @property
@@ -190,6 +193,10 @@ def gather_summary(
     ]
     languages = None if privacy.closed else _list_rows("language", reads.languages)
     domain_count, domains = (None, None) if privacy.closed else _choose_domains(summary, reads)
+    unknown_domains = [
+        {"source": name, **_format_counts(counts, privacy)}
+        for name, counts in _count_unknown_domains(summary, reads).items()
+    ]
     total = _format_counts(reads.total, privacy)
     computed = ComputedAnswers(
         size=f"{choose_range(reads.total.distinct_tokens)} ({_describe_counts(total)})",
@@ -198,7 +205,7 @@ def gather_summary(
         large_sources=find_large_sources(
             summary, {name: source.total.distinct_tokens for name, source in reads.sources.items()}
         ),
-        domains=_WITHHELD if domains is None else _describe_domains(domain_count or 0, domains),
+        domains=_WITHHELD if domains is None else _describe_domains(domain_count or 0, domains, unknown_domains),
     )
     content = SummaryContent(
         schedule={"dataset": declaration.dataset, "digest": data.schedule.digest, "steps": reads.steps},
@@ -208,6 +215,7 @@ def gather_summary(
         languages=languages,
         domains=domains,
         domain_count=domain_count,
+        unknown_domains=unknown_domains,
         queries=_describe_queries(data, store, reads),
     )
     facts = SummaryFacts(steps=reads.steps, tokens=reads.total.tokens, missing=tuple(content.missing))
@@ -224,23 +232,40 @@ def _choose_steps(summary: TrainingSummaryDeclaration, data: TrainingData) -> in
 def _choose_domains(summary: TrainingSummaryDeclaration, reads: ScheduleReads) -> tuple[int, list[Row]]:
     """Return the number of domains of the crawled sources, and the rows of the largest ones, as the template asks."""
     counts: CountsByLabel = {}
-    for name, source in reads.sources.items():
-        origin = summary.find_source(name)
-        for domain, own in source.domains.items() if origin is not None and origin.kind == "crawled" else ():
+    for source in _select_crawled_sources(summary, reads).values():
+        for domain, own in source.domains.items():
             counts.setdefault(domain, ReadCounts()).add(own.tokens, own.distinct_tokens, own.documents)
     rows = _list_rows("domain", counts)
-    named_rows = [row for row in rows if _has_domain(row)]
+    named_rows = [row for row in rows if _is_domain(row["domain"])]
     # Round up, so that at least one domain is listed.
     count = (
         min(-(-len(named_rows) // 20), _MAX_SMALL_PROVIDER_DOMAINS)
         if summary.small_provider
         else -(-len(named_rows) // 10)
     )
-    return len(named_rows), [*named_rows[:count], *(row for row in rows if not _has_domain(row))]
+    return len(named_rows), [*named_rows[:count], *(row for row in rows if not _is_domain(row["domain"]))]
 
 
-def _has_domain(row: Row) -> bool:
-    return row["domain"] not in (NO_VALUE, NOT_RECORDED)
+def _count_unknown_domains(summary: TrainingSummaryDeclaration, reads: ScheduleReads) -> CountsByLabel:
+    """Return the counts of tokens without a known domain per crawled source that has any."""
+    counts: CountsByLabel = {}
+    for name, source in _select_crawled_sources(summary, reads).items():
+        for label, own in source.domains.items():
+            if not _is_domain(label):
+                counts.setdefault(name, ReadCounts()).add(own.tokens, own.distinct_tokens, own.documents)
+    return counts
+
+
+def _select_crawled_sources(summary: TrainingSummaryDeclaration, reads: ScheduleReads) -> dict[str, SourceReads]:
+    return {
+        name: source
+        for name, source in reads.sources.items()
+        if (origin := summary.find_source(name)) is not None and origin.kind == "crawled"
+    }
+
+
+def _is_domain(label: str) -> bool:
+    return label not in (NO_VALUE, NOT_RECORDED)
 
 
 def _list_rows(column: str, counts: CountsByLabel) -> list[Row]:
@@ -275,11 +300,11 @@ def _describe_rows(rows: Sequence[Row] | None, column: str, total: ReadCounts) -
     )
 
 
-def _describe_domains(domain_count: int, rows: Sequence[Row]) -> str:
-    names = [row["domain"] for row in rows if _has_domain(row)]
-    unknown_tokens = sum(row["distinct_tokens"] for row in rows if not _has_domain(row))
+def _describe_domains(domain_count: int, rows: Sequence[Row], unknown_rows: Sequence[Row]) -> str:
+    names = [row["domain"] for row in rows if _is_domain(row["domain"])]
+    unknown_tokens = ", ".join(f"{row['source']} {_format_number(row['distinct_tokens'])}" for row in unknown_rows)
     return f"{len(names):,} of {count_of(domain_count, 'domain')}: {', '.join(names) or 'none'}" + (
-        f" ({unknown_tokens:,} distinct tokens without a known domain)" if unknown_tokens else ""
+        f" (distinct tokens without a known domain per source: {unknown_tokens})" if unknown_tokens else ""
     )
 
 
@@ -303,7 +328,7 @@ def _describe_queries(data: TrainingData, store: ArtifactStore, reads: ScheduleR
             "columns": [*ends, "documents.parquet: file, row, host"],
             **common,
             "filter": f"{common['filter']} and the kind of the source is crawled",
-            "group_by": "host",
+            "group_by": "host, and source for tokens without a known host",
         },
     }
 
@@ -324,6 +349,7 @@ def render_files(content: SummaryContent) -> dict[str, bytes]:
             "languages": content.languages,
             "domains": content.domains,
             "domain_count": content.domain_count,
+            "unknown_domains": content.unknown_domains,
         },
         "queries": content.queries,
     }
@@ -362,6 +388,7 @@ def _render_page(content: SummaryContent) -> Iterator[str]:
         "sources": content.sources,
         "languages": content.languages,
         "domains": content.domains,
+        "unknown domains": content.unknown_domains,
     }
     for name, rows in tables.items():
         yield from ("", f"## Counts: {name}", "")
@@ -448,6 +475,21 @@ def _check_reads(artifact: OpenedSummary) -> Finding:
     )
 
 
+def _check_domains(artifact: OpenedSummary) -> Finding:
+    content, _ = artifact.rebuilt
+    sizes = {row["source"]: row["distinct_tokens"] for row in content.sources}
+    return build_verdict(
+        [
+            f"{row['source']} was crawled, but {_format_number(row['distinct_tokens'])} of its "
+            f"{_format_number(sizes[row['source']])} distinct tokens have no known domain"
+            for row in content.unknown_domains
+        ],
+        "Every token of a crawled source has a known domain.",
+        "Set `document.url_field` in its dataset, and run both again",
+        warning=True,
+    )
+
+
 def _check_answers(artifact: OpenedSummary) -> Finding:
     _, facts = artifact.rebuilt
     return build_verdict(
@@ -475,4 +517,5 @@ SUMMARY_CHECKS: tuple[Check[OpenedSummary], ...] = (
         _check_reads,
     ),
     Check("answers_complete", "Every answer that the template requires is declared.", _check_answers, blocking=False),
+    Check("domains_known", "Every token of a crawled source has a known domain.", _check_domains, blocking=False),
 )

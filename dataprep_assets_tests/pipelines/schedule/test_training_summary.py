@@ -192,6 +192,38 @@ def test_the_numbers_of_crawled_pages_are_those_of_their_spans(store: LocalArtif
     assert_names(page, *listed, counts["total", ""]["distinct_tokens"])
 
 
+@pytest.mark.parametrize("sensitive", [False, True])
+def test_crawled_tokens_without_a_known_domain_are_counted_per_source(
+    store: LocalArtifacts, tmp_path: Path, sensitive: bool
+) -> None:
+    # The sample corpus has no URLs, so none of its tokens has a known domain.
+    value = dump_declaration(find_sample(SCHEDULE)) | {"megatron": None, "steps": 30, "sensitive": sensitive}
+    value["sources"] = [
+        {"dataset": PAGES, "split": "train", "name": "web", "weight": 1},
+        {"dataset": "sample_corpus", "split": "train", "name": "books", "weight": 1},
+        {"dataset": "sample_corpus", "split": "val", "name": "held", "weight": 1},
+    ]
+    value["training_summary"] |= {
+        "sources": {"web": {"kind": "crawled"}, "books": {"kind": "crawled"}, "held": {"kind": "other"}},
+    }
+    dataset, own = redeclare(find_sample(SCHEDULE), value), LocalArtifacts(tmp_path / "artifacts")
+    own.root.mkdir(parents=True)
+    for name in (PAGES, "sample_corpus"):
+        (own.root / name).symlink_to(store.root / name)
+    build_all(dataset.specs, own)
+    summary = read_summary(own)
+    sizes = read_rows(summary, "sources", "source")
+    assert read_rows(summary, "unknown_domains", "source") == {"books": sizes["books"]}
+    books = sizes["books"]["distinct_tokens"]
+    finding = run_checks(dataset.spec(TRAINING_SUMMARY), own)["domains_known"]
+    assert (finding.passed, finding.warning) == (False, True)
+    assert_names(finding.summary, "books", "document.url_field", books)
+    answer = find_answers(summary)["Summary of the most relevant domain names crawled"]
+    if not sensitive:
+        assert_names(answer, "without a known domain", f"books {books:,}")
+    assert "held" not in answer + finding.summary
+
+
 def test_only_the_trained_steps_are_counted(store: LocalArtifacts, tmp_path: Path) -> None:
     _, own = build_pages(store, tmp_path, steps=7)
     value, counts = read_summary(own), recount(own, 7)
@@ -522,6 +554,16 @@ def count_wrong(_: LocalArtifacts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_summary, "count_reads", count_one_more)
 
 
+def lose_a_domain(_: LocalArtifacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def count_without_domains(*arguments: Any) -> ScheduleReads:
+        reads = counted(*arguments)
+        reads.sources["web"].domains = {NOT_RECORDED: reads.sources["web"].total}
+        return reads
+
+    counted = training_summary.count_reads
+    monkeypatch.setattr(training_summary, "count_reads", count_without_domains)
+
+
 def drop_an_answer(_: LocalArtifacts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_summary, "list_fields", _list_without_answers)
 
@@ -536,6 +578,7 @@ FAULTS: dict[str, Callable[[LocalArtifacts, pytest.MonkeyPatch], None]] = {
     "rebuild_matches": change_a_number,
     "tokens_match_schedule": count_wrong,
     "answers_complete": drop_an_answer,
+    "domains_known": lose_a_domain,
 }
 
 
