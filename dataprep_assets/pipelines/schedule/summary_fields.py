@@ -16,6 +16,27 @@ from typing import Literal
 from dataprep_assets.pipelines.schedule.summary_declaration import SourceKind, SummarySource, TrainingSummaryDeclaration
 
 KEY = "training_summary"
+SECTION_TITLES = {
+    "0": "Version of the summary",
+    "1": "General information",
+    "1.1": "Provider",
+    "1.2": "Model",
+    "1.3": "Training data",
+    "2": "Data sources",
+    "2.1": "Publicly available datasets",
+    "2.2": "Private datasets from third parties",
+    "2.2.1": "Licensed datasets",
+    "2.2.2": "Other private datasets",
+    "2.3": "Crawled data",
+    "2.4": "User data",
+    "2.5": "Synthetic data",
+    "2.6": "Other data sources",
+    "3": "Data processing",
+    "3.1": "Reservations of rights",
+    "3.2": "Illegal content",
+    "3.3": "Other information",
+}
+"""Number of a section of the template → a short title, in order. The template does not number the section `0`."""
 NOT_DECLARED, NOT_APPLICABLE, NO_ANSWER = "not declared", "not applicable", "none"
 TEXT_RANGES = (
     (1_000_000_000, "Less than 1 billion tokens"),
@@ -58,6 +79,16 @@ class TemplateField:
     answer: str = ""
     missing: tuple[str, ...] = ()
     query: str = ""
+
+    @property
+    def is_comment(self) -> bool:
+        """Whether the field is for comments on its section."""
+        return self.key.startswith(f"{KEY}.comments.")
+
+    @property
+    def is_omitted(self) -> bool:
+        """Whether the answer is optional and not declared."""
+        return self.origin == NOT_DECLARED and not self.missing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,9 @@
 """Artifact `<dataset>/training_summary`: the European summary of training content, from the tokens that steps read.
 
 `training_summary.md` is for people, `training_summary.json` for programs. Both have the fields of the template of the
-European Commission, where each answer comes from, the counts, and the query behind each count. The bytes depend only on
-the answers, the schedule and the document tables of its sources.
+European Commission, where each answer comes from, the counts, and the query behind each count. The page has the answers
+first, and the rest in an annex. The bytes depend only on the answers, the schedule and the document tables of its
+sources.
 
 Entry point: `build_summary_spec`.
 """
@@ -11,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ from dataprep_assets.pipelines.schedule.summary_declaration import TrainingSumma
 from dataprep_assets.pipelines.schedule.summary_fields import (
     KEY,
     NOT_DECLARED,
+    SECTION_TITLES,
     ComputedAnswers,
     TemplateField,
     choose_range,
@@ -59,6 +62,9 @@ TEMPLATE = "C(2025) 8311, Article 53(1)(d) of Regulation (EU) 2024/1689"
 _MAX_SMALL_PROVIDER_DOMAINS = 1000
 _CODE = "dataprep_assets.pipelines.schedule.summary_counts.count_reads"
 _WITHHELD = "not shown, because the dataset is sensitive"
+_HOSTS = "host names of URLs, not registered domains"
+_MAX_CELL = 200
+"""Longer answers are paragraphs instead of cells of a table."""
 _REMEDY = "Run the dataset again to rebuild the summary"
 Row = dict[str, Any]
 
@@ -76,7 +82,7 @@ class SummaryContent:
     """Content of a summary, in its public form.
 
     Attributes:
-        schedule: Name and digest of the schedule, and the number of steps.
+        schedule: Name and digest of the schedule, the number of steps that the summary covers, and of all steps.
         fields: Fields of the template.
         total: Counts of the whole schedule.
         sources: A row of counts per source.
@@ -208,7 +214,12 @@ def gather_summary(
         domains=_WITHHELD if domains is None else _describe_domains(domain_count or 0, domains, unknown_domains),
     )
     content = SummaryContent(
-        schedule={"dataset": declaration.dataset, "digest": data.schedule.digest, "steps": reads.steps},
+        schedule={
+            "dataset": declaration.dataset,
+            "digest": data.schedule.digest,
+            "steps": reads.steps,
+            "steps_in_schedule": data.steps,
+        },
         fields=list_fields(summary, names, computed),
         total=total,
         sources=sources,
@@ -303,7 +314,7 @@ def _describe_rows(rows: Sequence[Row] | None, column: str, total: ReadCounts) -
 def _describe_domains(domain_count: int, rows: Sequence[Row], unknown_rows: Sequence[Row]) -> str:
     names = [row["domain"] for row in rows if _is_domain(row["domain"])]
     unknown_tokens = ", ".join(f"{row['source']} {_format_number(row['distinct_tokens'])}" for row in unknown_rows)
-    return f"{len(names):,} of {count_of(domain_count, 'domain')}: {', '.join(names) or 'none'}" + (
+    return f"{len(names):,} of {count_of(domain_count, 'domain')} ({_HOSTS}): {', '.join(names) or 'none'}" + (
         f" (distinct tokens without a known domain per source: {unknown_tokens})" if unknown_tokens else ""
     )
 
@@ -360,25 +371,66 @@ def render_files(content: SummaryContent) -> dict[str, bytes]:
 
 
 def _render_page(content: SummaryContent) -> Iterator[str]:
+    yield from ("# Public summary of training content", "")
+    yield f"Template {TEMPLATE}. The numbers cover {_describe_scope(content.schedule)}."
+    yield from _render_sections(content.fields)
+    yield from _render_annex(content)
+
+
+def _describe_scope(schedule: Row) -> str:
+    covered_steps, steps = schedule["steps"], schedule["steps_in_schedule"]
+    amount = "all" if covered_steps == steps else f"the first {covered_steps:,} of"
+    return f"{amount} {count_of(steps, 'step')} of the schedule `{schedule['dataset']}`"
+
+
+def _render_sections(fields: Sequence[TemplateField]) -> Iterator[str]:
+    """Yield the answers under the headings of the template, without its optional answers that are not declared."""
+    remaining_numbers = list(SECTION_TITLES)
+    for section, section_fields in groupby(fields, lambda field: field.section):
+        shown_fields = [field for field in section_fields if not field.is_omitted]
+        has_heading = section in remaining_numbers
+        while section in remaining_numbers:
+            number = remaining_numbers.pop(0)
+            title = f"{number} {SECTION_TITLES[number]}".removeprefix("0 ")
+            yield from ("", f"{'#' * (number.count('.') + 2)} {title}")
+        if not shown_fields and has_heading:
+            yield from ("", "None.")
+        for is_paragraph, answers in groupby(shown_fields, _needs_paragraph):
+            if is_paragraph:
+                for field in answers:
+                    # Name the section, because the comments on section 2.2 follow section 2.2.2.
+                    label = f"Additional comments on section {section}" if field.is_comment else field.name
+                    yield from ("", f"**{label}**", "", field.answer)
+            else:
+                yield ""
+                yield from _render_table([{"field": field.name, "answer": field.answer} for field in answers])
+
+
+def _needs_paragraph(field: TemplateField) -> bool:
+    return field.is_comment or len(field.answer) > _MAX_CELL or "\n" in field.answer
+
+
+def _render_annex(content: SummaryContent) -> Iterator[str]:
     schedule = content.schedule
-    yield "# Public summary of training content"
-    yield ""
+    yield from ("", "## Annex: How the answers were obtained", "", "### Scope", "")
     yield (
-        f"Template {TEMPLATE}. The numbers cover the first {count_of(schedule['steps'], 'step')} of the schedule "
-        f"`{schedule['dataset']}` (`{schedule['digest']}`)."
+        f"- The numbers cover {_describe_scope(schedule)}, steps 0 to {schedule['steps'] - 1:,}. The digest of the "
+        f"schedule is `{schedule['digest']}`."
     )
-    yield ""
+    yield (
+        "- The numbers do not cover other training phases, such as post-training on other data, unless these steps are "
+        "in the schedule."
+    )
+    yield f"- Domains are {_HOSTS}."
+    yield from ("", "### Origin of each answer", "")
     yield from _render_table(
         [
             {
                 "section": field.section,
                 "field": field.name,
-                "answer": field.answer,
-                "source of the answer": " ".join(
-                    filter(
-                        None, [field.origin, field.key and f"`{field.key}`", field.query and f"(query {field.query})"]
-                    )
-                ),
+                "origin": field.origin,
+                "key": field.key and f"`{field.key}`",
+                "query": field.query,
             }
             for field in content.fields
         ]
@@ -387,18 +439,18 @@ def _render_page(content: SummaryContent) -> Iterator[str]:
         "total": [content.total],
         "sources": content.sources,
         "languages": content.languages,
-        "domains": content.domains,
-        "unknown domains": content.unknown_domains,
+        f"domains ({_HOSTS})": content.domains,
+        "crawled tokens without a known domain": content.unknown_domains,
     }
     for name, rows in tables.items():
-        yield from ("", f"## Counts: {name}", "")
+        yield from ("", f"### Counts: {name}", "")
         if rows is None:
             yield f"{_WITHHELD.capitalize()}."
         else:
             yield from _render_table(rows)
-    yield from ("", "## Queries", "")
+    yield from ("", "### Queries", "")
     yield from _render_table([{"query": name, **query} for name, query in content.queries.items()])
-    yield from ("", "## Missing answers", "")
+    yield from ("", "### Missing answers", "")
     yield from [f"- `{key}`" for key in content.missing] or ["None."]
 
 

@@ -34,6 +34,7 @@ from dataprep_assets.pipelines.schedule.summary_declaration import SourceKind, T
 from dataprep_assets.pipelines.schedule.summary_fields import (
     NOT_APPLICABLE,
     NOT_DECLARED,
+    SECTION_TITLES,
     ComputedAnswers,
     choose_range,
     find_large_sources,
@@ -350,6 +351,59 @@ def test_an_answer_that_is_not_declared_does_not_count_as_declared(store: LocalA
         ("declared", "A comment."),
         ("not declared", "none"),
     ]
+
+
+def read_page(store: LocalArtifacts) -> tuple[str, str]:
+    """Return the summary and the annex of the page."""
+    page = (store.root / SCHEDULE / TRAINING_SUMMARY / PAGE).read_text()
+    summary, heading, annex = page.partition("## Annex: How the answers were obtained")
+    assert heading
+    return summary, annex
+
+
+def test_the_page_has_the_sections_of_the_template_before_an_annex(store: LocalArtifacts, tmp_path: Path) -> None:
+    long_text = "robots.txt is respected. " * 20
+    _, own = build_pages(store, tmp_path, opt_out=long_text, comments={"2.2": "First line.\nSecond line."}, steps=7)
+    value, (summary, annex) = read_summary(own), read_page(own)
+    headings = [line for line in summary.splitlines() if line.startswith("##")]
+    assert [heading.lstrip("# ") for heading in headings] == [
+        f"{number} {title}".removeprefix("0 ") for number, title in SECTION_TITLES.items()
+    ]
+    assert {heading for heading in headings if heading.startswith("####")} == {
+        f"#### {number} {SECTION_TITLES[number]}" for number in ("2.2.1", "2.2.2")
+    }
+    for field in value["fields"]:
+        is_shown = field["origin"] != "not declared" and field["key"] != "training_summary.comments.2.2"
+        texts = (f"| {field['name']} | {field['answer']} |", f"**{field['name']}**\n\n{field['answer']}\n")
+        assert any(text in summary for text in texts) == is_shown
+    assert f"**Measures to respect reservations of rights**\n\n{long_text}\n" in summary
+    assert "**Additional comments on section 2.2**\n\nFirst line.\nSecond line.\n" in summary
+    assert summary.count("Additional comments") == 1
+    assert summary.rstrip().endswith("### 3.3 Other information\n\nNone.")
+    internal = ("training_summary.", "dataprep_assets", "computed", "declared", value["schedule"]["digest"])
+    assert [word for word in internal if word in summary] == []
+    for text in (summary, annex):
+        assert_names(text, "the first 7 of 90 steps of the schedule `sample_schedule`")
+    assert (value["schedule"]["steps"], value["schedule"]["steps_in_schedule"]) == (7, 90)
+
+
+def test_the_annex_has_the_origin_of_each_answer_and_the_queries(store: LocalArtifacts, tmp_path: Path) -> None:
+    _, own = build_pages(store, tmp_path, provider=None)
+    value, (summary, annex) = read_summary(own), read_page(own)
+    for field in value["fields"]:
+        key = field["key"] and f"`{field['key']}`"
+        row = f"| {field['section']} | {field['name']} | {field['origin']} | {key} | {field['query']} |"
+        assert row in annex.splitlines()
+    for name, query in value["queries"].items():
+        assert f"| {name} | {', '.join(query['artifacts'])} | {', '.join(query['columns'])} |" in annex
+        assert query["function"] in annex
+    for table in ("sources", "languages", "domains"):
+        for row in value["counts"][table]:
+            assert f"| {' | '.join(f'{cell:,}' if isinstance(cell, int) else cell for cell in row.values())} |" in annex
+    assert_names(annex, value["schedule"]["digest"], "steps 0 to 89", "other training phases", "post-training")
+    assert "- `training_summary.provider`" in annex.splitlines()
+    for text in (summary, annex):
+        assert_names(text, "all 90 steps of the schedule", "host names of URLs, not registered domains")
 
 
 def test_missing_answers_are_listed_by_key(store: LocalArtifacts, tmp_path: Path) -> None:
