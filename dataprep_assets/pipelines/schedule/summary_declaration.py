@@ -106,7 +106,11 @@ class TrainingSummaryDeclaration(DeclarationModel):
         ),
     )
     other_datasets: Text | None = Field(
-        None, description="Description of publicly available datasets that `sources` does not list."
+        None,
+        description=(
+            "Description of publicly available datasets that `sources` does not list. The summary adds the datasets of "
+            "`sources` with at most 3% of the tokens of all of them."
+        ),
     )
     private_datasets: Text | None = Field(
         None, description="Publicly known datasets from third parties, and a description of the others."
@@ -143,12 +147,12 @@ class TrainingSummaryDeclaration(DeclarationModel):
             *((f"sources.{name}", source) for name, source in self.sources.items()),
             *((f"crawlers.{number}", crawler) for number, crawler in enumerate(self.crawlers)),
         ]
-        for place, origin in origins:
+        for origin_key, origin in origins:
             for key in ("collected_until", "collected_from"):
                 month = getattr(origin, key)
                 if self.acquired is not None and month is not None and _sort_key(self.acquired) < _sort_key(month):
                     raise ValueError(
-                        f"`acquired` ({self.acquired}) is before `{place}.{key}` ({month}). Correct one of them"
+                        f"`acquired` ({self.acquired}) is before `{origin_key}.{key}` ({month}). Correct one of them"
                     )
         return self
 

@@ -11,7 +11,7 @@ Entry points: `list_fields`, `find_missing_answers`, `find_contradictions`.
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from dataprep_assets.pipelines.schedule.summary_declaration import SourceKind, SummarySource, TrainingSummaryDeclaration
 
@@ -37,7 +37,8 @@ SECTION_TITLES = {
     "3.3": "Other information",
 }
 """Number of a section of the template → a short title, in order. The template does not number the section `0`."""
-NOT_DECLARED, NOT_APPLICABLE, NO_ANSWER = "not declared", "not applicable", "none"
+NOT_DECLARED: Final = "not declared"
+NOT_APPLICABLE, NO_ANSWER = "not applicable", "none"
 TEXT_RANGES = (
     (1_000_000_000, "Less than 1 billion tokens"),
     (10_000_000_000_001, "1 billion to 10 trillion tokens"),

@@ -418,8 +418,8 @@ def _render_annex(content: SummaryContent) -> Iterator[str]:
         f"schedule is `{schedule['digest']}`."
     )
     yield (
-        "- The numbers do not cover other training phases, such as post-training on other data, unless these steps are "
-        "in the schedule."
+        "- The numbers do not cover other training phases, such as post-training on other data, unless the schedule "
+        "includes them."
     )
     yield f"- Domains are {_HOSTS}."
     yield from ("", "### Origin of each answer", "")
