@@ -52,6 +52,14 @@ def stream_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
     yield Loss(
         action="cut", reason="max_doc_tokens", count=truncated_documents, of=total.documents, unit="document", part=part
     )
+    yield Loss(
+        action="empty",
+        reason=NO_TOKENS,
+        count=total.empty_documents,
+        of=total.documents,
+        unit="document",
+        part=part,
+    )
     yield from find_tokenizer_losses(receipts, part)
 
 

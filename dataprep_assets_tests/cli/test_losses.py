@@ -261,6 +261,16 @@ def test_truncated_texts_and_a_trial_on_some_shards_are_listed(project: Project)
     assert any("cut to max_doc_tokens" in line for line in told)
 
 
+def test_documents_without_text_are_counted(project: Project) -> None:
+    declared = corpus(project, "hollow", {"train/a.jsonl": texts("a page", "", "")})
+    project.declare("TokenizedCorpus", "hollow", **declared)
+    told = read_block(project.run("hollow"))
+    (empty,) = project.losses("hollow")
+    assert (empty["action"], empty["reason"], empty["count"], empty["of"]) == ("empty", "no_tokens", 2, 3)
+    assert told[0] == "lost: 2 of 3 documents empty"
+    assert told[1].split() == ["2", "empty:", "no_tokens", "66.7%", "of", "documents", "train"]
+
+
 def test_records_are_counted_by_file_and_texts_without_losses_have_none(project: Project) -> None:
     sources = project.folder / "sources"
     write_rows(sources / "some.jsonl", [*({"prompt": f"{i}?"} for i in range(5)), b"{\n", {"text": "no prompt"}])

@@ -90,7 +90,7 @@ def find_wrong_quarantine(receipt: Receipt, path: Path, bad_count: int) -> Itera
         yield f"{describe_artifact(receipt)}: {dropped_text} dropped, but {path.name} has {count_of(rows, 'row')}"
 
 
-Action = Literal["dropped", "cut", "left out", "unknown", "changed"]
+Action = Literal["dropped", "cut", "left out", "unknown", "changed", "empty"]
 BAD_RECORD, RULE, FILTER = "bad record", "rule", "filter"
 """Kinds of reasons: the row is invalid, a filter rule drops it, or an option of the declaration drops it."""
 _ITEM_NOUNS = {"file", "folder", "month", "shard"}
@@ -114,8 +114,9 @@ class Loss:
     A loss with `count` 0 only records the total of its part.
 
     Attributes:
-        action: `dropped`, `left out`, `cut` (kept in part), `changed` (characters that were replaced by others) or
-            `unknown` (unknown tokens, in place of text that the vocabulary does not contain).
+        action: `dropped`, `left out`, `cut` (kept in part), `changed` (characters that were replaced by others),
+            `empty` (kept, but without tokens of text) or `unknown` (unknown tokens, in place of text that the
+            vocabulary does not contain).
         reason: The reason in the ledger, or the key of the declaration that causes the loss.
         count: Number of lost items.
         of: Total number of items, lost ones included; 0 if unknown.

@@ -316,9 +316,10 @@ def _check_fields(
             )
             yield Remark(keys=("splits", split), sentence=empty)
             continue
-        all_rows += chain.from_iterable(rows.values())
         range_text = "" if corpus.sensitive or not members else f" (first file: {members[0].relpath})"
-        rows_of_split = {f"split {split}{range_text}": list(chain.from_iterable(rows.values()))}
+        all_rows_of_split = list(chain.from_iterable(rows.values()))
+        all_rows += all_rows_of_split
+        rows_of_split = {f"split {split}{range_text}": all_rows_of_split}
         part_texts = {
             f"the files of split {split} of format {name}": rows_of_part for name, rows_of_part in rows.items()
         }
@@ -338,6 +339,8 @@ def _check_fields(
             if faults:
                 yield from faults
                 return
+        if (sentence := _describe_empty_texts(corpus, split, range_text, all_rows_of_split)) is not None:
+            yield Remark(keys=("text_field",), sentence=sentence)
     refusals = [file.refusal for file in sampled_files if file.refusal]
     yield from (
         Remark(keys=("source",), sentence=f"source: {sentence}", of_source=True) for sentence in refusals[:_MAX_SHOWN]
@@ -347,6 +350,20 @@ def _check_fields(
     if bundle is not None:
         texts = [text for row in all_rows if isinstance(text := value_at(row, corpus.text_field), str)]
         yield from find_rendered_remarks(texts, bundle, corpus.document.special_tokens, ("document", "special_tokens"))
+
+
+def _describe_empty_texts(
+    corpus: CorpusDeclaration, split: str, range_text: str, rows: Sequence[dict[str, Any]]
+) -> str | None:
+    """Return a sentence if the texts of all rows are empty or white space; None otherwise, or if there are no rows."""
+    texts = [value_at(row, corpus.text_field) for row in rows]
+    if not texts or any(not isinstance(text, str) or text.strip() for text in texts):
+        return None
+    subject = "the only row has" if len(texts) == 1 else f"all {len(texts):,} examined rows have"
+    return (
+        f"`text_field: {corpus.text_field}`: split {split}{range_text}: {subject} an empty text. Name the field with "
+        "the text, or correct the source"
+    )
 
 
 def _find_merged_records(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:

@@ -1,5 +1,6 @@
 """What a corpus is told of before it is built: files that are read twice, and globs that take none."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -86,3 +87,17 @@ def test_an_encrypted_parquet_file_is_called_so(tmp_path: Path) -> None:
     (told,) = remarks_on(tmp_path, ["*.parquet"])
     assert "encrypted" in told.sentence
     assert "not a Parquet file" not in told.sentence
+
+
+def write_texts(path: Path, *texts: str) -> None:
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+
+def test_a_split_without_any_text_is_a_mistake(tmp_path: Path) -> None:
+    write_texts(tmp_path / "a.jsonl", *["", "  \n"] * 10)
+    (told,) = [told for told in remarks_on(tmp_path) if not told.hint and told.keys == ("text_field",)]
+    assert told.sentence.startswith(
+        "`text_field: text`: split train (first file: a.jsonl): all 20 examined rows have an empty text. "
+    )
+    write_texts(tmp_path / "a.jsonl", *[""] * 19, "a text")
+    assert remarks_on(tmp_path) == []
