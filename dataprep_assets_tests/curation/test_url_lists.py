@@ -116,6 +116,12 @@ def test_a_line_that_is_not_text_is_refused_with_its_number(tmp_path: Path) -> N
         UrlList.read(str(tmp_path / "list.txt"))
 
 
+@pytest.mark.parametrize("lines", ["", "\n\n", "# bad.org\n  \n# b.com\n"])
+def test_a_list_without_domains_is_refused(tmp_path: Path, lines: str) -> None:
+    with raises(ConfigError, "list.txt: contains no domains or URLs"):
+        find_listed(tmp_path, lines, ["http://bad.org"])
+
+
 def build(folder: Path, **keys: object) -> BatchTagger:
     """Return the tagger of a declaration."""
     (tagger,) = build_taggers([ConfiguredTagger.model_validate(keys)], folder)
@@ -127,7 +133,7 @@ def test_each_list_is_a_column_that_is_null_without_a_url(tmp_path: Path) -> Non
     (tmp_path / "lists").mkdir()
     (tmp_path / "lists" / "adult.txt").write_text("bad.com\n")
     (tmp_path / "lists" / "fraud.txt").write_text("worse.com\n")
-    (tmp_path / "out.txt").write_text("")
+    (tmp_path / "out.txt").write_text("other.com\n")
     tagger = build(tmp_path, url_lists={"lists": {"blocked": "lists/*.txt", "optout": ["out.txt"]}})
     urls = ["http://bad.com/", None, "no url", "http://good.com/", "http://www.worse.com/a"]
     rows = {"row": list(range(1, 6)), "url": urls}

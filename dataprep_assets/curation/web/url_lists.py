@@ -57,7 +57,10 @@ class UrlList:
 
     @classmethod
     def read(cls, path: str) -> Self:
-        """Read a file. Raises ConfigError, with the line, for a line that is neither a domain nor a URL."""
+        """Read a file.
+
+        Raises ConfigError, with the line, for a line that is neither a domain nor a URL; also for a file without any.
+        """
         blocks, depth, line_count = [np.zeros(0, np.uint64)], 0, 0
         with open(path, "rb") as file:
             while lines := file.readlines(_BLOCK):
@@ -70,6 +73,8 @@ class UrlList:
                     blocks.append(hash_texts(entries))
                 line_count += len(lines)
         hashes = np.concatenate(blocks)
+        if not len(hashes):
+            raise ConfigError(f"{path}: contains no domains or URLs. Add one per line, or remove the file")
         hashes.sort()  # in place, because a list may have millions of entries
         return cls(hashes, depth)
 
