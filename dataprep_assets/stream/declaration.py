@@ -274,3 +274,10 @@ class BadRecordPolicy(DeclarationModel):
             "`too_large`. Each worker keeps several records in memory."
         ),
     )
+
+    @model_validator(mode="after")
+    def _require_effective_budget(self) -> Self:
+        # Compare the value with the default, because a serialized declaration contains all keys.
+        if self.policy == "fail" and self.budget != type(self).model_fields["budget"].default:
+            raise ValueError("`budget` has no effect with `policy: fail`. Remove it, or set `policy: drop`")
+        return self

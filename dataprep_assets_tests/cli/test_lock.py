@@ -113,17 +113,19 @@ def test_a_fresh_machine_builds_the_dataset_and_verifies_the_lock(place: tuple[P
 
 def test_a_changed_setting_is_refused_before_a_build(place: tuple[Path, Path]) -> None:
     clone, work = place
-    declare(find_folder(clone), bad_records={"budget": 0.25})
+    declare(find_folder(clone), bad_records={"max_record_bytes": 1 << 20})
     before = read_receipts(work)
     done = dataprep(work, "run", NAME, "--locked", project=clone)
     assert done.returncode == 1
-    assert_names(done.stdout, "drift", "token_bins/train-00000", 1, "bad_records.budget", "0.001", "0.25")
+    assert_names(
+        done.stdout, "drift", "token_bins/train-00000", 1, "bad_records.max_record_bytes", "67108864", "1048576"
+    )
     assert done.stderr == f"dataprep: {NAME}: 2 artifacts differ from the lock; nothing was built\n"
     assert read_receipts(work) == before
     shutil.rmtree(work / "artifacts")
     fresh = dataprep(work, "run", NAME, "--locked", project=clone)
     assert fresh.returncode == 1
-    assert "bad_records.budget was 0.001, now 0.25" in fresh.stdout
+    assert "bad_records.max_record_bytes was 67108864, now 1048576" in fresh.stdout
     assert_names(fresh.stderr, "downstream")
     assert not (work / "artifacts" / NAME / "token_bins").exists(), "what would differ was not made"
 

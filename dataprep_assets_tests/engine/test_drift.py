@@ -155,7 +155,7 @@ def test_different_bytes_of_the_same_recipe_are_drift_and_name_the_libraries(cor
 def test_on_a_fresh_machine_drift_is_known_before_a_build(corpus: ChangedCorpus, lock: Lock) -> None:
     """Nothing is built yet: each recipe is compared once its inputs are built."""
     shutil.rmtree(corpus.root)
-    specs = corpus.specs(bad_records={"budget": 0.5})
+    specs = corpus.specs(bad_records={"max_record_bytes": 1 << 20})
     found: list[Drift] = list(find_recipe_drift(specs, corpus.store, lock))
     assert found == []
     built: list[str] = []
@@ -166,7 +166,7 @@ def test_on_a_fresh_machine_drift_is_known_before_a_build(corpus: ChangedCorpus,
         assert list(find_content_drift([spec], corpus.store, lock, partitions)) == []
     assert built == ["manifest", "engine_certificate", *(f"snapshot/train-0000{i}" for i in range(3))]
     assert [one.name for one in found] == [f"token_bins/train-0000{i}" for i in range(3)]
-    assert {one.reason for one in found} == {"bad_records.budget was 0.001, now 0.5"}
+    assert {one.reason for one in found} == {"bad_records.max_record_bytes was 67108864, now 1048576"}
 
 
 @pytest.mark.parametrize("sensitive", [False, True])

@@ -103,12 +103,14 @@ def test_a_corpus_with_other_shards_has_the_same_documents(corpus: ChangedCorpus
 
 
 def test_a_changed_setting_of_many_shards_is_one_line(corpus: ChangedCorpus, lock: Lock) -> None:
-    budget = {"budget": 0.5}
-    corpus.run(bad_records=budget)
-    found = compared(lock, lock_dataset(corpus.specs(bad_records=budget), corpus.store))
+    smaller = {"max_record_bytes": 1 << 20}
+    corpus.run(bad_records=smaller)
+    found = compared(lock, lock_dataset(corpus.specs(bad_records=smaller), corpus.store))
     assert len(found.changed) == 5, "made by another recipe, with the same bytes"
-    assert set(found.changed.values()) == {"bad_records.budget was 0.001, now 0.5"}
-    assert "  token_bins/test-00000 and 4 more: bad_records.budget was 0.001, now 0.5" in list(found.lines())
+    assert set(found.changed.values()) == {"bad_records.max_record_bytes was 67108864, now 1048576"}
+    assert "  token_bins/test-00000 and 4 more: bad_records.max_record_bytes was 67108864, now 1048576" in list(
+        found.lines()
+    )
 
 
 def test_other_library_versions_are_no_difference(lock: Lock) -> None:

@@ -175,7 +175,11 @@ def test_each_layer_names_its_own_change_once_the_layers_before_it_are_built(cor
             SHARD,
             "bad_records.policy was fail, now drop (and 1 more)",
         ),
-        ({"bad_records": {"budget": 0.5}}, SHARD, "bad_records.budget was 0.001, now 0.5"),
+        (
+            {"bad_records": {"max_record_bytes": 1 << 20}},
+            SHARD,
+            "bad_records.max_record_bytes was 67108864, now 1048576",
+        ),
         ({"olmo_sequence_length": 128}, "olmo_bins", "olmo_sequence_length was 512, now 128"),
     ],
     ids=lambda value: str(value)[:60],

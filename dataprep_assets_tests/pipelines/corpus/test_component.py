@@ -38,6 +38,7 @@ from dataprep_assets_tests.project import sample_attributes
         ({"shards": {"count": 0}}, "shards.count", "at least 1"),
         ({"bad_records": {"policy": "ignore"}}, "bad_records.policy", "one of fail, drop"),
         ({"bad_records": {"budget": 2}}, "bad_records.budget", "at most 1"),
+        ({"bad_records": {"budget": 0.1}}, "bad_records", "`budget` has no effect with `policy: fail`. Remove it"),
         ({"views": ["tfds"]}, "views.0", f"one of {', '.join(VIEWS)}"),
         ({"tokenizer": {}}, "tokenizer", "exactly one of `path`"),
         ({"tokenizer": {"repo": "Qwen/Qwen3-0.6B"}}, "tokenizer", "Pin the commit"),

@@ -117,7 +117,9 @@ def keys(corpus: Corpus) -> dict[str, Key]:
         "document.id_key": Key(turned=_SECRET, touches=_TOKENS, told=("", ""), back=True, unlists=True),
         "sensitive": Key(turned={"sensitive": True, **_SECRET}, touches=("",), back=True, unlists=True, told=("", "")),
         "bad_records.policy": Key(turned={"bad_records.policy": "drop"}, touches=_TOKENS),
-        "bad_records.budget": Key(turned={"bad_records.budget": 0.01}, touches=_TOKENS),
+        "bad_records.budget": Key(
+            turned={"bad_records.budget": 0.01, "bad_records.policy": "drop"}, touches=_TOKENS, back=True
+        ),
         "bad_records.max_record_bytes": Key(turned={"bad_records.max_record_bytes": 1 << 20}, touches=_TOKENS),
         "sample_rate": Key(turned={"sample_rate": 1.0}),
         "verify": Key(turned={"verify": "size"}, back=True),
