@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from dataprep_assets.curation.documents import TOP_FOLDER
 from dataprep_assets.curation.duplicates.banding import PROMISED, Banding, choose_banding
 from dataprep_assets.curation.duplicates.choices import AcrossSplits, Kind, Normalization
 from dataprep_assets.curation.languages.word_splitter import Language, SpacyLanguage
@@ -722,15 +723,16 @@ def find_unknown_sources(
             for source in () if isinstance(text, str) else text:
                 if source == DEFAULT or source in sources:
                     continue
-                nearest_name = find_nearest(source, list(sources))
-                suggestion = f"; did you mean {nearest_name!r}?" if nearest_name else "."
-                advice = "" if sensitive else f"{suggestion} Available: {_list_names(sources)}"
-                yield (key, name, source), f"{key}.{name}: unknown source {source!r}{advice}"
+                nearest_name = find_nearest(source, [DEFAULT, *([] if sensitive else sources)])
+                suggestion = f"; did you mean {nearest_name!r}?" if nearest_name else ""
+                advice = "" if sensitive else f"{'' if suggestion else '.'} Available: {format_sources(sources)}"
+                yield (key, name, source), f"{key}.{name}: unknown source {source!r}{suggestion}{advice}"
 
 
-def _list_names(names: Collection[str]) -> str:
-    """Return the first names as text, with the number of further names."""
-    text = ", ".join(sorted(names)[:_MAX_NAMES])
+def format_sources(names: Collection[str]) -> str:
+    """Return the first names of sources as text, with the number of further names."""
+    texts = ["'.' (the files in the top folder)" if name == TOP_FOLDER else name for name in sorted(names)]
+    text = ", ".join(texts[:_MAX_NAMES])
     return f"{text} and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else text or "none"
 
 

@@ -11,6 +11,8 @@ from dataprep_assets.tokenization.document_ids import DocumentIds
 if TYPE_CHECKING:
     from dataprep_assets.sources.readers.records import Block
 
+TOP_FOLDER = "."
+"""Source of files in the top folder of a dataset's source."""
 NONE_RETRACTED = np.empty(0, np.uint64)
 """An empty retraction list."""
 
@@ -82,7 +84,7 @@ class FileDocuments:
 
 def find_source(file: str) -> str:
     """Return the source of a file's rows if no field names it: the file's folder."""
-    return file.rpartition("/")[0] or "."
+    return file.rpartition("/")[0] or TOP_FOLDER
 
 
 def sample_rows(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.intp]:
