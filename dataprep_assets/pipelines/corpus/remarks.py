@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.curation.declaration import find_tagger_remarks, find_unknown_sources
+from dataprep_assets.curation.declaration import find_tagger_remarks, find_unknown_sources, format_sources
 from dataprep_assets.curation.documents import find_source
 from dataprep_assets.curation.duplicates.signatures import read_library_version
 from dataprep_assets.curation.retractions import read_retracted_ids
@@ -40,7 +40,6 @@ from dataprep_assets.planning.manifest import (
     compile_glob,
     find_hidden_files,
     find_unassigned_files,
-    natural_key,
     select_included_paths,
 )
 from dataprep_assets.sources.access import LEFT_OUT, SourceAccess
@@ -193,12 +192,12 @@ def _check_priority_order(corpus: CorpusDeclaration, entries: Sequence[ManifestE
     column, order = _find_order(corpus)
     if column != "source" or corpus.document.source_field is not None:
         return
-    sources = sorted({find_source(entry.relpath) for entry in entries}, key=natural_key)
+    sources = sorted({find_source(entry.relpath) for entry in entries})
     for name in order:
         if name not in sources:
             nearest_name = find_nearest(name, sources)
             suggestion = f"; did you mean {nearest_name!r}?" if nearest_name else "."
-            advice = "" if corpus.sensitive else f"{suggestion} Available: {', '.join(sources)}"
+            advice = "" if corpus.sensitive else f"{suggestion} Available: {format_sources(sources)}"
             yield Remark(
                 keys=("duplicates", "priority", "order"),
                 sentence=f"duplicates.priority.order: no file has the source {name!r}{advice}",
@@ -419,7 +418,8 @@ def _find_empty_fields(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]
             have = f"{subfields!r} has" if subfields else "they have"
             names_text = "" if corpus.sensitive else f": {have} {', '.join(map(repr, names))}"
             sentence = f"{'.'.join(keys[:2])}: none of the rows examined has {path!r}{names_text}"
-            yield Remark(keys=keys, sentence=sentence, hint=True)
+            # Refuse only a missing source, because rules, budgets and counts by source would all have one source.
+            yield Remark(keys=keys, sentence=sentence, hint=keys[-1] != "source_field")
     column, order = _find_order(corpus)
     fields = {"source": document.source_field, **{name_column(path): path for path in document.keep_fields or ()}}
     if rows and (path := fields.get(column)) is not None:

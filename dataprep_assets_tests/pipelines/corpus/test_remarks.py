@@ -101,3 +101,11 @@ def test_a_split_without_any_text_is_a_mistake(tmp_path: Path) -> None:
     )
     write_texts(tmp_path / "a.jsonl", *[""] * 19, "a text")
     assert remarks_on(tmp_path) == []
+
+
+def test_a_source_field_that_no_row_has_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a text", "lang": "de"}\n' * 3)
+    document = {"separator": "<|endoftext|>", "source_field": "lng", "url_field": "link"}
+    told = {remark.keys[-1]: remark for remark in remarks_on(tmp_path, document=document)}
+    assert {key: remark.hint for key, remark in told.items()} == {"source_field": False, "url_field": True}
+    assert "none of the rows examined has 'lng': they have 'text', 'lang'" in told["source_field"].sentence
