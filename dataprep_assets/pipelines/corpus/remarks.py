@@ -420,6 +420,7 @@ def _find_empty_fields(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]
             sentence = f"{'.'.join(keys[:2])}: none of the rows examined has {path!r}{names_text}"
             # Refuse only a missing source, because rules, budgets and counts by source would all have one source.
             yield Remark(keys=keys, sentence=sentence, hint=keys[-1] != "source_field")
+    yield from _find_unseen_sources(corpus, rows)
     column, order = _find_order(corpus)
     fields = {"source": document.source_field, **{name_column(path): path for path in document.keep_fields or ()}}
     if rows and (path := fields.get(column)) is not None:
@@ -427,6 +428,17 @@ def _find_empty_fields(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]
         for value in [name for name in order if name not in values][:_MAX_SHOWN]:
             sentence = f"duplicates.priority.order: none of the rows examined has {value!r} in {path!r}"
             yield Remark(keys=("duplicates", "priority", "order"), sentence=sentence, hint=True)
+
+
+def _find_unseen_sources(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) -> Iterator[Remark]:
+    """Yield hints about sources in rules that none of the rows has in `source_field`; later rows may have them."""
+    if (path := corpus.document.source_field) is None:
+        return
+    sources = {name for row in rows if isinstance(name := value_at(row, path), str)}
+    names_text = "" if corpus.sensitive else f"; they have: {format_sources(sources)}"
+    for keys, _ in find_unknown_sources(corpus.keep, corpus.drop, sources, sensitive=True) if sources else ():
+        sentence = f"{'.'.join(keys[:2])}: none of the rows examined has the source {keys[-1]!r}{names_text}"
+        yield Remark(keys=keys, sentence=sentence, hint=True)
 
 
 def _check_split_lengths(

@@ -109,3 +109,13 @@ def test_a_source_field_that_no_row_has_is_a_mistake(tmp_path: Path) -> None:
     told = {remark.keys[-1]: remark for remark in remarks_on(tmp_path, document=document)}
     assert {key: remark.hint for key, remark in told.items()} == {"source_field": False, "url_field": True}
     assert "none of the rows examined has 'lng': they have 'text', 'lang'" in told["source_field"].sentence
+
+
+def test_a_source_in_a_rule_that_no_examined_row_has_is_a_hint(tmp_path: Path) -> None:
+    rows = [{"text": f"text {language}", "lang": language} for language in ("en", "de")]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    document = {"separator": "<|endoftext|>", "source_field": "lang"}
+    rules = {"short": {"english": "characters < 5", "de": "characters < 9", "default": "characters < 2"}}
+    (told,) = remarks_on(tmp_path, document=document, drop=rules)
+    assert (told.keys, told.hint) == (("drop", "short", "english"), True)
+    assert told.sentence == "drop.short: none of the rows examined has the source 'english'; they have: de, en"
