@@ -52,6 +52,12 @@ def find_siblings(rows: Sequence[Any], path: str) -> tuple[str, list[str]]:
     return f"{name}.{object_}" if object_ else name, names
 
 
+def find_inner_path(rows: Iterable[Mapping[str, Any]], name: str) -> str | None:
+    """Return the path of a field inside an object of any row, such as `data.text` for `text`; None if there is none."""
+    paths = (f"{key}.{name}" for row in rows for key in row if value_at(row[key], name) is not None)
+    return next(paths, None)
+
+
 def find_type(schema: Any, path: str) -> Any:
     """Return the Arrow type of a field of a `pyarrow.Schema` or struct; None if no field has this name."""
     import pyarrow.types as types
@@ -73,6 +79,11 @@ def find_type_siblings(schema: Any, path: str) -> tuple[str, list[str]]:
         return "", list(schema.names)
     object_, names = find_type_siblings(kind, inner_path)
     return f"{name}.{object_}" if object_ else name, names
+
+
+def find_inner_type_path(schema: Any, name: str) -> str | None:
+    """Return the result of `find_inner_path` for a `pyarrow.Schema`."""
+    return next((path for key in schema.names if find_type(schema, path := f"{key}.{name}") is not None), None)
 
 
 def find_top_name(names: Sequence[str], path: str) -> str:

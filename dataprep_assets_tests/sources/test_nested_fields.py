@@ -120,6 +120,17 @@ def test_a_missing_field_is_reported_with_the_names_at_its_level(tmp_path: Path)
     assert describe_absent_field(ROWS, "text_field", "data.text", "split train", (str,), hidden=False) is None
 
 
+def test_a_field_inside_an_object_is_suggested(tmp_path: Path) -> None:
+    with raises(AbsentColumnError, "rows.parquet", "`text_field: data.text`"):
+        read(written(tmp_path, "parquet", ROWS), "text")
+    told = describe_absent_field(ROWS, "text_field", "text", "split train", (str,), hidden=False)
+    assert told is not None
+    assert told.endswith("has this field; did you mean `data.text`? Their fields: `data`, `wide`")
+    hidden = describe_absent_field(ROWS, "text_field", "text", "split train", (str,), hidden=True)
+    assert hidden is not None
+    assert "data" not in hidden
+
+
 def test_listed_names_are_those_of_the_innermost_existing_object() -> None:
     assert find_siblings(ROWS, "data.meta.no") == ("data.meta", ["id"])
     assert find_siblings(ROWS, "date.text") == ("", ["data", "wide"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dataprep_assets.fields import find_siblings, value_at
+from dataprep_assets.fields import find_inner_path, find_siblings, value_at
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.readers.read_options import AS_NAMED, ReadOptions
 from dataprep_assets.sources.readers.row_files import BadRecord
@@ -127,12 +127,14 @@ def list_present_fields(rows: Sequence[dict[str, Any]], field: str, *, hidden: b
     """
     subfields, names = find_siblings(rows, field)
     examples = ", ".join(f"`{name}`" for name in names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
+    inner_path = None if hidden or subfields else find_inner_path(rows, field)
+    suggestion = "" if inner_path is None else f"; did you mean `{inner_path}`?"
     have = (
         ""
         if hidden
         else f". `{subfields}` has {examples or 'no fields'}"
         if subfields
-        else f". Their fields: {examples}"
+        else f"{suggestion or '.'} Their fields: {examples}"
     )
     return have + suggest_delimiter(names)
 

@@ -18,7 +18,7 @@ import orjson
 
 from dataprep_assets.bounds import must_read_single_rows, report_position
 from dataprep_assets.errors import Position, SourceError
-from dataprep_assets.fields import column_at, find_type, find_type_siblings, value_at, values_at
+from dataprep_assets.fields import column_at, find_inner_type_path, find_type, find_type_siblings, value_at, values_at
 from dataprep_assets.sources.readers.contents import BOM, is_array
 from dataprep_assets.sources.readers.input_format import InputFile, RowBlock, RowReader
 from dataprep_assets.sources.readers.json_values import parse_value
@@ -345,7 +345,9 @@ def _build_absent_column_error(label: str, kind: str, name: str, setting: str, s
     has = f"column {subfields!r} has" if subfields else "the file has"
     prefix = f"{label}: no {kind} column {name!r}: "
     hidden = f"{prefix}no such column. Set `{setting}`"
-    return AbsentColumnError(f"{prefix}{has} {examples or 'none'}. Set `{setting}`", hidden=hidden, file=label)
+    inner_path = None if subfields else find_inner_type_path(schema, name)
+    advice = f"Set `{setting}`" if inner_path is None else f"Set `{setting}: {inner_path}`"
+    return AbsentColumnError(f"{prefix}{has} {examples or 'none'}. {advice}", hidden=hidden, file=label)
 
 
 class ParquetReader(ParquetBlocks[Block]):
