@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.documents import find_source
 from dataprep_assets.curation.rewriters.changes import count_changed_characters
-from dataprep_assets.errors import FormatError, SourceError
+from dataprep_assets.errors import FormatError, Position, SourceError
 from dataprep_assets.fields import value_at
 from dataprep_assets.sources.readers.read_options import MAX_RECORD_BYTES
 from dataprep_assets.stores.files import create_durably
@@ -100,6 +100,15 @@ def has_type(value: Any, kind: ColumnType) -> bool:
     # The limits may be floats, because Python compares an integer with a float exactly.
     minimum, maximum = _LIMITS.get(kind, (0, 0))
     return type(value) is not int or minimum <= value <= maximum
+
+
+class CarriedValueError(SourceError):
+    """Error for a carried value that does not have its declared type. `keys` is the path of the field's YAML key."""
+
+    # All arguments have defaults, because an error from a worker process is rebuilt from its message and attributes.
+    def __init__(self, message: str = "", *, keys: tuple[str, ...] = (), **at: Unpack[Position]) -> None:
+        super().__init__(message, **at)
+        self.keys = keys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +263,7 @@ def read_batches(
 ) -> Iterator[DocumentBatch]:
     """Yield the rows of a source file, in order, with their carried fields.
 
-    Raises SourceError, naming the row, for a carried value that does not have its declared type.
+    Raises CarriedValueError, naming the row, for a carried value that does not have its declared type.
 
     Args:
         blocks: The records of the file (`fields.records`) if only texts and ids are read, else its rows
@@ -351,18 +360,22 @@ def _require_type(value: Any, kind: ColumnType, path: str, location: str, fields
     if value is None or has_type(value, kind):
         return float(value) if kind == "number" and value is not None else value
     description = "a value" if fields.sensitive else repr(value)[:40]
-    raise SourceError(
-        f"{location}: {path} is {description}, but `document.keep_fields` declares {kind}. Declare a different type, "
-        "or remove the field"
+    # An integer of the wrong type for an integer column is too large, except true and false, which are also integers.
+    limit = " of at most 64 bits" if kind == "integer" and type(value) is int else ""
+    raise CarriedValueError(
+        f"{location}: {path} is {description}, but `document.keep_fields` declares {kind}{limit}. Declare a different "
+        "type, or remove the field",
+        keys=("document", "keep_fields", path),
     )
 
 
 def _normalize_license(value: Any, location: str, fields: CarriedFields) -> str | None:
     """Return a license in lower case, because its case has no meaning; None if it is missing or unknown."""
     if value is not None and not isinstance(value, str):
-        raise SourceError(
+        raise CarriedValueError(
             f"{location}: {fields.license} is {repr(value)[:40]}, but a license must be a string. Set "
-            "`document.license_field` to a field with strings"
+            "`document.license_field` to a field with strings",
+            keys=("document", "license_field"),
         )
     license_name = " ".join((value or "").lower().split())
     return None if license_name in _UNKNOWN_LICENSES else license_name

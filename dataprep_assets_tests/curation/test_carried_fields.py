@@ -7,8 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.curation.table import CarriedFields, ColumnType, ParquetRowWriter
-from dataprep_assets.errors import SourceError
+from dataprep_assets.curation.table import CarriedFields, CarriedValueError, ColumnType, ParquetRowWriter
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import read_part_batches
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets_tests.messages import raises
@@ -46,12 +45,12 @@ def test_values_of_csv_are_read_as_their_type(
     [("integer", "1.5"), ("integer", "seven"), ("number", "nan"), ("number", "1e999"), ("boolean", "yes")],
 )
 def test_a_value_that_is_not_of_the_type_is_named_with_its_row(tmp_path: Path, kind: ColumnType, value: str) -> None:
-    with raises(SourceError, "a.csv", 2, f"'{value}'", "`document.keep_fields`", kind):
+    with raises(CarriedValueError, "a.csv", 2, f"'{value}'", "`document.keep_fields`", kind):
         read_carried(tmp_path / "a.csv", kind, ["", value])
 
 
 def test_a_whole_number_too_large_for_the_column_is_named_not_dropped(tmp_path: Path) -> None:
-    with raises(SourceError, 2, 2**63, "`document.keep_fields`", "integer"):
+    with raises(CarriedValueError, 2, 2**63, "`document.keep_fields`", "integer"):
         read_carried(tmp_path / "a.csv", "integer", ["1", f"{2**63}"])
     (tmp_path / "a.jsonl").write_text('{"text": "a", "it": 18446744073709551615}\n')
     assert read_carried_column(tmp_path / "a.jsonl", "number") == [float(2**64)]

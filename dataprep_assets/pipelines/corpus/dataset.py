@@ -199,7 +199,7 @@ class Corpus(Dataset):
         )
 
     def find_trial_remarks(self) -> Iterable[Remark]:
-        if not self.declaration.tag and not self.declaration.rules:
+        if not self.declaration.has_table:
             return ()
         from dataprep_assets.pipelines.corpus.curation.trial import find_trial_remarks
 

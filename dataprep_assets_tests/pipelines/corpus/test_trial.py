@@ -119,6 +119,28 @@ def test_rules_that_drop_every_document_that_was_looked_at_are_told(module: str,
     assert [(one.keys, one.hint) for one in found] == [(("keep", "german"), True), (("drop", "short"), True)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "values", "position", "declared"),
+    [
+        ("integer", [1, 0.0], "val/b.jsonl: row 2", "declares integer."),
+        ("integer", [2**63], "val/b.jsonl: row 1", "declares integer of at most 64 bits."),
+        ("integer", [True], "val/b.jsonl: row 1", "declares integer."),
+        ("string", [1, 2], "val/b.jsonl: row 1", "declares string."),
+    ],
+)
+@pytest.mark.parametrize("rewrite", [[], ["ftfy"]])
+def test_a_carried_value_of_another_type_is_a_mistake(
+    kind: str, values: list[Any], position: str, declared: str, rewrite: list[str], tmp_path: Path
+) -> None:
+    write_lines(tmp_path / "data" / "train" / "a.jsonl", [{"text": "a text", "score": None}])
+    write_lines(tmp_path / "data" / "val" / "b.jsonl", [{"text": "a text", "score": value} for value in values])
+    document = {"separator": "auto", "keep_fields": {"score": kind}}
+    (told,) = remarks(tmp_path, [], document=document, rewrite=rewrite)
+    assert (told.keys, told.hint, told.of_source) == (("document", "keep_fields", "score"), False, True)
+    assert told.sentence.startswith(f"{position}: score is {values[-1] if kind == 'integer' else values[0]}, but ")
+    assert declared in told.sentence
+
+
 def test_nothing_of_a_sensitive_document_is_told(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIAL_KEY", "k" * 40)
     document = {"separator": "auto", "id_key": {"env": "TRIAL_KEY"}}

@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from dataprep_assets.curation.table import CarriedValueError
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.errors import SourceError
 from dataprep_assets.pipelines.corpus.curation.corpus_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.curation.tags import plan_tagged_shards
 from dataprep_assets.pipelines.corpus.remarks import find_corpus_remarks
@@ -113,7 +113,7 @@ def test_a_corpus_without_such_columns_has_no_check_of_values(tmp_path: Path) ->
 def test_a_license_that_is_no_text_is_refused_with_its_row(tmp_path: Path) -> None:
     pages = make_pages(tmp_path)
     pages.write({"train/web/a.jsonl": [{"text": "one", "license": ["mit"]}]})
-    with raises(SourceError, "a.jsonl", "row 1", "license_field"):
+    with raises(CarriedValueError, "a.jsonl", "row 1", "license_field"):
         pages.build()
 
 

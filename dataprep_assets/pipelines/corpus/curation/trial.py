@@ -12,7 +12,7 @@ from typing import Any
 from dataprep_assets.curation.function_tagger import FunctionTagger
 from dataprep_assets.curation.rewriters.rewriting import RewritingError
 from dataprep_assets.curation.rules import find_dropping_rules
-from dataprep_assets.curation.table import DocumentBatch, build_schema
+from dataprep_assets.curation.table import CarriedValueError, DocumentBatch, build_schema
 from dataprep_assets.curation.tagging import BatchTagger, Tagger, VersionedTagger, compute_tags
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError, count_of
@@ -35,17 +35,28 @@ Tags = list[dict[str, list[Any]]]
 TrialResult = Tags | DataprepError | None
 """Columns of a tagger, its error, or None if it took too long."""
 ReadingResult = list[DocumentBatch] | DataprepError | None
-"""First documents of the splits, the error of a rewriter, or None if it took too long."""
+"""First documents of the splits, the error of a rewriter or a carried value, or None if it took too long."""
 
 
 def find_trial_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
-    """Yield remarks on rewriters and taggers that fail on the first documents, and on rules that drop all of them."""
+    """Yield remarks on rewriters, taggers and carried fields that fail on the first documents.
+
+    Also yield remarks on rules that drop all of them.
+    """
     try:
         # Leave out the benchmark tagger, which comes last, because `find_benchmark_remarks` checks it.
         taggers = corpus.taggers[: len(corpus.tag)]
     except ConfigError:  # the validation of the declaration reports the error
         return
-    batches = _read_first_documents(corpus) if corpus.rewriting is None else _read_in_worker(corpus)
+    batches: ReadingResult
+    try:
+        batches = _read_first_documents(corpus) if corpus.rewriting is None else _read_in_worker(corpus)
+    except CarriedValueError as error:
+        batches = error
+    if isinstance(batches, CarriedValueError):
+        # Mark the remark as about the source, because it names a file, which a sensitive dataset must not show.
+        yield Remark(keys=batches.keys, sentence=str(batches), of_source=True)
+        return
     if isinstance(batches, DataprepError):
         yield Remark(keys=("rewrite",), sentence=str(batches))
         return
@@ -69,7 +80,7 @@ def _read_first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
     """Return the first documents of each split.
 
     The list is empty if the source is remote or unreadable, which is reported elsewhere. Raises RewritingError if a
-    rewriter fails.
+    rewriter fails, and CarriedValueError for a value that does not have the type of its column.
     """
     batches: list[DocumentBatch] = []
     if is_mirrored(corpus.source):
@@ -86,7 +97,7 @@ def _read_first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
             batch = next(read_part_batches(build_present_part(corpus, entry, source.path(entry)), fields), None)
             if batch is not None and batch.texts:
                 batches.append(batch.slice_texts(slice(0, _ROWS_PER_SPLIT)))
-    except RewritingError:
+    except (RewritingError, CarriedValueError):
         raise
     except (DataprepError, OSError):  # the source is unreadable
         pass
