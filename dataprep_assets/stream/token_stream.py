@@ -344,11 +344,17 @@ def find_unreadable_error(
 
 
 def explain_refusal(
-    part: SourcePart, first_rows: "FirstRows", *, policy: str, fields: "RecordFields | None" = None
+    part: SourcePart,
+    first_rows: "FirstRows",
+    *,
+    policy: str,
+    fields: "RecordFields | None" = None,
+    present_fields: str = "",
 ) -> str:
     """Return the reason why a run would refuse a file with these first rows; empty if this policy may accept the file.
 
-    `fields` are the fields that were read from the records, if they are known.
+    `fields` are the fields that were read from the records, if they are known. `present_fields` is a sentence about the
+    fields of a file without readable rows.
     """
     from dataprep_assets.sources.readers.unreadable import ADVICE, build_unreadable_error, describe_place
 
@@ -359,6 +365,11 @@ def explain_refusal(
         return f"{part.label}: {location}. {ADVICE}"
     return str(
         build_unreadable_error(
-            part.path, part.format, part.compression, part.label, location, is_whole=first_rows.whole
+            part.path,
+            part.format,
+            part.compression,
+            part.label,
+            f"{location}{present_fields}",
+            is_whole=first_rows.whole,
         )
     )

@@ -48,12 +48,13 @@ from dataprep_assets.sources.readers.csv_rows import describe_merged_rows
 from dataprep_assets.sources.readers.first_rows import (
     describe_absent_field,
     is_not_parquet,
+    list_present_fields,
     read_first_rows,
     sample_files,
     summarize_first_rows,
 )
 from dataprep_assets.sources.readers.input_format import input_format
-from dataprep_assets.sources.readers.records import AbsentColumnError, RecordFields
+from dataprep_assets.sources.readers.records import MISSING_TEXT, AbsentColumnError, RecordFields
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.declaration import HubSource, ObjectStoreSource
 from dataprep_assets.stream.remote_remarks import find_remote_remarks
@@ -384,7 +385,7 @@ class _SampledFile:
             part = replace(part, label="a file")
         self.damage, self.refusal = "", ""
         try:
-            bad_record = summarize_first_rows(
+            first_rows = summarize_first_rows(
                 (len(block.texts), block.bad) for block in part.read_records(_build_record_fields(corpus))
             )
         except AbsentColumnError as error:
@@ -394,8 +395,12 @@ class _SampledFile:
         except OSError as error:
             self.damage = f"{part.label}: {os_error_reason(error)}"
         else:
+            fields, present_fields = _build_record_fields(corpus), ""
+            if not first_rows.has_good and first_rows.bad is not None and first_rows.bad.reason == MISSING_TEXT:
+                rows = list(read_first_rows([path], corpus.reading))
+                present_fields = list_present_fields(rows, fields.text, hidden=corpus.sensitive)
             self.refusal = explain_refusal(
-                part, bad_record, policy=corpus.bad_records.policy, fields=_build_record_fields(corpus)
+                part, first_rows, policy=corpus.bad_records.policy, fields=fields, present_fields=present_fields
             )
 
 

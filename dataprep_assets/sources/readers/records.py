@@ -47,6 +47,10 @@ from dataprep_assets.sources.readers.rows import JsonRows, check_names, own_valu
 __all__ = ["BadRecord", "Block", "RecordFields", "RecordReader", "read_records"]
 
 
+MISSING_TEXT = "missing_text"
+"""Reason of a refused record without the field with the text."""
+
+
 @dataclass(slots=True)
 class Block:
     """Some consecutive records.
@@ -142,7 +146,7 @@ class RecordFields:
 
     def format_key_hint(self, reason: str) -> str:
         """Return the key that names a missing field, in parentheses; `""` for other reasons of a refused record."""
-        if reason == "missing_text":
+        if reason == MISSING_TEXT:
             return f" (`text_field: {self.text}`)"
         return f" (`document.id_field: {self.id}`)" if reason == "missing_id" else ""
 
@@ -313,7 +317,7 @@ def is_longer(text: str, limit: int) -> bool:
 def _find_text_refusal(value: Any) -> str | None:
     if isinstance(value, str):
         return None
-    return "missing_text" if value is _ABSENT else "null_text" if value is None else "text_not_a_string"
+    return MISSING_TEXT if value is _ABSENT else "null_text" if value is None else "text_not_a_string"
 
 
 def _find_id_refusal(value: Any) -> str | None:

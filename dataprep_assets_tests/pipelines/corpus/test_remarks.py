@@ -119,3 +119,12 @@ def test_a_source_in_a_rule_that_no_examined_row_has_is_a_hint(tmp_path: Path) -
     (told,) = remarks_on(tmp_path, document=document, drop=rules)
     assert (told.keys, told.hint) == (("drop", "short", "english"), True)
     assert told.sentence == "drop.short: none of the rows examined has the source 'english'; they have: de, en"
+
+
+def test_the_fields_of_a_file_without_texts_are_listed(tmp_path: Path) -> None:
+    write_texts(tmp_path / "a.jsonl", "a text")
+    (tmp_path / "b.jsonl").write_text('{"content": "a text", "n": 1}\n')
+    (told,) = remarks_on(tmp_path)
+    assert (told.keys, told.of_source) == (("source",), True)
+    assert told.sentence.startswith("source: b.jsonl: none of its rows can be read. ")
+    assert "missing_text (`text_field: text`). Their fields: `content`, `n`. Correct the file" in told.sentence
