@@ -254,6 +254,17 @@ def file_format(relpath: str) -> tuple[str, str | None]:
     return format_name, compression
 
 
+def find_files_in_other_case(
+    files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return the paths that `include` would match without regard to case, such as `a.JSONL`, in natural order."""
+    naming = [glob.lower() for globs in splits.values() for glob in globs]
+    matches_in_any_case = build_include_predicate([glob.lower() for glob in include], naming=naming)
+    matches = build_glob_matcher(include)
+    paths = (file.relpath for file in files)
+    return sorted((path for path in paths if not matches(path) and matches_in_any_case(path.lower())), key=natural_key)
+
+
 @disable_garbage_collection()
 def find_unassigned_files(
     files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]]

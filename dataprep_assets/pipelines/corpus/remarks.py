@@ -38,6 +38,7 @@ from dataprep_assets.planning.manifest import (
     ManifestEntry,
     build_manifest,
     compile_glob,
+    find_files_in_other_case,
     find_hidden_files,
     find_unassigned_files,
     select_included_paths,
@@ -154,6 +155,14 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
             f"include: {count_of(len(hidden), 'file is', 'files are')} excluded{examples}: "
             + ("its name begins" if len(hidden) == 1 else "their names begin")
             + " with `_` or `.`. To read excluded files, match their names in `include`"
+        )
+        yield Remark(keys=("include",), sentence=sentence, hint=True)
+    if in_other_case := find_files_in_other_case(files, include=corpus.include, splits=corpus.splits):
+        examples = "" if corpus.sensitive else format_examples(in_other_case, _MAX_SHOWN)
+        sentence = (
+            f"include: {count_of(len(in_other_case), 'file is', 'files are')} excluded{examples}: "
+            + ("its name matches" if len(in_other_case) == 1 else "their names match")
+            + " a glob only in a different case. To read such files, rename them, or add a glob"
         )
         yield Remark(keys=("include",), sentence=sentence, hint=True)
     yield from _check_globs(corpus, [file.relpath for file in files])

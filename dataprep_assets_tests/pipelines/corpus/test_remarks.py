@@ -128,3 +128,15 @@ def test_the_fields_of_a_file_without_texts_are_listed(tmp_path: Path) -> None:
     assert (told.keys, told.of_source) == (("source",), True)
     assert told.sentence.startswith("source: b.jsonl: none of its rows can be read. ")
     assert "missing_text (`text_field: text`). Their fields: `content`, `n`. Correct the file" in told.sentence
+
+
+def test_a_file_whose_extension_differs_in_case_is_pointed_out(tmp_path: Path) -> None:
+    write_texts(tmp_path / "a.jsonl", "a text")
+    write_texts(tmp_path / "b.JSONL", "another text")
+    write_texts(tmp_path / "c.JSON", "a third text")
+    (told,) = remarks_on(tmp_path)
+    assert (told.keys, told.hint) == (("include",), True)
+    assert told.sentence.startswith(
+        "include: 1 file is excluded (b.JSONL): its name matches a glob only in a different"
+    )
+    assert remarks_on(tmp_path, ["*.jsonl", "*.JSONL"]) == []
