@@ -119,6 +119,19 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         ),
         ('["team:data"]', '["data"]', "4: owners: 'data' is not an owner. Use an e-mail address, or a team as"),
         ("description: text", "description: [1]", "5: description: must be text, not [1]"),
+        *(
+            (
+                "description: text",
+                f"card: {{published: {value}}}",
+                f"5: card.published: must be a date as YYYY-MM-DD, not {shown}",
+            )
+            for value, shown in (
+                ("01.02.2024", "'01.02.2024'"),
+                ("soon", "'soon'"),
+                ("[2024]", "[2024]"),
+                ("2024-01-01 05:00:00", "2024-01-01 05:00:00"),
+            )
+        ),
         ("description: text", "description: a: b", "5: invalid YAML: unexpected colon"),
         ("  views", "\tviews", "17: invalid YAML: found a tab"),
         ("[nanogpt, megatron]", "[nanogpt, megatron", "17: invalid YAML: unclosed `[`"),

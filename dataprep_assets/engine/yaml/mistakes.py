@@ -116,6 +116,9 @@ _KINDS = {
     "model_type": "must be a block of keys",
     "model_attributes_type": "must be a block of keys",
     "path_type": "must be a path",
+    "date_type": "must be a date as YYYY-MM-DD",
+    "date_from_datetime_parsing": "must be a date as YYYY-MM-DD",
+    "date_from_datetime_inexact": "must be a date as YYYY-MM-DD",
 }
 
 
