@@ -8,6 +8,7 @@ Entry points: `find_project`, `read_project`.
 """
 
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Hashable, Mapping
@@ -116,12 +117,14 @@ class Project:
         root: The project's folder.
         defs_module: The module in whose folder the datasets are declared.
         location: The name of the project's code location.
+        id: The random id in `[tool.dataprep]` of `pyproject.toml`, which all clones of the project share, or None.
         target_module: The module that defines the code location.
     """
 
     root: Path
     defs_module: str
     location: str
+    id: str | None
     target_module: str
 
     @property
@@ -205,7 +208,7 @@ def find_project(name: str | None = None) -> Project:
 def read_project(folder: Path) -> Project | None:
     """Return the project in this folder; None if the folder is not a project.
 
-    Raises ConfigError if its configuration names no package.
+    Raises ConfigError if its configuration names no package, or if its id is invalid.
     """
     table = _read_table(folder / "dg.toml", "project") or _read_table(
         folder / "pyproject.toml", "tool", "dg", "project"
@@ -216,10 +219,14 @@ def read_project(folder: Path) -> Project | None:
     defs_module = table.get("defs_module") or (f"{root_module}.defs" if root_module else None)
     if defs_module is None:
         raise ConfigError(f"{folder}: [tool.dg.project] must set `root_module` or `defs_module`")
+    project_id = (_read_table(folder / "pyproject.toml", "tool", "dataprep") or {}).get("id")
+    if project_id is not None and not re.fullmatch("[0-9a-f]{8}", str(project_id)):
+        raise ConfigError(f"{folder}: [tool.dataprep] id: must be text with 8 digits from 0-9 and a-f. Correct it")
     return Project(
         root=folder,
         defs_module=defs_module,
         location=table.get("code_location_name") or folder.name,
+        id=None if project_id is None else str(project_id),
         target_module=table.get("code_location_target_module") or f"{defs_module.rpartition('.')[0]}.definitions",
     )
 

@@ -151,14 +151,18 @@ def _find_lineage_remarks(component: Dataset) -> Iterator[Remark]:
 
 
 def _find_publication_remarks(component: Dataset) -> Iterator[Remark]:
-    """Yield a remark if the name of the repository or the URL of the Hub is invalid."""
+    """Yield a remark if the owner of the repository is unknown, or if its name or the URL of the Hub is invalid."""
     if (target := component.declaration.publish) is not None:
         from dataprep_assets.sources.hub import HubRepo
 
-        try:
-            _ = HubRepo(repo_id=target.hub, endpoint=target.endpoint, allow_http=target.allow_http).hub_url
-        except ConfigError as error:
-            yield Remark(keys=("publish",), sentence=f"publish: {error}")
+        def require_url() -> str:
+            return HubRepo(repo_id=target.hub, endpoint=target.endpoint, allow_http=target.allow_http).hub_url
+
+        for require in (target.require_owner, require_url):
+            try:
+                require()
+            except ConfigError as error:
+                yield Remark(keys=("publish",), sentence=f"publish: {error}")
 
 
 def _find_storage_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:

@@ -1,12 +1,14 @@
 """Template of `dataprep init`: a project of Dagster's `dg` with a small dataset, and the settings of its instance.
 
 `package/` becomes the package of the project. In its files, `NAME` becomes the project's name, `SAMPLE` the dataset,
-`SAMPLES` the dataset with its inputs, and `SCAFFOLD` the command that declares another dataset of its kind. The dataset
-is a copy of a sample of this package, together with the samples that it reads. No sample needs a network.
+`SAMPLES` the dataset with its inputs, `SCAFFOLD` the command that declares another dataset of its kind, and `RANDOM_ID`
+the project's id. The dataset is a copy of a sample of this package, together with the samples that it reads. No sample
+needs a network.
 """
 
 import keyword
 import re
+import secrets
 import shutil
 import sys
 from collections.abc import Iterable
@@ -106,7 +108,7 @@ def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:
     for relative in _TO_FILL:
         text = (TEMPLATE / relative).read_text(encoding="utf-8").replace("NAME", name)
         text = text.replace("SAMPLES", " ".join(sample.datasets)).replace("SAMPLE", sample.datasets[-1])
-        text = text.replace("SCAFFOLD", sample.scaffold)
+        text = text.replace("SCAFFOLD", sample.scaffold).replace("RANDOM_ID", secrets.token_hex(4))
         output_path = target / relative.replace("package/", f"{name}/")
         output_path.parent.mkdir(parents=True, exist_ok=True)
         output_path.write_text(text, encoding="utf-8")

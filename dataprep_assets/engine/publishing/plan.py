@@ -57,7 +57,7 @@ class Publication:
 
     Attributes:
         dataset: Name of the dataset.
-        project: Name of the project.
+        project: The project that owns the repository.
         lock: SHA-256 (hex) of the dataset's lock.
         files: All files except the marker, sorted by path.
         receipts: The receipts of the published artifacts.
@@ -103,7 +103,7 @@ def build_publication(
         card: The spec of its data card.
         store: Where its artifacts are stored. Only receipts and the card's page are read.
 
-    Raises MissingArtifactError if an artifact is missing.
+    Raises MissingArtifactError if an artifact is missing, and ConfigError if the project has no id.
     """
     specs = [*subject.products, card]
     artifacts = [artifact for spec in specs for artifact in spec.artifacts(store)]
@@ -116,7 +116,7 @@ def build_publication(
     files = [PlannedFile.from_content(PAGE, page), lock, *_list_files(store, artifacts, receipts)]
     return Publication(
         dataset=subject.declaration.dataset,
-        project=target.project or "",
+        project=target.require_owner(),
         lock=lock.sha256,
         files=tuple(sorted(files, key=lambda file: file.path)),
         receipts=tuple(receipts),

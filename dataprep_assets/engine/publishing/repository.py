@@ -170,7 +170,8 @@ class Repository:
         elif (marker["dataset"], marker["project"]) != (publication.dataset, publication.project):
             raise IntegrityError(
                 f"{self.address}: contains the dataset {marker['dataset']!r} of the project {marker['project']!r}. "
-                f"Publish {publication.dataset!r} to a different repository"
+                f"Publish {publication.dataset!r} to a different repository. To take over the repository from that "
+                "project, set its name as `publish.project`"
             )
 
     def _find_changes(self, publication: Publication, state: RemoteState) -> Changes:

@@ -241,8 +241,9 @@ class HubPublication(DeclarationModel):
         None,
         min_length=1,
         description=(
-            "Name of the project that owns the repository. Other projects cannot publish to it. Default: the name of "
-            "the code location in `pyproject.toml`."
+            "The project that owns the repository. Other projects cannot publish to it. Default: the name of the code "
+            "location and the id in `pyproject.toml`, such as `my_data-3f9c01ab`. To publish to a repository of a "
+            "different project, set the project that its `publication.json` names."
         ),
     )
     endpoint: str | None = Field(None, description="URL of the Hub. Default: `HF_ENDPOINT`, else the public Hub.")
@@ -252,6 +253,17 @@ class HubPublication(DeclarationModel):
             "Whether a Hub on another machine may be reached over `http://`, which sends credentials unencrypted."
         ),
     )
+
+    def require_owner(self) -> str:
+        """Return `project`. Raises ConfigError without one."""
+        if self.project is None:
+            raise ConfigError(
+                "pyproject.toml has no project id, so another project of the same name could overwrite the "
+                'publication. Add the table [tool.dataprep] with 8 random hex digits as id, such as id = "3f9c01ab". '
+                "For an existing publication, instead set `publish.project` to the project that its publication.json "
+                "names"
+            )
+        return self.project
 
 
 class DatasetDeclaration(DeclarationModel):
@@ -384,7 +396,7 @@ class DatasetDeclaration(DeclarationModel):
         return self
 
     def resolve_paths(self, folder: Path) -> Self:
-        """Return a copy with relative paths resolved against `folder`, and with the name of the project in it."""
+        """Return a copy with relative paths resolved against `folder`, and with the owner of its publication."""
         changes: dict[str, object] = {}
         if self.storage is not None and "://" not in self.storage:
             changes["storage"] = str(resolve_path(Path(self.storage), folder))
@@ -394,8 +406,9 @@ class DatasetDeclaration(DeclarationModel):
             changes["lineage"] = self.lineage.model_copy(update={"openlineage": str(path)})
         if self.publish is not None and self.publish.project is None:
             project = next(filter(None, map(read_project, folder.resolve().parents)), None)
-            if project is not None:
-                changes["publish"] = self.publish.model_copy(update={"project": project.location})
+            if project is not None and project.id is not None:
+                owner = f"{project.location}-{project.id}"
+                changes["publish"] = self.publish.model_copy(update={"project": owner})
         return self.model_copy(update=changes) if changes else self
 
     def store(self, storage: Storage) -> ArtifactStore:

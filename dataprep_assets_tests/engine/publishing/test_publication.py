@@ -19,6 +19,8 @@ from dataprep_assets.errors import ConfigError, IntegrityError, SourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.project import read_project
+from dataprep_assets.project_template import write_project
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.cli.commands import dataprep
@@ -26,6 +28,9 @@ from dataprep_assets_tests.engine.building import dump_declaration, find_sample,
 from dataprep_assets_tests.engine.publishing.conftest import REPO, Published
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.project import sample_attributes
+
+ID = '[tool.dataprep]\nid = "3f9c01ab"\n'
+"""The table of a project's id in `pyproject.toml`."""
 
 
 def test_a_corpus_is_published_in_one_private_commit_with_a_tag(corpus: Published) -> None:
@@ -195,7 +200,7 @@ def test_conversations_and_releases_are_published(
     corpus: Published, tmp_path: Path, name: str, config: str | None
 ) -> None:
     sample = find_sample(name)
-    publish = {"hub": REPO, "endpoint": corpus.hub.endpoint}
+    publish = {"hub": REPO, "endpoint": corpus.hub.endpoint, "project": "fruit"}
     dataset = redeclare(sample, {**dump_declaration(sample), "publish": publish})
     published = replace(corpus, dataset=dataset, store=LocalArtifacts(tmp_path / "sample"))
     assert "published" in published.run()
@@ -219,17 +224,51 @@ def test_a_corpus_without_parquet_rows_has_a_remark(corpus: Published) -> None:
 
 
 def test_the_project_of_a_declaration_owns_the_repository(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "fruit"\n')
+    (tmp_path / "pyproject.toml").write_text(f'[tool.dg.project]\nroot_module = "fruit"\n{ID}')
     folder = tmp_path / "fruit" / "defs" / "corpus"
     folder.mkdir(parents=True)
     attributes = {**sample_attributes(), "publish": {"hub": REPO}}
     declared = validate_declaration(CorpusDeclaration, attributes, folder / "defs.yaml")
     assert declared.publish is not None
-    assert declared.publish.project == tmp_path.name
+    assert declared.publish.project == f"{tmp_path.name}-3f9c01ab"
     named = {**attributes, "publish": {"hub": REPO, "project": "garden"}}
     declared = validate_declaration(CorpusDeclaration, named, folder / "defs.yaml")
     assert declared.publish is not None
     assert declared.publish.project == "garden"
+
+
+def test_another_project_of_the_same_name_is_refused(corpus: Published) -> None:
+    corpus.declare(project="my_data-3f9c01ab").run()
+    tree = corpus.hub.tree
+    with raises(IntegrityError, "my_data-3f9c01ab", "publish.project"):
+        corpus.declare(project="my_data-00000000").run()
+    assert corpus.hub.tree == tree
+
+
+def test_a_project_without_an_id_publishes_nothing(corpus: Published) -> None:
+    with raises(ConfigError, "[tool.dataprep]", "publish.project"):
+        corpus.declare(project=None).run()
+    assert corpus.hub.log == []
+
+
+def test_each_new_project_has_an_id_of_its_own(tmp_path: Path) -> None:
+    ids = []
+    for parent in ("first", "second"):
+        (tmp_path / parent).mkdir()
+        write_project(tmp_path / parent / "my-data")
+        project = read_project(tmp_path / parent / "my-data")
+        assert project is not None
+        assert project.id is not None
+        ids.append(project.id)
+    assert ids[0] != ids[1]
+
+
+@pytest.mark.parametrize("invalid", ['"fruit"', "3", '"3F9C01AB"'])
+def test_an_invalid_id_of_a_project_is_refused(tmp_path: Path, invalid: str) -> None:
+    table = ID.replace('"3f9c01ab"', invalid)
+    (tmp_path / "pyproject.toml").write_text(f'[tool.dg.project]\nroot_module = "fruit"\n{table}')
+    with raises(ConfigError, str(tmp_path), "[tool.dataprep]", "id"):
+        read_project(tmp_path)
 
 
 def test_a_blend_has_a_remark_about_the_paths_in_its_run() -> None:
