@@ -25,7 +25,7 @@ from dataprep_assets.engine.publishing.page import PAGE
 from dataprep_assets.engine.publishing.plan import Publication, build_publication
 from dataprep_assets.engine.publishing.repository import RemoteState, Repository
 from dataprep_assets.engine.yaml.declaration import HubPublication
-from dataprep_assets.errors import IntegrityError, count_of
+from dataprep_assets.errors import ConfigError, IntegrityError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import NAME, Receipt
@@ -105,14 +105,19 @@ class _Publisher:
         )
 
     def recipes(self, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
-        """Yield the current recipe. Raises IntegrityError if the repository does not have all files."""
+        """Yield the current recipe.
+
+        Raises IntegrityError if the repository does not have all files, and the errors of `Repository.find_changes`.
+        """
         publication = self.plan(store)
         recipe = self._build_recipe(publication)
         receipt = store.intact_receipt(recipe.artifact)
         # Compare the repository only if the publication is otherwise up to date, because this sends requests.
         if receipt is not None and recipe.find_change(receipt) is None:
             repository = self.repository
-            if defects := list(repository.find_defects(publication, repository.read_state())):
+            if (state := repository.read_state()) is not None:
+                repository.find_changes(publication, state)
+            if defects := list(repository.find_defects(publication, state)):
                 raise IntegrityError(
                     f"{defects[0]} ({count_of(len(defects), 'file')}). Publish the dataset again: only these are "
                     "uploaded"
@@ -188,8 +193,13 @@ class OpenedPublication:
 
 
 def check_published_files(publication: OpenedPublication) -> Finding:
-    """Check that the Hub has every file, with the size and the digest in the current receipts."""
+    """Check that the repository has the declared visibility, and every file with its size and digest."""
     plan, repository = publication.plan, publication.repository
+    if publication.state is not None:
+        try:
+            repository.find_changes(plan, publication.state)
+        except (ConfigError, IntegrityError) as error:
+            return Finding(passed=False, summary=f"{error}.", facts={"defects": 1}, table=({"defect": str(error)},))
     defects = list(repository.find_defects(plan, publication.state))
     if publication.marker.read_bytes() != plan.marker.read():
         defects.append(f"{publication.marker}: does not describe the current artifacts")
@@ -218,7 +228,8 @@ def check_tag(publication: OpenedPublication) -> Finding:
 CHECKS = (
     Check(
         "hub_matches_receipts",
-        "The repository on the Hub has every file, with the size and SHA-256 in the receipts.",
+        "The repository on the Hub has the declared visibility, and every file with the size and SHA-256 in the "
+        "receipts.",
         check_published_files,
     ),
     Check(

@@ -146,8 +146,7 @@ class Repository:
             state = self._request_state()
         if state is None:
             raise SourceError(f"{self.address}: cannot be read after its creation. Check HF_TOKEN and its access")
-        self._require_own(publication, state)
-        changes = self._find_changes(publication, state)
+        changes = self.find_changes(publication, state)
         if changes:
             report(sum(file.size for file in changes.uploads))
             self._commit(publication, changes, state.commit)
@@ -174,8 +173,13 @@ class Repository:
                 "project, set its name as `publish.project`"
             )
 
-    def _find_changes(self, publication: Publication, state: RemoteState) -> Changes:
-        """Return the files to send and to remove. Raises IntegrityError if something else changed one of them."""
+    def find_changes(self, publication: Publication, state: RemoteState) -> Changes:
+        """Return the files to send and to remove.
+
+        Raises ConfigError if the repository's visibility differs from the declaration, and IntegrityError if something
+        else wrote the repository or changed one of the files.
+        """
+        self._require_own(publication, state)
         files = (*publication.files, publication.marker)
         uploads = tuple(
             file for file in files if (remote := state.files.get(file.path)) is None or not _is_same(file, remote)

@@ -120,9 +120,12 @@ def test_a_file_that_was_edited_on_the_hub_is_not_replaced(corpus: Published, na
     found = corpus.check()["hub_matches_receipts"]
     assert not found.passed
     assert_names(found.summary, name)
-    assert next(iter(find_stale(corpus.dataset.specs, corpus.store))).name == "sample_corpus/published"
-    with raises(IntegrityError, f"hf://datasets/org/corpus/{name}"):
+    (decision,) = find_stale(corpus.dataset.specs, corpus.store)
+    assert decision.name == "sample_corpus/published"
+    with raises(IntegrityError, f"hf://datasets/org/corpus/{name}") as refused:
         corpus.run()
+    assert decision.reason == str(refused.value), "the status and the run give the same reason"
+    assert found.summary == f"{refused.value}."
     assert hub.tree[name] == b"edited on the website"
     rest = {path: content for path, content in hub.tree.items() if path != name}
     hub.move_branch(rest, parent=hub.commit)
@@ -139,6 +142,23 @@ def test_a_repository_of_the_other_visibility_is_refused(corpus: Published, priv
     with raises(ConfigError, "private", "public", "publish.private"):
         corpus.declare(private=private).run()
     assert corpus.hub.operations == []
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_repository_whose_visibility_changed_is_reported(corpus: Published, private: bool) -> None:
+    published = corpus.declare(private=private)
+    published.run()
+    corpus.hub.private = not private
+    since = len(corpus.hub.operations)
+    finding = published.check()["hub_matches_receipts"]
+    assert not finding.passed
+    assert_names(finding.summary, REPO, "private", "public", "publish.private")
+    (decision,) = find_stale(published.dataset.specs, published.store)
+    assert_names(decision.reason, "private", "public", "publish.private")
+    with raises(ConfigError, "private", "public", "publish.private"):
+        published.run()
+    assert corpus.hub.private is not private
+    assert corpus.hub.operations[since:] == []
 
 
 def test_a_public_repository_is_created_only_if_it_is_declared(corpus: Published) -> None:
