@@ -104,7 +104,7 @@ def find_dataset_mistakes(
         *_find_input_remarks(project, component),
         *_find_engine_remarks(component),
         *_find_lineage_remarks(component),
-        *_find_publication_remarks(component),
+        *_find_publication_remarks(project, component),
         *_find_storage_remarks(project, component),
         *_find_pending_remarks(project, component),
         *(component.find_trial_remarks() if tried else ()),
@@ -150,19 +150,42 @@ def _find_lineage_remarks(component: Dataset) -> Iterator[Remark]:
             yield Remark(keys=("lineage", "openlineage"), sentence=str(error))
 
 
-def _find_publication_remarks(component: Dataset) -> Iterator[Remark]:
-    """Yield a remark if the owner of the repository is unknown, or if its name or the URL of the Hub is invalid."""
-    if (target := component.declaration.publish) is not None:
-        from dataprep_assets.sources.hub import HubRepo
+def _find_publication_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
+    """Yield remarks on a publication that would be refused: on its repository, its owner and the Hub's settings."""
+    if (target := component.declaration.publish) is None:
+        return
+    from huggingface_hub import constants, get_token
 
-        def require_url() -> str:
-            return HubRepo(repo_id=target.hub, endpoint=target.endpoint, allow_http=target.allow_http).hub_url
+    from dataprep_assets.sources.hub import HubRepo
 
-        for require in (target.require_owner, require_url):
-            try:
-                require()
-            except ConfigError as error:
-                yield Remark(keys=("publish",), sentence=f"publish: {error}")
+    def require_url() -> str:
+        return HubRepo(repo_id=target.hub, endpoint=target.endpoint, allow_http=target.allow_http).hub_url
+
+    for require in (target.require_owner, require_url):
+        try:
+            require()
+        except ConfigError as error:
+            yield Remark(keys=("publish",), sentence=f"publish: {error}")
+    # Load only declarations with this word, because others cannot have the key, and a project may have many datasets.
+    names = [name for name in project.names if "publish" in project.declaration_of(name).read_text(errors="replace")]
+    for other in project.load_all(name for name in names if name != component.declaration.dataset):
+        other_target = other.declaration.publish
+        if other_target is not None and (other_target.hub, other_target.endpoint) == (target.hub, target.endpoint):
+            yield Remark(
+                keys=("publish", "hub"),
+                sentence=f"publish.hub: {target.hub} is also the repository of {other.declaration.dataset}. Use a "
+                "different repository for each dataset",
+            )
+    if constants.HF_HUB_OFFLINE:
+        yield Remark(
+            keys=("publish",), sentence="publish: HF_HUB_OFFLINE is set. Unset it before you publish", hint=True
+        )
+    if get_token() is None:
+        yield Remark(
+            keys=("publish",),
+            sentence="publish: no token for the Hub. Set HF_TOKEN to a token with write access before you publish",
+            hint=True,
+        )
 
 
 def _find_storage_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
