@@ -203,8 +203,8 @@ def _from_status(error: "HfHubHTTPError", label: str) -> Exception:
         )
     if status in (401, 403):
         return SourceError(
-            f"{label}: the Hub refused access (HTTP {status}). Check the token and the repository's name, and "
-            "whether you accepted its terms"
+            f"{label}: the Hub refused access (HTTP {status}). Set HF_TOKEN to a valid token with access to the "
+            "repository, check the repository's name, and accept its terms if it has any"
         )
     return SourceError(f"{label}: the Hub answered HTTP {status}. Check the repository and HF_ENDPOINT")
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from json import JSONDecodeError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dataprep_assets.engine.publishing.marker import MARKER, Marker, read_marker
 from dataprep_assets.engine.publishing.plan import PlannedFile, Publication
 from dataprep_assets.engine.yaml.declaration import HubPublication
-from dataprep_assets.errors import ConfigError, IntegrityError, SourceError, count_of, raise_detached
+from dataprep_assets.errors import ConfigError, IntegrityError, SourceError, TransferError, count_of, raise_detached
 from dataprep_assets.sources.hub import HubRepo, translate_errors
 from dataprep_assets.sources.hub_cache import HubFile, check_commit
 from dataprep_assets.sources.hub_store import HUB_DATASETS, HubStore
@@ -28,6 +28,8 @@ from dataprep_assets.stores.retry import RetryableError, RetryPolicy
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
+
+T = TypeVar("T")
 
 RETRY = RetryPolicy(attempts=4)
 """Retries of a publication. They are few, because the Hub's client also repeats single requests of an upload."""
@@ -88,12 +90,20 @@ class Repository:
         target = self.target
         return HubRepo(repo_id=target.hub, endpoint=target.endpoint, allow_http=target.allow_http, retry=self.retry)
 
+    def _run(self, attempt: Callable[[], T], *, label: str) -> T:
+        try:
+            return self.retry.run(attempt, label=label)
+        except TransferError as error:
+            raise TransferError(
+                f"{error}. Check that {self._repo.hub_url} can be reached, and run the dataset again"
+            ) from error
+
     def read_state(self) -> RemoteState | None:
         """Return the repository's state; None if it does not exist or the token cannot read it.
 
         Raises TransferError and SourceError.
         """
-        return self.retry.run(self._request_state, label=self.address)
+        return self._run(self._request_state, label=self.address)
 
     def publish(self, publication: Publication, report: Callable[[int], None] = lambda _: None) -> Changes:
         """Upload the files that differ, in one commit, then tag it; return the changes of the last commit.
@@ -103,7 +113,7 @@ class Repository:
         Raises ConfigError if the repository's visibility differs from the declaration, IntegrityError if something else
         wrote the repository or changed a file, or if the Hub does not have the files afterwards, and TransferError.
         """
-        changes = self.retry.run(lambda: self._send(publication, report), label=self.address)
+        changes = self._run(lambda: self._send(publication, report), label=self.address)
         state = self.read_state()
         defects = list(self.find_defects(publication, state))
         if defects or state is None:
@@ -111,7 +121,7 @@ class Repository:
                 f"{next(iter(defects), self.address)} after the upload ({count_of(len(defects), 'file')}). Publish the "
                 "dataset again"
             )
-        self.retry.run(lambda: self._tag(publication.tag, state.commit), label=f"tag of {self.address}")
+        self._run(lambda: self._tag(publication.tag, state.commit), label=f"tag of {self.address}")
         return changes
 
     def find_defects(self, publication: Publication, state: RemoteState | None) -> Iterator[str]:
@@ -127,7 +137,7 @@ class Repository:
 
     def find_tag_defect(self, tag: str, lock: PlannedFile) -> str | None:
         """Return a sentence if the repository lacks a tag, or if the tagged commit has a different lock."""
-        commit = self.retry.run(lambda: self._request_tag(tag), label=f"tag of {self.address}")
+        commit = self._run(lambda: self._request_tag(tag), label=f"tag of {self.address}")
         if commit is None:
             return f"{self.address}: has no tag {tag}"
         wrong_commit = f"{self.address}: the tag {tag} names the commit {commit[:12]}"

@@ -47,7 +47,7 @@ def test_a_commit_or_tag_whose_answer_is_lost_is_not_made_twice(corpus: Publishe
 def test_an_interrupted_upload_sends_only_the_missing_files(corpus: Published) -> None:
     hub = corpus.hub
     hub.fail("upload", "reset", method="PUT", first=5, times=None)
-    with raises(TransferError, "hf://datasets/org/corpus"):
+    with raises(TransferError, "hf://datasets/org/corpus", hub.endpoint):
         corpus.run()
     finished = len(corpus.uploads())
     assert finished == 4
@@ -56,6 +56,12 @@ def test_an_interrupted_upload_sends_only_the_missing_files(corpus: Published) -
     since = len(hub.log)
     corpus.run()
     assert len(corpus.uploads(since)) == len([key for key, _ in hub.operations[0] if key == "lfsFile"]) - finished
+
+
+def test_a_hub_that_cannot_be_reached_is_reported_with_its_url(corpus: Published) -> None:
+    unreachable = "http://127.0.0.1:9"
+    with raises(TransferError, f"hf://datasets/{REPO}", unreachable):
+        corpus.declare(endpoint=unreachable).run()
 
 
 def test_large_files_are_sent_in_parts(corpus: Published, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,6 +204,12 @@ def test_the_hub_must_have_a_token_with_write_access(corpus: Published) -> None:
         corpus.run()
 
 
+def test_a_wrong_token_is_reported_with_its_variable(corpus: Published) -> None:
+    corpus.hub.fail("revision", "status", method="GET", status=401, times=None)
+    with raises(SourceError, f"hf://datasets/{REPO}", "HF_TOKEN", 401):
+        corpus.run()
+
+
 def test_sensitive_data_is_never_published() -> None:
     with raises(ValidationError, "publish", "sensitive: true"):
         CorpusDeclaration.model_validate({**sample_attributes(), "sensitive": True, "publish": {"hub": REPO}})
