@@ -193,10 +193,14 @@ def _describe_leftovers(component: "Dataset", store: "ArtifactStore", result: "R
 def _describe_copies(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
     """Yield lines about copies that a run of this dataset does not change, such as other datasets' artifacts."""
     from dataprep_assets.engine.staleness.rebuild import find_sharing_artifacts, list_published_places
+    from dataprep_assets.sources.hub_store import HUB_DATASETS
 
     storage = project.open_storage()
     other_datasets = project.load_others(component.declaration.dataset)
     locations = [*list_published_places(component.specs, component.store(storage))]
+    # Name the declared repository also without a receipt, because an interrupted run may have published to it.
+    if (target := component.declaration.publish) is not None:
+        locations.append(f"{HUB_DATASETS}{target.hub}")
     for shared in find_sharing_artifacts(
         files, [(dataset.specs, dataset.store(storage)) for dataset in other_datasets]
     ):
@@ -205,6 +209,12 @@ def _describe_copies(component: "Dataset", files: frozenset[str]) -> Iterator[st
         yield f"unchanged: {shared.dataset}/{shared.artifact}, {count}, built from the same source files{published}"
         locations += shared.published
     for location in dict.fromkeys(locations):
+        if location.startswith(HUB_DATASETS):
+            yield (
+                f"earlier revisions in {location} keep the documents. After the run, delete their tags (`lock-…`), and "
+                "squash the history with HfApi.super_squash_history"
+            )
+            continue
         yield (
             f"shard caches that read {location} keep their current shards. After the run, restart their trainers with "
             "an empty cache folder"

@@ -99,6 +99,14 @@ def own(built: Path, tmp_path: Path) -> Own:
     return Own(Path(shutil.copytree(built, tmp_path / "their-data", symlinks=True)))
 
 
+def test_a_retraction_names_the_revisions_on_the_hub(own: Own) -> None:
+    own.declare(shards={"count": 2}, views=["nanogpt"], publish={"hub": "org/mine"})
+    ended = own.retract(f"doc-{GONE}\n")
+    assert ended.returncode == 0, ended.stderr
+    (line,) = [line for line in ended.stdout.splitlines() if "hf://datasets/org/mine" in line]
+    assert_names(line, "lock-…", "HfApi.super_squash_history")
+
+
 def test_the_run_after_a_retraction_removes_the_document_from_obsolete_artifacts(
     own: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
