@@ -147,6 +147,8 @@ selects the Ray cluster |
 | `DATAPREP_MEMORY_BYTES` | maximum memory of each process that reads sources. Default: 4 GiB |
 | `DATAPREP_STALL_SECONDS` | maximum CPU seconds of a process without progress. Default: 1,800 |
 | `DATAPREP_ZSTD_WINDOW_BYTES` | maximum window of a zstd file. Default: 128 MiB |
+| `HF_TOKEN`, `HF_ENDPOINT` | token for the Hugging Face Hub, and its URL. Default: the token that `hf auth login` \
+saved, and the public Hub |
 | `DATAPREP_UI_HOSTS` | additional host names under which the UI may be reached, separated by commas. Loopback is \
 always allowed |
 | `DATAPREP_UI_URL` | URL of the UI, for links in failure notifications |
