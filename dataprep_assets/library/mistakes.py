@@ -168,13 +168,13 @@ def _find_publication_remarks(project: "OpenProject", component: Dataset) -> Ite
             yield Remark(keys=("publish",), sentence=f"publish: {error}")
     # Load only declarations with this word, because others cannot have the key, and a project may have many datasets.
     names = [name for name in project.names if "publish" in project.declaration_of(name).read_text(errors="replace")]
-    for other in project.load_all(name for name in names if name != component.declaration.dataset):
-        other_target = other.declaration.publish
+    for other_dataset in project.load_all(name for name in names if name != component.declaration.dataset):
+        other_target = other_dataset.declaration.publish
         if other_target is not None and (other_target.hub, other_target.endpoint) == (target.hub, target.endpoint):
             yield Remark(
                 keys=("publish", "hub"),
-                sentence=f"publish.hub: {target.hub} is also the repository of {other.declaration.dataset}. Use a "
-                "different repository for each dataset",
+                sentence=f"publish.hub: {target.hub} is also the repository of {other_dataset.declaration.dataset}. "
+                "Use a different repository for each dataset",
             )
     if constants.HF_HUB_OFFLINE:
         yield Remark(

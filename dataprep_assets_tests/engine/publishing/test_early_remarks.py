@@ -59,9 +59,9 @@ def test_a_hub_without_token_or_offline_gets_a_hint(
 
 
 def test_a_project_without_an_id_gets_a_mistake(project: OpenProject, tmp_path: Path) -> None:
-    copy = copytree(project.root, tmp_path / "copy")
-    path = copy / "pyproject.toml"
+    clone = copytree(project.root, tmp_path / "copy")
+    path = clone / "pyproject.toml"
     path.write_text(path.read_text().replace("[tool.dataprep]", "[tool.other]"))
-    ended = dataprep(tmp_path, "check", "figs", project=copy)
+    ended = dataprep(tmp_path, "check", "figs", project=clone)
     assert ended.returncode == 2
     assert_names(ended.stdout, "defs.yaml:10", "pyproject.toml", "[tool.dataprep]", "publish.project")
