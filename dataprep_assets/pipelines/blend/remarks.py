@@ -24,6 +24,7 @@ from dataprep_assets.errors import (
 from dataprep_assets.fields import value_at
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan.declared_fields import LocalDataset, find_absent_field_remarks
 from dataprep_assets.pipelines.blend.plan.discovery import list_dataset_files, list_left_out_data, open_place
 from dataprep_assets.pipelines.blend.plan.fields import find_fault, find_field_option
 from dataprep_assets.pipelines.blend.rl.transforms import compose_steps, list_declared_sources
@@ -76,10 +77,19 @@ def find_blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
         from dataprep_assets.curation.benchmarks.coverage import find_benchmark_remarks
 
         yield from find_benchmark_remarks(screen.tagger, screen.declaration)
-    for keys, dataset in _list_datasets_with_keys(data):
+    local_datasets, is_whole = list[LocalDataset](), True
+    for own_keys, dataset in _list_datasets_with_keys(data):
         # For a blend in a separate file, point to the key `blend`, because no other key of the YAML is about the
         # datasets.
-        yield from _find_dataset_remarks(blend, dataset, keys if isinstance(blend.blend, DataBlend) else ("blend",))
+        keys = own_keys if isinstance(blend.blend, DataBlend) else ("blend",)
+        files = _list_files(blend, dataset, (*keys, "path") if keys != ("blend",) else keys)
+        if isinstance(files, Remark):
+            yield files
+        elif files is not None:
+            yield from _find_dataset_remarks(blend, dataset, keys, files)
+            local_datasets.append(LocalDataset(keys=keys, dataset=dataset, files=files))
+        is_whole &= isinstance(files, list)
+    yield from find_absent_field_remarks(blend, local_datasets, is_whole=is_whole)
 
 
 def _find_tokenizer_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
@@ -149,16 +159,10 @@ def _list_datasets_with_keys(data: DataBlend) -> Iterator[tuple[tuple[str | int,
 
 
 def _find_dataset_remarks(
-    blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]
+    blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...], files: Sequence[Path]
 ) -> Iterator[Remark]:
-    """Yield remarks on the path of a local dataset, its excluded or damaged files, and its first rows."""
+    """Yield remarks on a local dataset's excluded or damaged files, and on its first rows."""
     inline = keys != ("blend",)
-    files = _list_files(blend, dataset, (*keys, "path") if inline else keys)
-    if isinstance(files, Remark):
-        yield files
-        return
-    if files is None:
-        return
     refusals = (_find_refusal(blend, dataset, path) for path in sample_files(files))
     yield from _find_excluded_file_remarks(blend, dataset, (*keys, "path") if inline else keys)
     damaged = _find_damaged_footer(files) or next(filter(None, refusals), None)

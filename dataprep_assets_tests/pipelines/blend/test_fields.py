@@ -273,3 +273,75 @@ def test_a_file_of_records_that_shares_no_field_with_the_others_is_noted(tmp_pat
     (remark,) = find_blend_remarks(blend)
     assert (remark.keys, remark.hint) == (("blend", "train", 0, "path"), True)
     assert ("c.json" in remark.sentence and "`data`" in remark.sentence) is not sensitive
+
+
+QUESTIONS = [{"question": "why?", "result": "so"}, {"question": "how?", "result": "thus"}]
+
+
+def _declare_records(folder: Path, rows: dict[str, list[dict[str, Any]]], rl: dict[str, Any], **changes: Any) -> Any:
+    entries = [{"name": name, "path": str(write_rows(folder / f"{name}.jsonl", rows[name]))} for name in rows]
+    return declare_rl_blend(folder / "s", rl, blend={"datasets": entries}, **changes)
+
+
+@pytest.mark.parametrize(("key", "field"), [("answer", "solution"), ("prompt", "problem"), ("answer", "meta.solution")])
+def test_a_declared_field_that_no_record_has_is_reported_with_the_available_fields(
+    tmp_path: Path, key: str, field: str
+) -> None:
+    options = {"transforms": ["passthrough"], "prompt": "question", "answer": "result"}
+    blend = _declare_records(tmp_path, {"a": QUESTIONS}, options | {key: field})
+    wrong = f"`rl.{key}: {field}`: records of dataset a: none of the first 2 rows has this field"
+    (remark,) = find_blend_remarks(blend)
+    assert remark == Remark(keys=("rl", key), sentence=f"{wrong}. Their fields: `question`, `result`")
+    ((_, hidden),) = _told(blend.model_copy(update={"sensitive": True}))
+    assert hidden == wrong
+    assert _told(_declare_records(tmp_path, {"a": QUESTIONS}, options)) == []
+
+
+def test_only_one_of_several_datasets_needs_a_declared_answer(tmp_path: Path) -> None:
+    options = {"transforms": ["passthrough"], "prompt": "question", "answer": "solution"}
+    judged = [{"question": "why?"}]
+    both = {"a": [{"question": "how?", "solution": "so"}], "b": judged}
+    (remark,) = find_blend_remarks(_declare_records(tmp_path, both, options))
+    assert (remark.keys, remark.hint) == (("rl", "answer"), True)
+    assert "dataset b" in remark.sentence
+    assert [
+        remark.hint for remark in find_blend_remarks(_declare_records(tmp_path, both, options | {"answer": "x"}))
+    ] == [False, False]
+
+
+def test_fields_are_looked_for_in_the_records_that_transforms_return(tmp_path: Path) -> None:
+    renamed = {"transforms": [{"rename": {"task": "question"}}], "prompt": "task"}
+    assert _told(_declare_records(tmp_path, {"a": QUESTIONS}, renamed)) == []
+    ((keys, told),) = _told(_declare_records(tmp_path, {"a": QUESTIONS}, renamed | {"prompt": "question"}))
+    assert (keys, told.partition("Their")[2]) == (("rl", "prompt"), " fields: `task`")
+    ((keys, told),) = _told(_declare_records(tmp_path, {"a": QUESTIONS}, {"transforms": [{"select": ["task"]}]}))
+    assert keys == ("rl", "transforms")
+    assert told == (
+        "`rl.transforms`: dataset a: none of the first 2 rows has the fields that `select` needs. "
+        "Their fields: `question`, `result`"
+    )
+
+
+def test_declared_fields_of_conversations_and_ids_that_no_row_has_are_reported(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", [{"messages": TURNS}] * 2)
+    blend = _chat(path, tools_field="functions_", used_in_filter=["sft"]).model_copy(update={"id_field": "uid"})
+    told = dict(_told(blend))
+    assert set(told) == {("id_field",), ("sft", "tools_field"), ("sft", "used_in_field")}
+    assert told["sft", "used_in_field"].startswith("`used_in_field: used_in`: dataset a: none of the first 2 rows has")
+    ((keys, _),) = _told(_chat(path, {"tools_field": "functions_"}))
+    assert keys == ("blend", "datasets", 0, "tools_field")
+
+
+def test_a_rule_that_needs_an_unknown_answer_is_noted(tmp_path: Path) -> None:
+    options = {"transforms": ["passthrough"], "prompt": "question"}
+    rules = {"drop": {"short": "answer_characters < 1", "long": "question_characters > 99"}}
+    (remark,) = find_blend_remarks(_declare_records(tmp_path, {"a": QUESTIONS}, options, **rules))
+    assert (remark.keys, remark.hint) == (("drop", "short"), True)
+    assert_names(remark.sentence, "`answer_characters`", "known answer", "`rl.answer`")
+    options["answer"] = "result"
+    assert _told(_declare_records(tmp_path, {"a": QUESTIONS}, options, **rules)) == []
+    remarks = find_blend_remarks(_declare_records(tmp_path, {"a": QUESTIONS}, {"transforms": ["passthrough"]}, **rules))
+    assert {remark.keys: "`rl.prompt`" in remark.sentence for remark in remarks} == {
+        ("drop", "short"): True,
+        ("drop", "long"): True,
+    }
