@@ -15,7 +15,7 @@ import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -214,8 +214,7 @@ class Renderer:
 
     def reads(self, variable: str) -> bool:
         """Return whether the template reads this variable, or the object with all additional variables."""
-        names = {name for text in self._texts for name in _find_names(text)}
-        return not names.isdisjoint((variable, ALL_KWARGS))
+        return not find_variables(self._texts).isdisjoint((variable, ALL_KWARGS))
 
     def render(
         self,
@@ -272,7 +271,7 @@ def compile_template(
     import jinja2
 
     compiled = [_compile(template.name, text, today, marks, variables or {}) for text in template.texts]
-    if reserved_names := sorted(_RENDERING_VARIABLES & {*(kwargs or {})}):
+    if reserved_names := sorted(RENDERING_VARIABLES & {*(kwargs or {})}):
         raise ConfigError(
             f"template_kwargs: {', '.join(reserved_names)}: reserved, because each rendering sets them. Remove them"
         )
@@ -330,6 +329,11 @@ def _compile_code(text: str, marks: tuple[str, str]) -> tuple[CodeType, bool]:
     return code, "strftime_now" in text and "strftime_now" in _find_names(text)
 
 
+def find_variables(texts: Iterable[str]) -> frozenset[str]:
+    """Return the names of the variables that the texts of a template read."""
+    return frozenset().union(*map(_find_names, texts))
+
+
 @lru_cache(maxsize=16)
 def _find_names(text: str) -> frozenset[str]:
     """Return the names of the variables that a template reads."""
@@ -352,7 +356,8 @@ def _build_environment(marks: tuple[str, str]) -> "ImmutableSandboxedEnvironment
 
 ALL_KWARGS = "chat_template_kwargs"
 """The variable with all additional variables of a template, and the key of a row's variables."""
-_RENDERING_VARIABLES = {"messages", "tools", "documents", "add_generation_prompt", "enable_thinking", ALL_KWARGS}
+RENDERING_VARIABLES = {"messages", "tools", "documents", "add_generation_prompt", "enable_thinking", ALL_KWARGS}
+"""Variables that each rendering sets."""
 _MAX_RENDERED = 64 << 20
 """Maximum number of characters that one operation in a template may create. The process limits their sum."""
 _PADDING = frozenset({"center", "expandtabs", "ljust", "rjust", "zfill"})

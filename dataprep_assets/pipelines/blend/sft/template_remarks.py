@@ -3,12 +3,14 @@
 Entry points: `find_template_remarks`, `find_lost_rows_remark`.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
+from dataprep_assets.engine.yaml.declared_keys import find_nearest
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError, TokenizerError, count_of
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
@@ -36,6 +38,7 @@ from dataprep_assets.tokenization.chat.messages import (
     read_conversation,
     read_preference,
 )
+from dataprep_assets.tokenization.chat.template import ALL_KWARGS, RENDERING_VARIABLES, ChatTemplate, find_variables
 
 _ROWS = 100
 """Number of a dataset's first rows to render."""
@@ -76,6 +79,7 @@ def find_template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, 
     if plan_and_bundle is None:
         return
     plan, bundle = plan_and_bundle
+    yield from _find_unread_variable_remarks(options, plan.template, stage)
     if not options.choices.unprompted_header and (header := find_unprompted_header(plan, bundle)):
         yield Remark(
             keys=(stage, "chat_template"),
@@ -87,6 +91,29 @@ def find_template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, 
     for difference in plan.differences:
         yield Remark(
             keys=(stage, "chat_template"), sentence=f"chat_template {plan.template.name}: {difference}", hint=True
+        )
+
+
+def _find_unread_variable_remarks(options: SftOptions, template: ChatTemplate, stage: str) -> Iterator[Remark]:
+    """Yield a remark on each declared variable that the template does not use.
+
+    If the template reads the object with all variables, the remark is a hint, because the template may use any of them.
+    """
+    variables = find_variables(template.texts)
+    reads_all = ALL_KWARGS in variables
+    words = set(re.findall(r"\w+", " ".join(template.texts))) if reads_all else variables
+    for name in options.template_kwargs:
+        if name in words:
+            continue
+        nearest_name = find_nearest(name, sorted(variables))
+        if nearest_name in RENDERING_VARIABLES:
+            advice = f"; `{nearest_name}` is set by each rendering. Remove this key"
+        else:
+            advice = f"; did you mean `{nearest_name}`?" if nearest_name else ". Remove this key"
+        yield Remark(
+            keys=(stage, "template_kwargs", name),
+            sentence=f"template_kwargs: chat_template {template.name} does not use `{name}`{advice}",
+            hint=reads_all,
         )
 
 

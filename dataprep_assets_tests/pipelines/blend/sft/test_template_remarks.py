@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
@@ -35,3 +37,26 @@ def test_dropped_features_are_named_with_the_number_of_rows(tmp_path: Path) -> N
     [hint] = find_remarks(tmp_path, bad_records={"policy": "drop", "budget": 1.0})
     assert hint.hint
     assert find_remarks(tmp_path, sft={"allow_loss": ["reasoning"]}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("efort", "; did you mean `effort`?"),
+        ("enable_thinkin", "; `enable_thinking` is set by each rendering. Remove this key"),
+        ("colour", ". Remove this key"),
+    ],
+)
+def test_a_declared_variable_that_the_template_does_not_use_is_reported(tmp_path: Path, name: str, advice: str) -> None:
+    template = CHATML + "{{ effort or '' }}{{ '' if enable_thinking else '' }}"
+    options = {"chat_template": template, "allow_loss": ["reasoning"]}
+    [remark] = find_remarks(tmp_path, sft={**options, "template_kwargs": {name: False, "effort": ""}})
+    assert (remark.keys, remark.hint) == (("sft", "template_kwargs", name), False)
+    assert remark.sentence == f"template_kwargs: chat_template inline does not use `{name}`{advice}"
+
+
+def test_a_template_that_reads_all_variables_may_use_any_of_them(tmp_path: Path) -> None:
+    template = CHATML + "{{ chat_template_kwargs.effort or '' }}"
+    options = {"chat_template": template, "allow_loss": ["reasoning"], "template_kwargs": {"effort": "", "size": 1}}
+    [remark] = find_remarks(tmp_path, sft=options)
+    assert (remark.keys, remark.hint) == (("sft", "template_kwargs", "size"), True)
