@@ -236,10 +236,13 @@ def _find_input_remarks(project: "OpenProject", component: Dataset) -> Iterator[
     for source in _list_inputs(component).values():
         name = source.dataset
         if name in names:
-            yield from _find_wrong_kind_remarks(project, source)
             yield from _find_cycle_remarks(project, component, source)
             for input_dataset in project.load_all([name]):
-                yield from component.find_source_remarks(input_dataset)
+                source_remarks = list(component.find_source_remarks(input_dataset))
+                yield from source_remarks
+                # Leave out the general sentence about a missing artifact if the dataset has a definite mistake.
+                if all(remark.hint for remark in source_remarks):
+                    yield from _find_wrong_kind_remarks(input_dataset, source)
                 if input_dataset.declaration.sensitive:
                     for sentence in filter(None, (spec.sensitive_input for spec in component.specs)):
                         yield Remark(keys=(sentence.partition(":")[0],), sentence=sentence.format(name=name))
@@ -295,12 +298,11 @@ def _find_cycle_remarks(project: "OpenProject", component: Dataset, source: Data
         visited_names.add(name)
 
 
-def _find_wrong_kind_remarks(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
-    """Yield a remark if an input dataset does not build the required artifact. Skips datasets that do not load."""
-    for dataset in project.load_all([source.dataset]):
-        if not any(spec.name == source.name for spec in dataset.specs):
-            sentence = (
-                f"`{'.'.join(source.keys)}`: {source.dataset}: a {dataset.component} has no artifact `{source.name}`"
-                + (source.advice and f". {source.advice}")
-            )
-            yield Remark(keys=source.keys, sentence=sentence)
+def _find_wrong_kind_remarks(dataset: Dataset, source: DatasetInput) -> Iterator[Remark]:
+    """Yield a remark if an input dataset does not build the required artifact."""
+    if not any(spec.name == source.name for spec in dataset.specs):
+        sentence = (
+            f"`{'.'.join(source.keys)}`: {source.dataset}: a {dataset.component} has no artifact `{source.name}`"
+            + (source.advice and f". {source.advice}")
+        )
+        yield Remark(keys=source.keys, sentence=sentence)

@@ -17,6 +17,7 @@ from dataprep_assets.pipelines.schedule.megatron_indices import MegatronFacts, b
 from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES
 from dataprep_assets.pipelines.schedule.pending_changes import describe_pending_changes, find_pending_changes
 from dataprep_assets.pipelines.schedule.schedule_artifact import build_schedule_spec, load_current_schedule
+from dataprep_assets.pipelines.schedule.schedule_sources import BLEND, BLEND_SHARDS
 from dataprep_assets.pipelines.schedule.summary_fields import find_contradictions, find_missing_answers
 from dataprep_assets.pipelines.schedule.training_summary import build_summary_spec
 from dataprep_assets.serving.sampler.changes import describe_revisions
@@ -44,6 +45,15 @@ class ScheduleDataset(Dataset):
 
     def remarks(self) -> Iterator[Remark]:
         yield from self._ask_for_answers([])
+
+    def find_source_remarks(self, source: Dataset) -> Iterator[Remark]:
+        # Look for the artifact of token files, which only pretraining blends have.
+        if {BLEND, BLEND_SHARDS} & {spec.name for spec in source.specs} == {BLEND}:
+            yield Remark(
+                keys=("sources",),
+                sentence=f"sources: {source.declaration.dataset} is a blend whose stage is not `pretrain`, and the "
+                "trainer shuffles its rows itself. Use a corpus, a release, or a blend with `stage: pretrain`",
+            )
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(SCHEDULE_ARTIFACT)

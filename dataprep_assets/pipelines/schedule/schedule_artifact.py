@@ -48,7 +48,7 @@ from dataprep_assets.pipelines.schedule.schedule_checks import (
     check_documents,
     check_revisions,
 )
-from dataprep_assets.pipelines.schedule.schedule_sources import ShardDocuments, find_sources
+from dataprep_assets.pipelines.schedule.schedule_sources import BLEND, ShardDocuments, find_sources
 from dataprep_assets.serving.sampler.next_revision import RevisionRequest, add_revision
 from dataprep_assets.serving.sampler.packs import encode_packs, pack_shard
 from dataprep_assets.serving.sampler.sampler import Sampler
@@ -90,7 +90,7 @@ def build_schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
         description="The data that a training run reads at each step, with an index of its documents.",
         kinds={"json", "file"},
         inputs=tuple(
-            DatasetInput(dataset=source.dataset, name="blend", advice="Remove `blend: true` from it")
+            DatasetInput(dataset=source.dataset, name=BLEND, advice="Remove `blend: true` from it")
             if source.blend
             else DatasetInput(
                 dataset=source.dataset, name=TOKEN_BINS, split=source.split, advice="Set `blend: true` for a blend"

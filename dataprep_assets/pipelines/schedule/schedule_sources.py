@@ -27,7 +27,7 @@ from dataprep_assets.serving.sampler.training_schedule import SourceShard
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
 # Repeat the names of a blend's artifacts, because this package must not import the blend package.
-_BLEND_PLAN, _INDEXED_BINS, _RUNS = "blend_plan", "indexed_bins", "runs"
+BLEND, BLEND_SHARDS, _BLEND_PLAN, _RUNS = "blend", "indexed_bins", "blend_plan", "runs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ def _select_blend_sources(store: ArtifactStore, name: str, source: ScheduleSourc
     }
     shards: dict[str, list[Artifact]] = {}
     for key in used_shards:
-        artifact = Artifact(dataset=source.dataset, name=_INDEXED_BINS, partition=key)
+        artifact = Artifact(dataset=source.dataset, name=BLEND_SHARDS, partition=key)
         shards.setdefault(split_name(key), []).append(artifact)
     return [
         SourceSelection(schedule_name=f"{source.schedule_name}/{part}", share=share_by_dataset[part], shards=artifacts)

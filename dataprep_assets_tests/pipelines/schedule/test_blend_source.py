@@ -152,3 +152,23 @@ def test_incompatible_settings_are_reported(
     assert done.returncode == 2, done.stdout + done.stderr
     assert says in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_a_blend_of_another_stage_is_refused_with_its_stage_as_the_reason(
+    project: TrainingProject, is_marked: bool
+) -> None:
+    records = {"datasets": [{"name": "tasks", "path": str(project.defs / BLEND / "fables.jsonl")}]}
+    declare(project, "tasks", "TrainingBlend", {"stage": "rl", "blend": records, "rl": {"prompt": "text"}})
+    sources = [{"dataset": "tasks", "blend": is_marked}]
+    declare(project, "other", "TrainingSchedule", {**SCHEDULE, "dataset": "other", "sources": sources})
+    try:
+        done = dataprep(project.folder, "check", DATAPREP_PROJECT=str(project.root))
+    finally:
+        for name in ("tasks", "other"):
+            (project.defs / name / "defs.yaml").unlink()
+            (project.defs / name).rmdir()
+    assert done.returncode == 2, done.stdout + done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if "tasks is a blend" in line or "has no artifact" in line]
+    assert "sources: tasks is a blend whose stage is not `pretrain`" in line
+    assert "blend: true" not in line
