@@ -10,6 +10,7 @@ from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.pairs.options import PairsOptions
 from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.plan.blend_preview import build_blend_preview, every_dataset_sampled
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
@@ -345,3 +346,16 @@ def test_a_rule_that_needs_an_unknown_answer_is_noted(tmp_path: Path) -> None:
         ("drop", "short"): True,
         ("drop", "long"): True,
     }
+
+
+def test_rows_without_pairs_are_reported_with_what_is_missing(tmp_path: Path) -> None:
+    subject = "dataset a (first file: a.jsonl): none of the first 2 rows has a prompt with `chosen` "
+    subject += "and `rejected`, or with an answer and its boolean `label`"
+    for rows, end in (
+        (CHAT, ". Use `stage: sft` for conversations. Their fields: `messages`, `meta`"),
+        ([{"question": "hi"}] * 2, ". Their fields: `question`"),
+    ):
+        sft = _chat(write_rows(tmp_path / "a.jsonl", rows))
+        options = PairsOptions(chat_template="chatml_reasoning")
+        blend = sft.model_copy(update={"stage": "pairs", "sft": None, "pairs": options})
+        assert [told for _, told in _told(blend)] == [subject + end]

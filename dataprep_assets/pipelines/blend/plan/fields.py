@@ -9,6 +9,7 @@ Entry points: `find_field_option`, `get_conversation_fields`, `list_read_fields`
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from dataprep_assets.sources.readers.unreadable import detect_file_shape
 from dataprep_assets.tokenization.chat.messages import (
     ADVICE,
     FILTERED,
+    Conversation,
     ConversationFields,
     Refusal,
     read_conversation,
@@ -165,11 +167,18 @@ def _find_fault_of_rows(
     # Hide the fields of a sensitive dataset, because a field's name may itself be sensitive.
     fields_note = list_present_fields(examined_rows, field_option[1], hidden=blend.sensitive)
     first_file = "" if blend.sensitive else f" (first file: {paths[0].name})"
-    sentence = f"`{field_option[0]}: {field_option[1]}`: dataset {dataset.name}{first_file}: {format_subject(count)}"
+    subject = f"dataset {dataset.name}{first_file}: {format_subject(count)}"
+    sentence = f"`{field_option[0]}: {field_option[1]}`: {subject}"
+    is_default = field_option[1] == ConversationFields.messages
+    is_any_pair = blend.stage == "pairs" and get_conversation_fields(blend.chat_options, dataset).format == "auto"
+    if is_any_pair and {*reasons} == {NO_FORM} and (rows_with_field or is_default):
+        remedy = ". Use `stage: sft` for conversations" if _has_conversation(blend, dataset, examined_rows) else ""
+        pair = "a prompt with `chosen` and `rejected`, or with an answer and its boolean `label`"
+        return f"{subject} has {pair}{remedy}{fields_note}"
     if not rows_with_field:
         # If only one row was read, detect the shape of the file, because it may not be JSON Lines.
         kind = detect_file_shape(paths[0], *file_format(paths[0].name)) if count == 1 else None
-        forms = f" ({ADVICE[NO_FORM]})" if field_option[1] == ConversationFields.messages else ""
+        forms = f" ({ADVICE[NO_FORM]})" if is_default else ""
         return f"{sentence} has this field{forms}{fields_note}" + ("" if kind is None else f"; {kind}")
     if count == ROWS and (blend.bad_records.policy == "drop" or {*reasons} == {_BLANK}):
         return None  # report nothing, because later rows may be usable
@@ -177,6 +186,12 @@ def _find_fault_of_rows(
     advice = f" ({ADVICE[main_reason]})" if main_reason in ADVICE else ""
     counts = ", ".join(reasons) if blend.sensitive else describe_by_file(reasons)
     return f"{sentence} can be used: {counts}{advice}{fields_note}"
+
+
+def _has_conversation(blend: BlendDeclaration, dataset: BlendDataset, rows: Iterable[dict[str, Any]]) -> bool:
+    """Return whether one of the rows is a conversation of any form, which `stage: sft` can use."""
+    fields = replace(get_conversation_fields(blend.chat_options, dataset), format="auto")
+    return any(isinstance(read_conversation(row, fields, blend.chat_options.choices), Conversation) for row in rows)
 
 
 def explain_unusable(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any]) -> str | None:
