@@ -5,7 +5,7 @@ listing and first rows of local sources.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -89,6 +89,7 @@ def find_blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
             yield from _find_dataset_remarks(blend, dataset, keys, files)
             local_datasets.append(LocalDataset(keys=keys, dataset=dataset, files=files))
         is_whole &= isinstance(files, list)
+        yield from _find_ineffective_keys(blend, dataset, keys)
     yield from find_absent_field_remarks(blend, local_datasets, is_whole=is_whole)
 
 
@@ -188,6 +189,21 @@ def _find_dataset_remarks(
         yield from filter(None, remarks)
     elif blend.stage == "rl":
         yield from _find_stray_remarks(blend, dataset, files, (*keys, "path") if inline else keys)
+
+
+def _find_ineffective_keys(
+    blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]
+) -> Iterator[Remark]:
+    """Yield a remark on each key of a dataset that only other stages read, if it differs from its default."""
+    chat_keys = ("messages_field", "tools_field", "format")
+    own_keys: Mapping[str, Sequence[str]] = {"pretrain": ("text_field",), "sft": chat_keys, "pairs": chat_keys}
+    for key in ("text_field", *chat_keys):
+        if key in own_keys.get(blend.stage, ()) or getattr(dataset, key) == BlendDataset.model_fields[key].default:
+            continue
+        yield Remark(
+            keys=(*keys, key) if keys != ("blend",) else keys,
+            sentence=f"dataset {dataset.name}: `{key}` has no effect with `stage: {blend.stage}`. Remove it",
+        )
 
 
 def _find_excluded_file_remarks(

@@ -359,3 +359,19 @@ def test_rows_without_pairs_are_reported_with_what_is_missing(tmp_path: Path) ->
         options = PairsOptions(chat_template="chatml_reasoning")
         blend = sft.model_copy(update={"stage": "pairs", "sft": None, "pairs": options})
         assert [told for _, told in _told(blend)] == [subject + end]
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_key_of_a_dataset_that_only_other_stages_read_is_refused(tmp_path: Path, is_file: bool) -> None:
+    entry = {"name": "a", "path": str(write_rows(tmp_path / "a.jsonl", [{"messages": TURNS}])), "text_field": "body"}
+    (tmp_path / "blend.json").write_text(json.dumps({"datasets": [entry]}))
+    blend = _chat(tmp_path / "a.jsonl", {"text_field": "body"})
+    blend = blend.model_copy(update={"blend": tmp_path / "blend.json"}) if is_file else blend
+    (remark,) = find_blend_remarks(blend)
+    assert remark == Remark(
+        keys=("blend",) if is_file else ("blend", "datasets", 0, "text_field"),
+        sentence="dataset a: `text_field` has no effect with `stage: sft`. Remove it",
+    )
+    texts = write_rows(tmp_path / "texts.jsonl", make_texts("a", 60))
+    assert [keys[-1] for keys, _ in _told(_blend(texts, {"messages_field": "turns"}))] == ["messages_field"]
+    assert _told(_chat(tmp_path / "a.jsonl", {"text_field": "text"})) == [], "the default changes nothing"
