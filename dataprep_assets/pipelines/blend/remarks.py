@@ -87,9 +87,10 @@ def find_blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
             yield files
         elif files is not None:
             yield from _find_dataset_remarks(blend, dataset, keys, files)
-            local_datasets.append(LocalDataset(keys=keys, dataset=dataset, files=files))
+            local_datasets.append(LocalDataset(keys=keys, split=str(own_keys[1]), dataset=dataset, files=files))
         is_whole &= isinstance(files, list)
         yield from _find_ineffective_keys(blend, dataset, keys)
+    yield from _find_shared_files(blend, local_datasets)
     yield from find_absent_field_remarks(blend, local_datasets, is_whole=is_whole)
 
 
@@ -203,6 +204,39 @@ def _find_ineffective_keys(
         yield Remark(
             keys=(*keys, key) if keys != ("blend",) else keys,
             sentence=f"dataset {dataset.name}: `{key}` has no effect with `stage: {blend.stage}`. Remove it",
+        )
+
+
+def _find_shared_files(blend: BlendDeclaration, datasets: Sequence[LocalDataset]) -> Iterator[Remark]:
+    """Yield a remark on each dataset that reads files of an earlier one: a mistake for two splits, else a hint."""
+    first_readers: dict[tuple[int, int], dict[str, int]] = {}
+    shared: dict[tuple[int, int], list[str]] = {}
+    for number, local in enumerate(datasets):
+        for path in local.files:
+            with suppress(OSError):  # a different remark reports the file
+                status = path.stat()
+                if not status.st_size:  # skip empty files, which share no rows
+                    continue
+                readers = first_readers.setdefault((status.st_dev, status.st_ino), {})
+                for reader in readers.values():
+                    if reader != number:
+                        shared.setdefault((reader, number), []).append(path.name)
+                readers.setdefault(local.split, number)
+    for (reader, number), names in shared.items():
+        other, local = datasets[reader], datasets[number]
+        is_leak = other.split != local.split
+        example = "" if blend.sensitive else format_examples(names, 1)
+        sentence = (
+            f"{local.dataset.name}.path: {count_of(len(names), 'file is', 'files are')} also read by the dataset "
+            f"{other.dataset.name} of `{other.split}`{example}"
+        )
+        yield Remark(
+            keys=local.find_keys("path"),
+            sentence=f"{sentence}. Give each split its own files"
+            if is_leak
+            else f"{sentence}, so the rows are read twice. Exclude them from one of the two, if this is not intended",
+            # A sample may contain different shards of the same file.
+            hint=not is_leak or blend.sample is not None,
         )
 
 

@@ -375,3 +375,20 @@ def test_a_key_of_a_dataset_that_only_other_stages_read_is_refused(tmp_path: Pat
     texts = write_rows(tmp_path / "texts.jsonl", make_texts("a", 60))
     assert [keys[-1] for keys, _ in _told(_blend(texts, {"messages_field": "turns"}))] == ["messages_field"]
     assert _told(_chat(tmp_path / "a.jsonl", {"text_field": "text"})) == [], "the default changes nothing"
+
+
+def test_a_file_in_two_splits_is_a_mistake_and_in_two_datasets_of_a_split_a_hint(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", make_texts("a", 60))
+    (tmp_path / "link.jsonl").symlink_to(path)
+    entries = [{"name": "a", "path": str(path)}, {"name": "b", "path": str(tmp_path / "link.jsonl")}]
+    (hint,) = find_blend_remarks(declare_pretraining(tmp_path, blend={"datasets": entries}))
+    assert (hint.keys, hint.hint) == (("blend", "datasets", 1, "path"), True)
+    assert hint.sentence.startswith("b.path: 1 file is also read by the dataset a of `datasets` (link.jsonl), so the ")
+    split_lists = {"train": entries[:1], "valid": entries[1:]}
+    (leak,) = find_blend_remarks(declare_pretraining(tmp_path, blend=split_lists))
+    assert (leak.keys, leak.hint) == (("blend", "valid", 0, "path"), False)
+    assert leak.sentence == (
+        "b.path: 1 file is also read by the dataset a of `train` (link.jsonl). Give each split its own files"
+    )
+    (sampled,) = find_blend_remarks(declare_pretraining(tmp_path, blend=split_lists, sample={"count": 1}))
+    assert sampled.hint

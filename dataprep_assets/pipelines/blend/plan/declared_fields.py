@@ -38,9 +38,17 @@ _PROMPT_COLUMNS = COLUMNS.keys() - {"source", "bytes", "characters"}
 
 @dataclass(frozen=True, kw_only=True)
 class LocalDataset:
-    """A dataset whose files are on this machine: the YAML keys for remarks on its own keys, and its files in order."""
+    """A dataset whose files are on this machine.
+
+    Attributes:
+        keys: YAML key for remarks on the dataset; the key `blend` for a blend in a separate file.
+        split: Key of the blend that lists the dataset: `datasets`, or a split.
+        dataset: The dataset.
+        files: Its files, in order.
+    """
 
     keys: Keys
+    split: str
     dataset: BlendDataset
     files: Sequence[Path]
 
