@@ -76,12 +76,12 @@ def find_absent_field_remarks(
         datasets: Its datasets whose files are on this machine.
         is_whole: Whether these are all datasets of the blend.
     """
-    absent: dict[Keys, list[str]] = {}
-    present = set[Keys]()
+    absent: list[tuple[Keys, str, str]] = []
+    present = set[str]()
     records_of_datasets: list[tuple[str, list[Record]]] = []
     for local in datasets:
         rows, name = local.read_rows(blend), local.dataset.name
-        fields = [(keys, field, rows, f"dataset {name}") for keys, field in _list_row_fields(blend, local)]
+        fields = [(keys, option, rows, f"dataset {name}") for keys, option in _list_row_fields(blend, local)]
         if blend.stage == "rl" and (outcomes := _transform_rows(blend, rows)) is not None:
             records = [outcome for outcome in outcomes if isinstance(outcome, dict)]
             records_of_datasets.append((name, records))
@@ -91,40 +91,39 @@ def find_absent_field_remarks(
                 )
                 fields_note = list_present_fields(rows, "", hidden=blend.sensitive)
                 yield Remark(keys=("rl", "transforms"), sentence=sentence + fields_note)
-            fields += [(keys, field, records, f"records of dataset {name}") for keys, field in _list_parts(blend)]
-        for keys, field, field_rows, owner in fields:
-            option = f"{'.'.join(map(str, keys))}" if keys[0] == "rl" else str(keys[-1])
-            sentence = describe_absent_field(field_rows, option, field, owner, hidden=blend.sensitive)
-            if sentence is not None:
-                absent.setdefault(keys, []).append(sentence)
+            fields += [(keys, option, records, f"records of dataset {name}") for keys, option in _list_parts(blend)]
+        for keys, (key, field), field_rows, owner in fields:
+            absence = describe_absent_field(field_rows, key, field, owner, hidden=blend.sensitive)
+            if absence is not None:
+                absent.append((keys, key, absence))
             elif any(field_rows):
-                present.add(keys)
-    for keys, sentences in absent.items():
-        is_hint = keys != ("rl", "prompt") and (keys in present or (not is_whole and keys[0] != "blend"))
-        for sentence in sentences:
-            yield Remark(keys=keys, sentence=sentence, hint=is_hint)
+                present.add(key)
+    for keys, key, absence in absent:
+        # A key of one dataset is about its rows only, and every record needs a prompt.
+        is_needed = keys[0] == "blend" or key == "rl.prompt"
+        yield Remark(keys=keys, sentence=absence, hint=not is_needed and (key in present or not is_whole))
     if is_whole and len(records_of_datasets) == len(datasets):
         yield from _find_rule_remarks(blend, records_of_datasets)
 
 
-def _list_row_fields(blend: BlendDeclaration, local: LocalDataset) -> Iterator[tuple[Keys, str]]:
-    """Yield the YAML key and the name of each declared field that is read from rows of the source."""
+def _list_row_fields(blend: BlendDeclaration, local: LocalDataset) -> Iterator[tuple[Keys, tuple[str, str]]]:
+    """Yield each declared field that is read from rows of the source: its YAML key, and the option with its value."""
     if blend.id_field is not None:
-        yield ("id_field",), blend.id_field
+        yield ("id_field",), ("id_field", blend.id_field)
     options = {"sft": blend.sft, "pairs": blend.pairs}.get(blend.stage)
     if blend.stage in ("sft", "pairs") and local.dataset.tools_field is not None:
-        yield local.find_keys("tools_field"), local.dataset.tools_field
+        yield local.find_keys("tools_field"), ("tools_field", local.dataset.tools_field)
     elif options is not None and "tools_field" in options.model_fields_set:
-        yield (blend.stage, "tools_field"), options.tools_field
+        yield (blend.stage, "tools_field"), ("tools_field", options.tools_field)
     if options is not None and options.used_in_filter:
-        yield (blend.stage, "used_in_field"), options.used_in_field
+        yield (blend.stage, "used_in_field"), ("used_in_field", options.used_in_field)
 
 
-def _list_parts(blend: BlendDeclaration) -> Iterator[tuple[Keys, str]]:
-    """Yield the YAML key and the name of each declared field of RL records."""
+def _list_parts(blend: BlendDeclaration) -> Iterator[tuple[Keys, tuple[str, str]]]:
+    """Yield each declared field of RL records: its YAML key, and the option with its value."""
     for key, field in blend.record_locations.items():
         if field not in (AUTO, NOWHERE):
-            yield ("rl", key), field
+            yield ("rl", key), (f"rl.{key}", field)
 
 
 def _transform_rows(blend: BlendDeclaration, rows: Sequence[Record]) -> list[Any] | None:
