@@ -106,8 +106,8 @@ class CarriedValueError(SourceError):
     """Error for a carried value that does not have its declared type. `keys` is the path of the field's YAML key."""
 
     # All arguments have defaults, because an error from a worker process is rebuilt from its message and attributes.
-    def __init__(self, message: str = "", *, keys: tuple[str, ...] = (), **at: Unpack[Position]) -> None:
-        super().__init__(message, **at)
+    def __init__(self, message: str = "", *, keys: tuple[str, ...] = (), **position: Unpack[Position]) -> None:
+        super().__init__(message, **position)
         self.keys = keys
 
 

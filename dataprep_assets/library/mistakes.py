@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dataprep_assets.declarations import read_searchable_text
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import DatasetInput
 from dataprep_assets.engine.lineage.openlineage import check_target
@@ -167,7 +168,7 @@ def _find_publication_remarks(project: "OpenProject", component: Dataset) -> Ite
         except ConfigError as error:
             yield Remark(keys=("publish",), sentence=f"publish: {error}")
     # Load only declarations with this word, because others cannot have the key, and a project may have many datasets.
-    names = [name for name in project.names if "publish" in project.declaration_of(name).read_text(errors="replace")]
+    names = [name for name in project.names if "publish" in read_searchable_text(project.declaration_of(name))]
     for other_dataset in project.load_all(name for name in names if name != component.declaration.dataset):
         other_target = other_dataset.declaration.publish
         if other_target is not None and (other_target.hub, other_target.endpoint) == (target.hub, target.endpoint):

@@ -176,7 +176,7 @@ class _ShardPart:
     Attributes:
         rows: Rows of the documents in the file.
         lengths: Tokens of the documents.
-        reads: What was read, with spans that begin at the first document's first token.
+        reads: The tokens that were read, with spans that begin at the first document's first token.
         hosts, languages: Numbers of labels.
     """
 

@@ -237,19 +237,19 @@ class ShardReads:
             np.concatenate([self.starts, starts]), np.concatenate([self.stops, stops])
         )
 
-    def select(self, ends: NDArray[np.int64], first: int) -> "ShardReads":
-        """Return what was read of the documents from `first` that have these ends; positions begin at the first one."""
-        start, stop = (int(ends[first - 1]) if first else 0), int(ends[-1])
+    def select(self, ends: NDArray[np.int64], first_document: int) -> "ShardReads":
+        """Return the reads of the documents with these ends, from `first_document` on, whose first token becomes 0."""
+        start, stop = (int(ends[first_document - 1]) if first_document else 0), int(ends[-1])
         low, high = np.searchsorted(self.stops, start, side="right"), np.searchsorted(self.starts, stop)
         return ShardReads(
-            tokens=self.tokens[first : len(ends)],
+            tokens=self.tokens[first_document : len(ends)],
             starts=np.maximum(self.starts[low:high], start) - start,
             stops=np.minimum(self.stops[low:high], stop) - start,
         )
 
 
 def count_tokens_read(ledger: SeenLedger, until: int) -> dict[tuple[str, str], ShardReads]:
-    """Return what the steps before `until` read, by the name of a source and the content of its shard.
+    """Return the tokens that the steps before `until` read, by the name of a source and the content of its shard.
 
     Complete epochs are counted without looking at their samples.
     """

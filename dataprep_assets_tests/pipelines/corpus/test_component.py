@@ -177,7 +177,7 @@ def test_dg_launch_does_not_publish_what_is_built_from_a_sensitive_dataset(
         path.write_text(yaml.safe_dump(value))
     launched = run_dg(cloned, "launch", "--assets", f'key:"{name}/published"')
     assert launched.returncode != 0
-    assert_names(launched.stdout + launched.stderr, "publish: is built from sample_notes, which is sensitive")
+    assert_names(launched.stdout + launched.stderr, "publish: ", "sample_notes, which is sensitive")
 
 
 @pytest.mark.slow

@@ -448,7 +448,7 @@ def test_an_answer_about_an_unknown_source_is_a_hint(store: LocalArtifacts, tmp_
     dataset = schedule_pages(sources=sources)
     remarks = [remark for remark in dataset.pending(LocalArtifacts(tmp_path)) if remark.keys[0] == "training_summary"]
     assert [(remark.keys, remark.hint) for remark in remarks] == [(("training_summary", "sources", "webb"), True)]
-    assert_names(remarks[0].sentence, "webb", "did you mean 'web'?")
+    assert_names(remarks[0].sentence, "webb", "'web'?")
 
 
 def test_an_answer_about_a_kind_of_source_that_the_schedule_does_not_read_is_a_hint(

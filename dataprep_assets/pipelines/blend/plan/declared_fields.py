@@ -76,8 +76,8 @@ def find_absent_field_remarks(
         datasets: Its datasets whose files are on this machine.
         is_whole: Whether these are all datasets of the blend.
     """
-    absent: list[tuple[Keys, str, str]] = []
-    present = set[str]()
+    absences: list[tuple[Keys, str, str]] = []
+    present_keys = set[str]()
     records_of_datasets: list[tuple[str, list[Record]]] = []
     for local in datasets:
         rows, name = local.read_rows(blend), local.dataset.name
@@ -95,13 +95,13 @@ def find_absent_field_remarks(
         for keys, (key, field), field_rows, owner in fields:
             absence = describe_absent_field(field_rows, key, field, owner, hidden=blend.sensitive)
             if absence is not None:
-                absent.append((keys, key, absence))
+                absences.append((keys, key, absence))
             elif any(field_rows):
-                present.add(key)
-    for keys, key, absence in absent:
+                present_keys.add(key)
+    for keys, key, absence in absences:
         # A key of one dataset is about its rows only, and every record needs a prompt.
         is_needed = keys[0] == "blend" or key == "rl.prompt"
-        yield Remark(keys=keys, sentence=absence, hint=not is_needed and (key in present or not is_whole))
+        yield Remark(keys=keys, sentence=absence, hint=not is_needed and (key in present_keys or not is_whole))
     if is_whole and len(records_of_datasets) == len(datasets):
         yield from _find_rule_remarks(blend, records_of_datasets)
 
