@@ -223,12 +223,12 @@ def _find_shared_files(blend: BlendDeclaration, datasets: Sequence[LocalDataset]
                         shared.setdefault((reader, number), []).append(path.name)
                 readers.setdefault(local.split, number)
     for (reader, number), names in shared.items():
-        other_dataset, local = datasets[reader], datasets[number]
-        is_leak = other_dataset.split != local.split
+        earlier_dataset, local = datasets[reader], datasets[number]
+        is_leak = earlier_dataset.split != local.split
         example = "" if blend.sensitive else format_examples(names, 1)
         sentence = (
             f"{local.dataset.name}.path: {count_of(len(names), 'file is', 'files are')} also read by the dataset "
-            f"{other_dataset.dataset.name} of `{other_dataset.split}`{example}"
+            f"{earlier_dataset.dataset.name} of `{earlier_dataset.split}`{example}"
         )
         yield Remark(
             keys=local.find_keys("path"),

@@ -317,7 +317,8 @@ def test_fields_are_looked_for_in_the_records_that_transforms_return(tmp_path: P
     assert (keys, told.partition("Their")[2]) == (("rl", "prompt"), " fields: `task`")
     ((keys, told),) = _told(_declare_records(tmp_path, {"a": QUESTIONS}, {"transforms": [{"select": ["task"]}]}))
     assert keys == ("rl", "transforms")
-    assert_names(told, "`rl.transforms`", "dataset a", 2, "`select`", "`question`, `result`")
+    assert_names(told, "`rl.transforms`", "dataset a", "first 2 rows", "`select`")
+    assert told.endswith("Their fields: `question`, `result`")
 
 
 def test_declared_fields_of_conversations_and_ids_that_no_row_has_are_reported(tmp_path: Path) -> None:
@@ -380,10 +381,10 @@ def test_a_file_in_two_splits_is_a_mistake_and_in_two_datasets_of_a_split_a_hint
     entries = [{"name": "a", "path": str(path)}, {"name": "b", "path": str(tmp_path / "link.jsonl")}]
     (hint,) = find_blend_remarks(declare_pretraining(tmp_path, blend={"datasets": entries}))
     assert (hint.keys, hint.hint) == (("blend", "datasets", 1, "path"), True)
-    assert_names(hint.sentence, "b.path", "1 file", "dataset a", "`datasets`", "link.jsonl")
+    assert hint.sentence.startswith("b.path: 1 file is also read by the dataset a of `datasets` (link.jsonl), so the ")
     split_lists = {"train": entries[:1], "valid": entries[1:]}
     (leak,) = find_blend_remarks(declare_pretraining(tmp_path, blend=split_lists))
     assert (leak.keys, leak.hint) == (("blend", "valid", 0, "path"), False)
-    assert_names(leak.sentence, "b.path", "1 file", "dataset a", "`train`", "link.jsonl")
+    assert_names(leak.sentence, "b.path", "dataset a", "`train`", "(link.jsonl)")
     (sampled,) = find_blend_remarks(declare_pretraining(tmp_path, blend=split_lists, sample={"count": 1}))
     assert sampled.hint

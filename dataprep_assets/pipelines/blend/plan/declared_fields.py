@@ -77,7 +77,7 @@ def find_absent_field_remarks(
         is_whole: Whether these are all datasets of the blend.
     """
     absences: list[tuple[Keys, str, str]] = []
-    present_keys = set[str]()
+    present_options = set[str]()
     records_of_datasets: list[tuple[str, list[Record]]] = []
     for local in datasets:
         rows, name = local.read_rows(blend), local.dataset.name
@@ -97,11 +97,11 @@ def find_absent_field_remarks(
             if absence is not None:
                 absences.append((keys, key, absence))
             elif any(field_rows):
-                present_keys.add(key)
+                present_options.add(key)
     for keys, key, absence in absences:
         # A key of one dataset is about its rows only, and every record needs a prompt.
         is_needed = keys[0] == "blend" or key == "rl.prompt"
-        yield Remark(keys=keys, sentence=absence, hint=not is_needed and (key in present_keys or not is_whole))
+        yield Remark(keys=keys, sentence=absence, hint=not is_needed and (key in present_options or not is_whole))
     if is_whole and len(records_of_datasets) == len(datasets):
         yield from _find_rule_remarks(blend, records_of_datasets)
 

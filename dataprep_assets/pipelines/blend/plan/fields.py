@@ -173,8 +173,8 @@ def _find_fault_of_rows(
     is_any_pair = blend.stage == "pairs" and get_conversation_fields(blend.chat_options, dataset).format == "auto"
     if is_any_pair and {*reasons} == {NO_FORM} and (rows_with_field or is_default):
         remedy = ". Use `stage: sft` for conversations" if _has_conversation(blend, dataset, examined_rows) else ""
-        pair = "a prompt with `chosen` and `rejected`, or with an answer and its boolean `label`"
-        return f"{subject} has {pair}{remedy}{fields_note}"
+        answers = "`chosen` and `rejected`, or with an answer and its boolean `label`"
+        return f"{subject} has a prompt with {answers}{remedy}{fields_note}"
     if not rows_with_field:
         # If only one row was read, detect the shape of the file, because it may not be JSON Lines.
         kind = detect_file_shape(paths[0], *file_format(paths[0].name)) if count == 1 else None

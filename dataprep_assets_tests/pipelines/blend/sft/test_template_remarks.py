@@ -52,8 +52,8 @@ def test_a_declared_variable_that_the_template_does_not_use_is_reported(tmp_path
     options = {"chat_template": template, "allow_loss": ["reasoning"]}
     [remark] = find_remarks(tmp_path, sft={**options, "template_kwargs": {name: False, "effort": ""}})
     assert (remark.keys, remark.hint) == (("sft", "template_kwargs", name), False)
+    assert_names(remark.sentence, "template_kwargs", "inline")
     assert remark.sentence.endswith(f"`{name}`{advice}")
-    assert_names(remark.sentence, "template_kwargs", "chat_template inline")
 
 
 def test_a_template_that_reads_all_variables_may_use_any_of_them(tmp_path: Path) -> None:
