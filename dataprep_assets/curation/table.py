@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.documents import find_source
 from dataprep_assets.curation.rewriters.changes import count_changed_characters
-from dataprep_assets.errors import FormatError, Position, SourceError
+from dataprep_assets.errors import FormatError, SourceError
 from dataprep_assets.fields import value_at
 from dataprep_assets.sources.readers.read_options import MAX_RECORD_BYTES
 from dataprep_assets.stores.files import create_durably
@@ -106,8 +106,8 @@ class CarriedValueError(SourceError):
     """Error for a carried value that does not have its declared type. `keys` is the path of the field's YAML key."""
 
     # All arguments have defaults, because an error from a worker process is rebuilt from its message and attributes.
-    def __init__(self, message: str = "", *, keys: tuple[str, ...] = (), **position: Unpack[Position]) -> None:
-        super().__init__(message, **position)
+    def __init__(self, message: str = "", *, keys: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
         self.keys = keys
 
 

@@ -268,7 +268,7 @@ def test_documents_without_text_are_counted(project: Project) -> None:
     told = read_block(project.run("hollow"))
     (empty,) = project.losses("hollow")
     assert (empty["action"], empty["reason"], empty["count"], empty["of"]) == ("empty", "no_tokens", 2, 3)
-    assert_names(told[0], "lost: 2 of 3")
+    assert_names(told[0], "lost", 2, 3, "empty")
     assert told[1].split() == ["2", "empty:", "no_tokens", "66.7%", "of", "documents", "train"]
 
 

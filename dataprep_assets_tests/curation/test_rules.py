@@ -215,7 +215,7 @@ def test_a_source_that_does_not_exist_is_named_with_the_nearest_one() -> None:
     assert keys == ("drop", "short", "forum")
     assert_names(sentence, "drop.short", "'forum'", "'forums'", "forums, web")
     ((_, sentence),) = find_unknown_sources({"a": {"defualt": "ok"}}, {}, {".", "train"}, sensitive=False)
-    assert_names(sentence, "keep.a", "'defualt'", "'default'", "'.' (", "), train")
+    assert_names(sentence, "keep.a", "'defualt'", "'default'", "'.'", "top folder", "train")
     ((_, sentence),) = find_unknown_sources(rules, {}, {"forums"}, sensitive=True)
     assert "forums" not in sentence
     assert list(find_unknown_sources(rules, rules, {"forum"}, sensitive=False)) == []

@@ -118,7 +118,7 @@ def test_a_line_that_is_not_text_is_refused_with_its_number(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("lines", ["", "\n\n", "# bad.org\n  \n# b.com\n"])
 def test_a_list_without_domains_is_refused(tmp_path: Path, lines: str) -> None:
-    with raises(ConfigError, "list.txt", "domains or URLs"):
+    with raises(ConfigError, "list.txt", "no domains or URLs"):
         find_listed(tmp_path, lines, ["http://bad.org"])
 
 

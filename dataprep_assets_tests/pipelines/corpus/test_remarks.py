@@ -109,7 +109,7 @@ def test_a_source_field_that_no_row_has_is_a_mistake(tmp_path: Path) -> None:
     document = {"separator": "<|endoftext|>", "source_field": "lng", "url_field": "link"}
     told = {remark.keys[-1]: remark for remark in remarks_on(tmp_path, document=document)}
     assert {key: remark.hint for key, remark in told.items()} == {"source_field": False, "url_field": True}
-    assert_names(told["source_field"].sentence, "'lng'", "'text', 'lang'")
+    assert_names(told["source_field"].sentence, "document.source_field", "'lng'", "'text', 'lang'")
 
 
 def test_a_source_in_a_rule_that_no_examined_row_has_is_a_hint(tmp_path: Path) -> None:
