@@ -368,7 +368,7 @@ def _describe_empty_texts(
     texts = [value_at(row, corpus.text_field) for row in rows]
     if not texts or any(not isinstance(text, str) or text.strip() for text in texts):
         return None
-    subject = "the only row has" if len(texts) == 1 else f"all {len(texts):,} examined rows have"
+    subject = ("all " if len(texts) > 1 else "") + count_of(len(texts), "examined row has", "examined rows have")
     return (
         f"`text_field: {corpus.text_field}`: split {split}{range_text}: {subject} an empty text. Name the field with "
         "the text, or correct the source"
