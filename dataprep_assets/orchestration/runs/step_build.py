@@ -39,8 +39,9 @@ from dataprep_assets.errors import (
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import choose_worker_count
 from dataprep_assets.execution.progress import Progress, Sink
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import translate_os_error
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.orchestration.checks import build_check_evaluation, examine_artifact, log_evaluation
 from dataprep_assets.orchestration.metadata import build_metadata, build_version_tags, render_entries
 from dataprep_assets.orchestration.partitions import (
@@ -364,8 +365,7 @@ def _require_retraction_list(spec: ArtifactSpec, store: ArtifactStore, slots: Se
     path: Path | None = getattr(spec.declaration, "retractions", None)
     if path is None or path.exists():
         return
-    receipts = store.receipts([spec.locate_artifact(store, slot) for slot in slots])
-    if finished_receipts := [receipt for receipt in receipts if receipt is not None]:
+    if finished_receipts := list(_read_receipts(store, [spec.locate_artifact(store, slot) for slot in slots])):
         # Import the module here, because a first run does not need it.
         from dataprep_assets.engine.staleness.rebuild import count_dropped_rows
 
@@ -374,6 +374,17 @@ def _require_retraction_list(spec: ArtifactSpec, store: ArtifactStore, slots: Se
                 f"retractions: {path} does not exist, but {'/'.join(spec.path)} was built without the documents on it. "
                 "Restore the list. If all removed documents may return, create an empty file"
             )
+
+
+def _read_receipts(store: ArtifactStore, artifacts: Sequence[Artifact]) -> Iterator[Receipt]:
+    """Yield the receipts of finished artifacts, without damaged ones."""
+    try:
+        yield from filter(None, store.receipts(artifacts))
+    except DataprepError:
+        # Read the receipts one by one. In a bucket, this is slower.
+        for artifact in artifacts:
+            with suppress(DataprepError):
+                yield from filter(None, [store.receipt(artifact)])
 
 
 def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> None:
