@@ -63,6 +63,9 @@ def test_a_value_that_is_not_a_url_has_no_host(value: object) -> None:
         ("Example.com/a", "example.com"),
         ("10.0.0.1:80/a", "10.0.0.1"),
         ("//cdn/a", "cdn"),
+        ("medium.com/@user/post", "medium.com"),
+        ("https://-name-.example.com", "-name-.example.com"),
+        ("example.com?user=a@b.c", "example.com"),
     ],
 )
 def test_a_url_without_a_scheme_begins_with_a_domain_name(url: str, host: str) -> None:

@@ -19,9 +19,10 @@ _URL = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """The host and the rest of a URL; the scheme is optional."""
-_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_LABEL = r"[a-z0-9_-]{1,63}"
 _HOST = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}|\[[0-9a-f:.]+\]")
 _AUTHORITY = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
+_USER = re.compile(r"[^/?#]*@")
 _DOMAIN = re.compile(r"\.(?:[a-z][a-z0-9-]*[a-z0-9]|[0-9]+)$")
 """The end of a domain name, whose last label has at least two characters, or of an IPv4 address."""
 _MAX_HOST = 253
@@ -55,11 +56,11 @@ def parse_address(url: str) -> Address | None:
 def parse_url(url: Any) -> Address | None:
     """Return the address of a document's URL; None for a value that is not a URL, such as `n/a` or an e-mail address.
 
-    Without `//`, a text is a URL only if it begins with a domain name or an IPv4 address, and has no `@`.
+    Without `//`, a text is a URL only if it begins with a domain name or an IPv4 address, and with no user and `@`.
     """
     if not isinstance(url, str) or (address := parse_address(url)) is None:
         return None
-    return address if _AUTHORITY.match(url) or ("@" not in url and _DOMAIN.search(address.host)) else None
+    return address if _AUTHORITY.match(url) or (not _USER.match(url) and _DOMAIN.search(address.host)) else None
 
 
 def _normalize_host(host: str) -> str | None:
