@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,7 +60,7 @@ def command(
         project.open_store(source, source_profile),
         project.open_store(destination, dest_profile),
     )
-    _refuse_nested(source_place, destination_place)
+    _refuse_nested(source_place, destination_place, prefix)
     with private_files(private or _is_closed(source_place)):
         output = _Output(as_json=json_)
         # Name the work folder after the source, the destination and the prefix, so that the next command for the same
@@ -78,9 +78,16 @@ def command(
     return 0
 
 
-def _refuse_nested(source: "StoreAddress", destination: "StoreAddress") -> None:
+def _refuse_nested(source: "StoreAddress", destination: "StoreAddress", prefix: str) -> None:
     """Raise ConfigError if a copy would write into its source, so that the next copy would also copy the copies."""
-    if f"{destination.url.rstrip('/')}/".startswith(f"{source.url.rstrip('/')}/"):
+    from dataprep_assets.stores.connect import LocalAddress
+
+    # Compare the other attributes as well, because buckets of two servers may have the same name.
+    is_same_store = isinstance(source, LocalAddress) or (
+        not isinstance(destination, LocalAddress) and replace(source, prefix="") == replace(destination, prefix="")
+    )
+    source_url, destination_url = (f"{place.url.rstrip('/')}/" for place in (source, destination))
+    if is_same_store and (destination_url == source_url or destination_url.startswith(source_url + prefix)):
         raise ConfigError(f"sync: {destination.url} is {source.url} or inside it. Choose another destination")
 
 

@@ -48,6 +48,13 @@ def test_a_copy_into_its_source_is_refused(source: Path, tmp_path: Path, destina
     assert sorted(source.rglob("*")) == before
 
 
+def test_a_prefix_may_be_copied_beside_it(source: Path) -> None:
+    assert command(str(source), str(source / "archive"), prefix="books/") == 0
+    assert (source / "archive" / "books" / "card" / "card.md").exists()
+    with raises(ConfigError, "sync"):
+        command(str(source), str(source / "books"), prefix="books/")
+
+
 def test_an_error_is_preceded_by_a_line_with_the_copied_files(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
