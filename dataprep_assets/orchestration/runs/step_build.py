@@ -363,9 +363,14 @@ def raise_for_failed_checks(evaluations: Iterable[dg.AssetCheckEvaluation]) -> N
 def _require_retraction_list(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> None:
     """Raise ConfigError if the retraction list no longer exists, and a rebuild would restore the removed documents."""
     path: Path | None = getattr(spec.declaration, "retractions", None)
-    if path is None or path.exists():
+    # Only artifacts with partitions record the documents that they dropped.
+    if path is None or spec.partitions is None or not slots or path.exists():
         return
-    if finished_receipts := list(_read_receipts(store, [spec.locate_artifact(store, slot) for slot in slots])):
+    # Look at all partitions that exist, because a partition may have had a different name.
+    dataset, name = spec.declaration.dataset, spec.locate_artifact(store, slots[0]).name
+    partitions = store.partitions(dataset, name)
+    artifacts = [Artifact(dataset=dataset, name=name, partition=partition) for partition in partitions]
+    if finished_receipts := list(_read_receipts(store, artifacts)):
         # Import the module here, because a first run does not need it.
         from dataprep_assets.engine.staleness.rebuild import count_dropped_rows
 
