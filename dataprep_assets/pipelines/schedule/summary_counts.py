@@ -276,13 +276,15 @@ def count_reads(data: TrainingData, store: ArtifactStore, until: int) -> Schedul
                 continue
             shard = ledger.shards[content][1]
             rows = np.asarray(ledger.rows(content)[1].find_rows(number, start, stop)).astype(np.int64)
-            ends = np.asarray(data.open_document_ends(shard)[:stop], np.int64)
+            all_ends = data.open_document_ends(shard)
+            ends = np.asarray(all_ends[start:stop], np.int64)
+            first_token = int(all_ends[start - 1]) if start else 0
             labels = tables.find_labels(dataset, shard, file, sha256, rows)
             parts_by_source.setdefault(source, []).append(
                 _ShardPart(
                     rows=rows,
-                    lengths=np.diff(ends, prepend=0)[start:],
-                    reads=reads_by_shard[source, content].select(ends, start),
+                    lengths=np.diff(ends, prepend=first_token),
+                    reads=reads_by_shard[source, content].select(start, stop, first_token, int(ends[-1])),
                     hosts=labels[HOST],
                     languages=labels[LANGUAGE],
                 )

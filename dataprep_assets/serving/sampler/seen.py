@@ -237,14 +237,16 @@ class ShardReads:
             np.concatenate([self.starts, starts]), np.concatenate([self.stops, stops])
         )
 
-    def select(self, ends: NDArray[np.int64], first_document: int) -> "ShardReads":
-        """Return the reads of the documents with these ends, from `first_document` on, whose first token becomes 0."""
-        start, stop = (int(ends[first_document - 1]) if first_document else 0), int(ends[-1])
-        low, high = np.searchsorted(self.stops, start, side="right"), np.searchsorted(self.starts, stop)
+    def select(self, first_document: int, document_stop: int, begin: int, end: int) -> "ShardReads":
+        """Return the reads of the documents `[first_document, document_stop)`, whose tokens are `[begin, end)`.
+
+        In the result, the first of these tokens has the position 0.
+        """
+        low, high = np.searchsorted(self.stops, begin, side="right"), np.searchsorted(self.starts, end)
         return ShardReads(
-            tokens=self.tokens[first_document : len(ends)],
-            starts=np.maximum(self.starts[low:high], start) - start,
-            stops=np.minimum(self.stops[low:high], stop) - start,
+            tokens=self.tokens[first_document:document_stop],
+            starts=np.maximum(self.starts[low:high], begin) - begin,
+            stops=np.minimum(self.stops[low:high], end) - begin,
         )
 
 
