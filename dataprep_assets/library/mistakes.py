@@ -167,8 +167,8 @@ def _find_publication_remarks(project: "OpenProject", component: Dataset) -> Ite
             require()
         except ConfigError as error:
             yield Remark(keys=("publish",), sentence=f"publish: {error}")
-    # Load only declarations with this word, because others cannot have the key, and a project may have many datasets.
-    names = [name for name in project.names if "publish" in read_searchable_text(project.declaration_of(name))]
+    # Load only declarations with this name, because a project may have many datasets.
+    names = [name for name in project.names if target.hub in read_searchable_text(project.declaration_of(name))]
     for other_dataset in project.load_all(name for name in names if name != component.declaration.dataset):
         other_target = other_dataset.declaration.publish
         if other_target is not None and (other_target.hub, other_target.endpoint) == (target.hub, target.endpoint):

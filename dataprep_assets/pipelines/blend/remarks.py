@@ -204,6 +204,8 @@ def _find_ineffective_keys(
         yield Remark(
             keys=(*keys, key) if keys != ("blend",) else keys,
             sentence=f"dataset {dataset.name}: `{key}` has no effect with `stage: {blend.stage}`. Remove it",
+            # Blends of other stages may read the same file.
+            hint=keys == ("blend",),
         )
 
 
@@ -224,7 +226,7 @@ def _find_shared_files(blend: BlendDeclaration, datasets: Sequence[LocalDataset]
                 readers.setdefault(local.split, number)
     for (reader, number), names in shared.items():
         earlier_dataset, local = datasets[reader], datasets[number]
-        is_leak = earlier_dataset.split != local.split
+        is_leak = earlier_dataset.split != local.split and "train" in (earlier_dataset.split, local.split)
         example = "" if blend.sensitive else format_examples(names, 1)
         sentence = (
             f"{local.dataset.name}.path: {count_of(len(names), 'file is', 'files are')} also read by the dataset "

@@ -47,6 +47,8 @@ from dataprep_assets.sources.access import LEFT_OUT, SourceAccess
 from dataprep_assets.sources.readers.contents import detect_non_table
 from dataprep_assets.sources.readers.csv_rows import describe_merged_rows
 from dataprep_assets.sources.readers.first_rows import (
+    FILES,
+    ROWS,
     describe_absent_field,
     is_not_parquet,
     list_present_fields,
@@ -310,6 +312,7 @@ def _check_fields(
     if corpus.document.id_field is not None:
         fields.append((("document", "id_field"), corpus.document.id_field, (str, int)))
     all_rows: list[dict[str, Any]] = []
+    is_whole = True
     for split in corpus.splits:
         # Group the rows by format, because files of different formats may have different fields.
         rows: dict[str, list[dict[str, Any]]] = {}
@@ -328,6 +331,7 @@ def _check_fields(
         range_text = "" if corpus.sensitive or not members else f" (first file: {members[0].relpath})"
         all_rows_of_split = list(chain.from_iterable(rows.values()))
         all_rows += all_rows_of_split
+        is_whole &= len(members) <= FILES and all(len(rows_of_part) < ROWS for rows_of_part in rows.values())
         rows_of_split = {f"split {split}{range_text}": all_rows_of_split}
         part_texts = {
             f"the files of split {split} of format {name}": rows_of_part for name, rows_of_part in rows.items()
@@ -349,13 +353,13 @@ def _check_fields(
                 yield from faults
                 return
         if (sentence := _describe_empty_texts(corpus, split, range_text, all_rows_of_split)) is not None:
-            yield Remark(keys=("text_field",), sentence=sentence)
+            yield Remark(keys=("text_field",), sentence=sentence, hint=not is_whole)
     refusals = [file.refusal for file in sampled_files if file.refusal]
     yield from (
         Remark(keys=("source",), sentence=f"source: {sentence}", of_source=True) for sentence in refusals[:_MAX_SHOWN]
     )
     yield from _find_merged_records(corpus, [entry for entry in sample_files(entries) if entry.format == "csv"])
-    yield from _find_empty_fields(corpus, all_rows)
+    yield from _find_empty_fields(corpus, all_rows, is_whole=is_whole)
     if bundle is not None:
         texts = [text for row in all_rows if isinstance(text := value_at(row, corpus.text_field), str)]
         yield from find_rendered_remarks(texts, bundle, corpus.document.special_tokens, ("document", "special_tokens"))
@@ -417,8 +421,13 @@ def _build_record_fields(corpus: CorpusDeclaration) -> RecordFields:
     return RecordFields(corpus.text_field, corpus.document.id_field, corpus.bad_records.max_record_bytes)
 
 
-def _find_empty_fields(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) -> Iterator[Remark]:
-    """Yield remarks on fields that none of the rows has, because their columns in the document table would be empty."""
+def _find_empty_fields(
+    corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]], *, is_whole: bool
+) -> Iterator[Remark]:
+    """Yield remarks on fields that none of the rows has, because their columns in the document table would be empty.
+
+    `is_whole` is whether these are all rows of the source.
+    """
     document = corpus.document
     paths: list[tuple[tuple[str, ...], str | None]] = [
         (("document", "url_field"), document.url_field),
@@ -433,7 +442,7 @@ def _find_empty_fields(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]
             names_text = "" if corpus.sensitive else f": {have} {', '.join(map(repr, names))}"
             sentence = f"{'.'.join(keys[:2])}: none of the rows examined has {path!r}{names_text}"
             # Refuse only a missing source, because rules, budgets and counts by source would all have one source.
-            yield Remark(keys=keys, sentence=sentence, hint=keys[-1] != "source_field")
+            yield Remark(keys=keys, sentence=sentence, hint=not is_whole or keys != ("document", "source_field"))
     yield from _find_unseen_sources(corpus, rows)
     column, order = _find_order(corpus)
     fields = {"source": document.source_field, **{name_column(path): path for path in document.keep_fields or ()}}

@@ -16,6 +16,7 @@ from dataprep_assets.pipelines.blend.plan.blend_preview import build_blend_previ
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.plan.planner import plan_blend
 from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
+from dataprep_assets.sources.readers.first_rows import ROWS
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.pipeline import declare_pretraining, make_texts, write_rows
@@ -359,6 +360,14 @@ def test_rows_without_pairs_are_reported_with_what_is_missing(tmp_path: Path) ->
         assert [told for _, told in _told(blend)] == [subject + end]
 
 
+def test_a_field_that_a_later_row_may_have_is_a_hint(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    for rows, is_hint in ((CHAT * (ROWS // len(CHAT)), True), (CHAT, False)):
+        remarks = find_blend_remarks(_chat(write_rows(path, rows), {"tools_field": "functions"}))
+        hints = [remark.hint for remark in remarks if remark.keys[-1] == "tools_field"]
+        assert hints == [is_hint]
+
+
 @pytest.mark.parametrize("is_file", [False, True])
 def test_a_key_of_a_dataset_that_only_other_stages_read_is_refused(tmp_path: Path, is_file: bool) -> None:
     entry = {"name": "a", "path": str(write_rows(tmp_path / "a.jsonl", [{"messages": TURNS}])), "text_field": "body"}
@@ -369,6 +378,7 @@ def test_a_key_of_a_dataset_that_only_other_stages_read_is_refused(tmp_path: Pat
     assert remark == Remark(
         keys=("blend",) if is_file else ("blend", "datasets", 0, "text_field"),
         sentence="dataset a: `text_field` has no effect with `stage: sft`. Remove it",
+        hint=is_file,  # a blend of a different stage may read the same file
     )
     texts = write_rows(tmp_path / "texts.jsonl", make_texts("a", 60))
     assert [keys[-1] for keys, _ in _told(_blend(texts, {"messages_field": "turns"}))] == ["messages_field"]

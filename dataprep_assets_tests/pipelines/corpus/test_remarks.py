@@ -9,6 +9,7 @@ import pytest
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.remarks import find_corpus_remarks
+from dataprep_assets.sources.readers.first_rows import ROWS
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 
@@ -110,6 +111,13 @@ def test_a_source_field_that_no_row_has_is_a_mistake(tmp_path: Path) -> None:
     told = {remark.keys[-1]: remark for remark in remarks_on(tmp_path, document=document)}
     assert {key: remark.hint for key, remark in told.items()} == {"source_field": False, "url_field": True}
     assert_names(told["source_field"].sentence, "document.source_field", "'lng'", "'text', 'lang'")
+
+
+def test_a_source_field_that_later_rows_may_have_is_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a text", "lang": "de"}\n' * ROWS)
+    document = {"separator": "<|endoftext|>", "source_field": "lng"}
+    (told,) = remarks_on(tmp_path, document=document)
+    assert (told.keys[-1], told.hint) == ("source_field", True)
 
 
 def test_a_source_in_a_rule_that_no_examined_row_has_is_a_hint(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from dataprep_assets.pipelines.blend.rl.transforms import Record, compose_steps
 from dataprep_assets.pipelines.blend.screening.conversation_columns import COLUMNS, measure_rows
 from dataprep_assets.pipelines.blend.screening.row_texts import read_record
 from dataprep_assets.sources.readers.first_rows import (
+    FILES,
+    ROWS,
     describe_absent_field,
     format_subject,
     list_present_fields,
@@ -69,7 +71,8 @@ def find_absent_field_remarks(
 ) -> Iterator[Remark]:
     """Yield remarks on declared fields that none of the first rows of a dataset has.
 
-    Such a field is a mistake if no dataset has it, or if every row needs it. Otherwise the remark is a hint.
+    Such a field is a mistake if every row needs it, or if no row of any dataset has it. Otherwise the remark is a hint,
+    because later rows may have the field.
 
     Args:
         blend: The declaration.
@@ -79,8 +82,12 @@ def find_absent_field_remarks(
     absences: list[tuple[Keys, str, str]] = []
     present_options = set[str]()
     records_of_datasets: list[tuple[str, list[Record]]] = []
+    is_local = is_whole
     for local in datasets:
+        if blend.stage != "rl" and not any(_list_row_fields(blend, local)):
+            continue
         rows, name = local.read_rows(blend), local.dataset.name
+        is_whole &= len(rows) < ROWS and len(local.files) <= FILES
         fields = [(keys, option, rows, f"dataset {name}") for keys, option in _list_row_fields(blend, local)]
         if blend.stage == "rl" and (outcomes := _transform_rows(blend, rows)) is not None:
             records = [outcome for outcome in outcomes if isinstance(outcome, dict)]
@@ -99,10 +106,9 @@ def find_absent_field_remarks(
             elif any(field_rows):
                 present_options.add(key)
     for keys, key, absence in absences:
-        # A key of one dataset is about its rows only, and every record needs a prompt.
-        is_needed = keys[0] == "blend" or key == "rl.prompt"
+        is_needed = key == "rl.prompt"  # of every record
         yield Remark(keys=keys, sentence=absence, hint=not is_needed and (key in present_options or not is_whole))
-    if is_whole and len(records_of_datasets) == len(datasets):
+    if is_local and len(records_of_datasets) == len(datasets):
         yield from _find_rule_remarks(blend, records_of_datasets)
 
 
@@ -113,7 +119,7 @@ def _list_row_fields(blend: BlendDeclaration, local: LocalDataset) -> Iterator[t
     options = {"sft": blend.sft, "pairs": blend.pairs}.get(blend.stage)
     if blend.stage in ("sft", "pairs") and local.dataset.tools_field is not None:
         yield local.find_keys("tools_field"), ("tools_field", local.dataset.tools_field)
-    elif options is not None and "tools_field" in options.model_fields_set:
+    elif options is not None and options.tools_field != type(options).model_fields["tools_field"].default:
         yield (blend.stage, "tools_field"), ("tools_field", options.tools_field)
     if options is not None and options.used_in_filter:
         yield (blend.stage, "used_in_field"), ("used_in_field", options.used_in_field)
