@@ -86,7 +86,7 @@ def _refuse_nested(source: "StoreAddress", destination: "StoreAddress", prefix: 
     is_same_store = isinstance(source, LocalAddress) or (
         not isinstance(destination, LocalAddress) and replace(source, prefix="") == replace(destination, prefix="")
     )
-    source_url, destination_url = (f"{place.url.rstrip('/')}/" for place in (source, destination))
+    source_url, destination_url = f"{source.url.rstrip('/')}/", f"{destination.url.rstrip('/')}/"
     if is_same_store and (destination_url == source_url or destination_url.startswith(source_url + prefix)):
         raise ConfigError(f"sync: {destination.url} is {source.url} or inside it. Choose another destination")
 

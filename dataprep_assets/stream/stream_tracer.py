@@ -196,7 +196,7 @@ class StreamTracer(Tracer):
         if query.file is not None:
             assert query.row is not None
             if query.row < 1:
-                return f"trace: row {query.row}: rows are counted from 1"
+                return f"trace: row {query.row} of {query.file}: rows are counted from 1"
             message = f"trace: row {query.row} of {query.file} is not a document: it"
             refusal = self._refusal(query.file, query.row)
             for shard in self.index.find_holders(query.file):
