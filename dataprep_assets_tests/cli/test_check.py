@@ -19,7 +19,7 @@ GOOD = (SAMPLE / "defs.yaml").read_text()
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a project with the sample corpus and with copies of it that each have one mistake."""
     root = tmp_path_factory.mktemp("check") / "mine"
-    for name, text in (("one", ""), ("long", "one two three " * 400)):
+    for name, text in (("one", "one"), ("long", "one two three " * 400)):
         data = root.parent / name
         (data / "train").mkdir(parents=True)
         (data / "val").mkdir()
