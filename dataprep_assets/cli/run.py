@@ -110,9 +110,12 @@ def command(
         return _run_part(datasets[0], part)
     # Load all datasets before the first build, so that a mistake in any declaration is reported before anything is
     # built.
-    return _run_all(
-        [(dataset, read_dataset_lock(dataset.name, lock) if locks else None) for dataset in _open_sound(datasets)]
-    )
+    current_project = project.current_project()
+    # Open an existing instance only once for all datasets. The first build opens a new one.
+    with current_project.instance() if len(datasets) > 1 and current_project.home.exists() else nullcontext():
+        return _run_all(
+            [(dataset, read_dataset_lock(dataset.name, lock) if locks else None) for dataset in _open_sound(datasets)]
+        )
 
 
 def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:

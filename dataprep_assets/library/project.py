@@ -2,6 +2,7 @@
 
 import os
 import re
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -49,6 +50,8 @@ class OpenProject:
 
     def __init__(self, project: Project) -> None:
         self.project = project
+        # Identifier of a thread → its open instance, because another thread may close its own at any time.
+        self._instances: dict[int, dg.DagsterInstance] = {}
 
     def __repr__(self) -> str:
         return f"open_project({str(self.root)!r})"
@@ -239,16 +242,24 @@ class OpenProject:
     def instance(self) -> "Iterator[dg.DagsterInstance]":
         """Open the Dagster instance, and create it on first use. DAGSTER_HOME is set in the block for Dagster.
 
+        An inner block uses the instance of the outer one, because opening an instance takes a tenth of a second.
+
         Raises ConfigError if its folder cannot be created, or if its settings are invalid.
         """
+        thread = threading.get_ident()
+        if (outer_instance := self._instances.get(thread)) is not None:
+            yield outer_instance
+            return
         from dataprep_assets.library.instance import convert_database_errors, open_instance
 
         home, old_home = self.home, os.environ.get(_HOME)
         os.environ[_HOME] = str(home)
         try:
             with open_instance(home) as instance, convert_database_errors(home):
+                self._instances[thread] = instance
                 yield instance
         finally:
+            self._instances.pop(thread, None)
             if old_home is None:
                 del os.environ[_HOME]
             else:
