@@ -31,7 +31,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 # unset, because tests start hundreds of processes, and compiling all modules in each costs a fifth of a short command
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-all test-quick test-dagster test-lowest durations tools torch candidate ui bench bench-curation check lint types style definitions docs docs-reference clean
+.PHONY: demo test test-slow test-all test-quick test-dagster test-lowest durations torch candidate ui bench bench-curation check lint types style definitions docs docs-reference clean
 
 # One sample reads a custom asset, which must be materialized first. It is materialized again only if its code or its data is
 # newer, or if its output was deleted or changed
@@ -110,16 +110,13 @@ test-dagster: $(VENV)/.installed-tests
 	{ $(subst $(BIN),$(OTHER)/bin,$(call tests,$(addprefix dataprep_assets_tests/,$(TESTS_OF_DAGSTER)))); }
 
 # Builds the sample of a new project with the oldest versions that pyproject.toml allows for the wheel's own requirements. pip
-# chooses the versions of all other packages. It builds the package from a copy, because `demo` may be building it at the same
-# time
+# chooses the versions of all other packages
 LOWEST := build/lowest
 test-lowest:
 	rm -rf $(LOWEST)
 	$(PYTHON) -m venv $(LOWEST)
 	$(PYTHON) -m dataprep_assets_tests.tools.lowest > $(LOWEST)/constraints.txt
-	mkdir $(LOWEST)/source
-	git ls-files -z pyproject.toml README.md LICENSE dataprep_assets | tar --null -T - -c | tar -x -C $(LOWEST)/source
-	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c $(LOWEST)/constraints.txt $(CURDIR)/$(LOWEST)/source
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c $(LOWEST)/constraints.txt .
 	$(LOWEST)/bin/python -m pip check
 	cd $(LOWEST) && env -u PYTHONPATH bin/dataprep init project && cd project && for command in list "check sample_corpus" "run sample_corpus" \
 	  "status sample_corpus" "show sample_corpus" verify; do ../bin/dataprep $$command || exit 1; done
@@ -184,8 +181,8 @@ endif
 # their time, so it runs as rarely as in the `dataprep` command
 $(VENV)/.installed-tests: $(VENV)/.installed
 ifneq ($(HASHED),)
-# in parallel, because pip uses only one core
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target tools $(if $(READERS),torch)
+	$(PIP) --require-hashes --no-deps --no-build-isolation $(call hashed,k8s$(comma)ray$(comma)dev$(READERS))
+	$(if $(READERS),$(MAKE) --no-print-directory torch)
 	$(MAKE) --no-print-directory candidate
 else
 	$(PIP) -c constraints.txt -e '.[$(if $(EXTRAS),$(EXTRAS)$(comma))k8s,ray,dev$(READERS)]'
@@ -198,9 +195,6 @@ endif
 	echo 'import gc; gc.set_threshold(400_000, 20, 20)' > \
 	  "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/seldom_collected.pth"
 	touch $@
-
-tools:
-	$(PIP) --require-hashes --no-deps --no-build-isolation $(call hashed,k8s$(comma)ray$(comma)dev$(READERS))
 
 # A release candidate of tokenizers 1.0, to test its interface. It is installed in a separate folder, because transformers does
 # not allow it yet. Tests that need it are skipped if it is missing
