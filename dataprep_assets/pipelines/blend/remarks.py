@@ -24,7 +24,7 @@ from dataprep_assets.errors import (
 from dataprep_assets.fields import value_at
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.declared_fields import LocalDataset, find_absent_field_remarks
+from dataprep_assets.pipelines.blend.plan.declared_fields import LocalDataset, extend_keys, find_absent_field_remarks
 from dataprep_assets.pipelines.blend.plan.discovery import list_dataset_files, list_left_out_data, open_place
 from dataprep_assets.pipelines.blend.plan.fields import find_fault, find_field_option
 from dataprep_assets.pipelines.blend.rl.transforms import compose_steps, list_declared_sources
@@ -82,7 +82,7 @@ def find_blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
         # For a blend in a separate file, point to the key `blend`, because no other key of the YAML is about the
         # datasets.
         keys = own_keys if isinstance(blend.blend, DataBlend) else ("blend",)
-        files = _list_files(blend, dataset, (*keys, "path") if keys != ("blend",) else keys)
+        files = _list_files(blend, dataset, extend_keys(keys, "path"))
         if isinstance(files, Remark):
             yield files
         elif files is not None:
@@ -164,32 +164,31 @@ def _find_dataset_remarks(
     blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...], files: Sequence[Path]
 ) -> Iterator[Remark]:
     """Yield remarks on a local dataset's excluded or damaged files, and on its first rows."""
-    inline = keys != ("blend",)
     refusals = (_find_refusal(blend, dataset, path) for path in sample_files(files))
-    yield from _find_excluded_file_remarks(blend, dataset, (*keys, "path") if inline else keys)
+    yield from _find_excluded_file_remarks(blend, dataset, extend_keys(keys, "path"))
     damaged = _find_damaged_footer(files) or next(filter(None, refusals), None)
     if damaged is not None:
-        yield Remark(keys=(*keys, "path") if inline else keys, sentence=damaged, of_source=True)
+        yield Remark(keys=extend_keys(keys, "path"), sentence=damaged, of_source=True)
     for path in sample_files([path for path in files if path.suffix == ".csv"]):
         if sentence := describe_merged_rows(
             _open_part(blend, dataset, path).read_rows(), "a file" if blend.sensitive else path.name
         ):
-            yield Remark(keys=(*keys, "csv_quotes") if inline else keys, sentence=sentence, hint=True)
+            yield Remark(keys=extend_keys(keys, "csv_quotes"), sentence=sentence, hint=True)
             break
     if (fault := find_fault(blend, dataset, files)) is not None:
         field_option = find_field_option(blend, dataset)
-        yield Remark(keys=(*keys, field_option[0]) if field_option and inline else keys, sentence=fault)
+        yield Remark(keys=extend_keys(keys, field_option[0]) if field_option else keys, sentence=fault)
     elif blend.stage == "pretrain":
         yield from _find_rendered_text_remarks(blend, dataset, files)
     elif blend.stage in ("sft", "pairs"):
         template = load_template_text(blend)
         remarks = (
-            find_rows_remark(blend, dataset, files, (*keys, "path") if inline else keys, template),
+            find_rows_remark(blend, dataset, files, extend_keys(keys, "path"), template),
             find_lost_rows_remark(blend, dataset, files),
         )
         yield from filter(None, remarks)
     elif blend.stage == "rl":
-        yield from _find_stray_remarks(blend, dataset, files, (*keys, "path") if inline else keys)
+        yield from _find_stray_remarks(blend, dataset, files, extend_keys(keys, "path"))
 
 
 def _find_ineffective_keys(
@@ -202,7 +201,7 @@ def _find_ineffective_keys(
         if key in own_keys.get(blend.stage, ()) or getattr(dataset, key) == BlendDataset.model_fields[key].default:
             continue
         yield Remark(
-            keys=(*keys, key) if keys != ("blend",) else keys,
+            keys=extend_keys(keys, key),
             sentence=f"dataset {dataset.name}: `{key}` has no effect with `stage: {blend.stage}`. Remove it",
             # Blends of other stages may read the same file.
             hint=keys == ("blend",),

@@ -2,7 +2,7 @@
 
 The fields of the text and of the messages have their own remarks (`fields.py`).
 
-Entry points: `LocalDataset`, `find_absent_field_remarks`.
+Entry points: `LocalDataset`, `find_absent_field_remarks`, `extend_keys`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,6 +38,11 @@ _PROMPT_COLUMNS = COLUMNS.keys() - {"source", "bytes", "characters"}
 """Columns of the document table that need the answer or the prompt of an RL record."""
 
 
+def extend_keys(keys: Keys, name: str) -> Keys:
+    """Return the YAML key of a setting of the dataset at `keys`; the key `blend` for a blend in a separate file."""
+    return keys if keys == ("blend",) else (*keys, name)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LocalDataset:
     """A dataset whose files are on this machine.
@@ -55,8 +60,8 @@ class LocalDataset:
     files: Sequence[Path]
 
     def find_keys(self, name: str) -> Keys:
-        """Return the YAML key of one of the dataset's settings; the key `blend` for a blend in a separate file."""
-        return self.keys if self.keys == ("blend",) else (*self.keys, name)
+        """Return the YAML key of one of the dataset's settings."""
+        return extend_keys(self.keys, name)
 
     def read_rows(self, blend: BlendDeclaration) -> list[dict[str, Any]]:
         """Return the first rows; an empty list if a file cannot be read, which other remarks report."""
