@@ -151,22 +151,22 @@ def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> I
         examples = "" if corpus.sensitive else format_examples(excluded_files, _MAX_SHOWN)
         sentence = f"include: {count_of(len(excluded_files), 'file')} excluded{examples}: {LEFT_OUT}"
         yield Remark(keys=("include",), sentence=sentence, hint=True)
-    if hidden := find_hidden_files(files, include=corpus.include, splits=corpus.splits):
-        examples = "" if corpus.sensitive else format_examples(hidden, _MAX_SHOWN)
-        sentence = (
-            f"include: {count_of(len(hidden), 'file is', 'files are')} excluded{examples}: "
-            + ("its name begins" if len(hidden) == 1 else "their names begin")
-            + " with `_` or `.`. To read excluded files, match their names in `include`"
-        )
-        yield Remark(keys=("include",), sentence=sentence, hint=True)
-    if in_other_case := find_files_in_other_case(files, include=corpus.include, splits=corpus.splits):
-        examples = "" if corpus.sensitive else format_examples(in_other_case, _MAX_SHOWN)
-        sentence = (
-            f"include: {count_of(len(in_other_case), 'file is', 'files are')} excluded{examples}: "
-            + ("its name matches" if len(in_other_case) == 1 else "their names match")
-            + " a glob only in a different case. To read such files, rename them, or add a glob"
-        )
-        yield Remark(keys=("include",), sentence=sentence, hint=True)
+    hidden = find_hidden_files(files, include=corpus.include, splits=corpus.splits)
+    in_other_case = find_files_in_other_case(files, include=corpus.include, splits=corpus.splits)
+    for paths, verbs, reason in (
+        (hidden, ("begins", "begin"), "with `_` or `.`. To read excluded files, match their names in `include`"),
+        (
+            in_other_case,
+            ("matches", "match"),
+            "a glob only in a different case. To read such files, rename them, or add a glob",
+        ),
+    ):
+        if paths:
+            examples = "" if corpus.sensitive else format_examples(paths, _MAX_SHOWN)
+            names_text = f"its name {verbs[0]}" if len(paths) == 1 else f"their names {verbs[1]}"
+            count = count_of(len(paths), "file is", "files are")
+            sentence = f"include: {count} excluded{examples}: {names_text} {reason}"
+            yield Remark(keys=("include",), sentence=sentence, hint=True)
     yield from _check_globs(corpus, [file.relpath for file in files])
     yield from _find_duplicate_files(corpus, entries)
     stray_files = find_unassigned_files(files, include=corpus.include, splits=corpus.splits)
