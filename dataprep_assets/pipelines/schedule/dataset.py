@@ -43,8 +43,13 @@ class ScheduleDataset(Dataset):
             specs.append(build_summary_spec(declaration, declaration.training_summary, schedule))
         return specs
 
+    @property
+    def _source_names(self) -> list[str]:
+        """Names of the declared sources in the schedule."""
+        return [source.schedule_name for source in self.declaration.sources]
+
     def remarks(self) -> Iterator[Remark]:
-        yield from self._ask_for_answers([])
+        yield from self._ask_for_answers(self._source_names)
 
     def find_source_remarks(self, source: Dataset) -> Iterator[Remark]:
         # Look for the artifact of token files, which only pretraining blends have.
@@ -65,23 +70,19 @@ class ScheduleDataset(Dataset):
 
     def pending(self, store: ArtifactStore) -> Iterator[Remark]:
         yield from self.find_changes(store)
-        former_names: list[str] = []
+        summary = self.declaration.training_summary
+        if summary is None:
+            return
+        names = self._source_names
         if store.receipt(self.product(store)) is not None:
             schedule = load_current_schedule(self.declaration, store)
-            known_remarks = set(self._ask_for_answers([]))
+            known_remarks = set(self._ask_for_answers(names))
             # Ask also about sources that only earlier revisions read.
-            former_names = [source.name for revision in schedule.revisions for source in revision.sources]
-            yield from (remark for remark in self._ask_for_answers(former_names) if remark not in known_remarks)
-        yield from self._find_unknown_sources(former_names)
-        yield from self._find_contradictions(former_names)
-
-    def _find_unknown_sources(self, former_names: Sequence[str]) -> Iterator[Remark]:
-        """Yield a hint for each answer about a source that neither the declaration nor an earlier revision has."""
-        summary = self.declaration.training_summary
-        names = [*(source.schedule_name for source in self.declaration.sources), *former_names]
+            names += [source.name for revision in schedule.revisions for source in revision.sources]
+            yield from (remark for remark in self._ask_for_answers(names) if remark not in known_remarks)
         # A blend's datasets are named `<blend>/<dataset>`, and an answer may be about all of them or about one.
         known_names = {*names, *(name.partition("/")[0] for name in names)}
-        for name in () if summary is None else summary.sources:
+        for name in summary.sources:
             if name not in known_names and name.partition("/")[0] not in names:
                 nearest_name = find_nearest(name, sorted(known_names))
                 yield Remark(
@@ -90,12 +91,7 @@ class ScheduleDataset(Dataset):
                     + (f"; did you mean {nearest_name!r}?" if nearest_name else ". Correct or remove it"),
                     hint=True,
                 )
-
-    def _find_contradictions(self, former_names: Sequence[str]) -> Iterator[Remark]:
-        """Yield a hint for each answer that needs a kind of source that the schedule does not read."""
-        summary = self.declaration.training_summary
-        names = [*(source.schedule_name for source in self.declaration.sources), *former_names]
-        for key, kind in ({} if summary is None else find_contradictions(summary, names)).items():
+        for key, kind in find_contradictions(summary, names).items():
             yield Remark(
                 keys=tuple(key.split(".")),
                 sentence=f"{key}: no source has `kind: {kind}`. Correct the kind of a source, or remove the answer",
@@ -107,13 +103,10 @@ class ScheduleDataset(Dataset):
         if store.receipt(self.product(store)) is not None:
             yield from find_pending_changes(self.declaration, store, load_current_schedule(self.declaration, store))
 
-    def _ask_for_answers(self, former_names: Sequence[str]) -> Iterator[Remark]:
-        """Yield a hint for each missing answer about the declared sources and the former ones."""
+    def _ask_for_answers(self, names: Sequence[str]) -> Iterator[Remark]:
+        """Yield a hint for each missing answer about sources with these names."""
         summary = self.declaration.training_summary
-        if summary is None:
-            return
-        names = [*(source.schedule_name for source in self.declaration.sources), *former_names]
-        for key in find_missing_answers(summary, names):
+        for key in () if summary is None else find_missing_answers(summary, names):
             yield Remark(
                 keys=tuple(key.split(".")), sentence=f"{key}: not declared. Answer it for the summary", hint=True
             )
