@@ -276,7 +276,7 @@ def test_what_leaves_a_dataset_that_reads_a_sensitive_one_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("A_KEY", "0123456789abcdef" * 3)
-    # The name of a project must not be that of a package that another test has imported.
+    # Use a new name, because another test may have imported a package with the same name.
     project = tmp_path / f"{dataset}_{len(declared)}_project"
     write_project(project)
     defs = project / project.name / "defs"
