@@ -209,9 +209,12 @@ def _derive_unvalidated_model(model: type[D]) -> type[D]:
         return _WrittenAttributes(attributes=value)
 
     validators: dict[str, Any] = {"keep_unvalidated": model_validator(mode="wrap")(cast("Any", keep_unvalidated))}
-    return create_model(
+    derived = create_model(
         model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, __validators__=validators
     )
+    # Compile the model, because Dagster would otherwise compile it again for each dataset.
+    derived.model_rebuild()
+    return derived
 
 
 def build_definitions(specs: Sequence[ArtifactSpec], tags: Mapping[str, str] = MappingProxyType({})) -> dg.Definitions:
