@@ -28,9 +28,9 @@ SHARED = set(DatasetDeclaration.model_fields)
 BESIDE = {"accept", "tasks", "source_key", "priority"}
 """Blocks that are refused because of keys next to the text: the name of a task has no contract, and `source_key`
 requires `sensitive: true`."""
-AUTOMATION = {"on_failure": {"email": {"host": "mail", "from": "a@example.org", "to": ["b@example.org"]}}}
 _COLUMNS = {"columns": {"abc": "string"}}
 COMPLETE: list[dict[str, Any]] = [
+    {"automation": {"on_failure": {"email": {"host": "mail", "from": "a@example.org", "to": ["b@example.org"]}}}},
     {"rewrite": [{"function": "abc:abc"}]},
     {"tag": [{"url_lists": {"column": "source", "lists": {"abc": "abc"}}}]},
     {"tag": [{"robots": {"column": "source", "files": "abc", "agent": "abc"}}]},
@@ -90,8 +90,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 def find_attributes(component: str) -> list[dict[str, Any]]:
     """Return the attributes of the shipped datasets of a component."""
     files = [yaml.safe_load(path.read_text()) for path in sorted(SHIPPED.rglob("defs.yaml"))]
-    found = [json.loads(json.dumps(f["attributes"], default=str)) for f in files if f["type"].endswith(f".{component}")]
-    return [{"automation": AUTOMATION, **attributes} for attributes in found]
+    return [json.loads(json.dumps(f["attributes"], default=str)) for f in files if f["type"].endswith(f".{component}")]
 
 
 def find_own_keys(component: str) -> list[TextKey]:
