@@ -192,10 +192,12 @@ def try_to_publish(store: BucketArtifacts, artifact: Artifact, files: dict[str, 
 
 CASES = [
     pytest.param("gcs", False, ONE, WRITES, id="gcs-first-same"),
-    pytest.param("gcs", True, TWO, (*WRITES, *READS), id="gcs-replacement-different"),
-    pytest.param("moto", False, TWO, WRITES, id="moto-first-different"),
+    pytest.param("gcs", True, TWO, WRITES, id="gcs-replacement-different"),
     pytest.param("moto", True, TWO, WRITES, id="moto-replacement-different"),
-    pytest.param("folder", True, TWO, WRITES, id="folder-replacement-different"),
+    # Stops before reads and a first publication are tested in a folder, because clients of servers take ten times as
+    # long, and the publication sends the same operations to every store.
+    pytest.param("folder", False, TWO, WRITES, id="folder-first-different"),
+    pytest.param("folder", True, TWO, (*WRITES, *READS), id="folder-replacement-different"),
 ]
 
 
@@ -233,7 +235,6 @@ def test_a_machine_may_stop_anywhere_while_another_publishes(
     ("kind", "replacing", "other"),
     [
         pytest.param("gcs", False, ONE, id="gcs-first-same"),
-        pytest.param("gcs", True, TWO, id="gcs-replacement-different"),
         pytest.param("moto", True, TWO, id="moto-replacement-different"),
     ],
 )
