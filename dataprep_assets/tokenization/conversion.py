@@ -185,6 +185,8 @@ def main(staging: str, pattern: str | None) -> None:
     After an error, prints the reason and exits with 1.
     """
     limit_process(_MEMORY_BYTES, _CPU_SECONDS)
+    # Hide PyTorch from transformers, because a conversion does not use it, and its import takes longer than the rest.
+    sys.modules["torch"] = None  # type: ignore[assignment]
     try:
         _write_conversion(Path(staging), pattern)
     except Exception as error:

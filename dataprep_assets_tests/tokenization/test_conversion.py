@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization import conversion
+from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.conversion import compare_with_original, read_conversion, require_equal
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.tokenization.other_forms import (
@@ -42,12 +43,15 @@ FORMS: dict[str, Callable[[Path], Path]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Use one cache for all tests, because a conversion takes seconds."""
     for library in ("transformers", "sentencepiece", "tiktoken"):
         if not conversion_library(library):
             pytest.skip(f"{library} is not installed")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 def conversion_library(name: str) -> bool:
@@ -75,6 +79,7 @@ def test_words_have_the_ids_of_transformers_own_tokenizer(tmp_path: Path) -> Non
     # import.
     code = (
         "import json, sys\n"
+        "sys.modules['torch'] = None\n"
         "from pathlib import Path\n"
         "from dataprep_assets.stream.declaration import TokenizerDeclaration\n"
         "from dataprep_assets.stream.tokenizer import load_declared_tokenizer\n"
@@ -115,12 +120,13 @@ def test_added_tokens_keep_their_ids_and_gaps_have_placeholders(tmp_path: Path) 
 
 def test_a_conversion_with_other_ids_than_the_original_is_refused(tmp_path: Path) -> None:
     bundle = load_declared_tokenizer(TokenizerDeclaration(path=write_tekken(tmp_path / "t")))
-    other = bundle.directory / "original" / "tekken.json"
+    folder = Path(shutil.copytree(bundle.directory, tmp_path / "changed"))
+    other = folder / "original" / "tekken.json"
     value = json.loads(other.read_bytes())
     value["config"]["pattern"] = r"\p{L}+|[^\p{L}]+"
     other.write_text(json.dumps(value))
     with raises(TokenizerError, "(tekken.json)"):
-        require_equal(bundle, SENTENCES[:5])
+        require_equal(TokenizerBundle.load(folder), SENTENCES[:5])
 
 
 def test_a_file_that_transformers_cannot_read_is_refused_with_its_reason(tmp_path: Path) -> None:
