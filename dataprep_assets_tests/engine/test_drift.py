@@ -19,10 +19,11 @@ from dataprep_assets.engine.lock.drift import (
 )
 from dataprep_assets.engine.lock.lock import Lock, build_lock, encode_lock, lock_dataset, parse_lock
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.integrity.sync import Sync
 from dataprep_assets.integrity.verify import read_receipts_below, verify_path, verify_store
 from dataprep_assets.pipelines.blend.dataset import build_blend_specs
 from dataprep_assets.pipelines.corpus.dataset import build_corpus_card_specs
+from dataprep_assets.stores.connect import LocalAddress
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.fakes.places import Places
@@ -319,16 +320,15 @@ def test_a_view_that_is_no_longer_declared_is_obsolete_for_diff_and_verify(
 
 @pytest.mark.slow
 def test_a_copy_in_a_bucket_is_verified(corpus: ChangedCorpus, lock: Lock, servers: Places, tmp_path: Path) -> None:
-    place = servers.new("moto")
-    store = BucketArtifacts(tmp_path / "cache", place, place.url, None)
-    build_all(corpus.specs(), store)
-    assert [str(one) for one in find_copy_drift(lock, verify_store(place(), strays=True))] == []
-    opened = place()
+    opened = servers.new("moto")()
+    copying = Sync(source=LocalAddress(root=corpus.root)(), destination=opened, work=tmp_path / "work")
+    copying.run(copying.plan())
+    assert [str(one) for one in find_copy_drift(lock, verify_store(opened, strays=True))] == []
     opened.delete("sample_corpus/combined_bins/val/val.bin")
     receipt = b"".join(opened.read("sample_corpus/manifest/receipt.json"))
     opened.put("sample_corpus/manifest_2/receipt.json", receipt)
     opened.put("sample_corpus/loose/val-00000/tokens.bin", b"")
-    assert {one.name: one.reason for one in find_copy_drift(lock, verify_store(place(), "size", strays=True))} == {
+    assert {one.name: one.reason for one in find_copy_drift(lock, verify_store(opened, "size", strays=True))} == {
         "combined_bins/val": "val.bin: missing",
         "manifest_2": "extra: not in the lock; its receipt belongs to sample_corpus/manifest",
         "loose/val-00000": "extra: files without a receipt, not in the lock",
