@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster.components.scaffold.scaffold import get_scaffolder
 
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.engine.artifact.dataset import validate_declaration
@@ -39,6 +40,17 @@ def sample_attributes(**changes: Any) -> dict[str, Any]:
         "workers": 2,
         **changes,
     }
+
+
+def scaffold(component: type[dg.Component], folder: Path) -> Path:
+    """Write the commented declaration of a component as `dg scaffold defs` does, and return its file."""
+    request = dg.ScaffoldRequest[Any](
+        type_name="", target_path=folder, scaffold_format="yaml", project_root=folder.parent, params=None
+    )
+    scaffolder = get_scaffolder(component)
+    assert isinstance(scaffolder, dg.Scaffolder)
+    scaffolder.scaffold(request)
+    return folder / "defs.yaml"
 
 
 def cloned_project(target: Path) -> Path:

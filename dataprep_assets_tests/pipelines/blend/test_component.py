@@ -8,7 +8,6 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml  # type: ignore[import-untyped]
-from dagster.components.scaffold.scaffold import ScaffoldRequest
 
 import dataprep_assets
 from dataprep_assets.cli.support.project import use_dataset as dataset_named
@@ -18,8 +17,7 @@ from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import build_dataset_definitions, build_scaffolder
-from dataprep_assets.pipelines.blend import component
+from dataprep_assets.orchestration.component import build_dataset_definitions
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.dataset import count_shards_per_run
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -27,6 +25,7 @@ from dataprep_assets.pipelines.blend.rl.transforms import list_declared_sources
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.blend_project import read_declaration
+from dataprep_assets_tests.project import scaffold
 
 EXAMPLES = Path(dataprep_assets.__file__).parent / "defs" / "examples"
 STAGES = {"pretrain": "indexed_bins", "sft": "packed_sft", "rl": "rl_jsonl"}
@@ -251,11 +250,7 @@ def test_a_streaming_blend_keeps_its_workers_busy_with_few_runs() -> None:
 
 
 def test_the_scaffold_is_a_declaration_that_loads(tmp_path: Path) -> None:
-    request = ScaffoldRequest[Any](
-        type_name="", target_path=tmp_path / "my_blend", scaffold_format="yaml", project_root=tmp_path, params=None
-    )
-    build_scaffolder(Path(component.__file__).with_name("training_blend.scaffold.yaml"))().scaffold(request)
-    path = tmp_path / "my_blend" / "defs.yaml"
+    path = scaffold(TrainingBlend, tmp_path / "my_blend")
     made = validate_declaration(BlendDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
     assert made.dataset == "my_blend"
     assert made.load_data_blend().list_units()[0].name == "code"

@@ -22,9 +22,9 @@ from dataprep_assets.orchestration.component import build_dataset_definitions
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration, ReleaseOptions
-from dataprep_assets_tests.dg_command import run_dg
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.release.release_project import release_attributes
+from dataprep_assets_tests.project import scaffold
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,8 @@ def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
     assert (first.name, first.kind) == ("dclm_2t/manifest", "missing")
 
 
-@pytest.mark.slow
-def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) -> None:
-    made = run_dg(cloned, "scaffold", "defs", "dataprep_assets.components.ShardRelease", "my_release")
-    assert made.returncode == 0, made.stderr
-    written = cloned / "dataprep_assets" / "defs" / "my_release" / "defs.yaml"
+def test_the_scaffold_is_a_commented_declaration_that_validates(tmp_path: Path) -> None:
+    written = scaffold(ShardRelease, tmp_path / "my_release")
     text = written.read_text()
     release = validate_declaration(ReleaseDeclaration, yaml.safe_load(text)["attributes"], written)
     assert release.dataset == "my_release"
@@ -137,5 +134,3 @@ def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) ->
         assert f"\n    {key}: " in commented, key
     everything = yaml.safe_load(commented[commented.index("  release:") :])["release"]
     validate_declaration(ReleaseDeclaration, {**yaml.safe_load(text)["attributes"], "release": everything}, written)
-    checked = run_dg(cloned, "check", "defs")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
