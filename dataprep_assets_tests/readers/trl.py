@@ -14,7 +14,8 @@ from dataprep_assets_tests.readers.families import TRL
 from dataprep_assets_tests.readers.process import in_process_of
 
 Rows = Sequence[dict[str, Any]]
-_STEPS = 10
+STEPS = 4
+"""Steps of each training."""
 
 
 @in_process_of(TRL)
@@ -176,7 +177,7 @@ def _preference_trainer(kind: str, tokenizer: Path, template: str, rows: Any, *,
 
     loaded, model = _tokenizer_and_model(tokenizer, template)
     config = getattr(trl, f"{kind}Config")(
-        **_SETTINGS, max_steps=_STEPS, max_length=None, per_device_train_batch_size=4, output_dir=tempfile.gettempdir()
+        **_SETTINGS, max_steps=STEPS, max_length=None, per_device_train_batch_size=4, output_dir=tempfile.gettempdir()
     )
     trainer_class = getattr(trl, f"{kind}Trainer")
     if use_ids:
@@ -210,7 +211,7 @@ def _trainer(tokenizer: Path, template: str, rows: Any, **settings: Any) -> Any:
 
     loaded, model = _tokenizer_and_model(tokenizer, template)
     config = SFTConfig(
-        **_SETTINGS, output_dir=tempfile.gettempdir(), max_steps=_STEPS, **{"max_length": None, **settings}
+        **_SETTINGS, output_dir=tempfile.gettempdir(), max_steps=STEPS, **{"max_length": None, **settings}
     )
     return SFTTrainer(model=model, args=config, train_dataset=rows, processing_class=loaded)
 

@@ -1,4 +1,4 @@
-"""Views of RL records in their trainers: 500 prompts, answers and other fields equal those of the source."""
+"""Views of RL records in their trainers: 200 prompts, answers and other fields equal those of the source."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokeni
 
 pytestmark = pytest.mark.slow
 
-ROWS = 500
+ROWS = 200
 TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + (m.content or '') }}"
     "{% for call in m.tool_calls or [] %}{{ '<tool_call>' + call.function.name + ' ' + call.function.arguments }}"

@@ -138,20 +138,20 @@ def test_packed_batches_equal_trls_own(chats: Blend, own: list[dict[str, list[in
     assert [batch["position_ids"] for batch in ours] == [[row["position_ids"]] for row, _ in equal]
 
 
-def test_ten_steps_have_the_same_losses(chats: Blend) -> None:
-    order = read_sequences(chats)
-    rows = [ROWS[source] for source in order[:40]]
-    batches = [list(range(start, start + 4)) for start in range(0, 40, 4)]
-    assert max(order[:40]) < EQUAL
+def test_every_step_has_the_same_loss(chats: Blend) -> None:
+    order = read_sequences(chats)[: 4 * trl.STEPS]
+    rows = [ROWS[source] for source in order]
+    batches = [list(range(start, start + 4)) for start in range(0, len(order), 4)]
+    assert max(order) < EQUAL
     settings: dict[str, Any] = {"per_device_train_batch_size": 4}
     theirs = trl.own_losses(load_tokenizer(chats), TEMPLATE, rows, batches, **settings)
     ours = trl.view_losses(chats.directory("sft_rows"), "train", load_tokenizer(chats), TEMPLATE, **settings)
-    assert len(ours) == 10
+    assert len(ours) == trl.STEPS
     assert ours == pytest.approx(theirs, abs=1e-6)
 
 
-def test_ten_steps_over_packed_rows_have_the_same_losses(chats: Blend) -> None:
-    groups = read_packed(chats)[:10]
+def test_every_step_over_packed_rows_has_the_same_loss(chats: Blend) -> None:
+    groups = read_packed(chats)[: trl.STEPS]
     assert max(map(max, groups)) < EQUAL
     rows = [ROWS[source] for group in groups for source in group]
     ends = [sum(map(len, groups[:number])) for number in range(len(groups) + 1)]
@@ -159,7 +159,7 @@ def test_ten_steps_over_packed_rows_have_the_same_losses(chats: Blend) -> None:
     settings: dict[str, Any] = {"padding_free": True, "per_device_train_batch_size": 1}
     theirs = trl.own_losses(load_tokenizer(chats), TEMPLATE, rows, batches, **settings)
     ours = trl.view_losses(chats.directory("sft_rows_packed"), "train", load_tokenizer(chats), TEMPLATE, **settings)
-    assert len(ours) == 10
+    assert len(ours) == trl.STEPS
     assert ours == pytest.approx(theirs, abs=1e-6)
 
 
