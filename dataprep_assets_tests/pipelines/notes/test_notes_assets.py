@@ -22,6 +22,7 @@ from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.orchestration.notice_board import find_pending
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
+from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
 from dataprep_assets_tests.pipelines.notes.notes_project import (
     NotesProject,
     failures,
@@ -36,12 +37,24 @@ YEARS = list_expected_months("2004-01", "2005-12")
 COHORT = ["packed_cohorts", "tfrecord_shards"]
 
 
+WITHOUT_TFDS = """
+import pytest
+from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
+from dataprep_assets_tests.pipelines.notes.notes_project import main
+
+leave_tfds_out(pytest.MonkeyPatch())
+main()
+"""
+
+
 @pytest.fixture(scope="module")
 def years(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NotesProject]:
     """2 birth years of one tiny note a month, packed by two runs, as a backfill of more partitions launches them."""
     folder = tmp_path_factory.mktemp("years")
     source = tiny_cohorts(folder / "source", YEARS)
-    with notes_project(folder, plain_attributes(source, YEARS, workers=2, verify="size")) as made:
+    attributes = plain_attributes(source, YEARS, workers=2, verify="size")
+    with pytest.MonkeyPatch.context() as patch, notes_project(folder, attributes) as made:
+        leave_tfds_out(patch)
         assert made.run(["engine_certificate"]).success
         policy = build_asset(made.components[0].spec("packed_cohorts")).backfill_policy
         assert policy is not None
@@ -218,7 +231,7 @@ def test_killed_within_a_run_and_run_again_the_bytes_are_the_same(tmp_path: Path
     def start(folder: Path) -> forked.Forked:
         folder.mkdir(exist_ok=True)
         (folder / "spec.json").write_text(json.dumps([plain_attributes(source, months)]))
-        return forked.start(["-m", "dataprep_assets_tests.pipelines.notes.notes_project", folder], own_session=True)
+        return forked.start(["-c", WITHOUT_TFDS, folder], own_session=True)
 
     def killed(folder: Path) -> bool:
         """Whether a run was killed after its third cohort and before the directory; not, if this process was slow."""
