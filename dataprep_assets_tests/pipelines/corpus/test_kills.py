@@ -219,12 +219,16 @@ def killed_and_run_again(
     while killed.living() and time.monotonic() < deadline:
         time.sleep(0.02)
     defects += [f"process {pid} outlived the run" for pid in killed.living()]
-    again = Run(folder / "again", root, workers=workers).finish()
+    if point.role == "worker":
+        again_points = []
+        defects += [f"{name}: left to the next run" for name in run_pipeline(sample_declaration(), root).built]
+    else:
+        again_points = Run(folder / "again", root, workers=workers).finish().points
     begun = Counter(p.encoded for p in killed.points if p.encoded)
     # Ignore the last point of each process, because this point was logged, but perhaps not executed.
     last = {p.pid: p for p in killed.points}.values()
     done = {p.finished for p in killed.points if p not in last} - {None}
-    redone = {p.encoded for p in again.points} & begun.keys()
+    redone = {p.encoded for p in again_points} & begun.keys()
     if len(redone) > (0 if point.role == "worker" else workers) or redone & done:
         defects.append(f"files encoded by both runs: {redone}, of which finished {redone & done}")
     if begun.total() - len(begun) > (1 if point.role == "worker" else 0):
