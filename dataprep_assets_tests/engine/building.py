@@ -30,19 +30,23 @@ SAMPLES = (
 """One dataset of each kind."""
 COMPARED, _SHELF = "sample_duplicates, compared", "sample_duplicates, others"
 """The deduplication sample, compared with a second dataset that keeps some of the same pages."""
+_PACKED = ("sample_blend_sft", "sample_blend_pairs")
 RESTS_ON = {"sample_schedule": "sample_corpus", COMPARED: _SHELF}
 """Dataset → the dataset that is its source."""
 
 
 def find_sample(name: str) -> Dataset:
-    """Return one of this project's datasets, the corpus over a small part of its files, or a variant of the
-    deduplication sample.
+    """Return one of this project's datasets, the corpus over a small part of its files, packed blends in fewer shards,
+    or a variant of the deduplication sample.
     """
     if name in (COMPARED, _SHELF):
         return _like_duplicates(name)
     declarations = open_declarations(find_project(str(CHECKOUT)))
     dataset = declarations.load(declarations.files[name])
     assert isinstance(dataset, Dataset)
+    if name in _PACKED:
+        # The tolerance is high, because only whole shards are chosen.
+        return redeclare(dataset, dump_declaration(dataset) | {"num_shards": 2, "tolerance": 0.9})
     return shrink_corpus(dataset) if name == SAMPLE.name else dataset
 
 
