@@ -318,9 +318,8 @@ def test_a_view_that_is_no_longer_declared_is_obsolete_for_diff_and_verify(
     assert "megatron_bins" in is_told(one)[2]
 
 
-@pytest.mark.slow
 def test_a_copy_in_a_bucket_is_verified(corpus: ChangedCorpus, lock: Lock, servers: Places, tmp_path: Path) -> None:
-    opened = servers.new("moto")()
+    opened = servers.new("folder")()
     copying = Sync(source=LocalAddress(root=corpus.root)(), destination=opened, work=tmp_path / "work")
     copying.run(copying.plan())
     assert [str(one) for one in find_copy_drift(lock, verify_store(opened, strays=True))] == []

@@ -71,9 +71,8 @@ def test_without_a_plan_nothing_is_obsolete(tmp_path: Path) -> None:
     assert list(find_unplanned_artifacts(corpus_specs(corpus), store)) == []
 
 
-@pytest.mark.slow
 def test_a_bucket_lists_its_finished_partitions(servers: Places, tmp_path: Path) -> None:
-    place = servers.new("moto")
+    place = servers.new("folder")
     store = BucketArtifacts(tmp_path / "cache", place, place.url, None)
     run_pipeline(sample_declaration(**set_shards(1)), store)
     assert store.partitions("sample_corpus", "token_bins") == ["train-00000"]

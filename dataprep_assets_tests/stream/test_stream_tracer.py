@@ -396,7 +396,7 @@ def test_a_bucket_gives_the_same_answers_and_token_files_are_not_downloaded(
 ) -> None:
     monkeypatch.setattr(stream_index, "_PAGE", 8)
     monkeypatch.setattr(stream_index, "_BLOCK", 16)
-    place = servers.new("gcs")
+    place = servers.new("folder")
     run_pipeline(built.corpus, BucketArtifacts(tmp_path / "build", place, place.url, 1 << 30), 1)
     tracer = build_corpus_tracer(
         built.corpus,

@@ -14,10 +14,13 @@ from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, run_pipe
 pytestmark = pytest.mark.slow
 
 
+DECLARED = sample_declaration(views=["nanogpt"])
+
+
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("local")
-    run_pipeline(sample_declaration(), root, 2)
+    run_pipeline(DECLARED, root, 2)
     return root
 
 
@@ -34,8 +37,8 @@ def test_bytes_are_those_of_the_folder_and_a_second_machine_rebuilds_nothing(
     kind: str, servers: Places, local: Path, tmp_path: Path
 ) -> None:
     place = servers.new(kind)
-    first = run_pipeline(sample_declaration(), opened(place, tmp_path / "first"), 2)
-    assert (len(first.built), first.reused, first.failed) == (19, [], {})
+    first = run_pipeline(DECLARED, opened(place, tmp_path / "first"), 2)
+    assert (len(first.built), first.reused, first.failed) == (16, [], {})
     wanted = data_files(local)
     store = place()
     found = {info.key: b"".join(store.read(info.key)) for info in store.list() if not info.key.endswith(NAME)}
@@ -43,10 +46,10 @@ def test_bytes_are_those_of_the_folder_and_a_second_machine_rebuilds_nothing(
     assert found == wanted
 
     before = keys_and_versions(place)
-    second = run_pipeline(sample_declaration(), opened(place, tmp_path / "first"), 1)
-    other = run_pipeline(sample_declaration(), opened(place, tmp_path / "other"), 1)
+    second = run_pipeline(DECLARED, opened(place, tmp_path / "first"), 1)
+    other = run_pipeline(DECLARED, opened(place, tmp_path / "other"), 1)
     for outcome in (second, other):
-        assert (outcome.built, len(outcome.reused), outcome.failed) == ([], 19, {})
+        assert (outcome.built, len(outcome.reused), outcome.failed) == ([], 16, {})
     assert keys_and_versions(place) == before
 
     in_folder = {(v.name, v.bytes, v.defects) for v in verify_path(local)}
@@ -55,9 +58,9 @@ def test_bytes_are_those_of_the_folder_and_a_second_machine_rebuilds_nothing(
 
 
 def test_a_changed_setting_replaces_what_follows_from_it(servers: Places, tmp_path: Path) -> None:
-    place = servers.new("moto")
+    place = servers.new("folder")
     store = opened(place, tmp_path / "cache")
-    run_pipeline(sample_declaration(views=["nanogpt"]), store, 2)
+    run_pipeline(DECLARED, store, 2)
     changed = sample_declaration(shards={"count": 2}, views=["nanogpt"])
     outcome = run_pipeline(changed, store, 2)
     assert not outcome.failed
@@ -79,7 +82,7 @@ def damaged(place: StoreAddress) -> dict[str, tuple[str, ...]]:
 
 def test_verify_names_what_is_wrong_in_a_bucket(servers: Places, tmp_path: Path) -> None:
     place = servers.new("gcs")
-    run_pipeline(sample_declaration(views=["nanogpt"]), opened(place, tmp_path), 2)
+    run_pipeline(DECLARED, opened(place, tmp_path), 2)
     store, key = place(), "sample_corpus/token_bins/train-00001/tokens.bin"
     raw = b"".join(store.read(key))
     store.put(key, raw[:-1] + bytes([raw[-1] ^ 1]))
