@@ -14,7 +14,6 @@ from dataprep_assets.integrity.receipt import Receipt, find_damage, read_receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream import token_stream
 from dataprep_assets.stream.shard_job import build_token_bins
-from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
@@ -37,9 +36,6 @@ from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 pytestmark = pytest.mark.slow
 
-SHARDS = ["token_bins/test-00000", *(f"token_bins/train-0000{i}" for i in range(3)), "token_bins/val-00000"]
-SPLITS = ("train", "val", "test")
-COMBINED = [f"combined_bins/{split}" for split in SPLITS]
 VIEWS = ["nanogpt_bins", "megatron_bins", "datatrove_bins", "olmo_bins"]
 
 
@@ -166,11 +162,6 @@ def shards_built(outcome: Outcome) -> list[str]:
     return sorted(name for name in outcome.built if name.startswith("token_bins"))
 
 
-def test_an_unchanged_corpus_is_not_rebuilt(corpus: ChangedCorpus) -> None:
-    assert corpus.stale() == []
-    assert corpus.run().built == []
-
-
 def test_output_workers_verification_and_sampling_rebuild_nothing(corpus: ChangedCorpus) -> None:
     for changes in (
         {"workers": 5},
@@ -211,45 +202,10 @@ def test_a_flipped_bit_without_a_change_of_size_is_found_and_affects_one_shard(c
     assert shards_built(outcome) == []
 
 
-def test_a_changed_tokenizer_rebuilds_every_shard(corpus: ChangedCorpus) -> None:
-    path = corpus.tokenizer / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"note": "other bytes"}))
-    load_declared_tokenizer.cache_clear()  # a new process would read the tokenizer again
-    assert sorted(corpus.stale()) == sorted(["engine_certificate", *SHARDS, *COMBINED, *VIEWS])
-    outcome = corpus.run()
-    assert shards_built(outcome) == SHARDS
-    assert not [n for n in outcome.built if n.startswith(("snapshot", "manifest"))]
-    load_declared_tokenizer.cache_clear()
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"document": {"separator": "<|endoftext|>", "bos": "<|endoftext|>"}}, {"dtype": "uint32"},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_a_changed_setting_of_the_stream_rebuilds_every_shard(corpus: ChangedCorpus, changes: dict[str, Any]) -> None:
-    assert sorted(corpus.stale(**changes)) == sorted([*SHARDS, *COMBINED, *VIEWS])
-    assert shards_built(corpus.run(**changes)) == SHARDS
-    assert corpus.stale(**changes) == []
-    assert debris(corpus.root) == []
-
-
 def test_another_view_or_shard_count_rebuilds_only_what_differs(corpus: ChangedCorpus) -> None:
     assert corpus.run(views=["nanogpt"], olmo_sequence_length=128).built == []
     assert corpus.run(olmo_sequence_length=128).built == ["olmo_bins"]
     assert "token_bins/val-00000" in corpus.run(shards={"count": 2}).reused
-
-
-def test_an_added_file_keeps_the_shards_of_other_splits(corpus: ChangedCorpus) -> None:
-    shutil.copy(
-        corpus.data / "test/chunk1/example_holdout_0.jsonl.zst", corpus.data / "validation/chunk1/more.jsonl.zst"
-    )
-    new = ["manifest", "engine_certificate", "snapshot/val-00001", "token_bins/val-00001"]
-    assert corpus.stale() == [*new, "combined_bins/val", *VIEWS]
-    outcome = corpus.run()
-    assert shards_built(outcome) == ["token_bins/val-00001"]  # the first shard of the split keeps its files
 
 
 @pytest.mark.parametrize("damaged", ["tokens.bin", "receipt.json"])
