@@ -46,7 +46,7 @@ class Killer(threading.Thread):
 
 @pytest.mark.slow
 def test_a_run_goes_on_without_a_killed_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    declared = make_attributes(write_corpus(tmp_path / "corpus", SHARDS, documents=20_000), SHARDS, views=[])
+    declared = make_attributes(write_corpus(tmp_path / "corpus", SHARDS, documents=8_000), SHARDS, views=[])
     with project(declared, tmp_path / "disturbed") as made:
         key = made.key
         assert made.run([key("manifest"), key("engine_certificate")]).success
