@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.blend.pairs.shard import VERSION, PairsFacts, Pai
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource
-from dataprep_assets.pipelines.blend.sft.packed_sft import build_chat_plan
+from dataprep_assets.pipelines.blend.sft.packed_sft import build_chat_plans
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.shard_job import build_whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch
@@ -35,8 +35,7 @@ def prepare_pairs_shards(
     MissingArtifactError if a snapshot or the certificate is missing.
     """
     certificate, options = load_certificate(blend, store), blend.pairs_options
-    # Build each dataset's chat plan only once, because each build is slow: it renders and encodes trial conversations.
-    plans = {unit.name: build_chat_plan(blend, certificate, unit.dataset) for unit in plan.units}
+    plans = build_chat_plans(blend, certificate, plan)
     shards = []
     for partition in partitions:
         unit, planned_shard = plan.find_shard(partition)

@@ -9,6 +9,7 @@ Entry points: `PACKED_SFT_SHARDS`, `prepare_sft_shards`, `build_packed_sft`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
@@ -59,8 +60,7 @@ def prepare_sft_shards(
     MissingArtifactError if a snapshot or the certificate is missing.
     """
     certificate, options = load_certificate(blend, store), blend.sft_options
-    # Build each dataset's chat plan only once, because each build is slow: it renders and encodes trial conversations.
-    plans = {unit.name: build_chat_plan(blend, certificate, unit.dataset) for unit in plan.units}
+    plans = build_chat_plans(blend, certificate, plan)
     pad_id = _find_pad_id(blend) if options.pad_to_multiple > 1 else None
     shards = []
     for partition in partitions:
@@ -104,6 +104,21 @@ def _find_pad_id(blend: BlendDeclaration) -> int:
             "to `tokenizer_config.json`, or remove the key"
         )
     return bundle.find_token(eos, key="sft.pad_to_multiple").id
+
+
+def build_chat_plans(blend: BlendDeclaration, certificate: Certificate, plan: BlendPlan) -> dict[str, ChatPlan]:
+    """Return the chat plan of each unit of a plan, by name. Raises the errors of `chat_plan`."""
+    # Build one plan for all datasets, because each build is slow: it renders and encodes trial conversations, which
+    # depend neither on fields nor on rules.
+    common = build_chat_plan(blend, certificate, plan.units[0].dataset)
+    return {
+        unit.name: replace(
+            common,
+            fields=get_conversation_fields(blend.chat_options, unit.dataset),
+            rules=load_row_rules(blend, unit.dataset.name),
+        )
+        for unit in plan.units
+    }
 
 
 def build_chat_plan(blend: BlendDeclaration, certificate: Certificate, dataset: BlendDataset) -> ChatPlan:
