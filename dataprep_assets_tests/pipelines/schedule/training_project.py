@@ -10,6 +10,7 @@ import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -88,7 +89,7 @@ class TrainingProject:
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer of the corpus."""
-        return Tokenizer.from_file(str(self.defs / "sample_corpus" / "tokenizer" / "tokenizer.json"))
+        return _load_tokenizer(self.defs / "sample_corpus" / "tokenizer" / "tokenizer.json")
 
     def told(self, batch: Batch) -> dict[int, Counter[int]]:
         """Return the records of a hook in the loop: position → number of each document in its text → how often.
@@ -101,6 +102,11 @@ class TrainingProject:
             parts = [decode(row[documents == at].tolist()) for at in range(documents.max() + 1)]
             found[int(position)] = Counter(int(n) for part in parts for n in re.findall(r"tale (\d{6}) goes", part))
         return found
+
+
+@cache
+def _load_tokenizer(path: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(path))
 
 
 def make(folder: Path) -> TrainingProject:
