@@ -4,7 +4,9 @@ import shutil
 import signal
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -152,9 +154,17 @@ def spread(last: int, count: int) -> list[int]:
     return sorted({1 + at * (last - 1) // max(1, count - 1) for at in range(count)})
 
 
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Changed]:
+    """Return the corpus of a change, built once."""
+    return cache(lambda name: changed(tmp_path_factory.mktemp(name) / "corpus", name))
+
+
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_kill_at_any_point_of_a_change_leaves_a_run_that_ends_the_same(name: str, tmp_path: Path) -> None:
-    corpus = changed(tmp_path / "corpus", name)
+def test_a_kill_at_any_point_of_a_change_leaves_a_run_that_ends_the_same(
+    name: str, corpora: Callable[[str], Changed], tmp_path: Path
+) -> None:
+    corpus = corpora(name)
     assert (corpus.points["worker"] > 0) == (name != "prune")
     defects = []
     for role, count in (("parent", PARENT_KILLS), ("worker", WORKER_KILLS)):
@@ -163,8 +173,8 @@ def test_a_kill_at_any_point_of_a_change_leaves_a_run_that_ends_the_same(name: s
     assert defects == []
 
 
-def test_two_appends_at_once_give_the_same_bytes(tmp_path: Path) -> None:
-    corpus = changed(tmp_path / "corpus", "append")
+def test_two_appends_at_once_give_the_same_bytes(corpora: Callable[[str], Changed], tmp_path: Path) -> None:
+    corpus = corpora("append")
     root = Path(shutil.copytree(corpus.root, tmp_path / "root"))
     both = [Process(tmp_path / str(number), "run", corpus.declaration, root) for number in range(2)]
     assert [process.ended() for process in both] == [0, 0]
