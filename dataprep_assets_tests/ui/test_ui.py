@@ -44,6 +44,7 @@ TRAIN = SAMPLE / "data" / "train"
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProject]:
     folder = tmp_path_factory.mktemp("ui")
     with served(folder / "site", scratch_project(folder)) as made:
+        made.stop_sensor("datasets_sensor")  # after every run it would launch one more
         yield made
 
 
@@ -100,11 +101,20 @@ def damage(path: Path) -> None:
     path.write_bytes(content[:middle] + bytes(40) + content[middle + 40 :])
 
 
-def ship(site: ServedProject, *names: str) -> None:
-    """Declare samples by copies of their folders, and reload."""
-    for name in names:
+KILLED = "killed"
+"""The dataset whose run is killed."""
+KINDS = ("sample_notes", "sample_blend_rl")
+"""Samples that are built by the same button as a corpus."""
+
+
+@pytest.fixture(scope="module")
+def shipped(site: ServedProject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Declare copies of samples and a dataset of 40 shards. They share one reload, because each starts a process."""
+    for name in ("sample_corpus", *KINDS):  # the first dataset has the tokenizer and the text of the others
         (sample,) = [path.parent for path in SHIPPED.rglob(f"{name}/defs.yaml")]
         shutil.copytree(sample, site.defs / sample.relative_to(SHIPPED), dirs_exist_ok=True)
+    source = write_corpus(tmp_path_factory.mktemp(KILLED), 40)
+    site.declare(KILLED, "TokenizedCorpus", make_attributes(source, 40, dataset=KILLED))
     site.reload()
 
 
@@ -237,13 +247,10 @@ def test_materialize_all_is_canceled_half_way_and_the_rest_resumed(
     assert is_green(site, "tiny")
 
 
-def test_a_job_that_is_killed_half_way_is_launched_again_and_succeeds(site: ServedProject, tmp_path: Path) -> None:
-    site.declare(
-        "killed", "TokenizedCorpus", make_attributes(write_corpus(tmp_path / "killed", 40), 40, dataset="killed")
-    )
-    site.reload()
-    run = site.launch_job("build_killed")
-    wait_until(lambda: any((site.root / "killed" / "token_bins").glob("*/receipt.json")), 240, every=0.1)
+@pytest.mark.usefixtures("shipped")
+def test_a_job_that_is_killed_half_way_is_launched_again_and_succeeds(site: ServedProject) -> None:
+    run = site.launch_job(f"build_{KILLED}")
+    wait_until(lambda: any((site.root / KILLED / "token_bins").glob("*/receipt.json")), 240, every=0.1)
     with site.instance() as instance:
         pid = read_run_pid(instance, run)
         assert pid is not None
@@ -252,25 +259,14 @@ def test_a_job_that_is_killed_half_way_is_launched_again_and_succeeds(site: Serv
     wait_until(lambda: bool(site.runs_with("dagster/parent_run_id", run)), 120)
     (again,) = site.runs_with("dagster/parent_run_id", run)
     assert site.wait_for_run(again) == "SUCCESS", "what the killed run held is free"
-    assert is_green(site, "killed")
-    states = {run["status"] for run in site.runs() if run["tags"].get(DATASET) == "killed"}
+    assert is_green(site, KILLED)
+    states = {run["status"] for run in site.runs() if run["tags"].get(DATASET) == KILLED}
     assert states == {"SUCCESS", "FAILURE"}, "nothing is said to be in progress"
 
 
-@pytest.mark.parametrize(
-    ("name", "beside"),
-    [
-        ("sample_notes", []),
-        ("sample_blend_rl", []),
-    ],
-)
-def test_the_same_button_builds_and_checks_every_other_kind(
-    site: ServedProject, browser: Browser, name: str, beside: list[str]
-) -> None:
-    """The next dataset depends on `beside`, and needs no button."""
-    ship(site, "sample_corpus", *beside, name)  # the first dataset has the tokenizer and the text of the others
-    for other in beside:
-        site.command("run", other)
+@pytest.mark.usefixtures("shipped")
+@pytest.mark.parametrize("name", KINDS)
+def test_the_same_button_builds_and_checks_every_other_kind(site: ServedProject, browser: Browser, name: str) -> None:
     assert site.wait_for_run(launch_job(site, browser, name), 500) == "SUCCESS"
     assert site.all_materialized(name)
     assert "FAILED" not in site.checks(name).values()
@@ -302,9 +298,8 @@ def test_the_shares_of_a_blend_are_drawn(site: ServedProject, browser: Browser, 
 
 
 @pytest.fixture(scope="module")
-def sample(site: ServedProject) -> str:
+def sample(site: ServedProject, shipped: None) -> str:
     """Build the sample corpus with the command."""
-    ship(site, "sample_corpus")
     site.command("run", "sample_corpus")
     return "sample_corpus"
 
