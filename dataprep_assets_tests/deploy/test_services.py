@@ -22,10 +22,11 @@ from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.project_template import write_project
 from dataprep_assets.project_template.deployment import DeployTarget, write_deployment
-from dataprep_assets_tests.deploy.cluster import SCRIPTS, Cluster, create_deployment
+from dataprep_assets_tests.deploy.cluster import SCRIPTS, Cluster, create_deployment, is_listening
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.project import sample_attributes
 from dataprep_assets_tests.samples import SAMPLE, shrink
+from dataprep_assets_tests.servers import free_port
 
 pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-postgres) is not installed")
 pytestmark = pytest.mark.slow
@@ -56,6 +57,12 @@ defs = dg.Definitions(assets=[upstream, trained], resources=build_resources(Path
 """
 JOB = "build_sample_corpus"
 LOCATION = "night_corpora"
+SENSOR = {
+    "repositoryName": "__repository__",
+    "repositoryLocationName": LOCATION,
+    "sensorName": "datasets_sensor",
+}
+"""The sensor of the page of all datasets."""
 _ASSETS = "{assetsOrError {... on AssetConnection {nodes {key {path}}}}}"
 _RELOAD = """mutation {reloadRepositoryLocation(repositoryLocationName: "night_corpora") {
   __typename ... on WorkspaceLocationEntry {locationOrLoadError {__typename ... on PythonError {message}}}}}"""
@@ -66,6 +73,12 @@ _LAUNCH = """mutation($params: ExecutionParams!) {launchPipelineExecution(execut
   __typename ... on LaunchRunSuccess {run {runId}} ... on PythonError {message}
   ... on RunConfigValidationInvalid {errors {message}}}}"""
 _LOGS = """query($key: [String!]!) {capturedLogs(logKey: $key) {stdout stderr}}"""
+_SENSOR = """query($selector: SensorSelector!) {
+  sensorOrError(sensorSelector: $selector) {... on Sensor {id sensorState {status}}}}"""
+_STOP_SENSOR = """mutation($id: String) {stopSensor(id: $id) {
+  ... on StopSensorMutationResult {instigationState {status}}}}"""
+_RESET_SENSOR = """mutation($selector: SensorSelector!) {resetSensor(sensorSelector: $selector) {
+  ... on Sensor {sensorState {status}}}}"""
 _CAPTURED = """query($run: ID!) {runOrError(runId: $run) {... on Run {status eventConnection {events {
   ... on LogsCapturedEvent {fileKey} ... on MessageEvent {message}}}}}}"""
 
@@ -80,13 +93,22 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     (project / "downstream.py").write_text(DOWNSTREAM)
     with create_deployment(folder / "cluster", project, PYTHONPATH=str(project)) as running:
         _set_pools(running)
-        assert not running.healthy("webserver")
-        assert not running.healthy("daemon"), "before it was started"
+        for service in ("code_location", "webserver", "daemon"):
+            assert not running.healthy(service), f"{service}, before it was started"
         running.start_code()
+        port = free_port()
+        server = ("dagster", "api", "grpc", "-h", "127.0.0.1", "-p", str(port))
+        running.start("training", *server, "-f", str(project / "downstream.py"), "--location-name", "training")
+        running.wait(lambda: is_listening(port), 180, "the second code location")
         workspace = folder / "cluster" / "home" / "workspace.yaml"
-        second = {"python_file": {"relative_path": str(project / "downstream.py"), "location_name": "training"}}
+        second = {"grpc_server": {"host": "127.0.0.1", "port": port, "location_name": "training"}}
         workspace.write_text(json.dumps({"load_from": [*json.loads(workspace.read_text())["load_from"], second]}))
         running.start_web()
+        # Stop the sensor, which would start a run after the runs of every test. One test resets it.
+        (found,) = running.graphql(_SENSOR, {"selector": SENSOR}).values()
+        assert found["sensorState"]["status"] == "RUNNING"
+        stopped = running.graphql(_STOP_SENSOR, {"id": found["id"]})["stopSensor"]
+        assert stopped["instigationState"]["status"] == "STOPPED"
         running.start_daemon()
         yield running
 
@@ -97,8 +119,8 @@ def _set_pools(running: Cluster) -> None:
     subprocess.run(running.services["pools"]["command"], env=environment, check=True, capture_output=True)
 
 
-def _launch(running: Cluster, key: dg.AssetKey, location: str, config: dict[str, Any]) -> str:
-    """Launch a run as the Launchpad does, and return its id."""
+def _validate(running: Cluster, key: dg.AssetKey, location: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Validate the config of a run as the Launchpad does, and return the selector of its job."""
     selector = {
         "repositoryName": "__repository__",
         "repositoryLocationName": location,
@@ -108,17 +130,22 @@ def _launch(running: Cluster, key: dg.AssetKey, location: str, config: dict[str,
     }
     valid = running.graphql(_VALID, {"selector": selector, "config": config})["isPipelineConfigValid"]
     assert valid == {"__typename": "PipelineConfigValidationValid"}
-    params = {"selector": selector, "runConfigData": config, "mode": "default"}
-    launched = running.graphql(_LAUNCH, {"params": params})["launchPipelineExecution"]
-    assert launched["__typename"] == "LaunchRunSuccess", launched
-    run: str = launched["run"]["runId"]
-    return run
+    return selector
+
+
+def _launch(running: Cluster, key: dg.AssetKey, location: str, config: dict[str, Any]) -> str:
+    """Launch a run as the Launchpad does, and return its id."""
+    return _launch_selected(running, _validate(running, key, location, config), config)
 
 
 def _launch_job(running: Cluster) -> str:
     """Launch the job of the dataset, and return the id of its run."""
     selector = {"repositoryName": "__repository__", "repositoryLocationName": LOCATION, "pipelineName": JOB}
-    params = {"selector": selector, "runConfigData": {}, "mode": "default"}
+    return _launch_selected(running, selector, {})
+
+
+def _launch_selected(running: Cluster, selector: dict[str, Any], config: dict[str, Any]) -> str:
+    params = {"selector": selector, "runConfigData": config, "mode": "default"}
     launched = running.graphql(_LAUNCH, {"params": params})["launchPipelineExecution"]
     assert launched["__typename"] == "LaunchRunSuccess", launched
     run: str = launched["run"]["runId"]
@@ -150,9 +177,6 @@ def test_the_health_checks_of_compose_detect_running_services(services: Cluster)
     assert services.healthy("postgres")
     assert services.healthy("code_location")
     assert services.healthy("webserver")
-    elsewhere = Cluster(services.folder, services.environment, services.code_port + 1, services.code_port)
-    assert not elsewhere.healthy("code_location")
-    assert not elsewhere.healthy("webserver")
 
 
 def test_a_new_folder_in_defs_is_loaded_after_a_reload(services: Cluster) -> None:
@@ -174,9 +198,10 @@ def test_a_new_folder_in_defs_is_loaded_after_a_reload(services: Cluster) -> Non
         assert "warning" not in (services.folder / log).read_text().lower(), log
 
 
-def test_the_launchpad_launches_with_and_without_config_and_the_output_opens(services: Cluster) -> None:
-    run = _launch(services, MANIFEST, LOCATION, {})
-    assert _wait_for_end(services, run) == dg.DagsterRunStatus.SUCCESS
+def test_the_launchpad_accepts_a_run_without_config_and_launches_one_with_it_and_the_output_opens(
+    services: Cluster,
+) -> None:
+    _validate(services, MANIFEST, LOCATION, {})  # the job of the dataset is launched without config
     config = {"loggers": {"console": {"config": {"log_level": "DEBUG"}}}}
     run = _launch(services, MANIFEST, LOCATION, config)
     assert _wait_for_end(services, run) == dg.DagsterRunStatus.SUCCESS
@@ -186,25 +211,9 @@ def test_the_launchpad_launches_with_and_without_config_and_the_output_opens(ser
     assert "STEP_SUCCESS" in logs["stderr"], "as the run's page shows it, by the level that the config asked for"
 
 
-def test_the_job_of_a_dataset_builds_all_of_it_and_its_run_names_the_location(services: Cluster) -> None:
-    run = _launch_job(services)
-    assert _wait_for_end(services, run) == dg.DagsterRunStatus.SUCCESS, services.last_words()
-    assert (services.root / "sample_corpus" / "data_card" / "receipt.json").exists()
-    with services.instance() as instance:
-        assert {run.tags["dagster/code_location"] for run in instance.get_runs()} <= {LOCATION, "training"}
-        (record,) = instance.get_run_records(dg.RunsFilter(run_ids=[run]))
-
-        def made_again() -> bool:
-            event = instance.get_latest_materialization_event(DATASETS)
-            return event is not None and event.timestamp > (record.end_time or 0.0)
-
-        services.wait(made_again, 180, "the page of all datasets, by its sensor")
-
-
-def test_a_run_lost_with_its_code_location_is_ended_and_retried_when_that_is_back(
-    services: Cluster,
-) -> None:
-    """No process is left to report it, so it would block its pool and the queue forever."""
+@pytest.fixture(scope="module")
+def lost_run(services: Cluster) -> dg.DagsterRun:
+    """Return a run of the dataset's job that was lost with its code location after its first step began."""
     with services.instance() as instance:
         run = _launch_job(services)
         lock = Path(instance.storage_directory()) / "dataprep_runs" / run
@@ -212,15 +221,48 @@ def test_a_run_lost_with_its_code_location_is_ended_and_retried_when_that_is_bac
         services.lose("code")
         assert not _find_run(instance, run).is_finished
         services.start_code()
-        assert _wait_for_end(services, run) == dg.DagsterRunStatus.FAILURE
-        (failure,) = instance.all_logs(run, of_type=dg.DagsterEventType.RUN_FAILURE)
-        assert_names(failure.get_dagster_event().message or "", "killed")
+        return _find_run(instance, run)
 
-        def again() -> list[dg.DagsterRun]:
-            return [*instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": run}))]
 
-        services.wait(lambda: bool(again()), 120, "its retry")
-        assert _wait_for_end(services, again()[0].run_id) == dg.DagsterRunStatus.SUCCESS, services.last_words()
+@pytest.fixture(scope="module")
+def retry(services: Cluster, lost_run: dg.DagsterRun) -> dg.DagsterRun:
+    """Return the run that retried the lost one, after its end."""
+    with services.instance() as instance:
+        retries = dg.RunsFilter(tags={"dagster/parent_run_id": lost_run.run_id})
+        services.wait(lambda: bool(instance.get_runs(retries)), 240, "its retry")
+        (found,) = instance.get_runs(retries)
+        _wait_for_end(services, found.run_id)
+        return _find_run(instance, found.run_id)
+
+
+def test_a_run_lost_with_its_code_location_is_ended_and_retried_when_that_is_back(
+    services: Cluster, lost_run: dg.DagsterRun, retry: dg.DagsterRun
+) -> None:
+    """No process is left to report it, so it would block its pool and the queue forever."""
+    assert _wait_for_end(services, lost_run.run_id) == dg.DagsterRunStatus.FAILURE
+    with services.instance() as instance:
+        (failure,) = instance.all_logs(lost_run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
+    assert_names(failure.get_dagster_event().message or "", "killed")
+    assert retry.status == dg.DagsterRunStatus.SUCCESS, services.last_words()
+
+
+def test_the_job_of_a_dataset_builds_all_of_it_and_its_run_names_the_location(
+    services: Cluster, retry: dg.DagsterRun
+) -> None:
+    assert retry.job_name == JOB
+    assert retry.status == dg.DagsterRunStatus.SUCCESS, services.last_words()
+    assert (services.root / "sample_corpus" / "data_card" / "receipt.json").exists()
+    with services.instance() as instance:
+        assert {run.tags["dagster/code_location"] for run in instance.get_runs()} <= {LOCATION, "training"}
+        (record,) = instance.get_run_records(dg.RunsFilter(run_ids=[retry.run_id]))
+
+        def is_rebuilt() -> bool:
+            event = instance.get_latest_materialization_event(DATASETS)
+            return event is not None and event.timestamp > (record.end_time or 0.0)
+
+        (reset,) = services.graphql(_RESET_SENSOR, {"selector": SENSOR}).values()
+        assert reset["sensorState"]["status"] == "RUNNING"
+        services.wait(is_rebuilt, 180, "the page of all datasets, by its sensor")
 
 
 def test_an_asset_of_another_code_location_reads_the_handle(services: Cluster) -> None:
