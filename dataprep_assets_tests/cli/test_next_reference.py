@@ -3,15 +3,14 @@ two.
 """
 
 import json
-import subprocess
-import sys
+import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.integrity.verify import read_receipts_below
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.tokenization import candidate
 
@@ -36,7 +35,7 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "my-data"
-        self._variables = candidate.environment() | {"XDG_CACHE_HOME": str(folder / "cache")}
+        self._variables = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
         self._dataprep(folder, "init", "my-data", with_candidate=False, code=0)
         self._dataset = self._folder / "my_data" / "defs" / "marks"
         (self._dataset / "texts").mkdir(parents=True)
@@ -50,14 +49,8 @@ class Project:
         return self._dataprep(self._folder, *arguments, with_candidate=with_candidate, code=code)
 
     def _dataprep(self, folder: Path, *arguments: str, with_candidate: bool, code: int) -> str:
-        path = self._variables["PYTHONPATH"] if with_candidate else str(PROJECT_ROOT)
-        done = subprocess.run(
-            [sys.executable, "-m", "dataprep_assets.cli", *arguments],
-            cwd=folder,
-            env=self._variables | {"PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-        )
+        site = candidate.FOLDER if with_candidate else None
+        done = forked.run(["-m", "dataprep_assets.cli", *arguments], env=self._variables, cwd=folder, site=site)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
