@@ -1,4 +1,6 @@
-"""Helpers for servers that tests start as processes: a port before the start, waiting, and an end after the test."""
+"""Helpers for servers that tests start as processes: a port before the start, waiting, their own processes, and an end
+after the test.
+"""
 
 import random
 import socket
@@ -6,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 
 def free_ports(count: int) -> list[int]:
@@ -28,6 +31,19 @@ def free_ports(count: int) -> list[int]:
 def free_port() -> int:
     """Return one of `free_ports`."""
     return free_ports(1)[0]
+
+
+def find_descendants(pid: int) -> dict[int, str]:
+    """Return the processes that a process started, directly or indirectly: id → command line."""
+    found: dict[int, str] = {}
+    # Follow the lists of children, because reading all processes of the machine takes milliseconds at each poll.
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # the process or its thread has ended
+            for child in map(int, task.read_text().split()):
+                command = Path(f"/proc/{child}/cmdline").read_bytes()
+                found[child] = command.replace(b"\0", b" ").decode(errors="replace")
+                found |= find_descendants(child)
+    return found
 
 
 def end(process: subprocess.Popen[bytes], seconds: float = 150) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from dataprep_assets.project_template import write_project
 from dataprep_assets_tests.cli.commands import dataprep, environment
-from dataprep_assets_tests.servers import end, free_port, wait_until
+from dataprep_assets_tests.servers import end, find_descendants, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -71,15 +71,6 @@ def serve_ui(folder: Path, *shell: str, port: int | None = None) -> Iterator[Ser
         end(process)
 
 
-def find_descendants(pid: int) -> dict[int, str]:
-    """Return the processes that a process started, directly or indirectly: id → command line."""
-    found: dict[int, str] = {}
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        found[int(child)] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
-        found |= find_descendants(int(child))
-    return found
-
-
 def is_gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -91,28 +82,28 @@ BACKGROUND = ("sh", "-c", 'nohup "$@" & echo $!; wait $!; echo $? >&2', "sh")
 """A script that starts a command in its background, where the shell makes it ignore SIGINT."""
 
 
-@pytest.mark.parametrize(
-    ("by", "shell"),
-    [(signal.SIGKILL, ()), (signal.SIGINT, BACKGROUND), (signal.SIGTERM, BACKGROUND)],
-    ids=["killed", "SIGINT in a script", "SIGTERM in a script"],
-)
-def test_no_process_outlives_the_command(by: signal.Signals, shell: tuple[str, ...], tmp_path: Path) -> None:
-    with serve_ui(tmp_path, *shell) as ui:
-        processes = find_descendants(ui.pid)
-        for name in ("dagster code-server", "dagster api", "dataprep_assets.webserver", "dagster-daemon"):
-            assert any(name in line for line in processes.values()), name
-        os.kill(ui.pid, by)
-        wait_until(lambda: all(map(is_gone, [ui.pid, *processes])), 60)
-    if shell:
-        *killed, code = ui.problems
-        assert code == "0"
-        assert all(line.startswith("ui: the ") for line in killed), "nothing of Dagster's own"
-        _, starting, log, address, ended = ui.lines
-        assert starting.startswith("Starting")
-        assert str(ui.log) in log
-        assert f"http://127.0.0.1:{ui.port}" in address
-        assert ended.startswith("Stopped")
-        assert "dagster" in ui.log.read_text()
+def end_ui(ui: ServedUi, by: signal.Signals) -> None:
+    """Send the command a signal, and wait until neither it nor any of its processes is left."""
+    processes = find_descendants(ui.pid)
+    for name in ("dagster code-server", "dagster api", "dataprep_assets.webserver", "dagster-daemon"):
+        assert any(name in line for line in processes.values()), name
+    os.kill(ui.pid, by)
+    wait_until(lambda: all(map(is_gone, [ui.pid, *processes])), 60)
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT in a script", "SIGTERM in a script"])
+def test_no_process_outlives_the_command(by: signal.Signals, tmp_path: Path) -> None:
+    with serve_ui(tmp_path, *BACKGROUND) as ui:
+        end_ui(ui, by)
+    *killed, code = ui.problems
+    assert code == "0"
+    assert all(line.startswith("ui: the ") for line in killed), "nothing of Dagster's own"
+    _, starting, log, address, ended = ui.lines
+    assert starting.startswith("Starting")
+    assert str(ui.log) in log
+    assert f"http://127.0.0.1:{ui.port}" in address
+    assert ended.startswith("Stopped")
+    assert "dagster" in ui.log.read_text()
 
 
 def test_a_broken_declaration_and_a_dead_service_are_reported_in_a_line_each(tmp_path: Path) -> None:
@@ -137,12 +128,12 @@ def test_a_broken_declaration_and_a_dead_service_are_reported_in_a_line_each(tmp
     assert death == f"dataprep: ui: the daemon ended with exit code -9; see {ui.log}"
 
 
-def test_a_code_location_that_cannot_be_loaded_is_reported_with_the_reason(tmp_path: Path) -> None:
+def test_a_code_location_that_cannot_be_loaded_is_reported_and_no_process_outlives_a_kill(tmp_path: Path) -> None:
     write_project(project := tmp_path / "seen")
     (project / "seen" / "definitions.py").write_text("import no_such_module\n")
     with serve_ui(tmp_path) as ui:
         wait_until(lambda: bool(ui.problems), 30, every=0.1)
-        os.kill(ui.pid, signal.SIGTERM)
+        end_ui(ui, signal.SIGKILL)
     (problem,) = ui.problems
     assert "no_such_module" in problem
     assert str(ui.log) in problem

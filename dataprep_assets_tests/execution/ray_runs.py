@@ -14,7 +14,7 @@ from typing import Any
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets_tests.fakes.own_disk import require_own_disks, wrap_command
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, receipts
-from dataprep_assets_tests.servers import free_ports, wait_until
+from dataprep_assets_tests.servers import find_descendants, free_ports, wait_until
 
 SHARDS = 12
 GUARD_SECONDS = 900
@@ -53,28 +53,6 @@ class Run:
         found = self.root.glob(f"*/token_bins/*/{NAME}")
         return {path.parent.name: path.stat().st_mtime_ns for path in found}
 
-    def shard_workers(self) -> list[int]:
-        """Return the Ray workers of this run that process a shard: Ray names a process after its task."""
-        return [pid for pid, title in find_descendants(self.process.pid) if title.startswith("ray::train-")]
-
-
-def find_descendants(root: int) -> Iterator[tuple[int, str]]:
-    """Return `(pid, command line)` of every process below one."""
-    parents, titles = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                titles[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-    for pid in parents:
-        above = pid
-        while above in parents and above != root:
-            above = parents[above]
-        if above == root and pid != root:
-            yield pid, titles.get(pid, "")
-
 
 def read_outcomes(lines: list[str]) -> dict[str, list[str]]:
     """Return the outcome of shards → their partitions."""
@@ -98,7 +76,7 @@ class Node:
 
     def lose(self) -> None:
         """Simulate a power failure of the node: all its processes end, and its own disk is lost."""
-        for pid in [*(pid for pid, _ in find_descendants(self.process.pid)), self.process.pid]:
+        for pid in [*find_descendants(self.process.pid), self.process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
@@ -118,7 +96,7 @@ class RayCluster:
     def new_node(self) -> Node:
         """Start a further node and wait for it."""
         node = Node(self._folder / "node.log", self._disk, f"--address=127.0.0.1:{self._gcs}")
-        wait_until(lambda: any("raylet" in title for _, title in find_descendants(node.process.pid)), 120)
+        wait_until(lambda: any("raylet" in title for title in find_descendants(node.process.pid).values()), 120)
         return node
 
     def stop(self) -> None:

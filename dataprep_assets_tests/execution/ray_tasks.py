@@ -99,19 +99,21 @@ CASES: list[Callable[[RayPool, Path], dict[str, Any]]] = [settings, retried, hop
 def main(arguments: list[str]) -> int:
     """Run every case in one cluster, each with its own folder for marks."""
     (folder,) = map(Path, arguments)
-    found: dict[str, Any] = {}
     import ray
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    for case in CASES:
-        (marks := folder / case.__name__).mkdir()
-        try:
-            with RayPool(2, SETTINGS) as pool:
-                found[case.__name__] = case(pool, marks)
-        except DataprepError as error:
-            found[case.__name__] = {"raised": f"{type(error).__name__}: {error}"}
-        found[case.__name__]["tries"] = len(list(marks.iterdir()))
-    ray.shutdown()
+    found: dict[str, Any] = {}
+    # Without an address, the outer pool starts a cluster, which the pools of all cases use.
+    with RayPool(2, SETTINGS, {}):
+        for case in CASES:
+            (marks := folder / case.__name__).mkdir()
+            try:
+                with RayPool(2, SETTINGS) as pool:
+                    found[case.__name__] = case(pool, marks)
+            except DataprepError as error:
+                found[case.__name__] = {"raised": f"{type(error).__name__}: {error}"}
+            found[case.__name__]["tries"] = len(list(marks.iterdir()))
+        found["cluster"] = [ray.is_initialized()]
+    found["cluster"] += [ray.is_initialized()]
     print(json.dumps(found))
     return 0
 

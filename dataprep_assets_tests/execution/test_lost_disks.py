@@ -54,14 +54,14 @@ def test_losing_a_ray_node_with_its_disk_costs_one_shard(moto: str, tmp_path: Pa
         pytest.skip("the extra `ray` is not installed")
     bucket = Bucket(moto)
     job = Job(tmp_path, SHARDS, "ray", moto, bucket.name)
-    write_corpus(tmp_path / "corpus", SHARDS * FILES_A_SHARD, documents=6_000)
+    write_corpus(tmp_path / "corpus", SHARDS * FILES_A_SHARD, documents=3_000)
     (disk := tmp_path / "machine").mkdir()
     with run_ray_cluster(tmp_path, disk) as cluster:
         with open(tmp_path / "run.log", "wb") as log:
             run = subprocess.Popen(job.words, stdout=log, stderr=log, env=os.environ | cluster.variables)
         try:
             lost = cluster.second.process.pid
-            wait_until(lambda: bool(bucket.finished("weather") and find_parts(lost, disk)), 240, every=0.02)
+            wait_until(lambda: bool(find_parts(lost, disk) and bucket.finished("weather")), 240, every=0.1)
             cluster.second.lose()
             before = bucket.finished("weather")
             assert 0 < len(before) < SHARDS

@@ -2,12 +2,8 @@
 
 import importlib.util
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +17,12 @@ from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream.shard_job import ensure_shard
 from dataprep_assets.stream.token_shard import TokenShard
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 from dataprep_assets_tests.execution.ray_runs import (
     GUARD_SECONDS,
     SHARDS,
     Run,
-    find_descendants,
     read_outcomes,
     read_token_bins,
     run_ray_cluster,
@@ -41,7 +37,7 @@ from dataprep_assets_tests.pipelines.corpus.shards import (
     stream_plan,
     write_lines,
 )
-from dataprep_assets_tests.servers import wait_until
+from dataprep_assets_tests.servers import find_descendants, wait_until
 
 FILES = 36
 
@@ -77,79 +73,75 @@ def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.slow
-def test_the_environment_selects_ray_where_a_killed_worker_is_retried_and_processes_reuse_the_bytes(
-    needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
-) -> None:
-    def half_way(folder: Path) -> tuple[Run, dict[str, int]] | None:
-        """Return a run after one of its workers was killed, and the shards finished by then; None if this process was
-        too slow.
-        """
-        folder.mkdir()
-        run = Run(corpus, folder, DATAPREP_ENGINE="ray")
-        while run.process.poll() is None:
-            before = run.committed()
-            if SHARDS // 3 <= len(before) < SHARDS:
-                for pid in run.shard_workers()[:1]:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                        return run, before
-            time.sleep(0.02)
-        run.finish()
-        return None
+@pytest.fixture(scope="module")
+def finished(needs_ray: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Run, list[str]]]:
+    """Return two runs and their output, which used one cluster at the same time and lost its second node.
 
-    run, before = next(filter(None, (half_way(tmp_path / str(attempt)) for attempt in range(5))))
-    code, lines = run.finish()
-    assert (code, lines[0]) == (0, "ray: True"), lines
-    # If a worker was killed between its commit and its answer, the retry finds the finished shard.
-    became = read_outcomes(lines[1:])
-    assert len(became.get("reused", [])) <= 1
-    assert sorted(partition for shards in became.values() for partition in shards) == sorted(run.committed())
-    assert became.keys() <= {"built", "reused"}
-    assert {name: run.committed()[name] for name in before} == before
-    assert read_token_bins(run.root) == read_token_bins(undisturbed)
-    assert debris(run.root) == []
-    code, lines = Run(corpus, run.root.parent).finish()
-    assert (code, lines[0]) == (0, "ray: False"), lines
-    assert {what: len(shards) for what, shards in read_outcomes(lines[1:]).items()} == {"reused": SHARDS}
+    The first is on Ray by its environment, the second by its declaration. They use Ray's client protocol, whose server
+    drops a connection that starts slowly on a busy machine.
+    """
+    folder = tmp_path_factory.mktemp("cluster")
+    folders = [folder / name for name in ("one", "two")]
+    with run_ray_cluster(folder) as cluster:
+        for own in folders:
+            own.mkdir()
+        runs = [
+            Run(corpus, folders[0], DATAPREP_ENGINE="ray", **cluster.variables),
+            Run(corpus, folders[1], "ray", **cluster.variables),
+        ]
+        node = cluster.second
+
+        def is_at_work() -> bool:
+            return any("ray::train-" in title for title in find_descendants(node.process.pid).values())
+
+        wait_until(lambda: is_at_work() and any(run.committed() for run in runs), GUARD_SECONDS, every=0.05)
+        node.lose()
+        ends = [run.finish() for run in runs]
+    assert [code for code, _ in ends] == [0, 0], ends
+    return [(run, lines) for run, (_, lines) in zip(runs, ends, strict=True)]
 
 
 @pytest.mark.slow
 def test_the_second_node_takes_over_from_a_lost_one_and_concurrent_connections_all_succeed(
-    needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
+    finished: list[tuple[Run, list[str]]], undisturbed: Path
 ) -> None:
-    """Uses Ray's client protocol, whose server drops a connection that starts slowly on a busy machine."""
-    folders = [tmp_path / name for name in ("one", "two")]
-    with run_ray_cluster(tmp_path) as cluster:
-        for folder in folders:
-            folder.mkdir()
-        runs = [Run(corpus, folder, "ray", **cluster.variables) for folder in folders]
-        node = cluster.second
-
-        def is_at_work() -> bool:
-            return any("ray::train-" in title for _, title in find_descendants(node.process.pid))
-
-        wait_until(lambda: any(run.committed() for run in runs) and is_at_work(), GUARD_SECONDS, every=0.05)
-        node.lose()
-        ends = [run.finish() for run in runs]
-    for (code, lines), run in zip(ends, runs, strict=True):
-        assert (code, lines[0]) == (0, "ray: True"), lines
+    for run, lines in finished:
+        assert lines[0] == "ray: True", lines
         assert read_token_bins(run.root) == read_token_bins(undisturbed)
         assert debris(run.root) == []
 
 
 @pytest.mark.slow
+def test_the_environment_selects_ray_and_processes_reuse_the_bytes(
+    finished: list[tuple[Run, list[str]]], corpus: Path
+) -> None:
+    run, (engine, *lines) = finished[0]
+    assert engine == "ray: True"
+    # If the node was lost between a shard's commit and its answer, the retry finds the finished shard.
+    became = read_outcomes(lines)
+    assert became.keys() <= {"built", "reused"}
+    assert len(became.get("reused", [])) <= 1
+    before = run.committed()
+    assert sorted(partition for shards in became.values() for partition in shards) == sorted(before)
+    code, lines = Run(corpus, run.root.parent).finish()
+    assert (code, lines[0]) == (0, "ray: False"), lines
+    assert {what: len(shards) for what, shards in read_outcomes(lines[1:]).items()} == {"reused": SHARDS}
+    assert run.committed() == before
+
+
+@pytest.mark.slow
 def test_a_dataset_on_ray_names_the_missing_extra(corpus: Path, tmp_path: Path) -> None:
     code = "import sys; sys.modules['ray'] = None; from dataprep_assets_tests.execution import ray_run; "
-    ended = subprocess.run(
-        [sys.executable, "-c", f"{code}sys.exit(ray_run.main(sys.argv[1:]))", corpus, tmp_path, str(SHARDS), "ray"],
-        capture_output=True,
-        text=True,
-        timeout=GUARD_SECONDS,
-    )
+    program = f"{code}sys.exit(ray_run.main(sys.argv[1:]))"
+    ended = forked.run(["-c", program, corpus, tmp_path, SHARDS, "ray"], timeout=GUARD_SECONDS)
     assert ended.returncode == 1
     assert "pip install 'dataprep-assets[ray]'" in ended.stdout
     assert not list((tmp_path / "artifacts").glob("*/token_bins/*"))
+
+
+@pytest.mark.slow
+def test_a_pool_without_an_address_starts_a_cluster_and_ends_it(answers: dict[str, Any]) -> None:
+    assert answers["cluster"] == [True, False]
 
 
 @pytest.mark.slow

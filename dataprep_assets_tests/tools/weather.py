@@ -37,10 +37,11 @@ from dataprep_assets.stores.connect import S3Address
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 from dataprep_assets_tests.engine.building import build_all
-from dataprep_assets_tests.execution.ray_runs import RayCluster, find_descendants, run_ray_cluster
+from dataprep_assets_tests.execution.ray_runs import RayCluster, run_ray_cluster
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.moto_server import run_moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
+from dataprep_assets_tests.servers import find_descendants
 
 MODULE = "dataprep_assets_tests.tools.weather"
 FILES_A_SHARD, DOCUMENTS, WORKERS = 3, 18_000, 2
@@ -158,7 +159,7 @@ class Weather:
             self._run()
 
     def _run(self) -> str:
-        for pid in [self.run.pid, *(pid for pid, _ in find_descendants(self.run.pid))]:
+        for pid in [self.run.pid, *find_descendants(self.run.pid)]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.run.wait()
@@ -174,9 +175,16 @@ class Weather:
     def _workers(self) -> list[int]:
         if self._ray is not None:
             roots = [self._ray.second.process.pid, self._ray.head.process.pid]
-            return [pid for root in roots for pid, title in find_descendants(root) if title.startswith("ray::train-")]
+            return [
+                pid
+                for root in roots
+                for pid, title in find_descendants(root).items()
+                if title.startswith("ray::train-")
+            ]
         # Put the newest process first, because the fork server starts before its forks.
-        return [pid for pid, title in find_descendants(self.run.pid) if "multiprocessing.forkserver" in title][::-1]
+        return [pid for pid, title in find_descendants(self.run.pid).items() if "multiprocessing.forkserver" in title][
+            ::-1
+        ]
 
     def _node(self) -> str | None:
         assert self._ray is not None
