@@ -183,12 +183,23 @@ exec "{python}" -m dataprep_assets.cli "$@"
 """
 
 
+@pytest.fixture(scope="module")
+def on_slurm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a project with a small corpus; its first run builds all of it."""
+    root: Path = tmp_path_factory.mktemp("slurm") / "night-corpora"
+    shrink(root / write_project(root) / "defs" / "sample_corpus" / "defs.yaml")
+    return root
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
-def test_a_slurm_node_runs_the_project_with_a_venv_with_modules_and_in_a_container(kind: str, tmp_path: Path) -> None:
+def test_a_slurm_node_runs_the_project_with_a_venv_with_modules_and_in_a_container(
+    kind: str, on_slurm: Path, tmp_path: Path
+) -> None:
     """Runs the script for sbatch with the variables that Slurm sets; `test_slurm.py` uses a real Slurm."""
-    root = tmp_path / "night-corpora"
-    shrink(root / write_project(root) / "defs" / "sample_corpus" / "defs.yaml")
+    root, card = on_slurm, on_slurm / ".dataprep" / "artifacts" / "sample_corpus" / "data_card"
+    for folder in (root / "deploy", root / ".venv", root / "bin", card):
+        shutil.rmtree(folder, ignore_errors=True)
     write_deployment(root, DeployTarget.SLURM)
     environment = root / "deploy" / "slurm" / "environment.sh"
     assert f"#{ENVIRONMENTS[kind]}" in environment.read_text()
@@ -214,7 +225,7 @@ def test_a_slurm_node_runs_the_project_with_a_venv_with_modules_and_in_a_contain
         variables |= {"BASH_ENV": str(tmp_path / "modules"), "MODULE_BIN": "/usr/bin"}
     done = subprocess.run(words, cwd=root, env=variables, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (root / ".dataprep" / "artifacts" / "sample_corpus" / "data_card" / "receipt.json").exists()
+    assert (card / "receipt.json").exists()
 
 
 def test_the_command_adds_a_place_to_a_project_and_overwrites_nothing(tmp_path: Path) -> None:
