@@ -1,4 +1,4 @@
-"""Run `dataprep verify` over the samples that `make demo` has built, and after each kind of change, in a copy of all.
+"""Run `dataprep verify` over a copy of the samples that `make demo` has built, after each kind of change.
 
 `python -m dataprep_assets_tests.tools.changed_samples` exits with 1 if it reports a defect in valid datasets.
 """
@@ -82,11 +82,12 @@ def weigh(samples: Samples) -> None:
     samples("run", "sample_blend_pretrain")
 
 
-CHANGES: tuple[Callable[[Samples], None], ...] = (append, remove, revise, weigh)
+CHANGES: tuple[tuple[Callable[[Samples], None], ...], ...] = ((append, remove), (revise, weigh))
+"""The changes before each verification: first of the corpora, then of the datasets that use them."""
 
 
 def main() -> int:
-    """Verify the copy, and verify it again after each change."""
+    """Change the copy, and verify it after each group of changes."""
     with tempfile.TemporaryDirectory(prefix="dataprep-samples-") as folder:
         samples = Samples(Path(folder))
         for name in _COPIED:
@@ -96,10 +97,10 @@ def main() -> int:
             else:
                 shutil.copy(source, samples.root / name)
         try:
-            samples("verify")
-            for change in CHANGES:
-                print(f"{change.__name__}: {change.__doc__}", flush=True)
-                change(samples)
+            for group in CHANGES:
+                for change in group:
+                    print(f"{change.__name__}: {change.__doc__}", flush=True)
+                    change(samples)
                 samples("verify")
         except subprocess.CalledProcessError as error:
             print(f"exit code {error.returncode}", file=sys.stderr)
