@@ -279,8 +279,9 @@ def test_the_python_blocks_of_the_pages_run_on_the_sample(project: Path) -> None
 
 def test_the_wheel_deploys_the_project(project: Path) -> None:
     """The wheel contains the files of deploy/; in the checkout, their folder is a link."""
-    for place, file in (("compose", "docker-compose.yaml"), ("kubernetes", "values.yaml"), ("slurm", "run.sbatch")):
-        run_program(project, "dataprep", "init", ".", "--deploy", place)
+    files = {"compose": "docker-compose.yaml", "kubernetes": "values.yaml", "slurm": "run.sbatch"}
+    run_each_command(project, *(f"dataprep init . --deploy {place}" for place in files))
+    for place, file in files.items():
         assert (project / "deploy" / place / file).is_file()
     assert "my-data" in (project / "deploy" / "kubernetes" / "values.yaml").read_text(encoding="utf-8")
     assert (project / "deploy" / "Dockerfile").is_file()

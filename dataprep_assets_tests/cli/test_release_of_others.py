@@ -27,6 +27,7 @@ from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.release.release_project import release_attributes
 from dataprep_assets_tests.readers.pytorch import evaluated, managed_turns
+from dataprep_assets_tests.samples import SMALL
 from dataprep_assets_tests.serving.releases import LENGTH, make_release, publish, tokens_of
 
 pytestmark = pytest.mark.slow
@@ -287,7 +288,8 @@ def test_a_run_does_not_overwrite_another_datasets_release(tmp_path: Path) -> No
     for name in ("first", "second"):
         folder = project / "theirs" / "defs" / "team" / name
         folder.mkdir(parents=True)
-        attributes = {**release_attributes(str(tmp_path / "public")), "dataset": name}
+        source = {"kind": "local", "path": str(SMALL)}
+        attributes = {**release_attributes(str(tmp_path / "public")), "dataset": name, "source": source}
         declared = {"type": "dataprep_assets.components.ShardRelease", "attributes": attributes}
         (folder / "defs.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(declared))))
     done = dataprep(project, "run", "first", project=project)
