@@ -25,6 +25,8 @@ pytestmark = pytest.mark.slow
 
 STAGES = ("sft", "pairs", "rl")
 SHARDS = ("packed_sft", "pairs", "rl_jsonl")
+KILLED = "sft"
+"""The stage whose run after the removal is killed."""
 NOUNS = {"sft": "conversation", "pairs": "pair", "rl": "record"}
 ROW, OTHER_ROW = 4, 7
 """Removed rows of the first file, by row number and by id."""
@@ -108,27 +110,22 @@ class Project:
         assert_names(self("status", stage), "up to date")
 
 
-def build(folder: Path, *stages: str) -> Project:
-    """Return a new project with built blends; each test builds its own, because a plan contains the paths of the
-    sources.
-    """
-    root = folder / "their-data"
-    assert dataprep(folder, "init", str(root)).returncode == 0
-    project = Project(root)
-    for stage in stages:
-        project.declare(stage)
-        project("run", stage)
-    return project
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Return a project whose blends are each changed by one test."""
-    return build(tmp_path_factory.mktemp("retract"), *STAGES)
+    """Return a project whose blends are built, and are each changed by one test."""
+    folder = tmp_path_factory.mktemp("retract")
+    made = Project(folder / "their-data")
+    assert dataprep(folder, "init", str(made.root)).returncode == 0
+    for stage in STAGES:
+        made.declare(stage)
+        made("run", stage)
+    return made
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_the_run_after_a_removal_rebuilds_one_shard_without_the_rows(project: Project, stage: str) -> None:
+def test_the_run_after_a_removal_rebuilds_one_shard_without_the_rows_also_after_kills(
+    project: Project, stage: str, tmp_path: Path
+) -> None:
     assert project.files_with_removed(stage)
     rehearsed = project.retract(stage, "--dry-run")
     assert_names(
@@ -143,6 +140,8 @@ def test_the_run_after_a_removal_rebuilds_one_shard_without_the_rows(project: Pr
     status = json.loads(project("status", stage, "--json", code=1))
     rebuilt = [line["partition"] for line in status["rebuild"] if line["artifact"].split("/")[-1] in SHARDS]
     assert rebuilt == [project.shard(stage)]
+    if stage == KILLED:
+        kill_runs(project, tmp_path)
     told = project("run", stage)
     project.assert_removed(stage, told)
     # Retracting the same rows again adds nothing.
@@ -154,15 +153,13 @@ def test_the_run_after_a_removal_rebuilds_one_shard_without_the_rows(project: Pr
     assert project.files_with_removed(stage) == set()
 
 
-def test_a_killed_removal_resumes(tmp_path: Path) -> None:
-    project = build(tmp_path, "sft")
-    project.retract("sft")
-    copy = Path(shutil.copytree(project.artifacts, tmp_path / "copy", symlinks=True))
-    points = _run(project, copy, tmp_path / "count", at=0)
+def kill_runs(project: Project, folder: Path) -> None:
+    """Kill two runs of the blend, at a third and at two thirds of the writes of a whole run."""
+    copy = Path(shutil.copytree(project.artifacts, folder / "copy", symlinks=True))
+    points = _run(project, copy, folder / "count", at=0)
     assert points > 10
     for number, share in enumerate((0.3, 0.6)):
-        _run(project, project.artifacts, tmp_path / f"killed-{number}", at=int(points * share))
-    project.assert_removed("sft", project("run", "sft"))
+        _run(project, project.artifacts, folder / f"killed-{number}", at=int(points * share))
 
 
 def _run(project: Project, artifacts: Path, home: Path, at: int) -> int:
@@ -170,7 +167,7 @@ def _run(project: Project, artifacts: Path, home: Path, at: int) -> int:
     environment = (
         make_armed_environment(home, artifacts, at=at) | project.environment | {"DATAPREP_ROOT": str(artifacts)}
     )
-    command = ["-m", "dataprep_assets.cli", "--project", str(project.root), "run", "sft"]
+    command = ["-m", "dataprep_assets.cli", "--project", str(project.root), "run", KILLED]
     done = forked.run(command, env=environment, cwd=project.root, timeout=600)
     # The process that watches the command may end with the shell's exit code for the signal.
     assert done.returncode in ((-signal.SIGKILL, 128 + signal.SIGKILL) if at else (0,)), done.stdout + done.stderr
