@@ -234,6 +234,7 @@ def run_ray_cluster(running: Cluster, cpus: int) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="dp-ray-", ignore_cleanup_errors=True) as home:
         options = [f"--temp-dir={home}", f"--num-cpus={cpus}", "--object-store-memory=100000000"]
         options += ["--include-dashboard=false", "--disable-usage-stats", "--dashboard-agent-listen-port=0"]
+        options += ["--include-log-monitor=false"]  # no driver prints the output of workers
         running.environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         running.start(
             "ray", "ray", "start", "--head", "--block", f"--port={port}", *options, "--node-ip-address=127.0.0.1"
