@@ -1,4 +1,4 @@
-"""The keys of `defs.yaml` about documents: taggers, filter rules, duplicates and budgets.
+"""The keys of `defs.yaml` about documents: taggers, filter rules and budgets.
 
 The field descriptions are the YAML reference. Columns and types are known from the declaration, so rules are checked
 before a run starts.
@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from dataprep_assets.curation.documents import TOP_FOLDER
-from dataprep_assets.curation.duplicates.banding import PROMISED, Banding, choose_banding
-from dataprep_assets.curation.duplicates.choices import AcrossSplits, Kind, Normalization
 from dataprep_assets.curation.languages.word_splitter import Language, SpacyLanguage
 from dataprep_assets.curation.selection import RESERVED
 from dataprep_assets.curation.table import DECIDED, OTHERS, ColumnType
@@ -22,12 +20,10 @@ from dataprep_assets.engine.yaml.automation import DURATIONS, parse_duration
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, SourceError
-from dataprep_assets.table import format_share
 
 # Import these modules only where they are used, because most commands only validate the keys, and most corpora have no
-# rules, taggers or signatures.
+# rules or taggers.
 if TYPE_CHECKING:
-    from dataprep_assets.curation.duplicates.signatures import SignatureSettings
     from dataprep_assets.curation.rules import Rule
     from dataprep_assets.curation.tagging import Tagger
 
@@ -440,155 +436,6 @@ def _load_built_in_tagger(name: str, settings: Mapping[str, Any]) -> "Tagger":
         return BuiltInTagger(name=name, columns=load_tagger(name).columns, settings=settings)
     except ConfigError as error:
         raise ConfigError(f"tag: {error}") from error
-
-
-class PriorityColumn(DeclarationModel):
-    """A column that decides which document of a group of duplicates is kept."""
-
-    column: str = Field(description="Column of the document table: a kept field or a tagger's column.")
-    order: Literal["highest", "lowest"] | tuple[str, ...] = Field(
-        "highest",
-        description=(
-            "Which value is preferred: `highest`, `lowest`, or a list of strings with the preferred one first. "
-            "Documents without a listed value come last."
-        ),
-    )
-
-
-class DuplicatesDeclaration(DeclarationModel):
-    """Rules for which documents are duplicates, and for which document of a group is kept."""
-
-    kind: Kind = Field(
-        "near",
-        description=(
-            "Which texts are duplicates. `near`: texts that share enough shingles (runs of words); see "
-            "`threshold`. `exact`: only equal texts."
-        ),
-    )
-    normalize: Normalization | None = Field(
-        None,
-        description=(
-            "How texts are prepared for comparison. `words`: only words and symbols are compared, in the form "
-            "NFKC, regardless of case and invisible characters. `space`: the kind and amount of white space are "
-            "ignored. `none`: texts are unchanged, except for line endings and Unicode form (NFC). Default: `words` "
-            "for `near`, `none` for `exact`."
-        ),
-    )
-    threshold: float | None = Field(
-        None,
-        gt=0,
-        le=1,
-        description="Minimum Jaccard similarity of the shingles of near-duplicates. Default: 0.8.",
-    )
-    shingle: int | None = Field(None, ge=1, le=64, description="Words per shingle. Default: 5.")
-    permutations: int | None = Field(
-        None,
-        ge=16,
-        le=1024,
-        description=(
-            "Number of values in a MinHash signature. More values find more near-duplicates and take longer. "
-            "Default: 128."
-        ),
-    )
-    priority: Literal["oldest"] | PriorityColumn = Field(
-        "oldest",
-        description=(
-            "Which document of a group is kept. `oldest`: the document that the earliest run added. A `column`: "
-            "the document that comes first in its order. Ties are broken by the text."
-        ),
-    )
-    across_splits: AcrossSplits = Field(
-        "block",
-        description=(
-            "Action for near-duplicates in different splits. `block`: the run stops and shows the pairs. `drop`: "
-            "they are dropped from the split that is declared first. `ignore`: they are kept."
-        ),
-    )
-    against: tuple[str, ...] = Field(
-        (),
-        description=(
-            "Other datasets in the same storage with the same `duplicates` settings. Duplicates of documents "
-            "that they keep are dropped, regardless of `priority`. Default: none."
-        ),
-    )
-    recall: float | None = Field(
-        None,
-        gt=0,
-        le=1,
-        description=(
-            "Minimum share of planted near-duplicates that must be found, at or above the threshold. A blocking "
-            "check fails below it. Default: the share predicted for MinHash, minus 0.05."
-        ),
-    )
-
-    @field_validator("against")
-    @classmethod
-    def _refuse_repetition(cls, against: tuple[str, ...]) -> tuple[str, ...]:
-        if repeated_names := [name for name in dict.fromkeys(against) if against.count(name) > 1]:
-            raise ValueError(f"{repeated_names[0]} is listed twice. Remove one")
-        return against
-
-    @model_validator(mode="after")
-    def _require_effect(self) -> Self:
-        if self.kind == "exact":
-            near_keys = [n for n in ("threshold", "shingle", "permutations", "recall") if getattr(self, n) is not None]
-            if near_keys:
-                raise ValueError(f"`{near_keys[0]}` has no effect with `kind: exact`. Remove it, or set `kind: near`")
-        elif (probability := float(self.banding.match_probability(self.similarity))) < PROMISED:
-            raise ValueError(
-                f"{self.permutations} permutations find {format_share(probability)} "
-                f"of the pairs at the threshold {self.similarity}, but must find {format_share(PROMISED)}. Raise "
-                "`permutations` or `threshold`"
-            )
-        return self
-
-    @property
-    def similarity(self) -> float:
-        """The Jaccard similarity at or above which two documents are near-duplicates."""
-        return 1.0 if self.kind == "exact" else 0.8 if self.threshold is None else self.threshold
-
-    @property
-    def normalization(self) -> Normalization:
-        """Normalization of texts before they are compared."""
-        return self.normalize or ("none" if self.kind == "exact" else "words")
-
-    @property
-    def banding(self) -> Banding:
-        """The split of signatures into bands."""
-        return choose_banding(self.similarity, self.permutations or 128)
-
-    def build_signature_settings(self, key: bytes | None, key_digest: str | None) -> "SignatureSettings":
-        """Return the values that determine signatures.
-
-        Args:
-            key: The secret of keyed hashes, if any.
-            key_digest: Digest that represents the secret in artifact keys.
-        """
-        from dataprep_assets.curation.duplicates.signatures import SignatureSettings
-
-        return SignatureSettings(
-            kind=self.kind,
-            normalization=self.normalization,
-            shingle=self.shingle or 5,
-            banding=self.banding,
-            key=key,
-            key_digest=key_digest,
-        )
-
-    def check_column(self, columns: Mapping[str, ColumnType]) -> None:
-        """Raise ConfigError if the column of the priority does not exist or cannot be ordered as declared."""
-        if self.priority == "oldest":
-            return
-        name, is_list = self.priority.column, not isinstance(self.priority.order, str)
-        if name not in columns:
-            raise ConfigError(
-                f"duplicates.priority.column: unknown column {name!r}. Available: {', '.join(sorted(columns))}"
-            )
-        if is_list != (columns[name] == "string"):
-            expected_order = "a list of values" if columns[name] == "string" else "`highest` or `lowest`"
-            raise ConfigError(
-                f"duplicates.priority.order: must be {expected_order}, because {name!r} has the type {columns[name]}"
-            )
 
 
 class BudgetDeclaration(DeclarationModel):

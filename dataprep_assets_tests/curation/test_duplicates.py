@@ -13,7 +13,7 @@ import pytest
 
 from dataprep_assets.curation.duplicates import candidates
 from dataprep_assets.curation.duplicates.banding import choose_banding
-from dataprep_assets.curation.duplicates.choices import Normalization
+from dataprep_assets.curation.duplicates.declaration import Normalization
 from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, count_overlap
 from dataprep_assets.curation.duplicates.planted import NOTICES
 from dataprep_assets.curation.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard, Signer

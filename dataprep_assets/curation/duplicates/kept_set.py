@@ -29,7 +29,7 @@ from dataprep_assets.curation.duplicates.candidates import (
     find_runs,
     group_sharing_documents,
 )
-from dataprep_assets.curation.duplicates.choices import AcrossSplits
+from dataprep_assets.curation.duplicates.declaration import AcrossSplits
 from dataprep_assets.tokenization.document_ids import mix_bits
 
 

@@ -109,8 +109,8 @@ def build_card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterat
         yield CardSection(title="Recipe", text=load_recipe(corpus.recipe).to_markdown())
     if (duplicates := corpus.duplicates) is None:
         return
-    from dataprep_assets.pipelines.corpus.duplicates.duplicates import DuplicatesFacts
-    from dataprep_assets.pipelines.corpus.duplicates.recall_plot import draw_recall
+    from dataprep_assets.curation.duplicates.duplicates_files import DuplicatesFacts
+    from dataprep_assets.curation.duplicates.recall_plot import draw_recall
     from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
 
     (receipt,) = (spec_receipts[0] for spec, spec_receipts in receipts.items() if spec.name == DUPLICATES)

@@ -21,7 +21,6 @@ from dataprep_assets.curation.declaration import (
     BudgetDeclaration,
     ColumnName,
     DropRules,
-    DuplicatesDeclaration,
     FloorDeclaration,
     KeepRules,
     Tags,
@@ -30,6 +29,7 @@ from dataprep_assets.curation.declaration import (
     find_text_taggers,
     parse_rules,
 )
+from dataprep_assets.curation.duplicates.declaration import DuplicatesDeclaration
 from dataprep_assets.curation.rewriters.declaration import EMPTY, PERSONAL, Rewrites, build_empty_rule, build_rewriting
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import (

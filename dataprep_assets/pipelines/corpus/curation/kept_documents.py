@@ -8,15 +8,15 @@ Entry points: `decide_kept_documents`, `predict_duplicates_change`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.candidates import Nodes
+from dataprep_assets.curation.duplicates.duplicates_files import read_known_pairs
 from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, DuplicateDecisions, choose_kept_documents
 from dataprep_assets.engine.trace.retraction import DuplicatesChange
-from dataprep_assets.errors import DataprepError, FormatError, count_of
+from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.file_ages import compute_ages
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -24,8 +24,6 @@ from dataprep_assets.pipelines.corpus.duplicates.joined_documents import JoinedD
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, load_removed_rows
 from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
-
-PAIRS = "pairs.bin"
 
 
 @dataclass(frozen=True)
@@ -79,40 +77,6 @@ def decide_kept_documents(
     return KeptDocuments(documents, decision)
 
 
-def read_known_pairs(corpus: CorpusDeclaration, store: ArtifactStore) -> ComparedPairs:
-    """Return the pairs that the current duplicates compared by the same shingles, at any threshold."""
-    artifact = corpus.artifact(DUPLICATES)
-    try:
-        # Do not reuse pairs of an artifact that is marked for a rebuild, because they may be wrong.
-        if store.must_rebuild(artifact) or (receipt := store.receipt(artifact)) is None:
-            return ComparedPairs()
-        now, stored_settings = corpus.signing.key_parts, receipt.recipe["settings"]
-        # Ignore the settings of the MinHash signatures, because they determine which pairs are compared, but not the
-        # similarity of a pair.
-        if any(
-            now.get(name) != stored_settings.get(name)
-            for name in ("kind", "normalization", "unicode", "words", "shingle", "key")
-        ):
-            return ComparedPairs()
-        # Verify every byte, because the stored results are used without comparing the shingles again.
-        if store.damage(artifact, receipt, "full"):
-            return ComparedPairs()
-        return read_pairs(store.local(artifact, [PAIRS]))
-    except (DataprepError, OSError, KeyError):  # unreadable pairs are compared again
-        return ComparedPairs()
-
-
-def read_pairs(directory: Path) -> ComparedPairs:
-    """Return the compared pairs in a directory of duplicates; raise FormatError if the file is truncated."""
-    data = (directory / PAIRS).read_bytes()
-    if len(data) % 32:
-        raise FormatError(
-            f"{directory / PAIRS}: its size, {count_of(len(data), 'byte')}, is not a multiple of 32, so the file is "
-            "truncated. Rebuild `duplicates`"
-        )
-    return ComparedPairs(np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, 4))
-
-
 def read_current_duplicates(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, tuple[str, Nodes]]:
     """Return the current duplicates: shard → content of its signatures, removed rows; empty if there are none."""
     try:
@@ -158,7 +122,10 @@ def predict_duplicates_change(corpus: CorpusDeclaration, store: ArtifactStore) -
         # Skip shards that the current duplicates do not contain: they may have no signatures yet, and their changes are
         # not due to the rules or the retraction list.
         shards = [shard for shard in manifest.plan if shard in previous_receipt]
-        ages, pairs = compute_ages(corpus, store, manifest), read_known_pairs(corpus, store)
+        ages, pairs = (
+            compute_ages(corpus, store, manifest),
+            read_known_pairs(store, corpus.artifact(DUPLICATES), corpus.signing),
+        )
         return count_changes(
             corpus, store, previous_receipt, decide_kept_documents(corpus, store, ages, shards, pairs=pairs)
         )

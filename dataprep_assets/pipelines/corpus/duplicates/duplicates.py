@@ -8,8 +8,7 @@ removed rows change are rebuilt.
 - `<shard>.parquet`: `position` (the row of the shard's table, from 0), the kept `representative` (`file:row`), and
   their `similarity`
 - `<shard>.kept.bin`: one bit per row, whether it is kept; other datasets compare their documents with kept rows
-- `pairs.bin`, uint64 `(pairs, 4)`: the compared pairs (`curation.duplicates.kept_set.ComparedPairs`)
-- `clusters.parquet`: the largest clusters; `across.parquet`: pairs of kept documents of different splits
+- `pairs.bin`, `clusters.parquet` and `across.parquet` (`curation.duplicates.duplicates_files`)
 - `ages.json`: source file → number of the build that first saw it; empty if a column is the priority
 """
 
@@ -19,12 +18,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from dataprep_assets.curation.duplicates.candidates import Nodes
+from dataprep_assets.curation.duplicates.duplicates_files import (
+    DuplicatesFacts,
+    NodeNames,
+    find_named_nodes,
+    read_clusters,
+    read_known_pairs,
+    write_common_files,
+)
 from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, DuplicateDecisions
-from dataprep_assets.curation.table import Columns, ParquetRowWriter, read_joined_tables
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
+from dataprep_assets.curation.table import ParquetRowWriter
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
@@ -36,12 +42,10 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.curation.excerpts import Excerpts
 from dataprep_assets.pipelines.corpus.curation.file_ages import compute_ages, write_ages
 from dataprep_assets.pipelines.corpus.curation.kept_documents import (
-    PAIRS,
     KeptDocuments,
     count_changes,
     decide_kept_documents,
     read_current_duplicates,
-    read_known_pairs,
 )
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -60,17 +64,12 @@ from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_mani
 from dataprep_assets.planning.manifest import split_name
 from dataprep_assets.stores.files import digest_value
 
-CLUSTERS = "clusters.parquet"
-_MAX_SHOWN_CLUSTERS = 10
-"""Maximum number of clusters in the table."""
-
 
 def read_largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[dict[str, Any]]:
     """Return a row for each of the largest clusters.
 
-    A row has the kept document, the number of removed documents, and the least similar removed document. `text` and
-    `example_text` are the beginnings of the kept and the least similar document, if their files are readable and small
-    enough. The list is empty for a sensitive dataset.
+    In addition to the values of `read_clusters`, `text` and `example_text` are the beginnings of the kept and the least
+    similar document, if their files are readable and small enough. The list is empty for a sensitive dataset.
 
     Args:
         corpus: The dataset.
@@ -78,9 +77,6 @@ def read_largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Se
     """
     if corpus.sensitive:
         return []
-    # Read only the first piece, because it contains all clusters (at most `_MAX_CLUSTERS`). There is no piece if no
-    # document was removed.
-    clusters = next(read_joined_tables([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
     excerpts = Excerpts(corpus, store)
     return [
         {
@@ -88,46 +84,12 @@ def read_largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Se
             "text": excerpts.read_excerpt(row["representative"]),
             "example_text": excerpts.read_excerpt(row["example"]),
         }
-        for row in ([] if clusters is None else clusters.slice(0, _MAX_SHOWN_CLUSTERS).to_pylist())
+        for row in read_clusters(store, corpus.artifact(DUPLICATES))
     ]
 
 
 VERSION = 4
-ACROSS = "across.parquet"
-_CLUSTERS: Columns = {"representative": "string", "removed": "integer", "least_similar": "number", "example": "string"}
-_ACROSS: Columns = {
-    "split": "string",
-    "row": "string",
-    "other": "string",
-    "other_row": "string",
-    "similarity": "number",
-}
 _ADVICE = "Declare `duplicates` with the same settings in it"
-_MAX_CLUSTERS = 1000
-"""Maximum number of clusters in `clusters.parquet`."""
-
-
-class DuplicatesFacts(Facts):
-    """Facts of duplicates.
-
-    Attributes:
-        documents: Compared documents, i.e., all documents that no rule drops.
-        removed: Removed documents, per split.
-        equal: Removed documents that are equal to the kept document.
-        candidates: Pairs that share a band.
-        compared: Pairs whose shingles were compared.
-        across: Pairs of similar kept documents in different splits.
-        against: Documents removed because another dataset keeps a similar document, per dataset; only if `against` is
-            declared.
-    """
-
-    documents: int
-    removed: dict[str, int]
-    equal: int
-    candidates: int
-    compared: int
-    across: int
-    against: dict[str, int] = Field(default_factory=dict)
 
 
 def build_duplicates_spec(
@@ -140,7 +102,8 @@ def build_duplicates_spec(
         tags: The tags of each split.
         signatures: The signatures of each split.
     """
-    from dataprep_assets.pipelines.corpus.duplicates.duplicates_checks import build_duplicates_checks
+    # Import the module here, because only checks plant duplicates.
+    from dataprep_assets.pipelines.corpus.duplicates.opened_duplicates import build_duplicates_checks
 
     assert corpus.duplicates is not None
     return ArtifactSpec(
@@ -218,7 +181,7 @@ def _build_duplicates(corpus: CorpusDeclaration, request: BuildRequest) -> Itera
     # Read the current duplicates first, because `ensure_built` replaces them.
     previous_receipt = read_current_duplicates(corpus, store)
     kept_sets: list[KeptDocuments] = []
-    write = partial(_write, corpus, store, recipe, kept_sets, read_known_pairs(corpus, store))
+    write = partial(_write, corpus, store, recipe, kept_sets, read_known_pairs(store, artifact, corpus.signing))
     receipt, reused = ensure_built(recipe, store, write, corpus.verify)
     restored_documents = count_changes(corpus, store, previous_receipt, kept_sets[0]).back if kept_sets else 0
     if restored_documents:
@@ -235,12 +198,11 @@ def _build_duplicates(corpus: CorpusDeclaration, request: BuildRequest) -> Itera
     )
 
 
-def compare_rebuilt_duplicates(
-    corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt, directory: Path, pairs: ComparedPairs
-) -> Iterator[str]:
+def compare_rebuilt_duplicates(corpus: CorpusDeclaration, store: ArtifactStore, pairs: ComparedPairs) -> Iterator[str]:
     """Compare all pairs except `pairs` again; return a sentence for each file and claim that differs."""
-    recipe = _build_recipe(corpus, store)
-    return compare_rebuild(recipe, store, receipt, directory, partial(_write, corpus, store, recipe, [], pairs))
+    recipe, artifact = _build_recipe(corpus, store), corpus.artifact(DUPLICATES)
+    write = partial(_write, corpus, store, recipe, [], pairs)
+    return compare_rebuild(recipe, store, store.require(artifact), store.local(artifact), write)
 
 
 def _write(
@@ -260,8 +222,7 @@ def _write(
     all_documents, kept_set = compared_documents[0].joined, compared_documents[0].kept
     documents = all_documents.documents
     # Read only the names of documents that the written files contain, because a dataset may have millions of rows.
-    nodes = np.unique(np.concatenate([kept_set.removed, kept_set.representatives, kept_set.across.ravel()]))
-    names = _Names(corpus, store, all_documents, nodes)
+    names = _read_names(corpus, store, all_documents, find_named_nodes(kept_set))
     removed_counts: dict[str, int] = dict.fromkeys(corpus.splits, 0)
     start = 0
     for partition, positions, is_kept in compared_documents[0].iterate_shards():
@@ -276,9 +237,7 @@ def _write(
                 }
             )
         np.packbits(is_kept).tofile(staged / name_kept_file(partition))
-    _write_clusters(staged / CLUSTERS, kept_set, names)
-    _write_across(staged / ACROSS, kept_set, names, all_documents)
-    (staged / PAIRS).write_bytes(kept_set.compared.pairs.astype("<u8").tobytes())
+    write_common_files(staged, kept_set, names, _list_across_splits(kept_set, all_documents))
     write_ages(staged, ages)
     return WrittenFiles(
         inputs=dict(recipe.upstream),
@@ -306,82 +265,34 @@ def _count_removed_by_dataset(documents: JoinedDocuments, kept_set: DuplicateDec
     return counts
 
 
-class _Names:
-    """Names of rows: `file:row`, or `dataset:file:row` for rows of another dataset."""
+def _read_names(corpus: CorpusDeclaration, store: ArtifactStore, documents: JoinedDocuments, nodes: Nodes) -> NodeNames:
+    """Return the names of documents: `file:row`, or `dataset:file:row` for rows of another dataset.
 
-    def __init__(
-        self, corpus: CorpusDeclaration, store: ArtifactStore, documents: JoinedDocuments, nodes: Nodes
-    ) -> None:
-        """Read the names of the documents `nodes`, whose numbers must be ascending."""
-        self._nodes, self._names = nodes, list[str]()
-        for number, partition in enumerate(documents.partitions):
-            begin, end = documents.documents.first[number : number + 2].tolist()
-            start, stop = np.searchsorted(nodes, [begin, end]).tolist()
-            if start != stop:
-                row_names = RowNames(rows=store.local(corpus.artifact(TAGS, partition)) / ROWS)
-                self._names += row_names.read_names(nodes[start:stop] - begin)
-        for dataset, begin, end in documents.iterate_other_shards():
-            rows = nodes[slice(*np.searchsorted(nodes, [begin, end]).tolist())] - begin
-            if len(rows):
-                self._names += dataset.open_names(store).read_names(rows)
-
-    def get_names(self, nodes: Nodes) -> list[str]:
-        """Return the names of documents, which must be among the documents whose names were read."""
-        return [self._names[position] for position in np.searchsorted(self._nodes, nodes).tolist()]
+    The numbers in `nodes` must be ascending.
+    """
+    row_names = list[str]()
+    for number, partition in enumerate(documents.partitions):
+        begin, end = documents.documents.first[number : number + 2].tolist()
+        start, stop = np.searchsorted(nodes, [begin, end]).tolist()
+        if start != stop:
+            names_of_shard = RowNames(rows=store.local(corpus.artifact(TAGS, partition)) / ROWS)
+            row_names += names_of_shard.read_names(nodes[start:stop] - begin)
+    for dataset, begin, end in documents.iterate_other_shards():
+        rows = nodes[slice(*np.searchsorted(nodes, [begin, end]).tolist())] - begin
+        if len(rows):
+            row_names += dataset.open_names(store).read_names(rows)
+    return NodeNames(nodes=nodes, names=row_names)
 
 
-def _write_clusters(path: Path, kept_set: DuplicateDecisions, names: _Names) -> None:
-    """Write the largest clusters: the kept document, the number of removed documents, and the least similar of them."""
-    # Sort by cluster, then by similarity, so that each cluster begins with its least similar document.
-    order = np.lexsort((kept_set.removed, kept_set.similarities, kept_set.representatives))
-    representatives = kept_set.representatives[order]
-    starts = (
-        np.flatnonzero(np.append(True, representatives[1:] != representatives[:-1]))
-        if len(representatives)
-        else np.empty(0, np.int64)
-    )
-    sizes = np.diff(np.append(starts, len(representatives)))
-    largest = np.lexsort((starts, -sizes))[:_MAX_CLUSTERS]
-    examples = order[starts[largest]]
-    with ParquetRowWriter(path, _CLUSTERS) as rows:
-        rows.add(
-            {
-                "representative": names.get_names(kept_set.representatives[examples]),
-                "removed": sizes[largest].tolist(),
-                "least_similar": kept_set.similarities[examples].tolist(),
-                "example": names.get_names(kept_set.removed[examples]),
-            }
-        )
-
-
-def _write_across(path: Path, kept_set: DuplicateDecisions, names: _Names, documents: JoinedDocuments) -> None:
+def _list_across_splits(kept_set: DuplicateDecisions, documents: JoinedDocuments) -> list[tuple[str, str]]:
+    """Return the splits of each pair of kept documents of different splits."""
     shards = documents.documents.find_shards(kept_set.across.ravel()).reshape(-1, 2)
-    splits = [[split_name(documents.partitions[shard]) for shard in pair] for pair in shards.tolist()]
-    first_names, second_names = names.get_names(kept_set.across[:, 0]), names.get_names(kept_set.across[:, 1])
-    with ParquetRowWriter(path, _ACROSS) as rows:
-        rows.add(
-            {
-                "split": [pair[0] for pair in splits],
-                "row": first_names,
-                "other": [pair[1] for pair in splits],
-                "other_row": second_names,
-                "similarity": kept_set.across_similarities.tolist(),
-            }
-        )
+    first, second = ([split_name(documents.partitions[shard]) for shard in column] for column in shards.T.tolist())
+    return list(zip(first, second, strict=True))
 
 
 def _build_metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
-    facts = DuplicatesFacts.from_receipt(receipt)
-    metadata: dict[str, ShownValue] = {
-        "documents": facts.documents,
-        "removed": sum(facts.removed.values()),
-        **{f"removed_{split}": count for split, count in facts.removed.items()},
-        "equal_documents": facts.equal,
-        "candidate_pairs": facts.candidates,
-        "compared_pairs": facts.compared,
-        "pairs_across_splits": facts.across,
-        **{f"duplicates_of_{name}": count for name, count in facts.against.items()},
-    }
+    metadata = DuplicatesFacts.from_receipt(receipt).metadata
     if clusters := read_largest_clusters(corpus, store):
         metadata["largest_clusters"] = Table(clusters)
     return metadata

@@ -1,68 +1,83 @@
 """Checks of a dataset's duplicates: a rebuild matches, planted duplicates are found, and splits are disjoint."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from dataprep_assets.curation.duplicates.declaration import DuplicateSearch
+from dataprep_assets.curation.duplicates.duplicates_files import ACROSS, DuplicatesFacts, read_pairs
 from dataprep_assets.curation.duplicates.kept_set import ComparedPairs
 from dataprep_assets.curation.duplicates.planted import PlantedPairs, plant_pairs
+from dataprep_assets.curation.duplicates.recall_plot import draw_recall, group_points
+from dataprep_assets.curation.duplicates.signatures import SignatureSettings
 from dataprep_assets.curation.table import read_joined_tables
 from dataprep_assets.engine.checks.check import (
     FILES_INTACT,
     SHOWN,
     Check,
     Finding,
+    Level,
     OpenedArtifact,
     build_verdict,
     choose_sample_count,
     draw_documents,
     set_level,
 )
-from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import count_of
-from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.curation.kept_documents import read_pairs
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import read_part_batches
-from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates.duplicates import ACROSS, DuplicatesFacts, compare_rebuilt_duplicates
-from dataprep_assets.pipelines.corpus.duplicates.recall_plot import draw_recall, group_points
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
-from dataprep_assets.pipelines.corpus.duplicates.signatures import plan_signature_shards
-from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
-from dataprep_assets.pipelines.corpus.source.snapshot import refetch_shards
 from dataprep_assets.table import format_share
 
-_SAMPLED_SHARDS, _SAMPLED_TEXTS, _MIN_WORDS = 4, 24, 20
+SAMPLED_SHARDS, SAMPLED_TEXTS, MIN_WORDS = 4, 24, 20
 """Number of sampled shards, of sampled texts per shard, and minimum words per text, for enough shingles."""
+_SAMPLED_CHARACTERS = 20_000
+"""Maximum number of characters of a sampled text."""
 _SLACK, _DEVIATIONS, _FLOOR_MARGIN = 0.01, 4.0, 0.05
 """Tolerance for chance, as a share of all pairs and in standard deviations; distance of the default floor below the
 predicted recall."""
 
 
 @dataclass(frozen=True)
-class OpenedDuplicates(OpenedArtifact):
-    """Duplicates of a dataset, opened for checks."""
+class SearchedTexts(OpenedArtifact):
+    """Duplicates of a dataset, opened for checks.
 
-    corpus: CorpusDeclaration
+    Attributes:
+        search: The declaration of the duplicates.
+        signing: The settings of the signatures.
+        splits: The names of the dataset's splits.
+        level: The number of pairs that checks rebuild.
+        sensitive: Whether messages must not show names of files.
+        noun: Noun for a text, in messages.
+        sample: Returns some texts.
+        compare: Compares all pairs except some pairs again; returns a sentence for each file and claim that differs.
+    """
+
+    search: DuplicateSearch
+    signing: SignatureSettings
+    splits: Sequence[str]
+    level: Level
+    sensitive: bool
+    noun: str
+    sample: Callable[[], Iterable[str]]
+    compare: Callable[[ComparedPairs], Iterable[str]]
+
+    def draw_texts(self) -> list[str]:
+        """Return the beginnings of the sampled texts that have enough words for planted pairs."""
+        return [text[:_SAMPLED_CHARACTERS] for text in self.sample() if len(text.split()) >= MIN_WORDS]
 
 
-def check_recall(duplicates: OpenedDuplicates) -> Finding:
+def check_recall(duplicates: SearchedTexts) -> Finding:
     """Check that near-duplicates planted in sampled texts are found as often as the bands predict."""
-    corpus = duplicates.corpus
-    assert corpus.duplicates is not None
-    texts = _draw_sample(corpus, duplicates.store)
+    search, texts = duplicates.search, duplicates.draw_texts()
     if not texts:
         return Finding(
-            passed=True, summary=f"No text in the sample has {_MIN_WORDS} words, so nothing could be planted."
+            passed=True, summary=f"No text in the sample has {MIN_WORDS} words, so nothing could be planted."
         )
-    planted = plant_pairs(texts, corpus.signing, duplicates.seed)
+    planted = plant_pairs(texts, duplicates.signing, duplicates.seed)
     similarities = np.concatenate([one.similarities for one in planted])
     shared = np.concatenate([one.shared for one in planted])
-    probabilities = corpus.duplicates.banding.match_probability(similarities)
-    threshold = corpus.duplicates.similarity
+    probabilities = search.banding.match_probability(similarities)
+    threshold = search.similarity
     is_above = similarities >= threshold
     share, predicted = float(shared.mean()), float(probabilities.mean())
     # Each pair is found independently with its own probability p, so the variance of the number of found pairs is the
@@ -71,7 +86,7 @@ def check_recall(duplicates: OpenedDuplicates) -> Finding:
     # Use a recall of 1 if no planted pair reaches the threshold, because there is no pair to miss.
     recall = float(shared[is_above].mean()) if is_above.any() else 1.0
     predicted_above = float(probabilities[is_above].mean()) if is_above.any() else 1.0
-    floor = corpus.duplicates.recall if corpus.duplicates.recall is not None else predicted_above - _FLOOR_MARGIN
+    floor = search.recall if search.recall is not None else predicted_above - _FLOOR_MARGIN
     defects = []
     if recall < floor:
         defects.append(
@@ -93,18 +108,17 @@ def check_recall(duplicates: OpenedDuplicates) -> Finding:
             "sharing_band_%": round(100 * share, 3),
             "predicted_sharing_band_%": round(100 * predicted, 3),
         },
-        table=[_build_row(one, corpus) for one in planted],
+        table=[_build_row(one, search) for one in planted],
     )
-    plot = draw_recall(corpus.duplicates.banding, threshold, group_points(similarities, shared))
+    plot = draw_recall(search.banding, threshold, group_points(similarities, shared))
     return replace(finding, plot=plot)
 
 
-def _build_row(planted: PlantedPairs, corpus: CorpusDeclaration) -> dict[str, Any]:
+def _build_row(planted: PlantedPairs, search: DuplicateSearch) -> dict[str, Any]:
     """Return a table row with the results for one kind of edit."""
-    assert corpus.duplicates is not None
     probabilities, threshold = (
-        corpus.duplicates.banding.match_probability(planted.similarities),
-        corpus.duplicates.similarity,
+        search.banding.match_probability(planted.similarities),
+        search.similarity,
     )
     is_found = planted.similarities >= threshold
     share = float(planted.shared.mean())
@@ -119,64 +133,45 @@ def _build_row(planted: PlantedPairs, corpus: CorpusDeclaration) -> dict[str, An
     }
 
 
-def _draw_sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[str]:
-    manifest = load_manifest(corpus, store)
-    keys = list(manifest.plan)
-    partitions = keys[:: max(1, len(keys) // _SAMPLED_SHARDS)][:_SAMPLED_SHARDS]
-    refetch_shards(corpus, manifest, partitions)
-    texts: list[str] = []
-    for shard in plan_signature_shards(corpus, store, manifest, partitions):
-        long = (
-            text
-            for part in shard.files
-            for batch in islice(read_part_batches(part, shard.fields), 1)
-            for text in batch.texts
-            if len(text.split()) >= _MIN_WORDS
-        )
-        texts += [text[:20_000] for text in islice(long, _SAMPLED_TEXTS)]
-    return texts
-
-
 _REBUILD = "Rebuild the artifact with `dataprep run`"
 
 
-def _check_rebuild(duplicates: OpenedDuplicates) -> Finding:
-    corpus, receipt = duplicates.corpus, duplicates.receipt
-    facts, samples = DuplicatesFacts.from_receipt(receipt), choose_sample_count(corpus.prove.level)
+def _check_rebuild(duplicates: SearchedTexts) -> Finding:
+    receipt = duplicates.receipt
+    facts, samples = DuplicatesFacts.from_receipt(receipt), choose_sample_count(duplicates.level)
     stored_pairs = read_pairs(duplicates.directory)
     pairs = (
         ComparedPairs()
         if samples is None
         else stored_pairs.remove(draw_documents(receipt.key, len(stored_pairs.pairs), samples))
     )
-    defects = compare_rebuilt_duplicates(corpus, duplicates.store, receipt, duplicates.directory, pairs)
     total = sum(facts.removed.values())
     return build_verdict(
-        (f"{corpus.artifact(DUPLICATES)}: {defect}" for defect in defects),
-        f"Comparing all {count_of(facts.documents, 'document')} again drops the same {total:,} of them.",
+        (f"{duplicates.artifact}: {defect}" for defect in duplicates.compare(pairs)),
+        f"Comparing all {count_of(facts.documents, duplicates.noun)} again drops the same {total:,} of them.",
         _REBUILD,
-        facts={"documents": facts.documents, "removed": total, "equal_documents": facts.equal},
+        facts={f"{duplicates.noun}s": facts.documents, "removed": total, f"equal_{duplicates.noun}s": facts.equal},
     )
 
 
-def _check_splits_disjoint(duplicates: OpenedDuplicates) -> Finding:
-    corpus, directory = duplicates.corpus, duplicates.store.local(duplicates.artifact, [ACROSS])
+def _check_splits_disjoint(duplicates: SearchedTexts) -> Finding:
+    noun, directory = duplicates.noun, duplicates.store.local(duplicates.artifact, [ACROSS])
     pairs = [pair for piece in read_joined_tables([directory / ACROSS]) for pair in piece.to_pylist()]
     defects = [
-        f"a document of {pair['split']} is a near-duplicate of one in {pair['other']}"
-        if corpus.sensitive
+        f"a {noun} of {pair['split']} is a near-duplicate of one in {pair['other']}"
+        if duplicates.sensitive
         else f"{pair['row']} in {pair['split']} is {format_share(pair['similarity'])} similar to "
         f"{pair['other_row']} in {pair['other']}"
         for pair in pairs
     ]
     return build_verdict(
         defects,
-        "No kept document is a near-duplicate of a kept document in another split "
-        f"({count_of(len(corpus.splits), 'split')}).",
+        f"No kept {noun} is a near-duplicate of a kept {noun} in another split "
+        f"({count_of(len(duplicates.splits), 'split')}).",
         "Remove the near-duplicates from one split, or declare `duplicates.across_splits: drop`, which drops them "
         "from the split that is declared first",
         facts={"pairs": len(pairs)},
-        table=[] if corpus.sensitive else pairs[:SHOWN],
+        table=[] if duplicates.sensitive else pairs[:SHOWN],
     )
 
 
@@ -198,19 +193,17 @@ _DISJOINT = Check(
     "No kept document of a split is a near-duplicate of a kept document in another split.",
     _check_splits_disjoint,
 )
-DUPLICATES_CHECKS: tuple[Check[OpenedDuplicates], ...] = (FILES_INTACT, _REBUILD_MATCHES, _RECALL, _DISJOINT)
+DUPLICATES_CHECKS: tuple[Check[SearchedTexts], ...] = (FILES_INTACT, _REBUILD_MATCHES, _RECALL, _DISJOINT)
 """All checks. Exact deduplication omits `recall_sufficient`, and a single split omits `splits_disjoint`."""
 
 
-def build_duplicates_checks(corpus: CorpusDeclaration) -> WholeArtifactChecks[OpenedDuplicates]:
+def list_duplicates_checks(
+    search: DuplicateSearch, splits: Sequence[str], level: Level
+) -> tuple[Check[SearchedTexts], ...]:
     """Return the checks that apply to a dataset's duplicates."""
-    assert corpus.duplicates is not None
     left_out = set()
-    if corpus.duplicates.across_splits == "ignore" or len(corpus.splits) < 2:
+    if search.across_splits == "ignore" or len(splits) < 2:
         left_out.add(_DISJOINT)
-    if corpus.duplicates.kind != "near":
+    if search.kind != "near":
         left_out.add(_RECALL)
-    return WholeArtifactChecks(
-        checks=set_level([check for check in DUPLICATES_CHECKS if check not in left_out], corpus.prove.level),
-        open=lambda store, _: OpenedDuplicates(corpus.artifact(DUPLICATES), store, corpus).with_local_files(),
-    )
+    return set_level([check for check in DUPLICATES_CHECKS if check not in left_out], level)
