@@ -191,6 +191,13 @@ def format_rule(keeps: bool, rule: Rule) -> str:
     return f"not ({rule.text})" if keeps else rule.text
 
 
+def describe_duplicates(similarity: float, noun: str) -> str:
+    """Return a sentence about the rows that duplicate detection drops; `noun` is the noun for a row."""
+    if similarity == 1:
+        return f"equal to a kept {noun}"
+    return f"near-duplicate of a kept {noun}, with a similarity of at least {similarity:g}"
+
+
 def add_examples(
     examples: Mapping[str, list[str]], files: Sequence[Any], rows: Sequence[Any], reasons: Sequence[str | None]
 ) -> None:

@@ -9,14 +9,14 @@ An edge matters only if its first document is kept. Pairs are therefore compared
 document is removed. Among a thousand versions of a page, each is compared only with the kept version. Pairs that were
 compared in an earlier run are not compared again (`ComparedPairs`).
 
-Entry points: `Priority`, `choose_kept_documents`.
+Entry points: `Priority`, `build_value_keys`, `choose_kept_documents`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,6 +105,15 @@ class Priority:
         ranks = np.empty(len(nodes), np.int64)
         ranks[order] = np.arange(len(nodes))
         return ranks
+
+
+def build_value_keys(values: Sequence[Any], order: str | Sequence[str]) -> NDArray[np.float64]:
+    """Return sort keys for values of a column: documents with lower keys are kept in preference, and NaN ranks last."""
+    if isinstance(order, str):
+        sign = -1.0 if order == "highest" else 1.0
+        return np.array([np.nan if one is None else sign * float(one) for one in values], np.float64)
+    ranks = {name: rank for rank, name in enumerate(order)}
+    return np.array([ranks.get(one, np.nan) for one in values], np.float64)
 
 
 @dataclass(frozen=True)

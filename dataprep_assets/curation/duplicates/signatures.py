@@ -123,9 +123,9 @@ class Signer:
         return bands
 
     def compute_digests(
-        self, texts: Sequence[str], hashes: NDArray[np.uint64], ends: NDArray[np.int64]
+        self, texts: Sequence[str], contents: Sequence[str], hashes: NDArray[np.uint64], ends: NDArray[np.int64]
     ) -> NDArray[np.uint64]:
-        """Return 128 bits of the compared form and 64 bits of the text itself: ``(texts, 3)``, uint64.
+        """Return 128 bits of the compared form and 64 bits of the complete content: ``(texts, 3)``, uint64.
 
         Texts that are compared by shingles are equal if their shingles are equal.
         """
@@ -137,7 +137,7 @@ class Signer:
             equal = [" ".join(split_compared_words(text, self._settings.normalization)).encode() for text in texts]
         digests = b"".join(hashlib.blake2b(content, digest_size=16, key=self._key).digest() for content in equal)
         halves = np.frombuffer(digests, _DTYPE).reshape(len(texts), 2)
-        return np.column_stack([halves, hash_texts(texts, self._settings.key)]).astype(np.uint64)
+        return np.column_stack([halves, hash_texts(contents, self._settings.key)]).astype(np.uint64)
 
 
 class SignatureWriter:
@@ -164,29 +164,33 @@ class SignatureWriter:
         self._digests, self._shingles = (file.__enter__() for file in self._opened)
         return self
 
-    def add(self, rows: int, good: Sequence[int], texts: Sequence[str]) -> None:
+    def add(self, rows: int, good: Sequence[int], texts: Sequence[str], contents: Sequence[str] | None = None) -> None:
         """Add the signatures of some rows.
 
         Args:
             rows: Number of rows.
             good: Positions of the rows that have a text.
             texts: The texts of these rows.
+            contents: The complete contents of these rows, of which the texts are a part. Default: the texts.
         """
         # Exclude empty texts and texts of only white space, because they would all be duplicates of each other.
         numbered_texts = [
-            (position, text) for position, text in zip(good, texts, strict=True) if text and not text.isspace()
+            (position, text, content)
+            for position, text, content in zip(good, texts, texts if contents is None else contents, strict=True)
+            if text and not text.isspace()
         ]
-        position = np.array([index for index, _ in numbered_texts], np.int64)
+        position = np.array([index for index, _, _ in numbered_texts], np.int64)
         counts, digests = np.zeros(rows, np.uint64), np.zeros((rows, 3), np.uint64)
         if numbered_texts:
-            compared_texts = [text for _, text in numbered_texts]
+            compared_texts = [text for _, text, _ in numbered_texts]
+            compared_contents = [content for _, _, content in numbered_texts]
             is_near = self._settings.kind == "near"
             hashes, ends = (
                 self._signer.compute_shingles(compared_texts)
                 if is_near
                 else (np.empty(0, np.uint64), np.empty(0, np.int64))
             )
-            digests[position] = self._signer.compute_digests(compared_texts, hashes, ends)
+            digests[position] = self._signer.compute_digests(compared_texts, compared_contents, hashes, ends)
             keys = digests[position, :1]
             if is_near:
                 counts[position] = np.diff(ends, prepend=0)

@@ -352,8 +352,9 @@ class Blend(Dataset):
 def build_blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
     """Return the specs of a blend's artifacts, inputs first.
 
-    The artifacts are the plan, the preview, the engine certificate (not for RL), the snapshots, the shards, the
-    document table (only with taggers or rules), the run, the manifest (only for RL), and the views.
+    The artifacts are the plan, the preview, the engine certificate (not for RL), the snapshots, the
+    signatures and duplicates (only with `duplicates`), the shards, the document table (only with taggers, rules or
+    duplicates), the run, the manifest (only for RL), and the views.
     """
     partitions = Partitions(
         dynamic=f"{blend.dataset}_shards",
@@ -366,13 +367,20 @@ def build_blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
     certificates = []
     if blend.stage != "rl":  # RL records are not tokenized, so they need no certificate
         certificates = [build_engine_certificate_spec(build_blend_engine(blend), inputs=(preview,))]
-    shards = build_blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates))
+    duplicates = []
+    if blend.duplicates is not None:
+        # Import the module here, because most blends have no duplicates, and every command calls this function.
+        from dataprep_assets.pipelines.blend.duplicates.duplicates import build_duplicates_spec, build_signatures_spec
+
+        signatures = build_signatures_spec(blend, partitions=partitions, inputs=(snapshot, *certificates))
+        duplicates = [signatures, build_duplicates_spec(blend, signatures=signatures)]
+    shards = build_blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates, *duplicates[1:]))
     tables = [build_row_table_spec(blend, partitions=partitions, shards=shards)] if blend.has_table else []
     # The checks of the table block the run if rules drop too many rows.
-    run = build_blend_spec(blend, inputs=(shards, *(tables if blend.rules else ())))
+    run = build_blend_spec(blend, inputs=(shards, *(tables if blend.dropping_names else ())))
     manifests = [build_rl_manifest_spec(blend, run=run)] if blend.stage == "rl" else []
     views = [build_view_spec(blend, view, run=run) for view in load_declared_views(blend)]
-    return [plan, preview, *certificates, snapshot, shards, *tables, run, *manifests, *views]
+    return [plan, preview, *certificates, snapshot, *duplicates, shards, *tables, run, *manifests, *views]
 
 
 def _cut_ranges(blend: BlendDeclaration, store: ArtifactStore) -> Sequence[Sequence[str]]:

@@ -23,6 +23,8 @@ from dataprep_assets.curation.declaration import (
     find_unknown_sources,
     parse_rules,
 )
+from dataprep_assets.curation.duplicates.declaration import RowDuplicatesDeclaration
+from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import ColumnType
 from dataprep_assets.engine.source_key import KeyedSources
 from dataprep_assets.engine.yaml.declaration import WandbDeclaration, WorkersDeclaration, resolve_path
@@ -274,6 +276,14 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         BudgetDeclaration(),
         description="Maximum shares of rows that rules may drop, per dataset and per rule. Default: no limits.",
     )
+    duplicates: RowDuplicatesDeclaration | None = Field(
+        None,
+        description=(
+            "Deduplication: keeps one row of each group of near-duplicates in all datasets. `{}` uses the defaults. "
+            "Rows that a rule drops, or that contain a benchmark item, are not compared. Not for `pretrain`. Without "
+            "this key, duplicates are kept."
+        ),
+    )
     decontaminate: RowDecontaminateDeclaration | None = Field(
         None,
         description=(
@@ -384,6 +394,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     @model_validator(mode="after")
     def _require_fitting_rules(self) -> Self:
         keys = [key for key in ("tag", "tag_text", "keep", "drop") if getattr(self, key)]
+        keys += [] if self.duplicates is None else ["duplicates"]
         if keys and self.stage == "pretrain":
             raise ValueError(
                 f"`{keys[0]}` has no effect with `stage: pretrain`. Remove it, and declare it in a `TokenizedCorpus`"
@@ -391,15 +402,22 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         try:
             taggers = self.taggers
             self.rules  # noqa: B018  # the property raises the errors of the rules
+            if self.duplicates is not None:
+                self.duplicates.check_column(self.columns)
         except ConfigError as error:
             raise ValueError(str(error)) from error
-        reasons = [*self.keep, *self.drop]
+        reasons = self.dropping_names
         if unknown_rules := [name for name in self.budget.per_rule if name not in reasons]:
             raise ValueError(
                 f"budget.per_rule: unknown rule {unknown_rules[0]!r}. Available: {', '.join(reasons) or 'none'}"
             )
         if self.budget != BudgetDeclaration() and not reasons:
-            raise ValueError("budget: has no effect without rules in `keep` or `drop`. Remove it")
+            raise ValueError("budget: has no effect without rules in `keep` or `drop`, or `duplicates`. Remove it")
+        if self.sensitive and self.duplicates is not None and self.source_key is None:
+            raise ValueError(
+                "`sensitive: true` with `duplicates` needs `source_key: {env: SOURCE_KEY}`, the variable with the "
+                "secret for the hashes of texts"
+            )
         names = [tagger.name for tagger in taggers]
         if unknown_names := [name for name in self.tag_text if name not in names]:
             raise ValueError(f"tag_text: unknown tagger {unknown_names[0]!r}. Available: {', '.join(names) or 'none'}")
@@ -413,7 +431,12 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     @property
     def has_table(self) -> bool:
         """Whether the blend has a document table, because a declared key fills or needs one."""
-        return bool(self.tag or self.keep or self.drop)
+        return bool(self.tag or self.dropping_names)
+
+    @property
+    def dropping_names(self) -> list[str]:
+        """The reasons for dropping rows to which the budget applies: the rules in order, and `duplicate`."""
+        return [*self.keep, *self.drop, *([] if self.duplicates is None else [DUPLICATE])]
 
     @property
     def has_row_ids(self) -> bool:

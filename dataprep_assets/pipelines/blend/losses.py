@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
 
 from dataprep_assets.curation.benchmarks.columns import BENCHMARK
+from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, RULE, Loss, count_by_file, find_dropped_rows
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt
@@ -82,7 +83,7 @@ def parse_dataset_name(partition: str | None) -> str:
 
 
 def _classify_reason(rules: Container[str], reason: str) -> str:
-    if reason in (RETRACTED, BENCHMARK):
+    if reason in (RETRACTED, BENCHMARK, DUPLICATE):
         return ""
     if reason in rules:
         return RULE
@@ -167,6 +168,8 @@ def describe_missing_data(blend: BlendDeclaration, receipts: Sequence[Receipt]) 
         )
     elif ledger.dropped.get(BENCHMARK):
         advice = "If rows with benchmark items must be kept, change `decontaminate`. Otherwise, correct"
+    elif ledger.dropped.get(DUPLICATE):
+        advice = "If duplicates of other rows must be kept, change `duplicates`. Otherwise, correct"
     elif rules := [name for name in (*blend.keep, *blend.drop) if ledger.dropped.get(name)]:
         advice = f"If the rule {rules[0]!r} must not drop these rows, change it. Otherwise, correct"
     if blend.sensitive:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from dataprep_assets.curation.benchmarks.columns import BENCHMARK
+from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.engine.trace.trace import Trace, TraceQuery, Tracer
 from dataprep_assets.errors import ConfigError, NotFoundError, count_of
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, parse_origins
@@ -229,6 +230,6 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
         if entry is None:
             return self.absence
         suffix = "" if entry.get("message") is None else f" (message {entry['message']})"
-        # Name the benchmark item, which is public, but no other words, which may quote the row.
-        suffix += f" ({entry['words']})" if entry["reason"] == BENCHMARK else ""
+        # Name the benchmark item, which is public, and the kept row, but no other words, which may quote the row.
+        suffix += f" ({entry['words']})" if entry["reason"] in (BENCHMARK, DUPLICATE) else ""
         return f"the row was dropped as {entry['reason']}{suffix}"

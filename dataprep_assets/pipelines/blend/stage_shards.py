@@ -13,6 +13,7 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
+from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import list_duplicate_checks
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_SHARDS
 from dataprep_assets.pipelines.blend.losses import find_shard_losses
@@ -73,7 +74,12 @@ def build_blend_shards_spec(
         check_groups=(
             PartitionChecks(
                 checks=configure_checks(
-                    (*shard_kind.checks, *list_rule_checks(blend), *list_screen_checks(blend)),
+                    (
+                        *shard_kind.checks,
+                        *list_rule_checks(blend),
+                        *list_screen_checks(blend),
+                        *list_duplicate_checks(blend),
+                    ),
                     blend.prove.level,
                     blend.tokenizer,
                 ),

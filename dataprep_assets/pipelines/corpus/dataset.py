@@ -111,7 +111,7 @@ def build_card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterat
         return
     from dataprep_assets.curation.duplicates.duplicates_files import DuplicatesFacts
     from dataprep_assets.curation.duplicates.recall_plot import draw_recall
-    from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
+    from dataprep_assets.curation.duplicates.removed_file import DUPLICATES
 
     (receipt,) = (spec_receipts[0] for spec, spec_receipts in receipts.items() if spec.name == DUPLICATES)
     facts, count = DuplicatesFacts.from_receipt(receipt), load_privacy(corpus).public_count

@@ -18,6 +18,7 @@ import numpy as np
 
 from dataprep_assets.curation.documents import FileDocuments
 from dataprep_assets.curation.dropped_rows import DroppedRows
+from dataprep_assets.curation.duplicates.removed_file import DUPLICATES
 from dataprep_assets.curation.id_list import IdLine, MatchedLines, match_lines, read_ids
 from dataprep_assets.curation.retractions import (
     add_retractions,
@@ -36,7 +37,6 @@ from dataprep_assets.pipelines.corpus.curation.selection import find_ruled_out_r
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, has_manifest, load_manifest
 from dataprep_assets.pipelines.corpus.source.source_parts import build_present_part
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest

@@ -67,7 +67,7 @@ def _sign(batch: Batch) -> None:
         SignatureSettings(kind="near", normalization="words", shingle=5, banding=choose_banding(0.8, 128), key=None)
     )
     hashes, ends = signer.compute_shingles(batch)
-    signer.compute_digests(batch, hashes, ends)
+    signer.compute_digests(batch, batch, hashes, ends)
     signer.compute_bands(hashes, ends)
 
 

@@ -1,6 +1,7 @@
 """The artifact `<dataset>/pairs`, one partition per shard: preference pairs as messages, ids and masks."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.errors import count_of
@@ -12,6 +13,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import load_duplicate_rows
 from dataprep_assets.pipelines.blend.pairs.pairs_checks import PAIRS_CHECKS, OpenedPairs
 from dataprep_assets.pipelines.blend.pairs.shard import VERSION, PairsFacts, PairsShard, build_pairs_shard
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
@@ -39,6 +41,7 @@ def prepare_pairs_shards(
     shards = []
     for partition in partitions:
         unit, planned_shard = plan.find_shard(partition)
+        chat_plan = replace(plans[unit.name], duplicates=load_duplicate_rows(blend, store, partition))
         parts = load_shard_parts(blend, store, plan, partition)
         # Divide the shard's size evenly among its files, because the plan does not contain the size of each row range.
         sources = tuple(ChatSource.from_part(part, size=planned_shard.total_bytes // len(parts)) for part in parts)
@@ -47,7 +50,7 @@ def prepare_pairs_shards(
                 artifact=blend.artifact(PAIRS, partition),
                 store=store,
                 sources=sources,
-                plan=plans[unit.name],
+                plan=chat_plan,
                 row_group_size=options.row_group_size,
                 compression=options.compression,
                 budget=blend.bad_records.budget,

@@ -46,6 +46,7 @@ from dataprep_assets.formats.conversations.preference_rows import SIDES, Answer,
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
+from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateRows
 from dataprep_assets.pipelines.blend.pairs.encoding import PreferenceEncoder, is_plain, render_preference
 from dataprep_assets.pipelines.blend.pairs.shard import (
     PAIRS_FILE,
@@ -142,6 +143,11 @@ class OpenedPairs(OpenedPartition[PairsShard]):
     @property
     def row_rules(self) -> RowRules | None:
         return self.plan.rules
+
+    @property
+    def duplicates(self) -> DuplicateRows | None:
+        """The rows that are dropped as duplicates."""
+        return self.plan.duplicates
 
     @property
     def screen(self) -> RowScreen | None:

@@ -81,6 +81,11 @@ def collect_stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
         identity |= rules.key_parts()
     if (screen := load_row_screen(blend)) is not None:
         identity |= screen.key_parts()
+    if (duplicates := blend.duplicates) is not None:
+        from dataprep_assets.pipelines.blend.duplicates.signing import load_signing
+
+        priority = None if duplicates.priority is None else duplicates.priority.model_dump(mode="json")
+        identity["duplicates"] = {**load_signing(blend).key_parts, **duplicates.key_parts(), "priority": priority}
     if blend.tokenizer is not None:
         identity["tokenizer"] = load_declared_tokenizer(blend.tokenizer).digest
     return identity

@@ -41,6 +41,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateRows, load_duplicate_rows
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.removal.retracted_rows import ABOUT, no_retracted_row
@@ -149,6 +150,7 @@ def prepare_rl_shards(
             retracted=find_current_retractions(store, blend.artifact(RL_JSONL, partition), retractions),
             row_rules=load_row_rules(blend, plan.find_shard(partition)[0].dataset.name),
             screen=screen,
+            duplicates=load_duplicate_rows(blend, store, partition),
         )
         for partition in partitions
     ]
@@ -204,6 +206,11 @@ class OpenedRecords(OpenedPartition[RlShard]):
             for number, values in zip(block.numbers, block.rows, strict=True):
                 if isinstance(record := read_row(values, f"{source.label}: row {number}"), dict):
                     yield number, record
+
+    @property
+    def duplicates(self) -> DuplicateRows | None:
+        """The records that are dropped as duplicates."""
+        return self.planned.duplicates
 
     @property
     def screen(self) -> RowScreen | None:

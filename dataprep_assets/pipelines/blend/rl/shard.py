@@ -10,7 +10,7 @@ record.
 import math
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -23,6 +23,7 @@ from pydantic import Field
 
 from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.curation.retractions import describe_ids
+from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.checks.check import SAMPLE, Level
@@ -31,6 +32,7 @@ from dataprep_assets.execution.run_task import report_work
 from dataprep_assets.formats.row_origins import ORIGINS, write_origins
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt, Verification
+from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateRows, Partner
 from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, RowRetractions, write_row_ids
 from dataprep_assets.pipelines.blend.rl.apply_transforms import (
     LEFT_OUT_BY,
@@ -67,7 +69,8 @@ class RlShard:
     `budget` is the maximum share of rows that may be dropped as bad. A changed `salt` changes the key, which forces a
     rebuild. `retractions` has the kind of ids and the retraction list. `retracted` are the listed ids whose rows the
     shard has read. Before the build, they are known only from an existing shard. The key of the finished shard covers
-    the actual ids. `row_rules` drop records, and `screen` is the search for benchmark items, if any.
+    the actual ids. `row_rules` drop records, and `screen` is the search for benchmark items, and
+    `duplicates` are the records to drop as duplicates, if any.
     """
 
     artifact: Artifact
@@ -87,6 +90,7 @@ class RlShard:
     retracted: tuple[str, ...] = ()
     row_rules: RowRules | None = None
     screen: RowScreen | None = None
+    duplicates: DuplicateRows | None = None
 
     @property
     def sources(self) -> tuple[SourcePart, ...]:
@@ -101,6 +105,21 @@ class RlShard:
     def open_reader(self) -> Callable[[Record, str], Record | str]:
         """Return a function that returns the record of a row at a location, or the reason why it has none."""
         return partial(_read_record, compose_steps(self.transforms, self.placeholders, self.rules), self.rules)
+
+    @property
+    def reading_key_parts(self) -> Mapping[str, Any]:
+        """The values that decide which records are read from the sources, and their contents."""
+        screening = [part.key_parts() for part in (self.row_rules, self.screen) if part is not None]
+        return {"transforms": self.fingerprint, "rules": self.rules.changes, "screening": screening}
+
+    def read_kept_rows(self, source: SourcePart, ids: ReadRows) -> Iterator[Mapping[int, Record]]:
+        """Yield the records of a source that nothing drops, in blocks, by number; `ids` records the ids of all rows."""
+        steps = compose_steps(self.transforms, self.placeholders, self.rules)
+        reader = source.read_rows(as_json=self.reads_json)
+        for block in reader:
+            outcomes = iterate_outcomes(self, source, block, steps, ids)
+            yield {row.row: row.outcome for row in outcomes if isinstance(row.outcome, dict)}
+        require_digest(source.label, source.digests.digest_of(reader.sha256), source.sha256, "`blend_plan`")
 
     @property
     def partition(self) -> str:
@@ -128,9 +147,8 @@ class RlShard:
         ]
         ids = [self.retractions.key_parts(), list(self.retracted)]
         policy = [self.compression, self.bad_records, self.budget, self.salt, self.rules.changes, ids]
-        # Add rules and the search only if they are declared, so that other shards keep their keys.
-        policy += [] if self.row_rules is None else [self.row_rules.key_parts()]
-        policy += [] if self.screen is None else [self.screen.key_parts()]
+        # Add what drops records only if it is declared, so that other shards keep their keys.
+        policy += [part.key_parts() for part in (self.row_rules, self.screen, self.duplicates) if part is not None]
         return digest_value(["rl_jsonl", VERSION, self.fingerprint, policy, files])
 
     @property
@@ -150,6 +168,7 @@ class RlShard:
                 **self.retractions.key_parts(),
                 **({} if self.row_rules is None else self.row_rules.key_parts()),
                 **({} if self.screen is None else self.screen.key_parts()),
+                **({} if self.duplicates is None else self.duplicates.key_parts()),
                 **({"retracted": describe_ids(self.retracted)} if self.retracted else {}),
             },
             sources={
@@ -365,6 +384,9 @@ def _transform_lines(
         if isinstance(outcome, LeakedRecord):
             tally.drop(part, BadRecord(row, byte, BENCHMARK), words=outcome.item)
             continue
+        if isinstance(outcome, DuplicateRecord):
+            tally.drop(part, BadRecord(row, byte, DUPLICATE), words=outcome.partner.words)
+            continue
         try:
             line = encode_line(outcome)
         # The record cannot be written, for example because of an integer beyond 64 bits, half a surrogate pair,
@@ -402,6 +424,13 @@ class LeakedRecord:
     item: str
 
 
+@dataclass(frozen=True)
+class DuplicateRecord:
+    """Outcome for a record that duplicates a kept record."""
+
+    partner: Partner
+
+
 class RowOutcome(NamedTuple):
     """Outcome for a source row: its number and byte, and the record or the reason why there is none.
 
@@ -410,7 +439,7 @@ class RowOutcome(NamedTuple):
 
     row: int
     byte: int
-    outcome: Record | SkippedRecord | RefusedRecord | RetractedRecord | RuledRecord | LeakedRecord
+    outcome: Record | SkippedRecord | RefusedRecord | RetractedRecord | RuledRecord | LeakedRecord | DuplicateRecord
     unread_fields: list[str]
 
 
@@ -420,7 +449,7 @@ def iterate_outcomes(
     """Yield the outcome for each row of a block, and record the rows' ids."""
     rows = zip(block.rows, block.numbers, block.offsets, strict=True)
     outcomes = (_transform_row(shard, part, steps, ids, *row) for row in rows)
-    if shard.row_rules is None and shard.screen is None:
+    if shard.row_rules is None and shard.screen is None and shard.duplicates is None:
         yield from outcomes
         return
     while batch := list(islice(outcomes, _BATCH)):
@@ -428,6 +457,8 @@ def iterate_outcomes(
             batch = list(_replace_ruled(shard.row_rules, part.label, batch))
         if shard.screen is not None:
             batch = list(_replace_leaks(shard.screen, batch))
+        if shard.duplicates is not None:
+            batch = list(_replace_duplicates(shard.duplicates, part.ordinal, batch))
         yield from batch
 
 
@@ -462,6 +493,17 @@ def _replace_leaks(screen: RowScreen, outcomes: Sequence[RowOutcome]) -> Iterato
     for row in outcomes:
         item = next(leaks) if isinstance(row.outcome, dict) else None
         yield row if item is None else row._replace(outcome=LeakedRecord(item))
+
+
+def _replace_duplicates(
+    duplicates: DuplicateRows, ordinal: int, outcomes: Sequence[RowOutcome]
+) -> Iterator[RowOutcome]:
+    """Yield the outcomes, in which records that duplicate a kept record are replaced."""
+    partners = duplicates.find_partners(ordinal, [row.row for row in outcomes])
+    for row, partner in zip(outcomes, partners, strict=True):
+        if partner is not None and isinstance(row.outcome, dict):
+            row = row._replace(outcome=DuplicateRecord(partner))
+        yield row
 
 
 def encode_line(record: Record) -> bytes:
@@ -537,7 +579,7 @@ def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, record: BadRecord) 
 
 def _check_budget(shard: RlShard, tally: _Tally) -> None:
     # Leave out rows that the declaration drops, because they do not use up the budget.
-    chosen_reasons = {BENCHMARK, *(() if shard.row_rules is None else shard.row_rules.names)}
+    chosen_reasons = {BENCHMARK, DUPLICATE, *(() if shard.row_rules is None else shard.row_rules.names)}
     bad_rows = [entry for entry in tally.quarantine if entry["reason"] not in chosen_reasons]
     bad_count = len(bad_rows)
     if bad_count and bad_count > shard.budget * tally.rows:

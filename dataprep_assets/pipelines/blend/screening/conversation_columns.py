@@ -3,7 +3,7 @@
 A preference has the messages of its prompt and of both answers. The characters of questions and answers are
 counted in the content of messages, without reasoning and tool calls, and without white space at the ends.
 
-Entry points: `COLUMNS`, `measure_rows`, `select_text`.
+Entry points: `COLUMNS`, `measure_rows`, `select_text`, `select_compared_text`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,6 +58,21 @@ def select_text(row: Conversation | Preference, choice: TextChoice) -> str:
     side = row if isinstance(row, Conversation) else row.sides[0]
     # The first text is the one with the reasoning.
     return next(iter(select_texts(list_messages(row), choice, [side.tools, side.kwargs])), "")
+
+
+def select_compared_text(row: Conversation | Preference, choice: TextChoice) -> str:
+    """Return the selected texts of a row for finding duplicates, as one text; empty if there are none.
+
+    System messages and declared tools are left out, because many different rows have them in common.
+    """
+    messages = list_messages(row)
+    if not messages:
+        return select_text(row, choice)
+    own_messages = [message for message in messages if message["role"] not in _SHARED_ROLES]
+    return next(iter(select_texts(own_messages, choice)), "")
+
+
+_SHARED_ROLES = ("system", "developer")
 
 
 def _measure_row(row: Conversation | Preference, dataset: str) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """Reasons for dropping rows of a blend that the declaration chooses, and the names that rules cannot have."""
 
 from dataprep_assets.curation.benchmarks.columns import BENCHMARK
+from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.selection import RESERVED as RESERVED_FOR_DOCUMENTS
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.blend.rl.apply_transforms import BAD_PLACEHOLDER, NO_PREFERENCE, NO_PROMPT
 from dataprep_assets.tokenization.chat.messages import FILTERED, REFUSALS
 
 EMPTY, TOO_LONG, TOO_LONG_PAIR = "empty_after_masking", "longer_than_pack_size", "longer_than_max_length"
-CHOSEN_REASONS = (*FILTERED, EMPTY, TOO_LONG, TOO_LONG_PAIR, BENCHMARK, RETRACTED)
+CHOSEN_REASONS = (*FILTERED, EMPTY, TOO_LONG, TOO_LONG_PAIR, BENCHMARK, DUPLICATE, RETRACTED)
 """Reasons that the declaration chooses, in addition to rules. They never fail the build or use up the budget."""
 RESERVED = RESERVED_FOR_DOCUMENTS.union(CHOSEN_REASONS, REFUSALS, (BAD_PLACEHOLDER, NO_PREFERENCE, NO_PROMPT))
 """Reasons that cannot be names of rules."""

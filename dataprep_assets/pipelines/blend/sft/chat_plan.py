@@ -43,6 +43,7 @@ from dataprep_assets.tokenization.engines import ReferenceEngine
 
 # Import the module only for type checking, because only a blend with `decontaminate` needs its search.
 if TYPE_CHECKING:
+    from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateRows
     from dataprep_assets.pipelines.blend.screening.row_rules import RowRules
     from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
 
@@ -102,6 +103,8 @@ class ChatPlan:
             covers only the listed ids that the shard has read.
         rules: The rules that drop rows; None without `keep` and `drop`.
         screen: The search for benchmark items; None without `decontaminate`.
+        duplicates: The rows that are dropped as duplicates; None without `duplicates`. Only the plan of a shard has
+            them.
     """
 
     tokenizer: Path
@@ -132,6 +135,7 @@ class ChatPlan:
     retractions: RowRetractions = field(default_factory=RowRetractions)
     rules: "RowRules | None" = None
     screen: "RowScreen | None" = None
+    duplicates: "DuplicateRows | None" = None
 
     @property
     def stop(self) -> SpecialToken:
@@ -167,7 +171,18 @@ class ChatPlan:
             "template_kwargs": dict(self.template_kwargs),
             "choices": self.choices.changes,
             **self.retractions.key_parts(),
-            # Add rules and the search only if they are declared, so that other shards keep their keys.
+            # Add rules, the search and duplicates only if they are declared, so that other shards keep their keys.
+            **({} if self.rules is None else self.rules.key_parts()),
+            **({} if self.screen is None else self.screen.key_parts()),
+            **({} if self.duplicates is None else self.duplicates.key_parts()),
+        }
+
+    @property
+    def reading_key_parts(self) -> dict[str, Any]:
+        """The values that decide which rows of a source are read, and their contents."""
+        return {
+            "fields": asdict(self.fields),
+            "choices": self.choices.changes,
             **({} if self.rules is None else self.rules.key_parts()),
             **({} if self.screen is None else self.screen.key_parts()),
         }

@@ -20,6 +20,7 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.packed_rows import PackedRowBlock, find_padding_defects, find_row_defects, open_packed_file
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateRows
 from dataprep_assets.pipelines.blend.screening.contamination import KeptRowSearch, describe_origin
 from dataprep_assets.pipelines.blend.screening.row_rules import RowRules
 from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
@@ -119,6 +120,11 @@ class OpenedShard:
     def row_rules(self) -> RowRules | None:
         """The rules that drop rows; None if the blend has none."""
         return self.plan.rules
+
+    @property
+    def duplicates(self) -> DuplicateRows | None:
+        """The rows that are dropped as duplicates; None if the blend has none."""
+        return self.plan.duplicates
 
     @property
     def screen(self) -> RowScreen | None:

@@ -23,6 +23,7 @@ from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import load_duplicate_rows
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
@@ -65,6 +66,7 @@ def prepare_sft_shards(
     shards = []
     for partition in partitions:
         unit, planned_shard = plan.find_shard(partition)
+        chat_plan = replace(plans[unit.name], duplicates=load_duplicate_rows(blend, store, partition))
         parts = load_shard_parts(blend, store, plan, partition)
         shards.append(
             SftShard(
@@ -76,7 +78,7 @@ def prepare_sft_shards(
                     ChatSource.from_part(part, size=planned_shard.total_bytes // len(parts))
                     for part in parts
                 ),
-                plan=plans[unit.name],
+                plan=chat_plan,
                 packing=PackPlan(
                     algorithm=options.algorithm,
                     seed=options.seed,

@@ -3,7 +3,7 @@
 `packed_sft.py` builds the shard, and `packing.py` writes its files.
 """
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,11 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm
-from dataprep_assets.pipelines.blend.removal.row_ids import RowRetractions, find_current_retractions
+from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateRows
+from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, RowRetractions, find_current_retractions
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
+from dataprep_assets.pipelines.blend.sft.source_rows import SourceRows
 from dataprep_assets.tokenization.chat.messages import Conversation, Preference, Refusal, read_conversation
 from dataprep_assets.tokenization.chat.row_forms import Form
 
@@ -103,6 +105,27 @@ class ChatShard:
     def reads_json(self) -> bool:
         """Whether rows are read as JSON."""
         return self.plan.choices.reads_json
+
+    @property
+    def duplicates(self) -> DuplicateRows | None:
+        """The rows that are dropped as duplicates; None without `duplicates`."""
+        return self.plan.duplicates
+
+    @property
+    def reading_key_parts(self) -> Mapping[str, Any]:
+        """The values that decide which rows of the sources are read, and their contents."""
+        return self.plan.reading_key_parts
+
+    def read_kept_rows(self, source: ChatSource, ids: ReadRows) -> Iterator[Mapping[int, Conversation | Preference]]:
+        """Yield the rows of a source that are not dropped before rendering, in blocks, by number.
+
+        `ids` records the ids of all rows.
+        """
+        source_rows: SourceRows[Any] = SourceRows(self.plan, source, self.read_row, ids)
+        with source_rows.open() as reader:
+            for block in reader:
+                results = zip(block.numbers, source_rows.read(block.rows, block.numbers), strict=True)
+                yield {number: row for number, row in results if not isinstance(row, Refusal)}
 
     def open_reader(self) -> Callable[[Mapping[str, Any], str], Conversation | Preference | str]:
         """Return a function that returns the content of a row at a location, or the reason for refusing the row."""

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from dataprep_assets.curation.benchmarks.columns import BENCHMARK
+from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows
@@ -94,8 +95,8 @@ class SourceRows(Generic[R]):
     def read(self, rows: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[R | Refusal]:
         """Return the conversation or preference in each row, or a Refusal.
 
-        A row is also refused if a rule drops it, or if it contains a benchmark item. The rows' ids are recorded, and
-        their unread keys are counted.
+        A row is also refused if a rule drops it, if it contains a benchmark item, or if it is a duplicate. The rows'
+        ids are recorded, and their unread keys are counted.
         """
         results = [self._read(row, number) for row, number in zip(rows, numbers, strict=True)]
         if (rules := self._plan.rules) is not None:
@@ -107,6 +108,10 @@ class SourceRows(Generic[R]):
             read_rows, positions = _select_read_rows(results)
             for position, item in zip(positions, screen.find_leaks(read_rows), strict=True):
                 results[position] = results[position] if item is None else Refusal(BENCHMARK, words=item)
+        if (duplicates := self._plan.duplicates) is not None:
+            for position, partner in enumerate(duplicates.find_partners(self.source.ordinal, numbers)):
+                if partner is not None and not isinstance(results[position], Refusal):
+                    results[position] = Refusal(DUPLICATE, words=partner.words)
         return results
 
     def _read(self, row: Mapping[str, Any], number: int) -> R | Refusal:

@@ -81,9 +81,9 @@ class SpoolFacts(Facts):
 
 def load_tools(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder, int]:
     """Return a plan's renderer and encoder, and the size of its vocabulary. They are loaded once per process."""
-    # Leave out the rules and the search for benchmark items, because the tools do not depend on them, and a row can be
-    # traced without the files of the benchmarks.
-    plan = replace(plan, rules=None, screen=None)
+    # Leave out everything that drops rows, because the tools do not depend on it, and a row can be traced without the
+    # files of the benchmarks.
+    plan = replace(plan, rules=None, screen=None, duplicates=None)
     return _load_tools(digest_value([plan.key_parts(), plan.certificate]), plan.tokenizer, _UncomparedPlan(plan))
 
 

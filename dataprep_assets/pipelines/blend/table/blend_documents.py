@@ -7,7 +7,14 @@ from typing import Any, ClassVar
 from dataprep_assets.curation.budgets.budget import find_over_budget
 from dataprep_assets.curation.budgets.counts import DropCounts
 from dataprep_assets.curation.rules import Rule, find_dropping_rules
-from dataprep_assets.curation.stored_table import StoredTable, add_examples, build_drops, format_rule
+from dataprep_assets.curation.selection import DUPLICATE
+from dataprep_assets.curation.stored_table import (
+    StoredTable,
+    add_examples,
+    build_drops,
+    describe_duplicates,
+    format_rule,
+)
 from dataprep_assets.curation.table import Columns, read_joined_tables
 from dataprep_assets.engine.trace.document_table import Drops
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
@@ -30,8 +37,8 @@ class BlendDocuments(StoredTable):
         if not blend.has_table:
             raise ConfigError(
                 f"{blend.dataset} has no document table. Run `dataprep show {blend.dataset}` to list dropped rows. To "
-                "build a table, declare `tag`, `keep` or `drop` in a blend of conversations, pairs or RL records, and "
-                "run the dataset"
+                "build a table, declare `tag`, `keep`, `drop` or `duplicates` in a blend of conversations, pairs or RL "
+                "records, and run the dataset"
             )
         if not has_blend_plan(blend, store):
             raise MissingArtifactError(f"{blend.dataset} has no document table yet. Run `dataprep run {blend.dataset}`")
@@ -66,7 +73,7 @@ class BlendDocuments(StoredTable):
 
     @property
     def declared_reasons(self) -> Sequence[str]:
-        return [*self._blend.keep, *self._blend.drop]
+        return self._blend.dropping_names
 
     def find_split(self, partition: str) -> str:
         return self._plan.find_shard(partition)[0].home
@@ -84,12 +91,15 @@ class BlendDocuments(StoredTable):
         return add_texts(self._blend, self.store, rows)
 
     def drops(self) -> Drops | None:
-        rules = self.rules
-        if not rules:
+        rules, duplicates = self.rules, self._blend.duplicates
+        if not self._blend.dropping_names:
             return None
-        needed = {"file", "row", "source", "bytes", *(column for _, rule in rules.values() for column in rule.columns)}
+        texts = {name: format_rule(*rule) for name, rule in rules.items()}
+        texts |= {} if duplicates is None else {DUPLICATE: describe_duplicates(duplicates.similarity, "row")}
+        needed = {"file", "row", "source", "bytes", "reason"}
+        needed |= {column for _, rule in rules.values() for column in rule.columns}
         counts, untagged = DropCounts(), 0
-        examples: dict[str, list[str]] = {name: [] for name in rules}
+        examples: dict[str, list[str]] = {name: [] for name in texts}
         for partition in self.partitions:
             try:
                 pieces = list(read_joined_tables([self.find_file(partition)], sorted(needed)))
@@ -102,15 +112,20 @@ class BlendDocuments(StoredTable):
             for piece in pieces:
                 # Rules apply only to rows with columns.
                 piece = piece.filter(piece["bytes"].is_valid())
-                names = [*rules, None]
-                reasons = [names[number] for number in find_dropping_rules(piece, rules).tolist()]
+                names = [*rules]
                 rows = piece.to_pydict()
+                numbers = find_dropping_rules(piece, rules).tolist() if rules else [-1] * len(piece)
+                # Take duplicates from the table, because a change of the rules changes them only in the next run.
+                reasons = [
+                    names[number] if number >= 0 else DUPLICATE if duplicates and reason == DUPLICATE else None
+                    for number, reason in zip(numbers, rows["reason"], strict=True)
+                ]
                 counts.add(rows, reasons)
                 if not self._blend.sensitive:
                     add_examples(examples, rows["file"], rows["row"], reasons)
         excesses = find_over_budget(build_budgeted_blend(self._blend), counts.sources, counts.by_rule)
         return build_drops(
-            {name: format_rule(*rule) for name, rule in rules.items()},
+            texts,
             counts,
             examples,
             untagged=untagged,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.budgets.counts import COUNT_COLUMNS, DropCounts, DropFacts
 from dataprep_assets.curation.retractions import describe_ids
+from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import Columns, ParquetRowWriter
 from dataprep_assets.curation.table_sums import FILE
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
@@ -33,6 +34,7 @@ from dataprep_assets.formats.row_origins import ORIGINS, read_origins
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Content, Receipt, Verification
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateRows
 from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.removal.row_ids import RowIndex, RowRetractions
@@ -47,6 +49,8 @@ from dataprep_assets.tokenization.chat.messages import OTHER_FORM
 
 DOCUMENTS = "documents"
 VERSION = 2
+PARTNERS: Columns = {"representative": "string", "similarity": "number"}
+"""The columns with the kept row that a duplicate is similar to, and their similarity."""
 
 
 class RowTableFacts(DropFacts):
@@ -60,13 +64,19 @@ class RowTableFacts(DropFacts):
 def list_table_columns(blend: BlendDeclaration) -> Columns:
     """Return the columns of the table, in order."""
     has_tokens = _TOKEN_COUNTERS[blend.stage] is not None
-    return _list_columns(load_row_columns(blend), has_ids=blend.has_row_ids, has_tokens=has_tokens)
+    return _list_columns(
+        load_row_columns(blend),
+        has_ids=blend.has_row_ids,
+        has_partners=blend.duplicates is not None,
+        has_tokens=has_tokens,
+    )
 
 
-def _list_columns(columns: RowColumns, *, has_ids: bool, has_tokens: bool) -> Columns:
+def _list_columns(columns: RowColumns, *, has_ids: bool, has_partners: bool, has_tokens: bool) -> Columns:
     ids: Columns = {"id": "string"} if has_ids else {}
     tokens: Columns = {"tokens": "integer"} if has_tokens else {}
-    return {"file": "string", "row": "integer", **ids, **columns.types, "kept": "boolean", "reason": "string", **tokens}
+    outcome: Columns = {"kept": "boolean", "reason": "string", **(PARTNERS if has_partners else {})}
+    return {"file": "string", "row": "integer", **ids, **columns.types, **outcome, **tokens}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +121,8 @@ class TabledRows(Protocol):
     @property
     def retractions(self) -> RowRetractions: ...
     @property
+    def duplicates(self) -> DuplicateRows | None: ...
+    @property
     def reads_json(self) -> bool: ...
     def open_reader(self) -> ReadRow:
         """Return a function that returns the content of a source row at a location, or the reason for refusing it."""
@@ -128,7 +140,7 @@ class TabledShard:
         retracted: The ids of removed rows. The shard's files do not name them, and a row that is left out for another
             reason is in none of these files.
         columns: The columns of the rows.
-        rule_names: Names of the declared rules.
+        rule_names: The reasons that count for the budget: the declared rules, and `duplicate`.
         count_tokens: Returns the number of tokens at each origin of the shard, given its folder; None without tokens.
     """
 
@@ -154,7 +166,10 @@ class TabledShard:
     def types(self) -> Columns:
         """The columns of the table, in order."""
         return _list_columns(
-            self.columns, has_ids=self.shard.retractions.ids is not None, has_tokens=self.count_tokens is not None
+            self.columns,
+            has_ids=self.shard.retractions.ids is not None,
+            has_partners=self.shard.duplicates is not None,
+            has_tokens=self.count_tokens is not None,
         )
 
     @property
@@ -248,8 +263,18 @@ class TabledShard:
             "source": [self.columns.dataset] * len(numbers),
             "kept": [origin in outcomes.tokens for origin in origins],
             "reason": list(reasons.values()),
+            **self._list_partners(source, reasons),
             **({} if self.count_tokens is None else {"tokens": list(map(outcomes.tokens.get, origins))}),
         }
+
+    def _list_partners(self, source: SourcePart, reasons: Mapping[int, str | None]) -> dict[str, list[Any]]:
+        """Return the columns with the kept row of each duplicate; empty if the blend has no `duplicates`."""
+        if self.shard.duplicates is None:
+            return {}
+        partners = self.shard.duplicates.find_partners(source.ordinal, [*reasons])
+        # Name the kept row only for rows whose reason is `duplicate`, because another reason ranks before it.
+        named = [one if reason == DUPLICATE else None for one, reason in zip(partners, reasons.values(), strict=True)]
+        return {name: [None if one is None else getattr(one, name) for one in named] for name in PARTNERS}
 
     def _sum_tokens(self, folder: Path) -> dict[tuple[int, int], int]:
         """Return the ordinal of the source and the row of each kept row, with its number of tokens; 0 without any."""
@@ -329,7 +354,7 @@ def prepare_row_tables(
                 content=receipt.content,
                 retracted=tuple(receipt.facts.get("retracted", ())),
                 columns=load_row_columns(blend, plan.find_shard(partition)[0].dataset.name),
-                rule_names=frozenset((*blend.keep, *blend.drop)),
+                rule_names=frozenset(blend.dropping_names),
                 count_tokens=_TOKEN_COUNTERS[blend.stage],
             )
         )

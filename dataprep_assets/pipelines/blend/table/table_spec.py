@@ -76,7 +76,7 @@ def _build_check_groups(blend: BlendDeclaration) -> tuple[CheckGroup, ...]:
         open=OpenedRowTable.open,
         workers=lambda *_: CheckWorkers(engine=blend.engine, declared=blend.workers),
     )
-    if not blend.rules:
+    if not blend.dropping_names:
         return (shard_checks,)
     return shard_checks, WholeArtifactChecks(checks=RULE_CHECKS, open=lambda store, _: _RuledBlend(blend, store))
 
@@ -185,7 +185,7 @@ ROW_TABLE_CHECKS: tuple[Check[OpenedRowTable], ...] = (
 def build_budgeted_blend(blend: BlendDeclaration) -> BudgetedPart:
     """Return a blend as the rows to which its budget applies together."""
     return BudgetedPart(
-        dataset=blend.dataset, name="the blend", title="the blend", budget=blend.budget, rules=blend.rules.keys()
+        dataset=blend.dataset, name="the blend", title="the blend", budget=blend.budget, rules=blend.dropping_names
     )
 
 
@@ -212,7 +212,11 @@ class _RuledBlend:
             path = self.store.local(self.blend.artifact(DOCUMENTS, str(receipt.partition)), [FILE]) / FILE
             for row in (row for piece in read_joined_tables([path]) for row in piece.to_pylist()):
                 examples = rows.get(row["source"], [])
-                if row["reason"] in self.blend.rules and row["source"] in rows and len(examples) < _EXAMPLES_PER_SOURCE:
+                if (
+                    row["reason"] in self.blend.dropping_names
+                    and row["source"] in rows
+                    and len(examples) < _EXAMPLES_PER_SOURCE
+                ):
                     examples.append(row)
             if all(len(examples) == _EXAMPLES_PER_SOURCE for examples in rows.values()):
                 break

@@ -6,9 +6,16 @@ from typing import Any
 
 from dataprep_assets.curation.budgets.budget import find_over_budget
 from dataprep_assets.curation.budgets.counts import DropCounts
+from dataprep_assets.curation.duplicates.removed_file import DUPLICATES
 from dataprep_assets.curation.rules import Rule
 from dataprep_assets.curation.selection import DUPLICATE, describe_bad_reason, describe_reason
-from dataprep_assets.curation.stored_table import StoredTable, add_examples, build_drops, format_rule
+from dataprep_assets.curation.stored_table import (
+    StoredTable,
+    add_examples,
+    build_drops,
+    describe_duplicates,
+    format_rule,
+)
 from dataprep_assets.curation.table import Columns, read_joined_tables
 from dataprep_assets.engine.trace.document_table import Drops
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
@@ -20,7 +27,7 @@ from dataprep_assets.pipelines.corpus.curation.ruled_rows import read_ruled_rows
 from dataprep_assets.pipelines.corpus.curation.selection_budget import build_budgeted_split
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, NONE_REMOVED, load_removed_rows
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import NONE_REMOVED, load_removed_rows
 from dataprep_assets.pipelines.corpus.source.listed_rows import read_listed_ids
 from dataprep_assets.pipelines.corpus.source.manifest import has_manifest, load_manifest
 from dataprep_assets.planning.manifest import split_name
@@ -71,12 +78,7 @@ class CorpusDocuments(StoredTable):
         # List duplicates only if the `duplicates` artifact exists, because the number of duplicates is unknown until it
         # is built.
         if duplicates is not None and self.store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
-            least = duplicates.similarity
-            rule_texts[DUPLICATE] = (
-                "equal to a kept document"
-                if least == 1
-                else f"near-duplicate of a kept document, with a similarity of at least {least:g}"
-            )
+            rule_texts[DUPLICATE] = describe_duplicates(duplicates.similarity, "document")
         if len(read_listed_ids(self._corpus)):
             rule_texts[RETRACTED] = "on the retraction list"
         by_split = {split: DropCounts() for split in self._corpus.splits}

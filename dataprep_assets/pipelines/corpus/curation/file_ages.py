@@ -13,11 +13,11 @@ from pathlib import Path
 
 from pydantic import NonNegativeInt
 
+from dataprep_assets.curation.duplicates.removed_file import DUPLICATES
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION, SelectionFacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.project import read_state
 from dataprep_assets.stores.files import canonical_json

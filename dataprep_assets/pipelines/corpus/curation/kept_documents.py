@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.duplicates.candidates import Nodes
 from dataprep_assets.curation.duplicates.duplicates_files import read_known_pairs
 from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, DuplicateDecisions, choose_kept_documents
+from dataprep_assets.curation.duplicates.removed_file import DUPLICATES, SIGNATURES
 from dataprep_assets.engine.trace.retraction import DuplicatesChange
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.file_ages import compute_ages
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.joined_documents import JoinedDocuments, join_documents
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, load_removed_rows
-from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import load_removed_rows
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 
 

@@ -34,6 +34,7 @@ from dataprep_assets.curation.dropped_rows import (
     digest_dropped_rows,
     group_by_file,
 )
+from dataprep_assets.curation.duplicates.removed_file import DUPLICATES
 from dataprep_assets.curation.retractions import describe_ids
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import Columns, ParquetRowWriter
@@ -60,11 +61,7 @@ from dataprep_assets.pipelines.corpus.curation.selection_budget import (
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION, SelectionFacts
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import (
-    DUPLICATES,
-    digest_removed_rows,
-    load_removed_rows,
-)
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import digest_removed_rows, load_removed_rows
 from dataprep_assets.pipelines.corpus.source.listed_rows import find_listed_ids
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.stores.files import digest_value

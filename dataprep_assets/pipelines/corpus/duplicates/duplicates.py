@@ -29,6 +29,7 @@ from dataprep_assets.curation.duplicates.duplicates_files import (
     write_common_files,
 )
 from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, DuplicateDecisions
+from dataprep_assets.curation.duplicates.removed_file import DUPLICATES, SIGNATURES, name_removed_file
 from dataprep_assets.curation.table import ParquetRowWriter
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
@@ -51,14 +52,8 @@ from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.joined_documents import JoinedDocuments
 from dataprep_assets.pipelines.corpus.duplicates.other_datasets import open_other_documents
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import (
-    DUPLICATES,
-    REMOVED,
-    name_kept_file,
-    name_removed_file,
-)
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import REMOVED, name_kept_file
 from dataprep_assets.pipelines.corpus.duplicates.row_names import RowNames
-from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES
 from dataprep_assets.pipelines.corpus.source.listed_rows import read_listed_ids
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.planning.manifest import split_name

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.candidates import CandidateSet
-from dataprep_assets.curation.duplicates.kept_set import Priority, ShardOrder
+from dataprep_assets.curation.duplicates.kept_set import Priority, ShardOrder, build_value_keys
+from dataprep_assets.curation.duplicates.removed_file import SIGNATURES
 from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.file_ages import compute_ages
@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.corpus.curation.ruled_rows import read_ruled_rows
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.other_datasets import OtherShard, open_other_documents
-from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES, open_signatures
+from dataprep_assets.pipelines.corpus.duplicates.signed_shard import open_signatures
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest
 from dataprep_assets.planning.manifest import natural_key, split_name
 
@@ -123,7 +123,7 @@ class _Rows:
             mask = piece.good & ~piece.listed & (piece.rule < 0)
             masks.append(mask)
             for column in columns:
-                values.append(_build_sort_keys(piece.table[column].to_pylist(), priority.order))  # type: ignore[union-attr]
+                values.append(build_value_keys(piece.table[column].to_pylist(), priority.order))  # type: ignore[union-attr]
             # Pass the last file of the previous piece, because its rows may continue in this piece.
             for index, name in _find_changes(piece.table["file"].to_pylist(), self.files[-1] if self.files else None):
                 self.starts.append(rows + index)
@@ -139,12 +139,3 @@ def _find_changes(names: Sequence[str], last_name: str | None) -> Iterator[tuple
         if name != last_name:
             yield index, name
         last_name = name
-
-
-def _build_sort_keys(values: Sequence[Any], order: str | tuple[str, ...]) -> NDArray[np.float64]:
-    """Return sort keys: documents with lower keys are kept in preference, and NaN ranks last."""
-    if isinstance(order, str):
-        sign = -1.0 if order == "highest" else 1.0
-        return np.array([np.nan if one is None else sign * float(one) for one in values], np.float64)
-    ranks = {name: rank for rank, name in enumerate(order)}
-    return np.array([ranks.get(one, np.nan) for one in values], np.float64)

@@ -11,12 +11,12 @@ from dataprep_assets.curation.duplicates.duplicates_checks import (
     SearchedTexts,
     list_duplicates_checks,
 )
+from dataprep_assets.curation.duplicates.removed_file import DUPLICATES
 from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import read_part_batches
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.duplicates import compare_rebuilt_duplicates
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
 from dataprep_assets.pipelines.corpus.duplicates.signatures import plan_signature_shards
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import refetch_shards

@@ -15,15 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.kept_set import ShardOrder
+from dataprep_assets.curation.duplicates.removed_file import DUPLICATES, SIGNATURES
 from dataprep_assets.curation.duplicates.signatures import SignedShard
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Content, Receipt
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, name_kept_file
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import name_kept_file
 from dataprep_assets.pipelines.corpus.duplicates.row_names import RowNames
-from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES, open_signatures
+from dataprep_assets.pipelines.corpus.duplicates.signed_shard import open_signatures
 
 _DECLARING_KEYS = {
     "kind": "duplicates.kind",

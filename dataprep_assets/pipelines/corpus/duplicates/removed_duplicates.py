@@ -8,18 +8,12 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.curation.duplicates.candidates import Nodes
+from dataprep_assets.curation.duplicates.removed_file import DUPLICATES, name_removed_file, require_removed_file
 from dataprep_assets.curation.table import Columns, read_joined_tables
-from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
-DUPLICATES = "duplicates"
 REMOVED: Columns = {"position": "integer", "representative": "string", "similarity": "number"}
-
-
-def name_removed_file(partition: str) -> str:
-    """Return the name of the file with the removed rows of a shard."""
-    return f"{partition}.parquet"
 
 
 def name_kept_file(partition: str) -> str:
@@ -30,15 +24,11 @@ def name_kept_file(partition: str) -> str:
 def digest_removed_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> str | None:
     """Return the digest of a shard's removed rows, an input of its selection; None if there is no deduplication.
 
-    Raises MissingArtifactError if the duplicates are not built, IntegrityError if they were built without this shard.
+    Raises the errors of `require_removed_file`.
     """
     if corpus.duplicates is None:
         return None
-    receipt = store.require(corpus.artifact(DUPLICATES))
-    for file in receipt.files:
-        if file.path == name_removed_file(partition):
-            return file.sha256
-    raise IntegrityError(f"{corpus.artifact(DUPLICATES)}: built without {partition}. Rebuild `duplicates`")
+    return require_removed_file(store, corpus.artifact(DUPLICATES), partition).sha256
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ only if it changes the bands. Therefore only appended files get new signatures.
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from dataprep_assets.curation.duplicates.removed_file import SIGNATURES
 from dataprep_assets.curation.duplicates.signatures import FILES, SignedShard
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
@@ -29,7 +30,6 @@ from dataprep_assets.pipelines.corpus.curation.shard_tasks import ShardTasks
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import DrawnRows, draw_rows
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.signed_shard import (
-    SIGNATURES,
     VERSION,
     SignaturesFacts,
     SignatureShard,

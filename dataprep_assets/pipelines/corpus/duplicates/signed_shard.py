@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from dataprep_assets.curation.duplicates.removed_file import SIGNATURES
 from dataprep_assets.curation.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard
 from dataprep_assets.curation.table import CarriedFields
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
@@ -15,7 +16,6 @@ from dataprep_assets.pipelines.corpus.curation.tagged_shard import DrawnRows, re
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 
-SIGNATURES = "signatures"
 VERSION = 3
 
 

@@ -1,0 +1,441 @@
+"""Duplicates of a blend (`<dataset>/duplicates`): the rows of all shards that duplicate a kept row.
+
+The artifact joins the signatures of all shards of all datasets and splits. Each shard has a file of its removed rows,
+`<shard>.parquet`, and only shards whose removed rows change are rebuilt. The kept rows depend only on the contents of
+the rows, not on the order of files, the number of shards, or the number of appends. Names of rows are `file:row`, with
+`dataset/` before it if the blend has several datasets.
+
+Entry points: `build_signatures_spec`, `build_duplicates_spec`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.curation.duplicates.candidates import CandidateSet, Nodes
+from dataprep_assets.curation.duplicates.declaration import RowDuplicatesDeclaration
+from dataprep_assets.curation.duplicates.duplicates_checks import (
+    MIN_WORDS,
+    SAMPLED_SHARDS,
+    SAMPLED_TEXTS,
+    SearchedTexts,
+    list_duplicates_checks,
+)
+from dataprep_assets.curation.duplicates.duplicates_files import (
+    DuplicatesFacts,
+    NodeNames,
+    find_named_nodes,
+    read_clusters,
+    read_known_pairs,
+    write_common_files,
+)
+from dataprep_assets.curation.duplicates.kept_set import (
+    ComparedPairs,
+    DuplicateDecisions,
+    Priority,
+    ShardOrder,
+    choose_kept_documents,
+)
+from dataprep_assets.curation.duplicates.removed_file import DUPLICATES, SIGNATURES, name_removed_file
+from dataprep_assets.curation.table import ParquetRowWriter
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
+from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
+from dataprep_assets.engine.checks.check import (
+    FILES_INTACT,
+    REBUILD,
+    Check,
+    Finding,
+    OpenedPartition,
+    build_verdict,
+)
+from dataprep_assets.engine.checks.comparison import compare_rebuild
+from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks, WholeArtifactChecks
+from dataprep_assets.errors import ConfigError, count_of
+from dataprep_assets.execution.jobs import Outcome, run_tasks
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import REMOVED
+from dataprep_assets.pipelines.blend.duplicates.signed_rows import (
+    VERSION as SIGNED_VERSION,
+)
+from dataprep_assets.pipelines.blend.duplicates.signed_rows import (
+    OpenedSignatures,
+    SignedRows,
+    SignedRowsFacts,
+    ensure_signed_rows,
+    open_signed_rows,
+)
+from dataprep_assets.pipelines.blend.duplicates.signing import load_signing
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches, estimate_readings
+from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.removal.row_ids import (
+    ReadRows,
+    find_current_retractions,
+    load_row_retractions,
+)
+from dataprep_assets.pipelines.blend.screening.row_rules import load_row_columns
+from dataprep_assets.pipelines.blend.stage_shards import SHARDS
+from dataprep_assets.planning.manifest import natural_key
+from dataprep_assets.stores.files import digest_value
+from dataprep_assets.stream.shard_job import build_whole_shard_jobs
+
+VERSION = 1
+
+
+def build_signatures_spec(
+    blend: BlendDeclaration, *, partitions: Partitions, inputs: tuple[ArtifactSpec, ...]
+) -> ArtifactSpec:
+    """Return the spec of the signatures of a blend's shards; `inputs` are the inputs of the shards themselves."""
+    return ArtifactSpec(
+        declaration=blend,
+        name=SIGNATURES,
+        version=SIGNED_VERSION,
+        description="MinHash signatures of a shard's rows, for finding duplicates.",
+        kinds={"numpy"},
+        inputs=inputs,
+        partitions=partitions,
+        pool="cpu",
+        recipes=partial(_build_signature_recipes, blend),
+        build=partial(_build_signatures, blend),
+        reads=partial(estimate_readings, blend, tokenized=True),
+        metadata=_build_signature_metadata,
+        rows=lambda receipt: SignedRowsFacts.from_receipt(receipt).rows,
+        check_groups=(
+            PartitionChecks(
+                checks=SIGNATURES_CHECKS,
+                planned=partial(prepare_signed_rows, blend),
+                open=_OpenedSignedRows.open,
+                workers=lambda *_: CheckWorkers(engine=blend.engine, declared=blend.workers),
+            ),
+        ),
+    )
+
+
+def prepare_signed_rows(
+    blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
+) -> list[SignedRows]:
+    """Return the signatures of some shards, ready to build. Raises MissingArtifactError if an input is missing."""
+    duplicates = blend.duplicates
+    assert duplicates is not None
+    plan, settings, retractions = load_blend_plan(blend, store), load_signing(blend), load_row_retractions(blend)
+    # Prepare the shards without their duplicates, which are not known yet.
+    whole_blend = blend.model_copy(update={"duplicates": None})
+    priority, signed_rows = duplicates.priority, []
+    for shard in SHARDS[blend.stage].shards(whole_blend, store, plan, [partition or "" for partition in partitions]):
+        partition = str(shard.artifact.partition)
+        artifact = blend.artifact(SIGNATURES, partition)
+        columns = load_row_columns(blend, plan.find_shard(partition)[0].dataset.name)
+        used = [tagger for tagger in columns.taggers if priority is not None and priority.column in tagger.columns]
+        signed_rows.append(
+            SignedRows(
+                artifact=artifact,
+                store=store,
+                shard=shard,
+                columns=replace(columns, taggers=tuple(used)),
+                text=duplicates.text,
+                priority=priority,
+                settings=settings,
+                retracted=find_current_retractions(store, artifact, retractions),
+            )
+        )
+    return signed_rows
+
+
+def _build_signature_recipes(
+    blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
+) -> Iterator[Recipe]:
+    has_list = blend.retractions is not None and blend.retractions.exists()
+    for rows in prepare_signed_rows(blend, store, partitions):
+        # With a retraction list, leave the key of missing signatures empty, because the listed rows that they read are
+        # known only after their build.
+        is_known = not has_list or store.receipt(rows.artifact) is not None
+        yield rows.recipe if is_known else replace(rows.recipe, key="")
+
+
+def _build_signatures(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    plan = load_blend_plan(blend, request.store)
+    fetches = None if blend.engine.is_this_machine else build_shard_fetches(blend, plan, request.partitions)
+    rows = prepare_signed_rows(blend, request.store, request.partitions)
+    jobs = build_whole_shard_jobs(rows, ensure_signed_rows, blend.verify, fetches)
+    yield from run_tasks(jobs, workers=request.workers, engine=blend.engine, progress=request.progress)
+
+
+def _build_signature_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    facts = SignedRowsFacts.from_receipt(receipt)
+    return {"rows": facts.rows, "compared": facts.documents, "blank_rows": facts.blank, "bands": facts.bands}
+
+
+class _OpenedSignedRows(OpenedPartition[SignedRows]):
+    """Signatures of a shard, opened for checks."""
+
+
+def _check_signatures(signatures: _OpenedSignedRows) -> Finding:
+    rows, receipt = signatures.planned, signatures.receipt
+    facts = SignedRowsFacts.from_receipt(receipt)
+    defects = compare_rebuild(rows.recipe, rows.store, receipt, signatures.directory, rows.write)
+    return build_verdict(
+        (f"{signatures.name}: {defect}" for defect in defects),
+        f"Recomputed the signatures of {count_of(facts.rows, 'row')}: all match.",
+        REBUILD,
+        facts={"rows": facts.rows, "compared": facts.documents},
+    )
+
+
+SIGNATURES_CHECKS: tuple[Check[_OpenedSignedRows], ...] = (
+    FILES_INTACT,
+    Check(
+        "rebuild_matches",
+        "Recomputing the MinHash signatures of all source rows reproduces the stored signatures.",
+        _check_signatures,
+    ),
+)
+
+
+def build_duplicates_spec(blend: BlendDeclaration, *, signatures: ArtifactSpec) -> ArtifactSpec:
+    """Return the spec of a blend's duplicates, which are found by the `signatures` of its shards."""
+    return ArtifactSpec(
+        declaration=blend,
+        name=DUPLICATES,
+        version=VERSION,
+        description="Near-duplicates in all shards and splits: every dropped row, and the row kept instead.",
+        kinds={"parquet", "numpy"},
+        inputs=(signatures,),
+        pool="cpu",
+        recipes=lambda store, _: [_JoinedRows.load(blend, store).recipe],
+        build=partial(_build_duplicates, blend),
+        foresee=partial(_build_duplicates, blend),
+        metadata=partial(_build_metadata, blend),
+        rows=lambda receipt: sum(DuplicatesFacts.from_receipt(receipt).removed.values()),
+        columns=REMOVED,
+        check_groups=(_build_checks(blend),),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _JoinedRows:
+    """The signatures of all shards of a blend.
+
+    Attributes:
+        blend: The declaration.
+        store: The store of the signatures.
+        rows: The signatures of each shard, in the order of the plan.
+        splits: The split of each shard.
+        prefixes: The beginning of the names of each shard's rows.
+    """
+
+    blend: BlendDeclaration
+    store: ArtifactStore
+    rows: Sequence[SignedRows]
+    splits: Sequence[str]
+    prefixes: Sequence[str]
+
+    @classmethod
+    def load(cls, blend: BlendDeclaration, store: ArtifactStore) -> "_JoinedRows":
+        """Return the signatures of all shards. Raises MissingArtifactError if an input is missing."""
+        plan = load_blend_plan(blend, store)
+        units = [plan.find_shard(partition)[0] for partition in plan.partitions]
+        has_several = len({unit.dataset.name for unit in plan.units}) > 1
+        return cls(
+            blend=blend,
+            store=store,
+            rows=prepare_signed_rows(blend, store, plan.partitions),
+            splits=[unit.home for unit in units],
+            prefixes=[f"{unit.dataset.name}/" if has_several else "" for unit in units],
+        )
+
+    @property
+    def search(self) -> RowDuplicatesDeclaration:
+        """The declaration of the duplicates."""
+        assert self.blend.duplicates is not None
+        return self.blend.duplicates
+
+    @property
+    def split_names(self) -> list[str]:
+        """The splits, in the order of the declaration."""
+        return list(dict.fromkeys(self.splits))
+
+    @property
+    def recipe(self) -> Recipe:
+        """The named values that determine the duplicates. Raises MissingArtifactError for missing signatures."""
+        priority = self.search.priority
+        settings = {
+            **load_signing(self.blend).key_parts,
+            **self.search.key_parts(),
+            "priority": None if priority is None else priority.model_dump(mode="json"),
+            # List the splits in order, because their order decides which rows `across_splits: drop` keeps.
+            "splits": self.split_names,
+        }
+        # Include the names of the files, which identify the kept rows.
+        files = [
+            [
+                rows.artifact.partition,
+                split,
+                prefix,
+                [[s.label, s.ordinal, s.rows and s.rows.first] for s in rows.sources],
+            ]
+            for rows, split, prefix in zip(self.rows, self.splits, self.prefixes, strict=True)
+        ]
+        upstream = {f"{SIGNATURES}/{r.artifact.partition}": self.store.require(r.artifact).content for r in self.rows}
+        sources = {"files": digest_value(files)}
+        return Recipe(
+            artifact=self.blend.artifact(DUPLICATES),
+            key=digest_value([DUPLICATES, VERSION, settings, sources, upstream]),
+            version=VERSION,
+            settings=settings,
+            sources=sources,
+            upstream=upstream,
+        )
+
+    def write(self, known_pairs: ComparedPairs, staged: Path) -> WrittenFiles:
+        """Write the files of the duplicates; pairs in `known_pairs` are not compared again."""
+        opened = [open_signed_rows(rows) for rows in self.rows]
+        # Leave out blank texts, whose digests are zero, because they would all be duplicates of each other.
+        masks = [np.asarray(one.signatures.digests[:, :2].any(axis=1)) for one in opened]
+        documents = CandidateSet([one.signatures for one in opened], masks)
+        across = self.search.across_splits
+        kept_set = choose_kept_documents(
+            documents,
+            Priority(documents=documents, shards=self._build_orders(opened), by_split=across == "drop"),
+            threshold=self.search.similarity,
+            across=across,
+            known_pairs=known_pairs,
+        )
+        names = self._read_names(documents, opened, find_named_nodes(kept_set))
+        removed_counts = dict.fromkeys(self.split_names, 0)
+        for number, (rows, split) in enumerate(zip(self.rows, self.splits, strict=True)):
+            begin, end = documents.first[number : number + 2].tolist()
+            part = slice(*np.searchsorted(kept_set.removed, [begin, end]).tolist())
+            origins = opened[number].origins[kept_set.removed[part] - begin]
+            removed_counts[split] += len(origins)
+            with ParquetRowWriter(staged / name_removed_file(str(rows.artifact.partition)), REMOVED) as writer:
+                writer.add(
+                    {
+                        "ordinal": origins[:, 0].tolist(),
+                        "row": origins[:, 1].tolist(),
+                        "representative": names.get_names(kept_set.representatives[part]),
+                        "similarity": kept_set.similarities[part].tolist(),
+                    }
+                )
+        write_common_files(staged, kept_set, names, self._list_across_splits(documents, kept_set))
+        return WrittenFiles(
+            inputs=dict(self.recipe.upstream),
+            facts=DuplicatesFacts(
+                documents=int(np.count_nonzero(documents.taken)),
+                removed=removed_counts,
+                equal=int(np.count_nonzero(kept_set.similarities == 1)),
+                candidates=kept_set.candidates,
+                compared=len(kept_set.compared.pairs),
+                across=len(kept_set.across),
+            ),
+        )
+
+    def _build_orders(self, opened: Sequence[OpenedSignatures]) -> list[ShardOrder]:
+        # Rank the files by name and first row, because the ranks break ties between equal rows, and the kept rows must
+        # not depend on the order of files in the plan or on the number of shards.
+        keys = {
+            (prefix, source.label, source.rows.first if source.rows else 1)
+            for rows, prefix in zip(self.rows, self.prefixes, strict=True)
+            for source in rows.sources
+        }
+        ranked_keys = sorted(keys, key=lambda key: (key[0], natural_key(key[1]), key[2]))
+        ranks = {key: rank for rank, key in enumerate(ranked_keys)}
+        orders = []
+        for rows, prefix, split, one in zip(self.rows, self.prefixes, self.splits, opened, strict=True):
+            files = {
+                source.ordinal: ranks[prefix, source.label, source.rows.first if source.rows else 1]
+                for source in rows.sources
+            }
+            ordinals, starts = np.unique(one.origins[:, 0], return_index=True)
+            order = np.argsort(starts, kind="stable")
+            orders.append(
+                ShardOrder(
+                    split=self.split_names.index(split),
+                    starts=starts[order].astype(np.int64),
+                    files=np.array([files[ordinal] for ordinal in ordinals[order].tolist()], np.int64),
+                    ages=np.empty(0, np.int64),
+                    values=one.values,
+                )
+            )
+        return orders
+
+    def _read_names(self, documents: CandidateSet, opened: Sequence[OpenedSignatures], nodes: Nodes) -> NodeNames:
+        names = list[str]()
+        for number, (rows, prefix) in enumerate(zip(self.rows, self.prefixes, strict=True)):
+            begin, end = documents.first[number : number + 2].tolist()
+            labels = {source.ordinal: source.label for source in rows.sources}
+            positions = nodes[slice(*np.searchsorted(nodes, [begin, end]).tolist())] - begin
+            names += [f"{prefix}{labels[ordinal]}:{row}" for ordinal, row in opened[number].origins[positions].tolist()]
+        return NodeNames(nodes=nodes, names=names)
+
+    def _list_across_splits(self, documents: CandidateSet, kept_set: DuplicateDecisions) -> list[tuple[str, str]]:
+        shards = documents.find_shards(kept_set.across.ravel()).reshape(-1, 2)
+        return [(self.splits[first], self.splits[second]) for first, second in shards.tolist()]
+
+
+def _build_duplicates(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    store, joined = request.store, _JoinedRows.load(blend, request.store)
+    known_pairs = read_known_pairs(store, blend.artifact(DUPLICATES), load_signing(blend))
+    receipt, reused = ensure_built(joined.recipe, store, partial(joined.write, known_pairs), blend.verify)
+    yield Outcome.from_receipt(receipt, reused)
+
+
+def _build_metadata(blend: BlendDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    metadata = DuplicatesFacts.from_receipt(receipt).metadata
+    clusters: list[dict[str, Any]] = [] if blend.sensitive else read_clusters(store, blend.artifact(DUPLICATES))
+    return {**metadata, **({"largest_clusters": Table(clusters)} if clusters else {})}
+
+
+def _build_checks(blend: BlendDeclaration) -> WholeArtifactChecks[SearchedTexts]:
+    assert blend.duplicates is not None
+    return WholeArtifactChecks(
+        checks=list_duplicates_checks(blend.duplicates, _list_declared_splits(blend), blend.prove.level),
+        open=lambda store, _: _open_duplicates(blend, store).with_local_files(),
+    )
+
+
+def _list_declared_splits(blend: BlendDeclaration) -> list[str]:
+    """Return the splits of the blend; those of a blend in a separate file that cannot be read are empty."""
+    try:
+        return list(dict.fromkeys(unit.home for unit in blend.load_data_blend().list_units()))
+    except ConfigError:
+        return []
+
+
+def _open_duplicates(blend: BlendDeclaration, store: ArtifactStore) -> SearchedTexts:
+    joined = _JoinedRows.load(blend, store)
+    return SearchedTexts(
+        blend.artifact(DUPLICATES),
+        store,
+        search=joined.search,
+        signing=load_signing(blend),
+        splits=joined.split_names,
+        level=blend.prove.level,
+        sensitive=blend.sensitive,
+        noun="row",
+        sample=partial(_draw_texts, joined.rows),
+        compare=partial(_compare_rebuilt_duplicates, joined),
+    )
+
+
+def _compare_rebuilt_duplicates(joined: _JoinedRows, pairs: ComparedPairs) -> Iterator[str]:
+    store, artifact = joined.store, joined.blend.artifact(DUPLICATES)
+    write = partial(joined.write, pairs)
+    return compare_rebuild(joined.recipe, store, store.require(artifact), store.local(artifact), write)
+
+
+def _draw_texts(signed_rows: Sequence[SignedRows]) -> Iterator[str]:
+    """Yield compared texts of some rows of a few shards."""
+    for rows in signed_rows[:: max(1, len(signed_rows) // SAMPLED_SHARDS)][:SAMPLED_SHARDS]:
+        ids = ReadRows(rows.shard.retractions)
+        # Read only the first block of each source, which has enough texts.
+        blocks = (texts for source in rows.sources for _, texts in islice(rows.read_texts(source, ids), 1))
+        long = (text for texts in blocks for text in texts if len(text.split()) >= MIN_WORDS)
+        yield from islice(long, SAMPLED_TEXTS)
