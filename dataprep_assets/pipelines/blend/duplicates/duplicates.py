@@ -50,28 +50,35 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Par
 from dataprep_assets.engine.checks.check import (
     FILES_INTACT,
     REBUILD,
+    UNREPEATABLE,
     Check,
     Finding,
     OpenedPartition,
     build_verdict,
+    choose_sample_count,
+    draw_documents,
+    set_level,
 )
 from dataprep_assets.engine.checks.comparison import compare_rebuild
 from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks, WholeArtifactChecks
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.execution.jobs import Outcome, run_tasks
+from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import REMOVED
 from dataprep_assets.pipelines.blend.duplicates.signed_rows import (
-    VERSION as SIGNED_VERSION,
-)
-from dataprep_assets.pipelines.blend.duplicates.signed_rows import (
+    PRIORITY,
     OpenedSignatures,
     SignedRows,
     SignedRowsFacts,
     ensure_signed_rows,
     open_signed_rows,
+)
+from dataprep_assets.pipelines.blend.duplicates.signed_rows import (
+    VERSION as SIGNED_VERSION,
 )
 from dataprep_assets.pipelines.blend.duplicates.signing import load_signing
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches, estimate_readings
@@ -81,7 +88,7 @@ from dataprep_assets.pipelines.blend.removal.row_ids import (
     find_current_retractions,
     load_row_retractions,
 )
-from dataprep_assets.pipelines.blend.screening.row_rules import load_row_columns
+from dataprep_assets.pipelines.blend.screening.row_rules import load_row_columns, load_row_rules
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS
 from dataprep_assets.planning.manifest import natural_key
 from dataprep_assets.stores.files import digest_value
@@ -110,7 +117,7 @@ def build_signatures_spec(
         rows=lambda receipt: SignedRowsFacts.from_receipt(receipt).rows,
         check_groups=(
             PartitionChecks(
-                checks=SIGNATURES_CHECKS,
+                checks=set_level(SIGNATURES_CHECKS, blend.prove.level),
                 planned=partial(prepare_signed_rows, blend),
                 open=_OpenedSignedRows.open,
                 workers=lambda *_: CheckWorkers(engine=blend.engine, declared=blend.workers),
@@ -132,7 +139,8 @@ def prepare_signed_rows(
     for shard in SHARDS[blend.stage].shards(whole_blend, store, plan, [partition or "" for partition in partitions]):
         partition = str(shard.artifact.partition)
         artifact = blend.artifact(SIGNATURES, partition)
-        columns = load_row_columns(blend, plan.find_shard(partition)[0].dataset.name)
+        dataset = plan.find_shard(partition)[0].dataset.name
+        columns, rules = load_row_columns(blend, dataset), load_row_rules(blend, dataset)
         used = [tagger for tagger in columns.taggers if priority is not None and priority.column in tagger.columns]
         signed_rows.append(
             SignedRows(
@@ -143,6 +151,8 @@ def prepare_signed_rows(
                 text=duplicates.text,
                 priority=priority,
                 settings=settings,
+                may_vary=rules is not None and rules.repeatable.names != rules.names,
+                level=blend.prove.level,
                 retracted=find_current_retractions(store, artifact, retractions),
             )
         )
@@ -178,23 +188,46 @@ class _OpenedSignedRows(OpenedPartition[SignedRows]):
 
 
 def _check_signatures(signatures: _OpenedSignedRows) -> Finding:
-    rows, receipt = signatures.planned, signatures.receipt
-    facts = SignedRowsFacts.from_receipt(receipt)
-    defects = compare_rebuild(rows.recipe, rows.store, receipt, signatures.directory, rows.write)
+    rows, receipt, facts = signatures.planned, signatures.receipt, SignedRowsFacts.from_receipt(signatures.receipt)
+    samples = choose_sample_count(rows.level)
+    if samples is None:
+        defects = list(compare_rebuild(rows.recipe, rows.store, receipt, signatures.directory, rows.write))
+    else:
+        defects = list(_find_drawn_differences(rows, receipt, draw_documents(receipt.key, facts.rows, samples)))
+    compared_count = facts.rows if samples is None else min(samples, facts.rows)
     return build_verdict(
         (f"{signatures.name}: {defect}" for defect in defects),
-        f"Recomputed the signatures of {count_of(facts.rows, 'row')}: all match.",
-        REBUILD,
-        facts={"rows": facts.rows, "compared": facts.documents},
+        f"Recomputed the signatures of {compared_count:,} of {count_of(facts.rows, 'row')}: all match.",
+        UNREPEATABLE if rows.may_vary else REBUILD,
+        facts={"rows_compared": compared_count, "rows": facts.rows, "documents": facts.documents},
+        warning=rows.may_vary,
     )
+
+
+def _find_drawn_differences(rows: SignedRows, receipt: Receipt, positions: Nodes) -> Iterator[str]:
+    """Yield a sentence for each array in which drawn rows differ from a rebuild."""
+    stored = open_signed_rows(rows)
+    drawn = stored.origins[positions]
+    with create_scratch(rows.store.root / receipt.dataset) as folder:
+        facts = rows.write(folder, drawn).facts
+        assert isinstance(facts, SignedRowsFacts)
+        rebuilt = rows.open_folder(folder, facts)
+        if not np.array_equal(rebuilt.origins, drawn):
+            yield f"{ORIGINS}: the drawn rows differ from a rebuild"
+            return
+        yield from rebuilt.signatures.find_differences(stored.signatures, positions)
+        values = None if stored.values is None else stored.values[positions]
+        if rebuilt.values is not None and not np.array_equal(rebuilt.values, values, equal_nan=True):
+            yield f"{PRIORITY}: the drawn rows differ from a rebuild"
 
 
 SIGNATURES_CHECKS: tuple[Check[_OpenedSignedRows], ...] = (
     FILES_INTACT,
     Check(
         "rebuild_matches",
-        "Recomputing the MinHash signatures of all source rows reproduces the stored signatures.",
+        "Recomputing the MinHash signatures of a sample of source rows (or all rows) reproduces the stored signatures.",
         _check_signatures,
+        samples=True,
     ),
 )
 

@@ -13,7 +13,7 @@ Entry points: `SignedRows`, `ensure_signed_rows`, `open_signed_rows`.
 
 import json
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from dataprep_assets.curation.duplicates.signatures import SignatureSettings, Si
 from dataprep_assets.curation.retractions import describe_ids
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.checks.check import Level
 from dataprep_assets.execution.run_task import report_work
 from dataprep_assets.formats.flat_bins import map_file
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins, write_origins
@@ -72,9 +73,26 @@ class SignableShard(Protocol):
         """The values that decide which rows of the sources are read, and their contents."""
         ...
 
-    def read_kept_rows(self, source: Any, ids: ReadRows) -> Iterator[Mapping[int, Row]]:
+    def read_kept_rows(
+        self, source: Any, ids: ReadRows, only: Collection[int] | None = None
+    ) -> Iterator[Mapping[int, Row]]:
         """Yield the rows of a source that the shard would keep, in blocks, by number; record the ids of all rows."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedSignatures:
+    """The finished signatures of a shard.
+
+    Attributes:
+        signatures: The signatures.
+        origins: The ordinal of the source file, and the row, of each signed row.
+        values: The sort value of each row; None without a priority.
+    """
+
+    signatures: SignedShard
+    origins: Origins
+    values: NDArray[np.float64] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +107,8 @@ class SignedRows:
         text: The compared texts of a row.
         priority: The column that decides which row is kept, if any.
         settings: The settings of the signatures.
+        may_vary: Whether a rule uses a tagger that may return different values for the same row.
+        level: The number of rows that checks rebuild.
         retracted: The listed ids that the existing signatures have read.
     """
 
@@ -99,6 +119,8 @@ class SignedRows:
     text: TextChoice
     priority: PriorityColumn | None
     settings: SignatureSettings
+    may_vary: bool
+    level: Level
     retracted: tuple[str, ...] = field(default=())
 
     @property
@@ -139,18 +161,29 @@ class SignedRows:
         """Digest of everything that determines the signatures."""
         return self.recipe.key
 
-    def read_texts(self, source: SourcePart, ids: ReadRows) -> Iterator[tuple[Mapping[int, Row], list[str]]]:
+    def read_texts(
+        self, source: SourcePart, ids: ReadRows, only: Collection[int] | None = None
+    ) -> Iterator[tuple[Mapping[int, Row], list[str]]]:
         """Yield the rows of a source that the shard would keep, in blocks, and the compared text of each row."""
-        for rows in self.shard.read_kept_rows(source, ids):
+        for rows in self.shard.read_kept_rows(source, ids, only):
             yield rows, [select_compared_text(self.columns.read(row), self.text) for row in rows.values()]
 
-    def write(self, staged: Path) -> WrittenFiles:
-        """Write the signatures; return the facts for the receipt."""
+    def open_folder(self, folder: Path, facts: SignedRowsFacts) -> OpenedSignatures:
+        """Open signatures in a folder."""
+        return OpenedSignatures(
+            signatures=SignedShard(folder, facts.rows, facts.documents, facts.bands),
+            origins=read_origins(folder / ORIGINS, 2),
+            values=None if self.priority is None else map_file(folder / PRIORITY, np.dtype("<f8"), facts.rows),
+        )
+
+    def write(self, staged: Path, drawn: Origins | None = None) -> WrittenFiles:
+        """Write the signatures, only of the rows with the origins in `drawn` if given; return the facts."""
         ids, ordinals, numbers = ReadRows(self.shard.retractions), array("q"), array("q")
         values = [np.zeros(0)]
         with SignatureWriter(staged, self.settings) as writer:
             for source in self.sources:
-                for rows, texts in self.read_texts(source, ids):
+                only = None if drawn is None else set(drawn[drawn[:, 0] == source.ordinal, 1].tolist())
+                for rows, texts in self.read_texts(source, ids, only):
                     writer.add(len(rows), range(len(rows)), texts, list(map(_format_content, rows.values())))
                     ordinals.extend([source.ordinal] * len(rows))
                     numbers.extend(rows)
@@ -195,27 +228,7 @@ def _fetch_and_write(rows: SignedRows, fetch: Fetch | None, staged: Path) -> Wri
     return rows.write(staged)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpenedSignatures:
-    """The finished signatures of a shard.
-
-    Attributes:
-        signatures: The signatures.
-        origins: The ordinal of the source file, and the row, of each signed row.
-        values: The sort value of each row; None without a priority.
-    """
-
-    signatures: SignedShard
-    origins: Origins
-    values: NDArray[np.float64] | None
-
-
 def open_signed_rows(rows: SignedRows) -> OpenedSignatures:
     """Open the finished signatures of a shard. Raises MissingArtifactError if they are missing."""
     facts = SignedRowsFacts.from_receipt(rows.store.require(rows.artifact))
-    folder = rows.store.local(rows.artifact)
-    return OpenedSignatures(
-        signatures=SignedShard(folder, facts.rows, facts.documents, facts.bands),
-        origins=read_origins(folder / ORIGINS, 2),
-        values=None if rows.priority is None else map_file(folder / PRIORITY, np.dtype("<f8"), facts.rows),
-    )
+    return rows.open_folder(rows.store.local(rows.artifact), facts)

@@ -10,7 +10,7 @@ record.
 import math
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -112,14 +112,20 @@ class RlShard:
         screening = [part.key_parts() for part in (self.row_rules, self.screen) if part is not None]
         return {"transforms": self.fingerprint, "rules": self.rules.changes, "screening": screening}
 
-    def read_kept_rows(self, source: SourcePart, ids: ReadRows) -> Iterator[Mapping[int, Record]]:
-        """Yield the records of a source that nothing drops, in blocks, by number; `ids` records the ids of all rows."""
+    def read_kept_rows(
+        self, source: SourcePart, ids: ReadRows, only: Collection[int] | None = None
+    ) -> Iterator[Mapping[int, Record]]:
+        """Yield the records of a source that nothing drops, in blocks, by number.
+
+        `ids` records the ids of all rows. If `only` some rows are read, the digest of the source is not verified.
+        """
         steps = compose_steps(self.transforms, self.placeholders, self.rules)
-        reader = source.read_rows(as_json=self.reads_json)
+        reader = source.read_rows(only=only, as_json=self.reads_json)
         for block in reader:
             outcomes = iterate_outcomes(self, source, block, steps, ids)
             yield {row.row: row.outcome for row in outcomes if isinstance(row.outcome, dict)}
-        require_digest(source.label, source.digests.digest_of(reader.sha256), source.sha256, "`blend_plan`")
+        if only is None:
+            require_digest(source.label, source.digests.digest_of(reader.sha256), source.sha256, "`blend_plan`")
 
     @property
     def partition(self) -> str:

@@ -3,7 +3,8 @@
 `packed_sft.py` builds the shard, and `packing.py` writes its files.
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -116,13 +117,16 @@ class ChatShard:
         """The values that decide which rows of the sources are read, and their contents."""
         return self.plan.reading_key_parts
 
-    def read_kept_rows(self, source: ChatSource, ids: ReadRows) -> Iterator[Mapping[int, Conversation | Preference]]:
+    def read_kept_rows(
+        self, source: ChatSource, ids: ReadRows, only: Collection[int] | None = None
+    ) -> Iterator[Mapping[int, Conversation | Preference]]:
         """Yield the rows of a source that are not dropped before rendering, in blocks, by number.
 
-        `ids` records the ids of all rows.
+        `ids` records the ids of all rows. If `only` some rows are read, the digest of the source is not verified.
         """
         source_rows: SourceRows[Any] = SourceRows(self.plan, source, self.read_row, ids)
-        with source_rows.open() as reader:
+        partial_reader = None if only is None else source.read_rows(only=only, as_json=self.reads_json)
+        with nullcontext(partial_reader) if partial_reader is not None else source_rows.open() as reader:
             for block in reader:
                 results = zip(block.numbers, source_rows.read(block.rows, block.numbers), strict=True)
                 yield {number: row for number, row in results if not isinstance(row, Refusal)}
