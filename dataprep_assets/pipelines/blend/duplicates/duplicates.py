@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.candidates import CandidateSet, Nodes
 from dataprep_assets.curation.duplicates.declaration import RowDuplicatesDeclaration
@@ -204,6 +205,10 @@ def _check_signatures(signatures: _OpenedSignedRows) -> Finding:
     )
 
 
+def _get_values(signatures: OpenedSignatures) -> NDArray[np.float64]:
+    return np.zeros(len(signatures.origins)) if signatures.values is None else signatures.values
+
+
 def _find_drawn_differences(rows: SignedRows, receipt: Receipt, positions: Nodes) -> Iterator[str]:
     """Yield a sentence for each array in which drawn rows differ from a rebuild."""
     stored = open_signed_rows(rows)
@@ -216,8 +221,8 @@ def _find_drawn_differences(rows: SignedRows, receipt: Receipt, positions: Nodes
             yield f"{ORIGINS}: the drawn rows differ from a rebuild"
             return
         yield from rebuilt.signatures.find_differences(stored.signatures, positions)
-        values = None if stored.values is None else stored.values[positions]
-        if rebuilt.values is not None and not np.array_equal(rebuilt.values, values, equal_nan=True):
+        drawn_values = _get_values(stored)[positions]
+        if not np.array_equal(_get_values(rebuilt), drawn_values, equal_nan=True):
             yield f"{PRIORITY}: the drawn rows differ from a rebuild"
 
 
