@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets import components
+from dataprep_assets.curation.duplicates.duplicates_checks import DUPLICATES_CHECKS
 from dataprep_assets.declarations import open_declarations
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import PERMISSIONS_PRIVATE
 from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.engine.publishing.published import CHECKS as PUBLICATION_CHECKS
+from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DUPLICATES_DROPPED
+from dataprep_assets.pipelines.blend.duplicates.duplicates import SIGNATURES_CHECKS
 from dataprep_assets.pipelines.blend.screening import contamination, rule_checks
 from dataprep_assets.pipelines.blend.table.table_spec import ROW_TABLE_CHECKS, RULE_CHECKS
 from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK_CONTAMINATION, RULE_SOURCES_EXIST
@@ -48,8 +51,8 @@ REMEDIES = (
         "files_intact blend_run_intact records_intact size_matches index_matches_stream layout_valid "
         "matches_combined_bins matches_shards totals_match meta_matches labels_aligned random_batches_load "
         "ids_in_vocabulary matches_packed_rows matches_conversations matches_cohort_shards matches_stream rows_valid "
-        "matches_records jsonl_matches_rows counts_match format_valid card_matches_receipts provenance_complete "
-        "points_to_latest_run",
+        "matches_records jsonl_matches_rows duplicates_dropped counts_match format_valid card_matches_receipts "
+        "provenance_complete points_to_latest_run",
         "The files do not match their receipt or their inputs. "
         + _AGAIN
         + "If the check still fails, test the disk and the memory, then report a bug.",
@@ -317,8 +320,11 @@ def _checks() -> dict[str, dict[str, _Rows]]:
         contamination.NO_BENCHMARK_CONTAMINATION,
     )
     found["TrainingBlend"]["`packed_sft`, `pairs` and `rl_jsonl` with `keep` or `drop`"] = (rule_checks.RULES_APPLIED,)
-    found["TrainingBlend"]["`documents` with `tag`, `keep` or `drop`"] = ROW_TABLE_CHECKS
-    found["TrainingBlend"]["`documents` with `keep` or `drop`"] = RULE_CHECKS
+    found["TrainingBlend"]["`packed_sft`, `pairs` and `rl_jsonl` with `duplicates`"] = (DUPLICATES_DROPPED,)
+    found["TrainingBlend"]["`signatures` with `duplicates`"] = SIGNATURES_CHECKS
+    found["TrainingBlend"]["`duplicates`"] = DUPLICATES_CHECKS
+    found["TrainingBlend"]["`documents` with `tag`, `keep`, `drop` or `duplicates`"] = ROW_TABLE_CHECKS
+    found["TrainingBlend"]["`documents` with `keep`, `drop` or `duplicates`"] = RULE_CHECKS
     return found
 
 

@@ -45,7 +45,7 @@ class PriorityColumn(DeclarationModel):
 
 
 class DuplicateSearch(DeclarationModel):
-    """Which texts are duplicates, and how they are found."""
+    """Settings that decide which texts are duplicates, and how they are found."""
 
     kind: Kind = Field(
         "near",
@@ -214,7 +214,7 @@ class RowDuplicatesDeclaration(DuplicateSearch):
     )
 
     def key_parts(self) -> dict[str, Any]:
-        """Return the values that decide which rows are dropped, except those of the signatures."""
+        """Return the values that decide which rows are dropped, in addition to the signatures."""
         return {"text": self.text, "threshold": self.similarity, "across_splits": self.across_splits}
 
     @property

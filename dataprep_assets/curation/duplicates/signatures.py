@@ -171,7 +171,7 @@ class SignatureWriter:
             rows: Number of rows.
             good: Positions of the rows that have a text.
             texts: The texts of these rows.
-            contents: The complete contents of these rows, of which the texts are a part. Default: the texts.
+            contents: The complete contents of these rows, which include the texts. Default: the texts.
         """
         # Exclude empty texts and texts of only white space, because they would all be duplicates of each other.
         numbered_texts = [

@@ -211,17 +211,17 @@ def _get_values(signatures: OpenedSignatures) -> NDArray[np.float64]:
 
 def _find_drawn_differences(rows: SignedRows, receipt: Receipt, positions: Nodes) -> Iterator[str]:
     """Yield a sentence for each array in which drawn rows differ from a rebuild."""
-    stored = open_signed_rows(rows)
-    drawn = stored.origins[positions]
+    stored_rows = open_signed_rows(rows)
+    drawn_origins = stored_rows.origins[positions]
     with create_scratch(rows.store.root / receipt.dataset) as folder:
-        facts = rows.write(folder, drawn).facts
+        facts = rows.write(folder, drawn_origins).facts
         assert isinstance(facts, SignedRowsFacts)
         rebuilt = rows.open_folder(folder, facts)
-        if not np.array_equal(rebuilt.origins, drawn):
+        if not np.array_equal(rebuilt.origins, drawn_origins):
             yield f"{ORIGINS}: the drawn rows differ from a rebuild"
             return
-        yield from rebuilt.signatures.find_differences(stored.signatures, positions)
-        drawn_values = _get_values(stored)[positions]
+        yield from rebuilt.signatures.find_differences(stored_rows.signatures, positions)
+        drawn_values = _get_values(stored_rows)[positions]
         if not np.array_equal(_get_values(rebuilt), drawn_values, equal_nan=True):
             yield f"{PRIORITY}: the drawn rows differ from a rebuild"
 
@@ -334,24 +334,24 @@ class _JoinedRows:
 
     def write(self, known_pairs: ComparedPairs, staged: Path) -> WrittenFiles:
         """Write the files of the duplicates; pairs in `known_pairs` are not compared again."""
-        opened = [open_signed_rows(rows) for rows in self.rows]
+        shards = [open_signed_rows(rows) for rows in self.rows]
         # Leave out blank texts, whose digests are zero, because they would all be duplicates of each other.
-        masks = [np.asarray(one.signatures.digests[:, :2].any(axis=1)) for one in opened]
-        documents = CandidateSet([one.signatures for one in opened], masks)
+        masks = [np.asarray(shard.signatures.digests[:, :2].any(axis=1)) for shard in shards]
+        documents = CandidateSet([shard.signatures for shard in shards], masks)
         across = self.search.across_splits
         kept_set = choose_kept_documents(
             documents,
-            Priority(documents=documents, shards=self._build_orders(opened), by_split=across == "drop"),
+            Priority(documents=documents, shards=self._build_orders(shards), by_split=across == "drop"),
             threshold=self.search.similarity,
             across=across,
             known_pairs=known_pairs,
         )
-        names = self._read_names(documents, opened, find_named_nodes(kept_set))
+        names = self._read_names(documents, shards, find_named_nodes(kept_set))
         removed_counts = dict.fromkeys(self.split_names, 0)
         for number, (rows, split) in enumerate(zip(self.rows, self.splits, strict=True)):
             begin, end = documents.first[number : number + 2].tolist()
             part = slice(*np.searchsorted(kept_set.removed, [begin, end]).tolist())
-            origins = opened[number].origins[kept_set.removed[part] - begin]
+            origins = shards[number].origins[kept_set.removed[part] - begin]
             removed_counts[split] += len(origins)
             with ParquetRowWriter(staged / name_removed_file(str(rows.artifact.partition)), REMOVED) as writer:
                 writer.add(
@@ -375,7 +375,7 @@ class _JoinedRows:
             ),
         )
 
-    def _build_orders(self, opened: Sequence[OpenedSignatures]) -> list[ShardOrder]:
+    def _build_orders(self, shards: Sequence[OpenedSignatures]) -> list[ShardOrder]:
         # Rank the files by name and first row, because the ranks break ties between equal rows, and the kept rows must
         # not depend on the order of files in the plan or on the number of shards.
         keys = {
@@ -386,12 +386,12 @@ class _JoinedRows:
         ranked_keys = sorted(keys, key=lambda key: (key[0], natural_key(key[1]), key[2]))
         ranks = {key: rank for rank, key in enumerate(ranked_keys)}
         orders = []
-        for rows, prefix, split, one in zip(self.rows, self.prefixes, self.splits, opened, strict=True):
+        for rows, prefix, split, signatures in zip(self.rows, self.prefixes, self.splits, shards, strict=True):
             files = {
                 source.ordinal: ranks[prefix, source.label, source.rows.first if source.rows else 1]
                 for source in rows.sources
             }
-            ordinals, starts = np.unique(one.origins[:, 0], return_index=True)
+            ordinals, starts = np.unique(signatures.origins[:, 0], return_index=True)
             order = np.argsort(starts, kind="stable")
             orders.append(
                 ShardOrder(
@@ -399,29 +399,29 @@ class _JoinedRows:
                     starts=starts[order].astype(np.int64),
                     files=np.array([files[ordinal] for ordinal in ordinals[order].tolist()], np.int64),
                     ages=np.empty(0, np.int64),
-                    values=one.values,
+                    values=signatures.values,
                 )
             )
         return orders
 
-    def _read_names(self, documents: CandidateSet, opened: Sequence[OpenedSignatures], nodes: Nodes) -> NodeNames:
+    def _read_names(self, documents: CandidateSet, shards: Sequence[OpenedSignatures], nodes: Nodes) -> NodeNames:
         names = list[str]()
         for number, (rows, prefix) in enumerate(zip(self.rows, self.prefixes, strict=True)):
             begin, end = documents.first[number : number + 2].tolist()
             labels = {source.ordinal: source.label for source in rows.sources}
             positions = nodes[slice(*np.searchsorted(nodes, [begin, end]).tolist())] - begin
-            names += [f"{prefix}{labels[ordinal]}:{row}" for ordinal, row in opened[number].origins[positions].tolist()]
+            names += [f"{prefix}{labels[ordinal]}:{row}" for ordinal, row in shards[number].origins[positions].tolist()]
         return NodeNames(nodes=nodes, names=names)
 
     def _list_across_splits(self, documents: CandidateSet, kept_set: DuplicateDecisions) -> list[tuple[str, str]]:
-        shards = documents.find_shards(kept_set.across.ravel()).reshape(-1, 2)
-        return [(self.splits[first], self.splits[second]) for first, second in shards.tolist()]
+        pairs = documents.find_shards(kept_set.across.ravel()).reshape(-1, 2)
+        return [(self.splits[shard], self.splits[other_shard]) for shard, other_shard in pairs.tolist()]
 
 
 def _build_duplicates(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    store, joined = request.store, _JoinedRows.load(blend, request.store)
+    store, joined_rows = request.store, _JoinedRows.load(blend, request.store)
     known_pairs = read_known_pairs(store, blend.artifact(DUPLICATES), load_signing(blend))
-    receipt, reused = ensure_built(joined.recipe, store, partial(joined.write, known_pairs), blend.verify)
+    receipt, reused = ensure_built(joined_rows.recipe, store, partial(joined_rows.write, known_pairs), blend.verify)
     yield Outcome.from_receipt(receipt, reused)
 
 
@@ -440,7 +440,7 @@ def _build_checks(blend: BlendDeclaration) -> WholeArtifactChecks[SearchedTexts]
 
 
 def _list_declared_splits(blend: BlendDeclaration) -> list[str]:
-    """Return the splits of the blend; those of a blend in a separate file that cannot be read are empty."""
+    """Return the splits of the blend; none for a blend in a separate file that cannot be read."""
     try:
         return list(dict.fromkeys(unit.home for unit in blend.load_data_blend().list_units()))
     except ConfigError:
@@ -448,25 +448,25 @@ def _list_declared_splits(blend: BlendDeclaration) -> list[str]:
 
 
 def _open_duplicates(blend: BlendDeclaration, store: ArtifactStore) -> SearchedTexts:
-    joined = _JoinedRows.load(blend, store)
+    joined_rows = _JoinedRows.load(blend, store)
     return SearchedTexts(
         blend.artifact(DUPLICATES),
         store,
-        search=joined.search,
+        search=joined_rows.search,
         signing=load_signing(blend),
-        splits=joined.split_names,
+        splits=joined_rows.split_names,
         level=blend.prove.level,
         sensitive=blend.sensitive,
         noun="row",
-        sample=partial(_draw_texts, joined.rows),
-        compare=partial(_compare_rebuilt_duplicates, joined),
+        sample=partial(_draw_texts, joined_rows.rows),
+        compare=partial(_compare_rebuilt_duplicates, joined_rows),
     )
 
 
-def _compare_rebuilt_duplicates(joined: _JoinedRows, pairs: ComparedPairs) -> Iterator[str]:
-    store, artifact = joined.store, joined.blend.artifact(DUPLICATES)
-    write = partial(joined.write, pairs)
-    return compare_rebuild(joined.recipe, store, store.require(artifact), store.local(artifact), write)
+def _compare_rebuilt_duplicates(joined_rows: _JoinedRows, pairs: ComparedPairs) -> Iterator[str]:
+    store, artifact = joined_rows.store, joined_rows.blend.artifact(DUPLICATES)
+    write = partial(joined_rows.write, pairs)
+    return compare_rebuild(joined_rows.recipe, store, store.require(artifact), store.local(artifact), write)
 
 
 def _draw_texts(signed_rows: Sequence[SignedRows]) -> Iterator[str]:

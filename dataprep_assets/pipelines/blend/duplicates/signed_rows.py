@@ -176,13 +176,13 @@ class SignedRows:
             values=None if self.priority is None else map_file(folder / PRIORITY, np.dtype("<f8"), facts.rows),
         )
 
-    def write(self, staged: Path, drawn: Origins | None = None) -> WrittenFiles:
-        """Write the signatures, only of the rows with the origins in `drawn` if given; return the facts."""
+    def write(self, staged: Path, drawn_origins: Origins | None = None) -> WrittenFiles:
+        """Write the signatures, only of the rows with the origins in `drawn_origins` if given; return the facts."""
         ids, ordinals, numbers = ReadRows(self.shard.retractions), array("q"), array("q")
         values = [np.zeros(0)]
         with SignatureWriter(staged, self.settings) as writer:
             for source in self.sources:
-                only = None if drawn is None else set(drawn[drawn[:, 0] == source.ordinal, 1].tolist())
+                only = None if drawn_origins is None else _select_numbers(drawn_origins, source.ordinal)
                 for rows, texts in self.read_texts(source, ids, only):
                     writer.add(len(rows), range(len(rows)), texts, list(map(_format_content, rows.values())))
                     ordinals.extend([source.ordinal] * len(rows))
@@ -206,6 +206,11 @@ class SignedRows:
             ),
             recipe=replace(self, retracted=retracted).recipe,
         )
+
+
+def _select_numbers(origins: Origins, ordinal: int) -> set[int]:
+    """Return the rows of a source file that are in the origins."""
+    return set(origins[origins[:, 0] == ordinal, 1].tolist())
 
 
 def _format_content(row: Row) -> str:

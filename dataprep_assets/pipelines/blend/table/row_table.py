@@ -273,8 +273,9 @@ class TabledShard:
             return {}
         partners = self.shard.duplicates.find_partners(source.ordinal, [*reasons])
         # Name the kept row only for rows whose reason is `duplicate`, because another reason ranks before it.
-        named = [one if reason == DUPLICATE else None for one, reason in zip(partners, reasons.values(), strict=True)]
-        return {name: [None if one is None else getattr(one, name) for one in named] for name in PARTNERS}
+        pairs = zip(partners, reasons.values(), strict=True)
+        named_rows = [partner if reason == DUPLICATE else None for partner, reason in pairs]
+        return {name: [getattr(partner, name, None) for partner in named_rows] for name in PARTNERS}
 
     def _sum_tokens(self, folder: Path) -> dict[tuple[int, int], int]:
         """Return the ordinal of the source and the row of each kept row, with its number of tokens; 0 without any."""
