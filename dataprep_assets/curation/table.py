@@ -324,12 +324,14 @@ def _build_batch(
         ]
     for path, kind in fields.keep:
         column_values = [value_at(values[number], path) for number in numbers]
-        if all_texts:
-            column_values = [_read_as(cell, kind) for cell in column_values]
-        filled_columns[name_column(path)] = [
-            _require_type(cell, kind, path, f"{label}: row {number}", fields)
-            for number, cell in zip(numbers, column_values, strict=True)
-        ]
+        filled_columns[name_column(path)] = convert_carried_values(
+            column_values,
+            kind,
+            [f"{label}: row {number}: {path}" for number in numbers],
+            keys=("document", "keep_fields", path),
+            all_texts=all_texts,
+            sensitive=fields.sensitive,
+        )
     # If no record is refused, as in most blocks, skip the slow insertion below.
     if not refusals:
         always: dict[str, list[Any]] = {"file": [label] * len(numbers), "row": numbers, "bad": [None] * len(numbers)}
@@ -356,16 +358,40 @@ def _read_sources(
     return [source if isinstance(source := value_at(values[number], path), str) else "unknown" for number in numbers]
 
 
-def _require_type(value: Any, kind: ColumnType, path: str, location: str, fields: CarriedFields) -> Any:
+def convert_carried_values(
+    values: Sequence[Any],
+    kind: ColumnType,
+    locations: Sequence[str],
+    *,
+    keys: tuple[str, ...],
+    all_texts: bool,
+    sensitive: bool,
+) -> list[Any]:
+    """Return the values of a carried field as its type. Raises CarriedValueError for a value of a different type.
+
+    Args:
+        values: The values.
+        kind: The declared type.
+        locations: The location of each value, for messages.
+        keys: The path of the field's YAML key.
+        all_texts: Whether every value of a row is a text, as in CSV. The values are then converted.
+        sensitive: Whether messages must not show values.
+    """
+    cells = [_read_as(value, kind) for value in values] if all_texts else values
+    pairs = zip(cells, locations, strict=True)
+    return [_require_type(cell, kind, location, keys, sensitive=sensitive) for cell, location in pairs]
+
+
+def _require_type(value: Any, kind: ColumnType, location: str, keys: tuple[str, ...], *, sensitive: bool) -> Any:
     if value is None or has_type(value, kind):
         return float(value) if kind == "number" and value is not None else value
-    description = "a value" if fields.sensitive else repr(value)[:40]
+    description = "a value" if sensitive else repr(value)[:40]
     # An integer of the wrong type for an integer column is too large, except true and false, which are also integers.
     limit = " of at most 64 bits" if kind == "integer" and type(value) is int else ""
     raise CarriedValueError(
-        f"{location}: {path} is {description}, but `document.keep_fields` declares {kind}{limit}. Declare a different "
-        "type, or remove the field",
-        keys=("document", "keep_fields", path),
+        f"{location} is {description}, but `{'.'.join(keys[:-1])}` declares {kind}{limit}. Declare a different type, "
+        "or remove the field",
+        keys=keys,
     )
 
 

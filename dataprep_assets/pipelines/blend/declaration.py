@@ -4,7 +4,7 @@ The blend itself, which may be in a separate file, is defined in `data_blend.py`
 `rl/options.py`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -25,7 +25,7 @@ from dataprep_assets.curation.declaration import (
 )
 from dataprep_assets.curation.duplicates.declaration import RowDuplicatesDeclaration
 from dataprep_assets.curation.selection import DUPLICATE
-from dataprep_assets.curation.table import ColumnType
+from dataprep_assets.curation.table import DECIDED, OTHERS, ColumnType, name_column
 from dataprep_assets.engine.source_key import KeyedSources
 from dataprep_assets.engine.yaml.declaration import WandbDeclaration, WorkersDeclaration, resolve_path
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
@@ -276,6 +276,14 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         BudgetDeclaration(),
         description="Maximum shares of rows that rules may drop, per dataset and per rule. Default: no limits.",
     )
+    keep_fields: dict[str, ColumnType] | None = Field(
+        None,
+        description=(
+            "Fields of the rows to copy to the document table: field → `string`, `integer`, `number` or `boolean`. A "
+            "dot selects a nested key (`meta.lang`). Rules cannot use them. `{}` only creates the table. Not for "
+            "`pretrain`. Default: no fields."
+        ),
+    )
     duplicates: RowDuplicatesDeclaration | None = Field(
         None,
         description=(
@@ -394,7 +402,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     @model_validator(mode="after")
     def _require_fitting_rules(self) -> Self:
         keys = [key for key in ("tag", "tag_text", "keep", "drop") if getattr(self, key)]
-        keys += [] if self.duplicates is None else ["duplicates"]
+        keys += [name for name in ("keep_fields", "duplicates") if getattr(self, name) is not None]
         if keys and self.stage == "pretrain":
             raise ValueError(
                 f"`{keys[0]}` has no effect with `stage: pretrain`. Remove it, and declare it in a `TokenizedCorpus`"
@@ -406,6 +414,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
                 self.duplicates.check_column(self.columns)
         except ConfigError as error:
             raise ValueError(str(error)) from error
+        self._require_new_columns(taggers)
         reasons = self.dropping_names
         if unknown_rules := [name for name in self.budget.per_rule if name not in reasons]:
             raise ValueError(
@@ -428,10 +437,29 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             )
         return self
 
+    def _require_new_columns(self, taggers: "Sequence[BatchTagger]") -> None:
+        """Raise ValueError for a field of `keep_fields` that cannot be a column of the table."""
+        from dataprep_assets.pipelines.blend.screening.conversation_columns import COLUMNS
+
+        tagger_columns = (name for tagger in taggers for name in tagger.columns)
+        own_columns = {"file", "row", "id", "text", *COLUMNS, *tagger_columns, *DECIDED, *OTHERS}
+        columns = [name_column(path) for path in self.keep_fields or ()]
+        for path, kind in (self.keep_fields or {}).items():
+            if (column := name_column(path)) in own_columns:
+                raise ValueError(f"keep_fields: {column!r} is already a column of the table. Remove {path}")
+            # Two fields can have the same column name, because dots become `_`.
+            if columns.count(column) > 1:
+                raise ValueError(f"keep_fields: two fields would become the column {column!r}. Remove one")
+            if self.sensitive and kind == "string":
+                raise ValueError(
+                    f"keep_fields: {path}: the document table of a `sensitive` dataset cannot contain text. Remove it, "
+                    "or declare numbers"
+                )
+
     @property
     def has_table(self) -> bool:
         """Whether the blend has a document table, because a declared key fills or needs one."""
-        return bool(self.tag or self.dropping_names)
+        return bool(self.tag or self.dropping_names) or self.keep_fields is not None
 
     @property
     def dropping_names(self) -> list[str]:

@@ -121,6 +121,8 @@ def _list_row_fields(blend: BlendDeclaration, local: LocalDataset) -> Iterator[t
     """Yield each declared field that is read from rows of the source: its YAML key, and the option with its value."""
     if blend.id_field is not None:
         yield ("id_field",), ("id_field", blend.id_field)
+    for path in blend.keep_fields or ():
+        yield ("keep_fields", path), ("keep_fields", path)
     options = {"sft": blend.sft, "pairs": blend.pairs}.get(blend.stage)
     if blend.stage in ("sft", "pairs") and local.dataset.tools_field is not None:
         yield local.find_keys("tools_field"), ("tools_field", local.dataset.tools_field)

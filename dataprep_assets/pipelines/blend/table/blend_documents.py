@@ -37,8 +37,8 @@ class BlendDocuments(StoredTable):
         if not blend.has_table:
             raise ConfigError(
                 f"{blend.dataset} has no document table. Run `dataprep show {blend.dataset}` to list dropped rows. To "
-                "build a table, declare `tag`, `keep`, `drop` or `duplicates` in a blend of conversations, pairs or RL "
-                "records, and run the dataset"
+                "build a table, declare `tag`, `keep`, `drop`, `duplicates` or `keep_fields` in a blend of "
+                "conversations, pairs or RL records, and run the dataset"
             )
         if not has_blend_plan(blend, store):
             raise MissingArtifactError(f"{blend.dataset} has no document table yet. Run `dataprep run {blend.dataset}`")

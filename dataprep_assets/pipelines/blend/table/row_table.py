@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.budgets.counts import COUNT_COLUMNS, DropCounts, DropFacts
 from dataprep_assets.curation.retractions import describe_ids
 from dataprep_assets.curation.selection import DUPLICATE
-from dataprep_assets.curation.table import Columns, ParquetRowWriter
+from dataprep_assets.curation.table import (
+    Columns,
+    ColumnType,
+    ParquetRowWriter,
+    convert_carried_values,
+    name_column,
+)
 from dataprep_assets.curation.table_sums import FILE
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
@@ -28,6 +34,7 @@ from dataprep_assets.engine.checks.check import (
     Level,
 )
 from dataprep_assets.execution.run_task import report_work
+from dataprep_assets.fields import value_at
 from dataprep_assets.formats.conversations.preference_rows import read_preferences
 from dataprep_assets.formats.packed_rows import open_packed_file
 from dataprep_assets.formats.row_origins import ORIGINS, read_origins
@@ -42,6 +49,7 @@ from dataprep_assets.pipelines.blend.screening.row_rules import Row, RowColumns,
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE
 from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS
+from dataprep_assets.sources.readers.read_options import CSV
 from dataprep_assets.sources.readers.rows import RowBlock
 from dataprep_assets.stores.files import digest_value, require_digest
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
@@ -66,17 +74,30 @@ def list_table_columns(blend: BlendDeclaration) -> Columns:
     has_tokens = _TOKEN_COUNTERS[blend.stage] is not None
     return _list_columns(
         load_row_columns(blend),
+        fields=list_carried_fields(blend),
         has_ids=blend.has_row_ids,
         has_partners=blend.duplicates is not None,
         has_tokens=has_tokens,
     )
 
 
-def _list_columns(columns: RowColumns, *, has_ids: bool, has_partners: bool, has_tokens: bool) -> Columns:
+CarriedFields = tuple[tuple[str, ColumnType], ...]
+"""The fields of the rows that the table contains, each with its type."""
+
+
+def list_carried_fields(blend: BlendDeclaration) -> CarriedFields:
+    """Return the fields of the rows that the table of a blend contains."""
+    return tuple((blend.keep_fields or {}).items())
+
+
+def _list_columns(
+    columns: RowColumns, *, fields: CarriedFields, has_ids: bool, has_partners: bool, has_tokens: bool
+) -> Columns:
     ids: Columns = {"id": "string"} if has_ids else {}
     tokens: Columns = {"tokens": "integer"} if has_tokens else {}
+    carried: Columns = {name_column(path): kind for path, kind in fields}
     outcome: Columns = {"kept": "boolean", "reason": "string", **(PARTNERS if has_partners else {})}
-    return {"file": "string", "row": "integer", **ids, **columns.types, **outcome, **tokens}
+    return {"file": "string", "row": "integer", **ids, **columns.types, **carried, **outcome, **tokens}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +161,7 @@ class TabledShard:
         retracted: The ids of removed rows. The shard's files do not name them, and a row that is left out for another
             reason is in none of these files.
         columns: The columns of the rows.
+        fields: The fields of the rows that the table contains.
         rule_names: The reasons that count for the budget: the declared rules, and `duplicate`.
         count_tokens: Returns the number of tokens at each origin of the shard, given its folder; None without tokens.
     """
@@ -149,6 +171,7 @@ class TabledShard:
     content: Content
     retracted: tuple[str, ...]
     columns: RowColumns
+    fields: CarriedFields
     rule_names: frozenset[str]
     count_tokens: Callable[[Path], NDArray[np.int64]] | None
 
@@ -167,6 +190,7 @@ class TabledShard:
         """The columns of the table, in order."""
         return _list_columns(
             self.columns,
+            fields=self.fields,
             has_ids=self.shard.retractions.ids is not None,
             has_partners=self.shard.duplicates is not None,
             has_tokens=self.count_tokens is not None,
@@ -175,7 +199,9 @@ class TabledShard:
     @property
     def key(self) -> str:
         """Digest of everything that determines the table's bytes."""
-        columns = [self.columns.key_parts(), list(self.types.items())]
+        columns: list[Any] = [self.columns.key_parts(), list(self.types.items())]
+        # Add the fields only if there are any, so that other tables keep their keys.
+        columns += [self.fields] if self.fields else []
         return digest_value([DOCUMENTS, VERSION, self.content, list(self.retracted), *columns])
 
     @property
@@ -189,6 +215,7 @@ class TabledShard:
             settings={
                 "taggers": taggers,
                 "tag_text": dict(self.columns.texts),
+                **({"keep_fields": dict(self.fields)} if self.fields else {}),
                 **({"retracted": describe_ids(self.retracted)} if self.retracted else {}),
             },
             sources={source.label: source.sha256 for source in self.shard.sources},
@@ -260,11 +287,33 @@ class TabledShard:
             "row": numbers,
             **({} if outcomes.ids is None else {"id": list(map(outcomes.ids.get, origins))}),
             **expanded,
+            **self._carry_fields(source, block, numbers, reasons),
             "source": [self.columns.dataset] * len(numbers),
             "kept": [origin in outcomes.tokens for origin in origins],
             "reason": list(reasons.values()),
             **self._list_partners(source, reasons),
             **({} if self.count_tokens is None else {"tokens": list(map(outcomes.tokens.get, origins))}),
+        }
+
+    def _carry_fields(
+        self, source: SourcePart, block: RowBlock, numbers: Sequence[int], reasons: Mapping[int, str | None]
+    ) -> dict[str, list[Any]]:
+        """Return the columns of the fields. Their values are null for bad and removed rows."""
+        rows = {
+            number: row
+            for number, row in zip(block.numbers, block.rows, strict=True)
+            if self.fields and reasons[number] != RETRACTED
+        }
+        return {
+            name_column(path): convert_carried_values(
+                [value_at(rows.get(number), path) for number in numbers],
+                kind,
+                [f"{source.label}: row {number}: {path}" for number in numbers],
+                keys=("keep_fields", path),
+                all_texts=source.format in CSV,
+                sensitive=self.columns.sensitive,
+            )
+            for path, kind in self.fields
         }
 
     def _list_partners(self, source: SourcePart, reasons: Mapping[int, str | None]) -> dict[str, list[Any]]:
@@ -355,6 +404,7 @@ def prepare_row_tables(
                 content=receipt.content,
                 retracted=tuple(receipt.facts.get("retracted", ())),
                 columns=load_row_columns(blend, plan.find_shard(partition)[0].dataset.name),
+                fields=list_carried_fields(blend),
                 rule_names=frozenset(blend.dropping_names),
                 count_tokens=_TOKEN_COUNTERS[blend.stage],
             )
