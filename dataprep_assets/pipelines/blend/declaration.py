@@ -24,8 +24,9 @@ from dataprep_assets.curation.declaration import (
     parse_rules,
 )
 from dataprep_assets.curation.duplicates.declaration import RowDuplicatesDeclaration
+from dataprep_assets.curation.rewriters.declaration import Rewrites, build_rewriting
 from dataprep_assets.curation.selection import DUPLICATE
-from dataprep_assets.curation.table import DECIDED, OTHERS, ColumnType, name_column
+from dataprep_assets.curation.table import DECIDED, OTHERS, ColumnType, name_column, name_rewritten_column
 from dataprep_assets.engine.source_key import KeyedSources
 from dataprep_assets.engine.yaml.declaration import WandbDeclaration, WorkersDeclaration, resolve_path
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
@@ -44,6 +45,7 @@ from dataprep_assets.stream.declaration import RETRACTIONS, BadRecordPolicy, Tok
 
 # Import these modules only for type checking, because most blends have no taggers and rules.
 if TYPE_CHECKING:
+    from dataprep_assets.curation.rewriters.rewriting import Rewriting
     from dataprep_assets.curation.rules import Rule
     from dataprep_assets.curation.tagging import BatchTagger
 
@@ -276,6 +278,14 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         BudgetDeclaration(),
         description="Maximum shares of rows that rules may drop, per dataset and per rule. Default: no limits.",
     )
+    rewrite: Rewrites = Field(
+        (),
+        description=(
+            "Rewriters, which change the texts of messages before anything else reads them: `ftfy`, placeholders for "
+            "personal data, or your own functions. They rewrite contents, reasoning and arguments of tool calls, but "
+            "no declared tools. Only for `sft` and `pairs`. Default: texts are not changed."
+        ),
+    )
     keep_fields: dict[str, ColumnType] | None = Field(
         None,
         description=(
@@ -401,14 +411,17 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
 
     @model_validator(mode="after")
     def _require_fitting_rules(self) -> Self:
-        keys = [key for key in ("tag", "tag_text", "keep", "drop") if getattr(self, key)]
+        keys = [key for key in ("tag", "tag_text", "keep", "drop", "rewrite") if getattr(self, key)]
         keys += [name for name in ("keep_fields", "duplicates") if getattr(self, name) is not None]
         if keys and self.stage == "pretrain":
             raise ValueError(
                 f"`{keys[0]}` has no effect with `stage: pretrain`. Remove it, and declare it in a `TokenizedCorpus`"
             )
+        if self.rewrite and self.stage == "rl":
+            raise ValueError("`rewrite` has no effect with `stage: rl`, whose records are not rendered. Remove it")
         try:
             taggers = self.taggers
+            self.rewriting  # noqa: B018  # the property raises the errors of the rewriters
             self.rules  # noqa: B018  # the property raises the errors of the rules
             if self.duplicates is not None:
                 self.duplicates.check_column(self.columns)
@@ -442,7 +455,8 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         from dataprep_assets.pipelines.blend.screening.conversation_columns import COLUMNS
 
         tagger_columns = (name for tagger in taggers for name in tagger.columns)
-        own_columns = {"file", "row", "id", "text", *COLUMNS, *tagger_columns, *DECIDED, *OTHERS}
+        rewritten_columns = () if self.rewriting is None else map(name_rewritten_column, self.rewriting.names)
+        own_columns = {"file", "row", "id", "text", *COLUMNS, *tagger_columns, *rewritten_columns, *DECIDED, *OTHERS}
         columns = [name_column(path) for path in self.keep_fields or ()]
         for path, kind in (self.keep_fields or {}).items():
             if (column := name_column(path)) in own_columns:
@@ -459,7 +473,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     @property
     def has_table(self) -> bool:
         """Whether the blend has a document table, because a declared key fills or needs one."""
-        return bool(self.tag or self.dropping_names) or self.keep_fields is not None
+        return bool(self.tag or self.rewrite or self.dropping_names) or self.keep_fields is not None
 
     @property
     def dropping_names(self) -> list[str]:
@@ -487,6 +501,11 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         from dataprep_assets.curation.tagging import BatchTagger
 
         return [tagger for tagger in taggers if isinstance(tagger, BatchTagger)]
+
+    @property
+    def rewriting(self) -> "Rewriting | None":
+        """The declared rewriters, in order; None if texts are not rewritten."""
+        return build_rewriting(self.rewrite, self._folder, sensitive=self.sensitive) if self.rewrite else None
 
     @property
     def columns(self) -> dict[str, ColumnType]:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dataprep_assets.curation.declaration import find_tagger_remarks
+from dataprep_assets.curation.rewriters.declaration import find_rewriter_remarks
 from dataprep_assets.engine.yaml.remark import Remark, format_examples, parse_error_keys
 from dataprep_assets.errors import (
     ConfigError,
@@ -73,6 +74,8 @@ def find_blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     if blend.stage == "rl":
         yield from _find_transform_remarks(blend)
     yield from find_tagger_remarks(blend.taggers)
+    if (rewriting := blend.rewriting) is not None:
+        yield from find_rewriter_remarks(rewriting)
     if (screen := load_row_screen(blend)) is not None:
         from dataprep_assets.curation.benchmarks.coverage import find_benchmark_remarks
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.curation.selection import DUPLICATE
-from dataprep_assets.engine.trace.trace import Trace, TraceQuery, Tracer
+from dataprep_assets.engine.trace.trace import SourceText, Trace, TraceQuery, Tracer
 from dataprep_assets.errors import ConfigError, NotFoundError, count_of
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, parse_origins
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
@@ -221,6 +221,14 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
             absence = "; ".join(dict.fromkeys(absences)) or "it is not in the index of any shard"
             raise NotFoundError(f"trace: no {self.subject} of {self._blend.dataset} has this id: {absence}")
         return rows
+
+    def source_text(self, trace: Trace) -> SourceText | None:
+        if self._blend.rewriting is None or self._blend.sensitive:
+            return None
+        # Import the module here, because most traced blends rewrite no texts.
+        from dataprep_assets.pipelines.blend.table.source_texts import read_source_text
+
+        return read_source_text(self._blend, self._store, trace.file, trace.row, trace.split)
 
     def _describe_absence(self, shards: Sequence[S], file: str, row: int) -> str:
         if any(map(partial(_has_removed, file, row), shards)):

@@ -9,12 +9,13 @@ Entry points: `read_conversation`, `read_preference`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.fields import value_at
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
+from dataprep_assets.tokenization.chat.rewritten_messages import rewrite_messages
 from dataprep_assets.tokenization.chat.row_forms import (
     EMPTY_SIDE,
     EQUAL_PAIR,
@@ -188,7 +189,9 @@ def read_conversation(
         unpacked: UnpackedRow | str = UnpackedRow(row_messages, value_at(row, fields.tools), "messages")
     else:
         unpacked = unpack_row(row, fields)
-    return Refusal(unpacked) if isinstance(unpacked, str) else _check_row(row, unpacked, choices)
+    if isinstance(unpacked, str):
+        return Refusal(unpacked)
+    return _rewrite(_check_row(row, unpacked, choices), fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +232,7 @@ def read_preference(
         return Refusal(unpacked)
     sides: list[Conversation | None] = []
     for unpacked_side in (unpacked.chosen_side, unpacked.rejected_side):
-        side = None if unpacked_side is None else _check_row(row, unpacked_side, choices)
+        side = None if unpacked_side is None else _rewrite(_check_row(row, unpacked_side, choices), fields)
         if isinstance(side, Refusal):
             return side
         sides.append(side)
@@ -242,6 +245,14 @@ def read_preference(
             return Refusal(UNTRAINED_SIDE)
     is_equal = len(preference.sides) == 2 and preference.sides[0].messages == preference.sides[1].messages
     return Refusal(EQUAL_PAIR) if is_equal else preference
+
+
+def _rewrite(conversation: Conversation | Refusal, fields: ConversationFields) -> Conversation | Refusal:
+    """Return a conversation with rewritten texts, if texts are rewritten."""
+    if fields.rewriting is None or isinstance(conversation, Refusal):
+        return conversation
+    messages = rewrite_messages(conversation.messages, fields.rewriting)
+    return Refusal(messages) if isinstance(messages, str) else replace(conversation, messages=messages)
 
 
 def _check_row(row: Mapping[str, Any], unpacked: UnpackedRow, choices: ChatChoices) -> Conversation | Refusal:

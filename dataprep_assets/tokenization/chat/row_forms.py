@@ -10,7 +10,7 @@ Entry points: `unpack_row`, `unpack_preference`; `find_unread_keys`, `count_keys
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import takewhile
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ import orjson
 
 from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.fields import value_at
+from dataprep_assets.tokenization.chat.rewritten_messages import TextRewriting
 from dataprep_assets.tokenization.chat.template import ALL_KWARGS
 
 Form = Literal["messages", "sharegpt", "alpaca", "prompt_completion", "pairs", "kto"]
@@ -97,7 +98,8 @@ class ConversationFields:
     """Names of the row's fields.
 
     Only rows whose `used_in` has a value in `used_in_filter` are kept, or all rows if the filter is empty. `format` is
-    the form of the rows; `auto` recognizes it. If `messages` is not the default, only that field is read.
+    the form of the rows; `auto` recognizes it. If `messages` is not the default, only that field is read. The texts of
+    messages are rewritten if there is a `rewriting`.
     """
 
     messages: str = _MESSAGES
@@ -105,6 +107,13 @@ class ConversationFields:
     used_in: str = "used_in"
     used_in_filter: tuple[str, ...] = ()
     format: Format = "auto"
+    rewriting: TextRewriting | None = None
+
+    def key_parts(self) -> dict[str, Any]:
+        """Return the values that are part of an artifact key."""
+        names = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "rewriting"}
+        # Add the rewriting only if it is declared, so that other shards keep their keys.
+        return names if self.rewriting is None else {**names, "rewrite": self.rewriting.version}
 
 
 @dataclass(frozen=True, slots=True)

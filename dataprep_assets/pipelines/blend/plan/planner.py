@@ -81,6 +81,8 @@ def collect_stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
         identity |= rules.key_parts()
     if (screen := load_row_screen(blend)) is not None:
         identity |= screen.key_parts()
+    if (rewriting := blend.rewriting) is not None:
+        identity["rewrite"] = rewriting.version
     if (duplicates := blend.duplicates) is not None:
         from dataprep_assets.pipelines.blend.duplicates.signing import load_signing
 

@@ -6,9 +6,10 @@ from dataprep_assets.curation.selection import RESERVED as RESERVED_FOR_DOCUMENT
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.blend.rl.apply_transforms import BAD_PLACEHOLDER, NO_PREFERENCE, NO_PROMPT
 from dataprep_assets.tokenization.chat.messages import FILTERED, REFUSALS
+from dataprep_assets.tokenization.chat.rewritten_messages import REWRITTEN_EMPTY
 
 EMPTY, TOO_LONG, TOO_LONG_PAIR = "empty_after_masking", "longer_than_pack_size", "longer_than_max_length"
-CHOSEN_REASONS = (*FILTERED, EMPTY, TOO_LONG, TOO_LONG_PAIR, BENCHMARK, DUPLICATE, RETRACTED)
+CHOSEN_REASONS = (*FILTERED, EMPTY, TOO_LONG, TOO_LONG_PAIR, REWRITTEN_EMPTY, BENCHMARK, DUPLICATE, RETRACTED)
 """Reasons that the declaration chooses, in addition to rules. They never fail the build or use up the budget."""
 RESERVED = RESERVED_FOR_DOCUMENTS.union(CHOSEN_REASONS, REFUSALS, (BAD_PLACEHOLDER, NO_PREFERENCE, NO_PROMPT))
 """Reasons that cannot be names of rules."""

@@ -6,7 +6,7 @@ Entry points: `chat_plan`, `load_conversation_renderer`.
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -162,7 +162,7 @@ class ChatPlan:
             "template": self.template.digest,
             "template_date": self.template_date.isoformat() if self.template_date else None,
             "stops": [token.id for token in self.stops.tokens],
-            "fields": asdict(self.fields),
+            "fields": self.fields.key_parts(),
             "turns": self.turns,
             "bad_rows": self.bad_rows,
             "max_doc_tokens": self.max_doc_tokens,
@@ -181,7 +181,7 @@ class ChatPlan:
     def reading_key_parts(self) -> dict[str, Any]:
         """The values that decide which rows of a source are read, and their contents."""
         return {
-            "fields": asdict(self.fields),
+            "fields": self.fields.key_parts(),
             "choices": self.choices.changes,
             **({} if self.rules is None else self.rules.key_parts()),
             **({} if self.screen is None else self.screen.key_parts()),

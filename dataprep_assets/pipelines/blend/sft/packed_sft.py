@@ -131,7 +131,7 @@ def build_chat_plan(blend: BlendDeclaration, certificate: Certificate, dataset: 
         certificate,
         load_declared_template(options, blend.required_tokenizer),
         **options.plan_settings(),
-        fields=get_conversation_fields(options, dataset),
+        fields=replace(get_conversation_fields(options, dataset), rewriting=blend.rewriting),
         bad_rows=blend.bad_records.policy,
         level=blend.prove.level,
         max_loss=blend.required_tokenizer.max_loss,

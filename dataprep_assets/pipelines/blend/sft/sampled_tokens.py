@@ -7,6 +7,7 @@ Entry points: `build_row_counter`; `build_refusal_function` for refused rows.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -47,7 +48,8 @@ def _build_plan(blend: BlendDeclaration, dataset: BlendDataset) -> ChatPlan:
     bundle = load_declared_tokenizer(blend.required_tokenizer)
     plan = build_chat_plan(blend, refuse_engine(bundle, "text", "tokenizers", "a preview"), dataset)
     load_tools(plan)  # raises the error for an unusable template before any row is read
-    return plan
+    # Read the source texts, because rewriting hardly changes the estimates, and user functions run only in workers.
+    return replace(plan, fields=replace(plan.fields, rewriting=None))
 
 
 def _explain_refusal(plan: ChatPlan, row: dict[str, Any], *, has_words: bool) -> str | None:

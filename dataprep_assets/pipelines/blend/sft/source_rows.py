@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from dataprep_assets.curation.benchmarks.columns import BENCHMARK
+from dataprep_assets.curation.rewriters.rewriting import RewritingError
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.integrity.receipt import RETRACTED
@@ -117,7 +118,10 @@ class SourceRows(Generic[R]):
     def _read(self, row: Mapping[str, Any], number: int) -> R | Refusal:
         plan = self._plan
         is_retracted = self._ids.is_retracted(row, self.source.ordinal, number)
-        result = self._read_row(row, plan.fields, plan.choices)
+        try:
+            result = self._read_row(row, plan.fields, plan.choices)
+        except RewritingError as error:
+            raise RewritingError(f"{self.source.label}: row {number}: {error}") from error
         self._has_read |= result != NO_MESSAGES
         if not isinstance(result, Refusal):
             # A retracted row also determines the form, because its removal must not change how other rows are read.

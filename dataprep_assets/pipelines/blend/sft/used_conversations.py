@@ -92,6 +92,7 @@ class UsedConversations:
         """
         options = self._blend.sft_options
         fields, choices = get_conversation_fields(options, self._plan.find_shard(partition)[0].dataset), options.choices
+        fields = replace(fields, rewriting=self._blend.rewriting)
         is_strict = choices.inline_reasoning == "refuse"
         reader = part.read_rows(as_json=choices.reads_json)
         for block in reader:

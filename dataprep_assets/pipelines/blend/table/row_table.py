@@ -9,10 +9,10 @@ Entry points: `DOCUMENTS`, `TabledShard`, `prepare_row_tables`, `ensure_row_tabl
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from dataprep_assets.curation.table import (
     ParquetRowWriter,
     convert_carried_values,
     name_column,
+    name_rewritten_column,
 )
 from dataprep_assets.curation.table_sums import FILE
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
@@ -45,15 +46,21 @@ from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateR
 from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.removal.row_ids import RowIndex, RowRetractions
+from dataprep_assets.pipelines.blend.screening.conversation_columns import list_messages
 from dataprep_assets.pipelines.blend.screening.row_rules import Row, RowColumns, load_row_columns
-from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE
+from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, ChatShard
 from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS
 from dataprep_assets.sources.readers.read_options import CSV
 from dataprep_assets.sources.readers.rows import RowBlock
 from dataprep_assets.stores.files import digest_value, require_digest
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
-from dataprep_assets.tokenization.chat.messages import OTHER_FORM
+from dataprep_assets.tokenization.chat.messages import OTHER_FORM, Conversation, Preference
+from dataprep_assets.tokenization.chat.rewritten_messages import list_rewritable_texts
+
+# Import the module only for type checking, because most blends rewrite no texts.
+if TYPE_CHECKING:
+    from dataprep_assets.curation.rewriters.rewriting import Rewriting
 
 DOCUMENTS = "documents"
 VERSION = 2
@@ -75,6 +82,7 @@ def list_table_columns(blend: BlendDeclaration) -> Columns:
     return _list_columns(
         load_row_columns(blend),
         fields=list_carried_fields(blend),
+        rewriters=() if blend.rewriting is None else blend.rewriting.names,
         has_ids=blend.has_row_ids,
         has_partners=blend.duplicates is not None,
         has_tokens=has_tokens,
@@ -91,11 +99,18 @@ def list_carried_fields(blend: BlendDeclaration) -> CarriedFields:
 
 
 def _list_columns(
-    columns: RowColumns, *, fields: CarriedFields, has_ids: bool, has_partners: bool, has_tokens: bool
+    columns: RowColumns,
+    *,
+    fields: CarriedFields,
+    rewriters: Iterable[str],
+    has_ids: bool,
+    has_partners: bool,
+    has_tokens: bool,
 ) -> Columns:
     ids: Columns = {"id": "string"} if has_ids else {}
     tokens: Columns = {"tokens": "integer"} if has_tokens else {}
     carried: Columns = {name_column(path): kind for path, kind in fields}
+    carried = {**carried, **{name_rewritten_column(name): "integer" for name in rewriters}}
     outcome: Columns = {"kept": "boolean", "reason": "string", **(PARTNERS if has_partners else {})}
     return {"file": "string", "row": "integer", **ids, **columns.types, **carried, **outcome, **tokens}
 
@@ -162,6 +177,7 @@ class TabledShard:
             reason is in none of these files.
         columns: The columns of the rows.
         fields: The fields of the rows that the table contains.
+        rewriting: The rewriters of the rows' texts, if any.
         rule_names: The reasons that count for the budget: the declared rules, and `duplicate`.
         count_tokens: Returns the number of tokens at each origin of the shard, given its folder; None without tokens.
     """
@@ -172,6 +188,7 @@ class TabledShard:
     retracted: tuple[str, ...]
     columns: RowColumns
     fields: CarriedFields
+    rewriting: "Rewriting | None"
     rule_names: frozenset[str]
     count_tokens: Callable[[Path], NDArray[np.int64]] | None
 
@@ -191,6 +208,7 @@ class TabledShard:
         return _list_columns(
             self.columns,
             fields=self.fields,
+            rewriters=() if self.rewriting is None else self.rewriting.names,
             has_ids=self.shard.retractions.ids is not None,
             has_partners=self.shard.duplicates is not None,
             has_tokens=self.count_tokens is not None,
@@ -202,6 +220,7 @@ class TabledShard:
         columns: list[Any] = [self.columns.key_parts(), list(self.types.items())]
         # Add the fields only if there are any, so that other tables keep their keys.
         columns += [self.fields] if self.fields else []
+        columns += [] if self.rewriting is None else [self.rewriting.version]
         return digest_value([DOCUMENTS, VERSION, self.content, list(self.retracted), *columns])
 
     @property
@@ -288,6 +307,7 @@ class TabledShard:
             **({} if outcomes.ids is None else {"id": list(map(outcomes.ids.get, origins))}),
             **expanded,
             **self._carry_fields(source, block, numbers, reasons),
+            **self._count_rewritten(source, block, numbers, reasons),
             "source": [self.columns.dataset] * len(numbers),
             "kept": [origin in outcomes.tokens for origin in origins],
             "reason": list(reasons.values()),
@@ -314,6 +334,23 @@ class TabledShard:
                 sensitive=self.columns.sensitive,
             )
             for path, kind in self.fields
+        }
+
+    def _count_rewritten(
+        self, source: SourcePart, block: RowBlock, numbers: Sequence[int], reasons: Mapping[int, str | None]
+    ) -> dict[str, list[int | None]]:
+        """Return the columns with the number of characters that each rewriter changed; null for unreadable rows."""
+        if self.rewriting is None:
+            return {}
+        rows = dict(zip(block.numbers, block.rows, strict=True))
+        changes = {
+            number: find_changes(self.shard, row, self.rewriting, f"{source.label}: row {number}")
+            for number, row in rows.items()
+            if reasons[number] not in (RETRACTED, OTHER_FORM)
+        }
+        return {
+            name_rewritten_column(name): [(changes.get(number) or {}).get(name) for number in numbers]
+            for name in self.rewriting.names
         }
 
     def _list_partners(self, source: SourcePart, reasons: Mapping[int, str | None]) -> dict[str, list[Any]]:
@@ -346,6 +383,29 @@ class TabledShard:
         return {
             position: f"{row_hash:016x}" for position, row_hash in zip(positions, index.hashes.tolist(), strict=True)
         }
+
+
+def find_changes(shard: TabledRows, row: Any, rewriting: "Rewriting", location: str) -> dict[str, int] | None:
+    """Return the number of characters that each rewriter changed in a row; None for a row that cannot be read."""
+    from dataprep_assets.curation.rewriters.changes import count_changed_characters
+
+    content = read_source_content(shard, row, location)
+    if content is None:
+        return None
+    texts, changes = list_rewritable_texts(list_messages(content)), dict[str, int]()
+    for rewriter in rewriting.rewriters:
+        rewritten_texts = replace(rewriting, rewriters=(rewriter,)).rewrite_texts(texts)
+        changes[rewriter.name] = sum(map(count_changed_characters, texts, rewritten_texts))
+        texts = rewritten_texts
+    return changes
+
+
+def read_source_content(shard: TabledRows, row: Any, location: str) -> Conversation | Preference | None:
+    """Return a row before rewriting; None for a row that cannot be read."""
+    assert isinstance(shard, ChatShard), "only conversations and pairs are rewritten"
+    fields = replace(shard.plan.fields, rewriting=None)
+    content = replace(shard, plan=replace(shard.plan, fields=fields)).open_reader()(row, location)
+    return None if isinstance(content, str) else content
 
 
 def select_ruled_rows(
@@ -405,6 +465,7 @@ def prepare_row_tables(
                 retracted=tuple(receipt.facts.get("retracted", ())),
                 columns=load_row_columns(blend, plan.find_shard(partition)[0].dataset.name),
                 fields=list_carried_fields(blend),
+                rewriting=blend.rewriting,
                 rule_names=frozenset(blend.dropping_names),
                 count_tokens=_TOKEN_COUNTERS[blend.stage],
             )

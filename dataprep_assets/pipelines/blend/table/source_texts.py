@@ -8,6 +8,7 @@ Entry points: `add_texts`, `format_row`.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
@@ -16,13 +17,19 @@ from typing import Any
 import orjson
 
 from dataprep_assets.engine.trace.document_table import build_changed_error, translate_read_errors
-from dataprep_assets.errors import SourceError
+from dataprep_assets.engine.trace.trace import SourceText
+from dataprep_assets.errors import DataprepError, SourceError
 from dataprep_assets.fields import find_strings
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, format_partition_key, load_blend_plan
 from dataprep_assets.pipelines.blend.screening.conversation_columns import measure_rows, select_text
-from dataprep_assets.pipelines.blend.table.row_table import TabledShard, prepare_row_tables
+from dataprep_assets.pipelines.blend.table.row_table import (
+    TabledShard,
+    find_changes,
+    prepare_row_tables,
+    read_source_content,
+)
 from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.tokenization.chat.messages import REASONING_KEYS, Conversation, Preference
 
@@ -48,6 +55,30 @@ def add_texts(
         sizes = {part.entry.relpath: part.entry.size_bytes for part in plan.find_shard(partition)[1].parts}
         with translate_read_errors(file, blend.dataset):
             yield from _read_texts(prepare_table(partition), rows_of_file, file, sizes[file], changed)
+
+
+def read_source_text(
+    blend: BlendDeclaration, store: ArtifactStore, file: str, number: int, unit: str
+) -> SourceText | None:
+    """Return the text of a row before rewriting, and the number of characters that each rewriter changed.
+
+    Returns None if the row cannot be read or has changed. `unit` is the dataset, with its split.
+    """
+    plan, rewriting = load_blend_plan(blend, store), blend.rewriting
+    assert rewriting is not None, "only for rewritten texts"
+    with suppress(DataprepError, OSError):
+        for partition in next(one.partitions for one in plan.units if one.name == unit):
+            shard = prepare_row_tables(blend, store, [partition])[0].shard
+            for source in shard.sources:
+                is_inside = source.label == file and (source.rows or RowRange()).select_rows(number, 1) == slice(0, 1)
+                if not is_inside:
+                    continue
+                for _, row in _iterate_rows(source.read_rows(only={number}, as_json=shard.reads_json)):
+                    content = read_source_content(shard, row, file)
+                    changes = find_changes(shard, row, rewriting, file)
+                    if content is not None and changes is not None:
+                        return SourceText(text=format_row(content), changes=changes)
+    return None
 
 
 _Ranges = Mapping[tuple[str, str], Sequence[tuple[RowRange, str]]]
