@@ -48,8 +48,8 @@ def rewrite_messages(messages: Sequence[dict[str, Any]], rewriting: TextRewritin
     rewritten_texts = rewriting.rewrite_texts(texts)
     if any(before.strip() and not after.strip() for before, after in zip(texts, rewritten_texts, strict=True)):
         return REWRITTEN_EMPTY
-    remaining: Iterator[str] = iter(rewritten_texts)
-    return [_convert_message(message, lambda _: next(remaining)) for message in messages]
+    text_iterator: Iterator[str] = iter(rewritten_texts)
+    return [_convert_message(message, lambda _: next(text_iterator)) for message in messages]
 
 
 def _convert_message(message: Mapping[str, Any], convert: Callable[[str], str]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def read_source_text(
     plan, rewriting = load_blend_plan(blend, store), blend.rewriting
     assert rewriting is not None, "only for rewritten texts"
     with suppress(DataprepError, OSError):
-        for partition in next(one.partitions for one in plan.units if one.name == unit):
+        for partition in next(planned_unit.partitions for planned_unit in plan.units if planned_unit.name == unit):
             shard = prepare_row_tables(blend, store, [partition])[0].shard
             for source in shard.sources:
                 is_inside = source.label == file and (source.rows or RowRange()).select_rows(number, 1) == slice(0, 1)
