@@ -298,9 +298,9 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         None,
         description=(
             "Deduplication: keeps one row of each group of near-duplicates in all datasets. `{}` uses the defaults. "
-            "Rows that a rule drops, or that contain a benchmark item, are not compared. Rows that are too long or that "
-            "the template refuses are compared, because this is known only later. Not for `pretrain`. Without this "
-            "key, duplicates are kept."
+            "Rows that a rule drops, or that contain a benchmark item, are not compared. Rows that are too long or "
+            "that the template refuses are compared, because this is known only later. Not for `pretrain`. Without "
+            "this key, duplicates are kept."
         ),
     )
     decontaminate: RowDecontaminateDeclaration | None = Field(
