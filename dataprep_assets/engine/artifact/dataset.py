@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.card import DATA_CARD, CardFacts
-from dataprep_assets.engine.card.contents import SplitCounts
+from dataprep_assets.engine.card.contents import CardSubject, SplitCounts
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.engine.yaml.declared_keys import find_nearest
 from dataprep_assets.engine.yaml.mistakes import Document, Keys, describe_mistakes, read_documents
@@ -130,6 +130,11 @@ class Dataset(ABC):
     @abstractmethod
     def specs(self) -> Sequence[ArtifactSpec]:
         """Every artifact of the dataset, inputs first. Every call returns the same objects."""
+
+    @property
+    def card_subject(self) -> CardSubject | None:
+        """Facts for its data card; None for a dataset without a card."""
+        return None
 
     @abstractmethod
     def product(self, store: ArtifactStore) -> Artifact:

@@ -150,21 +150,19 @@ _ABOUT = {
 }
 
 
-def build_blend_card_specs(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
-    """Return the specs of a blend's data card, which describes the run that trainers read, and of its publication."""
+def describe_blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> CardSubject:
+    """Return the facts for the data card of a blend, which describes the run that trainers read."""
     (run,) = (spec for spec in specs if spec.name == BLEND)
     is_padded = blend.stage == "sft" and blend.sft_options.pad_to_multiple > 1
-    return build_card_specs(
-        CardSubject(
-            declaration=blend,
-            specs=specs,
-            products=(*(spec for spec in specs if spec.name in blend.views), run),
-            counted=(run,),
-            sources=partial(_list_sources, blend),
-            tokenizer=partial(_describe_tokenizer, blend),
-            splits=lambda receipts: _count_splits(receipts[run][0]),
-            records=lambda receipts: _describe_records(receipts[run][0], is_padded),
-        )
+    return CardSubject(
+        declaration=blend,
+        specs=specs,
+        products=(*(spec for spec in specs if spec.name in blend.views), run),
+        counted=(run,),
+        sources=partial(_list_sources, blend),
+        tokenizer=partial(_describe_tokenizer, blend),
+        splits=lambda receipts: _count_splits(receipts[run][0]),
+        records=lambda receipts: _describe_records(receipts[run][0], is_padded),
     )
 
 
@@ -254,9 +252,12 @@ class Blend(Dataset):
         return ()
 
     @cached_property
+    def card_subject(self) -> CardSubject:
+        return describe_blend_card(self.declaration, build_blend_specs(self.declaration))
+
+    @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        specs = build_blend_specs(self.declaration)
-        return [*specs, *build_blend_card_specs(self.declaration, specs)]
+        return [*self.card_subject.specs, *build_card_specs(self.card_subject)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return find_blend_run(self.declaration, store)

@@ -62,10 +62,10 @@ class _StreamFacts(Facts):
     eos_token_id: int
 
 
-def build_corpus_card_specs(
+def describe_corpus_card(
     corpus: CorpusDeclaration, specs: Sequence[ArtifactSpec], *, stream: str = COMBINED_BINS
-) -> list[ArtifactSpec]:
-    """Return the specs of the data card of a corpus or a release, and of its publication.
+) -> CardSubject:
+    """Return the facts for the data card of a corpus or a release.
 
     Args:
         corpus: The dataset.
@@ -80,18 +80,16 @@ def build_corpus_card_specs(
         from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
 
         selected = [spec for spec in specs if spec.name == SELECTION]
-    return build_card_specs(
-        CardSubject(
-            declaration=corpus,
-            specs=specs,
-            products=[spec for spec in specs if spec.name in products],
-            counted=[spec for spec in specs if spec.name == TOKEN_BINS],
-            selected=selected,
-            sources=partial(_list_sources, corpus),
-            tokenizer=partial(_find_tokenizer, stream),
-            records=partial(_describe_records, corpus),
-            sections=lambda receipts: list(build_card_sections(corpus, receipts)),
-        )
+    return CardSubject(
+        declaration=corpus,
+        specs=specs,
+        products=[spec for spec in specs if spec.name in products],
+        counted=[spec for spec in specs if spec.name == TOKEN_BINS],
+        selected=selected,
+        sources=partial(_list_sources, corpus),
+        tokenizer=partial(_find_tokenizer, stream),
+        records=partial(_describe_records, corpus),
+        sections=lambda receipts: list(build_card_sections(corpus, receipts)),
     )
 
 
@@ -174,9 +172,12 @@ class Corpus(Dataset):
     declaration: CorpusDeclaration
 
     @cached_property
+    def card_subject(self) -> CardSubject:
+        return describe_corpus_card(self.declaration, corpus_specs(self.declaration))
+
+    @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        specs = corpus_specs(self.declaration)
-        return [*specs, *build_corpus_card_specs(self.declaration, specs)]
+        return [*self.card_subject.specs, *build_card_specs(self.card_subject)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         corpus = self.declaration
