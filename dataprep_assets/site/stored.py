@@ -1,0 +1,49 @@
+"""A dataset with the store of its artifacts: what the pages about it are computed from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
+from dataprep_assets.engine.privacy import Privacy, load_privacy
+from dataprep_assets.integrity.artifacts import ArtifactStore
+
+
+@dataclass(frozen=True)
+class StoredDataset:
+    """A dataset with the store of its artifacts.
+
+    It has the attributes of `library.OpenDataset` that pages need, without the project, because the asset `datasets`,
+    which the code location loads, cannot import the library above it.
+
+    Attributes:
+        component: The dataset.
+        store: The store of its artifacts.
+        dependents: Names of the datasets of the site that are built from it.
+    """
+
+    component: Dataset
+    store: ArtifactStore
+    dependents: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the dataset."""
+        return self.component.declaration.dataset
+
+    @property
+    def specs(self) -> Sequence[ArtifactSpec]:
+        """Specs of the artifacts, inputs first."""
+        return self.component.specs
+
+    @property
+    def upstream(self) -> tuple[str, ...]:
+        """Names of the datasets that it is built from."""
+        names = {source.dataset for spec in self.specs for source in spec.inputs if isinstance(source, DatasetInput)}
+        return tuple(sorted(names - {self.name}))
+
+    @cached_property
+    def privacy(self) -> Privacy:
+        """What may be shown of the dataset; withheld texts go to its private file."""
+        return load_privacy(self.component.declaration, self.store)
