@@ -5,7 +5,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.artifact.dataset import Dataset, MixtureShare
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
 from dataprep_assets.engine.card.card import build_card_specs
 from dataprep_assets.engine.card.contents import (
@@ -332,6 +332,23 @@ class Blend(Dataset):
                 total, blend.pretrain_options.special_tokens if blend.stage == "pretrain" else "text"
             )
         return lines
+
+    def read_mixture(self, store: ArtifactStore) -> list[MixtureShare]:
+        if not has_blend_plan(self.declaration, store):
+            return []
+        receipt = store.receipt(find_blend_run(self.declaration, store))
+        return [
+            MixtureShare(
+                split=row.split,
+                name=row.name,
+                requested=row.requested,
+                available=row.realisable,
+                realized=row.realised,
+                epochs=row.epochs,
+                tokens=row.tokens,
+            )
+            for row in (() if receipt is None else RunFacts.from_receipt(receipt).realised)
+        ]
 
     def describe_totals(self, store: ArtifactStore) -> list[str]:
         return [describe_contents(self._load_shard_receipts(store))] if self.declaration.stage == "sft" else []

@@ -42,6 +42,9 @@ from dataprep_assets.table import align_rows
 
 # Import these modules only for type checking, because commands that only list or compare artifacts do not need them.
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from dataprep_assets.engine.staleness.estimate import Estimate
     from dataprep_assets.engine.trace.document_table import DocumentTable
     from dataprep_assets.engine.trace.retraction import RetractionResult
@@ -264,6 +267,17 @@ class Corpus(Dataset):
 
             lines += describe_coverage(corpus, store)
         return [*lines, *describe_literals(total, corpus.document.special_tokens)]
+
+    def read_lengths(self, store: ArtifactStore) -> "NDArray[np.int64] | None":
+        import numpy as np
+
+        from dataprep_assets.formats.document_ends import open_ends
+        from dataprep_assets.stream.token_shard import ENDS
+
+        corpus = self.declaration
+        artifacts = [corpus.artifact(TOKEN_BINS, partition) for partition in load_manifest(corpus, store).plan]
+        lengths = [np.diff(open_ends(store.local(artifact, [ENDS]) / ENDS), prepend=0) for artifact in artifacts]
+        return np.concatenate(lengths).astype(np.int64) if lengths else None
 
     def describe_trainers(self, store: ArtifactStore) -> list[str]:
         return list(trainer_lines(self.declaration, store))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
-from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.artifact.dataset import Dataset, MixtureShare
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
 from dataprep_assets.engine.card.card import build_card_specs
 from dataprep_assets.engine.card.contents import (
@@ -40,7 +40,7 @@ from dataprep_assets.pipelines.notes.remarks import find_notes_remarks
 from dataprep_assets.pipelines.notes.replay.replay import build_combined_directory_spec
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
-from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts
+from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, CombinedFacts, DirectoryFacts
 from dataprep_assets.pipelines.notes.tfds.maxtext import (
     can_evaluate,
     format_combined_line,
@@ -373,6 +373,15 @@ class CohortMixture(Dataset):
 
     def tracer(self, store: ArtifactStore) -> Tracer:
         return build_mixture_tracer(self.declaration, store)
+
+    def read_mixture(self, store: ArtifactStore) -> list[MixtureShare]:
+        receipt = store.receipt(self.product(store))
+        shares = {} if receipt is None else CombinedFacts.from_receipt(receipt).shares
+        return [
+            MixtureShare(split=split, name=name, requested=share.wanted, realized=share.share)
+            for split, by_source in shares.items()
+            for name, share in by_source.items()
+        ]
 
     def summary(self, store: ArtifactStore) -> list[str]:
         sources = " + ".join(source.dataset for source in self.declaration.sources)
