@@ -18,6 +18,8 @@ from dataprep_assets.engine.artifact.summary import OUTCOMES, build_loss_table, 
 from dataprep_assets.engine.card.card import build_page_facts
 from dataprep_assets.engine.card.contents import Card, CardArtifact, CardSection, gather_card
 from dataprep_assets.engine.checks.verdicts import identify_version
+from dataprep_assets.engine.privacy import Privacy
+from dataprep_assets.engine.staleness.decide import Decision
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.site.charts import Chart, draw_bars, draw_lines
 from dataprep_assets.site.distributions import Distributions, describe_distributions
@@ -93,6 +95,7 @@ class DatasetFacts:
     Attributes:
         dataset: The dataset.
         state: State in words, and its class.
+        problem: Reason why the state is unknown; empty if it is known.
         reasons: What a run would build, and why; at most `_MAX_REASONS`.
         more_reasons: Number of further artifacts that a run would build.
         tiles: The main counts: label → count.
@@ -120,6 +123,7 @@ class DatasetFacts:
 
     dataset: StoredDataset
     state: tuple[str, str]
+    problem: str = ""
     reasons: tuple[str, ...] = ()
     more_reasons: int = 0
     tiles: Mapping[str, int | str | None] = field(default_factory=dict)
@@ -164,12 +168,14 @@ class DatasetPage:
 
 
 def describe_dataset(dataset: StoredDataset, history: DatasetHistory) -> DatasetPage:
-    """Return the page of a dataset. Raises DataprepError if its store or its source cannot be read."""
+    """Return the page of a dataset."""
+    decisions, problem = _read_decisions(dataset)
     digest = digest_value(
         [
             # These facts determine the page: everything else on it is read from the artifacts.
             dataset.component.declaration.model_dump(mode="json"),
-            [[str(decision), decision.action.name, decision.kind] for decision in dataset.decisions],
+            [[str(decision), decision.action.name, decision.kind] for decision in decisions],
+            problem,
             list(_list_versions(dataset)),
             list_check_outcomes(dataset.component, dataset.store),
             repr(history),
@@ -188,21 +194,32 @@ def _list_versions(dataset: StoredDataset) -> Iterator[str | None]:
             yield None
 
 
+def _read_decisions(dataset: StoredDataset) -> tuple[Sequence[Decision], str]:
+    """Return what a run would do with each partition, or the reason why this is unknown."""
+    try:
+        return dataset.decisions, ""
+    except DataprepError as error:
+        return (), dataset.privacy.public_error(error)
+
+
 def gather_facts(dataset: StoredDataset, history: DatasetHistory) -> DatasetFacts:
     """Return what the page of a dataset shows."""
-    checks = _list_checks(dataset, history)
+    decisions, problem = _read_decisions(dataset)
+    is_built = bool(decisions or problem)
+    checks = _list_checks(dataset, history) if is_built else []
     failing = [row for row in checks if row.style in ("bad", "warn")]
     by_artifact: dict[str, list[CheckRow]] = {}
     for row in checks:
         by_artifact.setdefault(row.artifact, []).append(row)
-    stale = [decision for decision in dataset.decisions if decision.is_stale]
+    stale = [decision for decision in decisions if decision.is_stale]
     privacy, card = dataset.privacy, _gather_card(dataset)
     losses = build_loss_table(dataset.component, dataset.store)
     loss_rows = losses.to_json()
     mixture, shares = _describe_mixture(dataset)
     return DatasetFacts(
         dataset=dataset,
-        state=_name_state(dataset, failing, len(stale)),
+        state=_name_state(dataset.privacy, failing, stale=len(stale), is_built=is_built, problem=problem),
+        problem=problem,
         reasons=tuple(
             # The reason may contain values of the data.
             f"{decision.name}: {decision.kind}" if privacy.closed else str(decision)
@@ -227,20 +244,25 @@ def gather_facts(dataset: StoredDataset, history: DatasetHistory) -> DatasetFact
         passed=sum(row.style == "good" for row in checks),
         total=len(checks),
         products=() if card is None else tuple(_list_products(card)),
-        trainers=() if privacy.closed or card is None else tuple(_list_trainers(dataset)),
-        grids=tuple(describe_grids(dataset.specs, dataset.decisions, privacy)),
+        trainers=() if privacy.closed or not is_built else tuple(_list_trainers(dataset)),
+        grids=tuple(describe_grids(dataset.specs, decisions, privacy)),
         upstream=dataset.upstream,
         downstream=dataset.dependents,
     )
 
 
-def _name_state(dataset: StoredDataset, failing: Sequence[CheckRow], stale: int) -> tuple[str, str]:
-    if not dataset.decisions:
+def _name_state(
+    privacy: Privacy, failing: Sequence[CheckRow], *, stale: int, is_built: bool, problem: str
+) -> tuple[str, str]:
+    """Return the state of a dataset in words, and its class."""
+    if problem:
+        return "unknown", "bad"
+    if not is_built:
         return "never built", "idle"
     if any(row.style == "bad" for row in failing):
         return "failed", "bad"
     if stale:
-        return f"{dataset.privacy.public_count(stale)} to build", "warn"
+        return f"{privacy.public_count(stale)} to build", "warn"
     return ("warned", "warn") if failing else ("up to date", "good")
 
 
@@ -394,7 +416,7 @@ def _describe_mixture(dataset: StoredDataset) -> tuple[Numbers | None, Chart | N
             format_share(share.requested),
             "any" if share.available is None else format_share(share.available),
             format_share(share.realized),
-            f"{100 * (share.realized - share.requested):+.2f} points",
+            f"{round(100 * (share.realized - share.requested), 2) + 0.0:+.2f} points",
             None if share.epochs is None else f"{share.epochs:.2f}",
             share.tokens or None,
         )
@@ -415,7 +437,7 @@ def _describe_mixture(dataset: StoredDataset) -> tuple[Numbers | None, Chart | N
 def _list_checks(dataset: StoredDataset, history: DatasetHistory) -> list[CheckRow]:
     checks = {("/".join(spec.path[1:]), check.name): check for spec in dataset.specs for check in spec.checks}
     rows = []
-    for result in list_check_outcomes(dataset.component, dataset.store) if dataset.decisions else ():
+    for result in list_check_outcomes(dataset.component, dataset.store):
         key, outcome = (result["artifact"], result["check"]), result["outcome"]
         rows.append(
             CheckRow(
