@@ -131,25 +131,6 @@ def group_into_runs(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> l
     return [partitions[start : start + size] for start in range(0, len(partitions), size)]
 
 
-_ABOUT = {
-    "input_ids": "Token ids of a packed row.",
-    "loss_mask": "1 if the label is in the loss, else 0.",
-    "seq_start_id": "Start positions of the sequences in the row.",
-    "assistant_masks": "1 if the token is trained, else 0.",
-    "seq_lengths": "Number of tokens of each sequence in the row.",
-    "unpadded_lengths": "Number of tokens of each sequence without its padding.",
-    "prompt": "Messages before the answers.",
-    "chosen": "Messages of the chosen answer.",
-    "rejected": "Messages of the rejected answer.",
-    "tools": "Declared tools.",
-    "chat_template_kwargs": "Variables of the chat template.",
-    "prompt_ids": "Token ids of the prompt.",
-    **{f"{side}_ids": f"Token ids of the {side} answer." for side in preference_rows.SIDES},
-    **{f"{side}_mask": f"1 for tokens of the {side} answer that the model writes." for side in preference_rows.SIDES},
-    **{f"{part}_length": f"Number of ids of the {part}." for part in ("prompt", *preference_rows.SIDES)},
-}
-
-
 def describe_blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> CardSubject:
     """Return the facts for the data card of a blend, which describes the run that trainers read."""
     (run,) = (spec for spec in specs if spec.name == BLEND)
@@ -224,8 +205,10 @@ def _describe_records(run: Receipt, is_padded: bool) -> list[CardRecords]:
     facts = RunFacts.from_receipt(run)
     if facts.stage not in ("sft", "pairs"):
         return []
-    names = packed_rows.list_column_types(is_padded) if facts.stage == "sft" else preference_rows.COLUMN_TYPES
-    columns = tuple(ParquetColumn(name=name, about=_ABOUT[name]) for name in names)
+    names, descriptions = preference_rows.COLUMN_TYPES, preference_rows.COLUMN_DESCRIPTIONS
+    if facts.stage == "sft":
+        names, descriptions = packed_rows.list_column_types(is_padded), packed_rows.COLUMN_DESCRIPTIONS
+    columns = tuple(ParquetColumn(name=name, about=descriptions[name]) for name in names)
     return [
         CardRecords(artifact=f"{RUNS}/{facts.run_hash}", split=split, prefix=f"splits/{split}/", columns=columns)
         for split in facts.used
