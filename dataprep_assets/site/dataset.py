@@ -7,18 +7,17 @@ counts.
 Entry point: `describe_dataset`.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dataprep_assets.engine.artifact.dataset import MixtureShare
-from dataprep_assets.engine.artifact.summary import OUTCOMES, build_loss_table, list_check_outcomes
+from dataprep_assets.engine.artifact.summary import OUTCOMES, build_loss_table, classify_outcome
 from dataprep_assets.engine.card.card import build_page_facts
 from dataprep_assets.engine.card.contents import Card, CardArtifact, CardSection, gather_card
+from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.engine.checks.verdicts import identify_version
-from dataprep_assets.engine.privacy import Privacy
 from dataprep_assets.engine.staleness.decide import Decision
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.site.charts import Chart, draw_bars, draw_lines
@@ -26,6 +25,7 @@ from dataprep_assets.site.distributions import Distributions, describe_distribut
 from dataprep_assets.site.history import CheckRecord, DatasetHistory
 from dataprep_assets.site.pages import PageEnvironment, format_count, format_day, format_size, format_time
 from dataprep_assets.site.partitions import STATES, PartitionGrid, describe_grids
+from dataprep_assets.site.states import STYLES, DatasetState, choose_command
 from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.table import format_share
@@ -63,7 +63,7 @@ class CheckRow:
         style: Class of the outcome.
         blocks: Whether a failure blocks what follows.
         description: The sentence that is true if the check passes.
-        sentence: The finding; empty if it passed, or if the dataset is sensitive.
+        sentence: The finding in its public form; empty if it passed.
         results: Earlier results, oldest first: time, outcome in words, class.
         command: The command that helps; empty if the check passed.
     """
@@ -94,8 +94,8 @@ class DatasetFacts:
 
     Attributes:
         dataset: The dataset.
-        state: State in words, and its class.
-        problem: Reason why the state is unknown; empty if it is known.
+        state: Its state, with what earlier runs reported.
+        style: Class of the state.
         reasons: What a run would build, and why; at most `_MAX_REASONS`.
         more_reasons: Number of further artifacts that a run would build.
         tiles: The main counts: label → count.
@@ -113,17 +113,14 @@ class DatasetFacts:
         distributions: Histograms, languages and drops by source.
         failing: Checks that did not pass, blocking ones first.
         checks: Artifact → its checks.
-        passed: Number of checks that passed; `total` is the number of all checks.
         products: The files for trainers.
         trainers: Lines of settings for trainers.
         grids: States of partitions.
-        upstream: Names of the datasets that it is built from.
-        downstream: Names of the datasets that are built from it.
     """
 
     dataset: StoredDataset
-    state: tuple[str, str]
-    problem: str = ""
+    state: DatasetState
+    style: str
     reasons: tuple[str, ...] = ()
     more_reasons: int = 0
     tiles: Mapping[str, int | str | None] = field(default_factory=dict)
@@ -141,13 +138,9 @@ class DatasetFacts:
     distributions: Distributions = field(default_factory=Distributions)
     failing: tuple[CheckRow, ...] = ()
     checks: Mapping[str, tuple[CheckRow, ...]] = field(default_factory=dict)
-    passed: int = 0
-    total: int = 0
     products: tuple[ProductFiles, ...] = ()
     trainers: tuple[str, ...] = ()
     grids: tuple[PartitionGrid, ...] = ()
-    upstream: tuple[str, ...] = ()
-    downstream: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,31 +151,30 @@ class DatasetPage:
     title: str
     digest: str
     dataset: StoredDataset = field(repr=False)
-    history: DatasetHistory = field(repr=False)
+    state: DatasetState = field(repr=False)
 
     def render(self, environment: PageEnvironment) -> str:
         """Return the page."""
         return environment.render(
-            "dataset.html.j2", title=self.title, facts=gather_facts(self.dataset, self.history), states=STATES
+            "dataset.html.j2", title=self.title, facts=gather_facts(self.dataset, self.state), states=STATES
         )
 
 
-def describe_dataset(dataset: StoredDataset, history: DatasetHistory) -> DatasetPage:
+def describe_dataset(dataset: StoredDataset, state: DatasetState) -> DatasetPage:
     """Return the page of a dataset."""
-    decisions, problem = _read_decisions(dataset)
     digest = digest_value(
         [
             # These facts determine the page: everything else on it is read from the artifacts.
             dataset.component.declaration.model_dump(mode="json"),
-            [[str(decision), decision.action.name, decision.kind] for decision in decisions],
-            problem,
+            [state.level, state.why, state.passed, state.has_failed_run],
+            [[key, vars(reason)] for key, reason in state.not_passed.items()],
+            [[str(decision), decision.action.name, decision.kind] for decision in _read_decisions(dataset, state)],
             list(_list_versions(dataset)),
-            list_check_outcomes(dataset.component, dataset.store),
-            repr(history),
+            repr(state.history),
             [dataset.upstream, dataset.dependents],
         ]
     )
-    return DatasetPage(title=dataset.name, digest=digest, dataset=dataset, history=history)
+    return DatasetPage(title=dataset.name, digest=digest, dataset=dataset, state=state)
 
 
 def _list_versions(dataset: StoredDataset) -> Iterator[str | None]:
@@ -194,23 +186,18 @@ def _list_versions(dataset: StoredDataset) -> Iterator[str | None]:
             yield None
 
 
-def _read_decisions(dataset: StoredDataset) -> tuple[Sequence[Decision], str]:
-    """Return what a run would do with each partition, or the reason why this is unknown."""
-    try:
-        return dataset.decisions, ""
-    except DataprepError as error:
-        return (), dataset.privacy.public_error(error)
+def _read_decisions(dataset: StoredDataset, state: DatasetState) -> Sequence[Decision]:
+    """Return what a run would do with each partition; nothing if this is unknown."""
+    return () if state.level == "unknown" else dataset.decisions
 
 
-def gather_facts(dataset: StoredDataset, history: DatasetHistory) -> DatasetFacts:
+def gather_facts(dataset: StoredDataset, state: DatasetState) -> DatasetFacts:
     """Return what the page of a dataset shows."""
-    decisions, problem = _read_decisions(dataset)
-    is_built = bool(decisions or problem)
-    checks = _list_checks(dataset, history) if is_built else []
-    failing = [row for row in checks if row.style in ("bad", "warn")]
+    checks = [] if state.level in ("unknown", "never built") else _list_checks(dataset, state)
     by_artifact: dict[str, list[CheckRow]] = {}
     for row in checks:
         by_artifact.setdefault(row.artifact, []).append(row)
+    decisions = _read_decisions(dataset, state)
     stale = [decision for decision in decisions if decision.is_stale]
     privacy, card = dataset.privacy, _gather_card(dataset)
     losses = build_loss_table(dataset.component, dataset.store)
@@ -218,8 +205,8 @@ def gather_facts(dataset: StoredDataset, history: DatasetHistory) -> DatasetFact
     mixture, shares = _describe_mixture(dataset)
     return DatasetFacts(
         dataset=dataset,
-        state=_name_state(dataset.privacy, failing, stale=len(stale), is_built=is_built, problem=problem),
-        problem=problem,
+        state=state,
+        style=STYLES[state.level],
         reasons=tuple(
             # The reason may contain values of the data.
             f"{decision.name}: {decision.kind}" if privacy.closed else str(decision)
@@ -227,8 +214,8 @@ def gather_facts(dataset: StoredDataset, history: DatasetHistory) -> DatasetFact
         ),
         more_reasons=max(0, len(stale) - _MAX_REASONS),
         tiles=_list_tiles(dataset, card),
-        trends=tuple(_draw_trends(history)),
-        builds=_list_builds(history),
+        trends=tuple(_draw_trends(state.history)),
+        builds=_list_builds(state.history),
         card=None if card is None else build_page_facts(card),
         splits=() if card is None else tuple(_list_splits(card)),
         sections=() if card is None else tuple(replace(one, text=_remove_pictures(one.text)) for one in card.sections),
@@ -239,31 +226,17 @@ def gather_facts(dataset: StoredDataset, history: DatasetHistory) -> DatasetFact
         mixture=mixture,
         shares=shares,
         distributions=describe_distributions(dataset),
-        failing=tuple(sorted(failing, key=lambda row: (row.style != "bad", row.artifact, row.name))),
+        failing=tuple(
+            sorted(
+                (row for row in checks if row.style in ("bad", "warn")),
+                key=lambda row: (row.style != "bad", row.artifact, row.name),
+            )
+        ),
         checks={artifact: tuple(rows) for artifact, rows in by_artifact.items()},
-        passed=sum(row.style == "good" for row in checks),
-        total=len(checks),
         products=() if card is None else tuple(_list_products(card)),
-        trainers=() if privacy.closed or not is_built else tuple(_list_trainers(dataset)),
+        trainers=() if privacy.closed or not decisions else tuple(_list_trainers(dataset)),
         grids=tuple(describe_grids(dataset.specs, decisions, privacy)),
-        upstream=dataset.upstream,
-        downstream=dataset.dependents,
     )
-
-
-def _name_state(
-    privacy: Privacy, failing: Sequence[CheckRow], *, stale: int, is_built: bool, problem: str
-) -> tuple[str, str]:
-    """Return the state of a dataset in words, and its class."""
-    if problem:
-        return "unknown", "bad"
-    if not is_built:
-        return "never built", "idle"
-    if any(row.style == "bad" for row in failing):
-        return "failed", "bad"
-    if stale:
-        return f"{privacy.public_count(stale)} to build", "warn"
-    return ("warned", "warn") if failing else ("up to date", "good")
 
 
 def _gather_card(dataset: StoredDataset) -> Card | None:
@@ -322,12 +295,7 @@ def _draw_trends(history: DatasetHistory) -> Iterator[Chart]:
         counts = [getattr(build, name) for build in builds]
         if any(counts):
             yield draw_lines(f"{name} after each build", days, {name: counts})
-    rates = [
-        None
-        if not isinstance(build.dropped, int) or not isinstance(build.documents, int)
-        else build.dropped / ((build.dropped + build.documents) or 1)
-        for build in builds
-    ]
+    rates = [build.drop_rate for build in builds]
     if any(rates):
         yield draw_lines(
             "share of source rows dropped by each build", days, {"dropped": rates}, format_value=format_share
@@ -434,41 +402,30 @@ def _describe_mixture(dataset: StoredDataset) -> tuple[Numbers | None, Chart | N
 # --- Checks
 
 
-def _list_checks(dataset: StoredDataset, history: DatasetHistory) -> list[CheckRow]:
-    checks = {("/".join(spec.path[1:]), check.name): check for spec in dataset.specs for check in spec.checks}
-    rows = []
-    for result in list_check_outcomes(dataset.component, dataset.store):
-        key, outcome = (result["artifact"], result["check"]), result["outcome"]
-        rows.append(
-            CheckRow(
-                artifact=result["artifact"],
-                name=result["check"],
-                outcome=OUTCOMES[outcome],
-                style=_STYLES[outcome],
-                blocks=checks[key].blocking,
-                description=checks[key].sentence,
-                sentence=result["sentence"],
-                results=tuple(map(_describe_result, history.checks.get(key, ())[-_MAX_RESULTS:])),
-                command=choose_command(dataset, outcome, result["sentence"]),
-            )
-        )
-    return rows
+def _list_checks(dataset: StoredDataset, state: DatasetState) -> list[CheckRow]:
+    return [_describe_check("/".join(spec.path[1:]), check, state) for spec in dataset.specs for check in spec.checks]
+
+
+def _describe_check(artifact: str, check: Check[Any], state: DatasetState) -> CheckRow:
+    key = (artifact, check.name)
+    reason = state.not_passed.get(key)
+    outcome = classify_outcome(reason)
+    return CheckRow(
+        artifact=artifact,
+        name=check.name,
+        outcome=OUTCOMES[outcome],
+        style=_STYLES[outcome],
+        blocks=check.blocking,
+        description=check.sentence,
+        sentence="" if reason is None else reason.sentence,
+        results=tuple(map(_describe_result, state.history.checks.get(key, ())[-_MAX_RESULTS:])),
+        command="" if reason is None else choose_command(state.dataset, reason.sentence),
+    )
 
 
 def _describe_result(record: CheckRecord) -> tuple[float, str, str]:
     outcome = "passed" if record.passed else "warned" if record.severity == "WARN" else "failed"
     return record.time, OUTCOMES[outcome], _STYLES[outcome]
-
-
-def choose_command(dataset: StoredDataset, outcome: str, sentence: str) -> str:
-    """Return the command that helps with the outcome of a check: the one that its sentence names, if any."""
-    if outcome == "passed":
-        return ""
-    if named := re.search(r"`(dataprep [^`]+)`", sentence):
-        return named[1]
-    if dataset.privacy.closed and outcome != "not_run":
-        return f"dataprep show --private {dataset.name}"
-    return f"dataprep show {dataset.name}" if outcome == "warned" else f"dataprep run {dataset.name}"
 
 
 # --- Files

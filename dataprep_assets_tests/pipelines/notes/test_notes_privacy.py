@@ -31,8 +31,9 @@ from dataprep_assets.pipelines.notes.dataset import notes_engine
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.site.dataset import describe_dataset
-from dataprep_assets.site.history import DatasetHistory
+from dataprep_assets.site.history import read_history
 from dataprep_assets.site.pages import PageEnvironment
+from dataprep_assets.site.states import summarize_datasets
 from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.database_cells import read_cells
@@ -217,9 +218,12 @@ def run_everything(made: NotesProject) -> None:
 def write_pages(made: NotesProject) -> None:
     """Write the page of each dataset to a folder, which the tests search like the other output."""
     (made.root.parent / PAGES).mkdir()
-    for component in made.components:
-        page = describe_dataset(StoredDataset(component, made.store), DatasetHistory())
-        (made.root.parent / PAGES / f"{component.declaration.dataset}.html").write_text(page.render(PageEnvironment()))
+    datasets = [StoredDataset(component, made.store) for component in made.components]
+    histories = {dataset.name: read_history(made.instance, dataset) for dataset in datasets}
+    states = {state.dataset: state for state in summarize_datasets(datasets, made.instance, histories)}
+    for dataset in datasets:
+        page = describe_dataset(dataset, states[dataset.name])
+        (made.root.parent / PAGES / f"{dataset.name}.html").write_text(page.render(PageEnvironment()))
 
 
 def main() -> None:
