@@ -12,20 +12,11 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.site.charts import draw_sparkline
 from dataprep_assets.site.history import DatasetHistory
 from dataprep_assets.site.pages import FactsPage, format_count, format_optional_share
-from dataprep_assets.site.states import LEVELS, DatasetState, Level, find_end_time
+from dataprep_assets.site.states import LEVELS, STYLES, DatasetState, Level, choose_command, find_end_time
 from dataprep_assets.stores.files import digest_value
 
 UNUSUAL_SHARE, UNUSUAL_COUNT = 0.2, 50
 """A volume changed unusually if it changed by more than this share and at least this count since the last build."""
-_STYLES: Mapping[Level, str] = {
-    "failed": "bad",
-    "unknown": "bad",
-    "warned": "warn",
-    "out of date": "warn",
-    "up to date": "good",
-    "never built": "idle",
-}
-"""State → its class in `site.css`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +134,7 @@ def describe_overview(states: Sequence[DatasetState], broken: Mapping[str, str])
     rows = [_describe_row(state) for state in ordered]
     levels = [row.level for row in rows]
     facts = {
-        "counts": [(level, _STYLES[level], levels.count(level)) for level in LEVELS if level in levels],
+        "counts": [(level, STYLES[level], levels.count(level)) for level in LEVELS if level in levels],
         "broken": [
             Problem(
                 dataset=name,
@@ -184,16 +175,17 @@ def describe_overview(states: Sequence[DatasetState], broken: Mapping[str, str])
 def _list_problems(state: DatasetState) -> Iterator[Problem]:
     """Yield what is wrong with a dataset, failed checks first."""
     name = state.dataset
-    show, asset = f"dataprep show {name}", f"assets/{name}"
+    asset = f"assets/{name}"
     for what, style, keys in (("failed", "bad", state.failed_checks), ("warned", "warn", state.warned)):
         for artifact, check in keys:
+            sentence = state.not_passed[artifact, check].sentence
             yield Problem(
                 dataset=name,
                 what=what,
                 style=style,
                 where=f"{artifact}: {check}",
-                sentence=state.not_passed[artifact, check].sentence,
-                command=show,
+                sentence=sentence,
+                command=choose_command(name, sentence),
                 asset=f"assets/{name}/{artifact}?view=checks&checkDetail={check}",
             )
     if state.level == "unknown":
@@ -227,7 +219,7 @@ def _describe_row(state: DatasetState) -> Row:
     return Row(
         name=state.dataset,
         level=state.level,
-        style=_STYLES[state.level],
+        style=STYLES[state.level],
         # Say how much to build, even if a more urgent state is shown.
         state=state.state if state.to_build else "",
         kind=state.kind,
