@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from dataprep_assets.engine.trace.place import TokenRange
+from dataprep_assets.engine.trace.sample import SampledRow
 from dataprep_assets.errors import ConfigError, count_of
 
 _RESTRICTING_FIELDS = frozenset({"split", "shard", "file", "sample", "message"})
@@ -263,6 +264,13 @@ class Tracer(ABC):
 
         Raises NotFoundError if no document matches, and ConfigError for a query that this dataset does not support.
         """
+
+    def sample(self, count: int, seed: str) -> Iterator[SampledRow]:
+        """Yield about `count` rows of the trainer's files, drawn at random and in their order.
+
+        The same artifacts and the same seed give the same rows. A sensitive dataset yields none.
+        """
+        yield from ()
 
     def source_bytes(self, trace: Trace) -> SourceBytes | None:
         """Return the bytes of a trace's row in its source file; None if the pipeline does not support this.
