@@ -113,7 +113,6 @@ class StreamTracer(Tracer):
                 yield from (self._sample_document(shard, document) for document in documents)
 
     def sample_rows(self, rows: Iterable[tuple[str, int]]) -> Iterator[SampledRow]:
-        """Yield these source rows, given as file and row, as the trainer reads them, without rows that have none."""
         if self._declaration.sensitive:
             return
         for file, row in rows:

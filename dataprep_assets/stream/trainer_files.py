@@ -70,5 +70,6 @@ class TrainerFiles:
 
     def _open(self, name: str) -> ArtifactHandle:
         if name not in self._handles:
-            self._handles[name] = ArtifactHandle.from_store(self._store, Artifact(**dict(zip(("dataset", "name", "partition"), name.split("/"), strict=False))))
+            artifact = Artifact(**dict(zip(("dataset", "name", "partition"), name.split("/"), strict=False)))
+            self._handles[name] = ArtifactHandle.from_store(self._store, artifact)
         return self._handles[name]

@@ -11,8 +11,8 @@ _LONGEST_CHARACTER = 8
 class TokenTexts:
     """Divides a decoded text into the texts of its tokens.
 
-    Most tokens have the same text everywhere, so their texts are cached. A token is decoded after another token, because
-    some tokenizers remove the space before the first word of a text.
+    Most tokens have the same text everywhere, so their texts are cached. A token is decoded after another token,
+    because some tokenizers remove the space before the first word of a text.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:

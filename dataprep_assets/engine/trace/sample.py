@@ -4,9 +4,11 @@ A `Tracer` draws them (`Tracer.sample`), because it knows the positions of rows.
 and decoded with the dataset's tokenizer, never taken from the source.
 """
 
+import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +56,7 @@ class SampledRow:
         parts: Its parts.
         document_id: Its id as 16 hex digits; None if it has none.
         notes: Sentences about what is not shown.
+        is_traceable: Whether `dataprep trace` finds the row.
     """
 
     split: str
@@ -63,6 +66,19 @@ class SampledRow:
     parts: Sequence[SampledPart]
     document_id: str | None = None
     notes: Sequence[str] = ()
+    is_traceable: bool = True
+
+
+def format_value(value: Any) -> str:
+    """Return a text unchanged, messages with their roles, and any other value as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(
+        isinstance(message, dict) and message.keys() == {"role", "content"} and isinstance(message["content"], str)
+        for message in value
+    ):
+        return "\n\n".join(f"{message['role']}: {message['content']}" for message in value)
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def build_part(

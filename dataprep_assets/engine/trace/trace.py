@@ -7,7 +7,7 @@ is read from finished artifacts, by memory maps or byte ranges, so tracing needs
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any
@@ -270,6 +270,10 @@ class Tracer(ABC):
 
         The same artifacts and the same seed give the same rows. A sensitive dataset yields none.
         """
+        yield from ()
+
+    def sample_rows(self, rows: Iterable[tuple[str, int]]) -> Iterator[SampledRow]:
+        """Yield the given rows of source files (file, row) as in `sample`; those that are in no file are left out."""
         yield from ()
 
     def source_bytes(self, trace: Trace) -> SourceBytes | None:
