@@ -44,6 +44,11 @@ class TracedShard(ABC):
     def count(self) -> int:
         """Number of rows to which a query can refer: packed rows, pairs or records."""
 
+    @property
+    def sampled_count(self) -> int:
+        """Number of rows from which a sample is drawn, each with an origin."""
+        return self.count
+
     @cached_property
     def origins(self) -> Origins:
         """The ordinal of the source and the source row, for each row."""
@@ -130,7 +135,7 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
         for split in splits:
             # A shard that the split repeats has several uses, and its rows are the same in each.
             uses = {shard.partition: index for index, shard in enumerate(split.shards)}
-            sizes = {partition: len(self._shards[partition].origins) for partition in uses}
+            sizes = {partition: self._shards[partition].sampled_count for partition in uses}
             for partition, numbers in draw_by_shard(sizes, max(count // len(splits), 1), seed):
                 yield from self._sample_rows(split, self._shards[partition], uses[partition], numbers)
 

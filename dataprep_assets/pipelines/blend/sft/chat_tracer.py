@@ -37,13 +37,17 @@ class _PackedShard(TracedShard):
     """
 
     def __init__(self, handle: ArtifactHandle, unit: str) -> None:
-        facts = PackedSftFacts.from_receipt(handle.receipt)
+        self.facts = facts = PackedSftFacts.from_receipt(handle.receipt)
         super().__init__(handle, unit, facts.sources)
         self.rows = TracedRows(handle, None if facts.empty else PACKED, ORIGINS, 3)
 
     @property
     def count(self) -> int:
         return len(self.rows)
+
+    @property
+    def sampled_count(self) -> int:
+        return self.facts.sequences
 
     @cached_property
     def origins(self) -> Origins:
