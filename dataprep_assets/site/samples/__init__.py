@@ -81,12 +81,11 @@ def _list_kept_pages(dataset: StoredDataset, left_out: Sequence[str]) -> Iterato
         return
     contents = _list_contents(dataset.store, artifacts)
     if artifacts and any(contents.values()):
-        noun = dataset.component.document_noun
         yield SamplePage(
             slug="kept",
             title="Kept",
             digest=digest_value([_VERSION, "kept", contents, list(left_out)]),
-            heading=f"{dataset.name}: kept {noun}s",
+            heading=f"{dataset.name}: kept rows",
             read=partial(_describe_kept, dataset, left_out),
         )
 

@@ -23,11 +23,13 @@ class Run:
 class TokenGroup:
     """Consecutive tokens of one message: the texts of the tokens, and whether each is in the loss.
 
-    `label` is the role of the message; empty for the template's own text, or if roles are unknown.
+    `label` is the role of the message; empty if there are no messages. Tokens that the template writes are a group of
+    their own, without a label.
     """
 
     label: str
     tokens: Sequence[tuple[str, bool]]
+    is_template: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

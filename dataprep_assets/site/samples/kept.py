@@ -55,4 +55,4 @@ def _group_tokens(part: SampledPart) -> Iterator[TokenGroup]:
     for (_, role), members in groupby(
         zip(part.messages, part.roles, tokens, strict=True), key=lambda member: (member[0], member[1])
     ):
-        yield TokenGroup(role or "", [token for *_, token in members])
+        yield TokenGroup(role or "", [token for *_, token in members], is_template=role is None)
