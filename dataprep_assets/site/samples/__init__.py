@@ -91,9 +91,7 @@ def _list_kept_pages(dataset: StoredDataset, left_out: Sequence[str]) -> Iterato
 
 
 def _describe_kept(dataset: StoredDataset, left_out: Sequence[str]) -> SampleFacts:
-    rows = [
-        build_kept_row(dataset.name, row) for row in dataset.component.sample(dataset.store, MAX_ROWS, str(SEED))
-    ]
+    rows = [build_kept_row(dataset.name, row) for row in dataset.component.sample(dataset.store, MAX_ROWS, str(SEED))]
     introduction = [
         f"{count_of(len(rows), 'random row')}, read from the files that the trainer reads, not from the source."
     ]

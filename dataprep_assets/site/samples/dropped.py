@@ -1,4 +1,4 @@
-"""Dropped rows, as facts of pages: by rule, near-duplicates with the kept document, and documents with a benchmark item.
+"""Dropped rows as facts of pages: by rule, near-duplicates with the kept document, documents with a benchmark item.
 
 No trainer's file has these rows, so their texts are read from the source, once for all pages of a dataset.
 
@@ -15,8 +15,8 @@ from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.engine.trace.document_table import DocumentTable, DroppedSample
 from dataprep_assets.engine.trace.sample import SampledRow
 from dataprep_assets.errors import DataprepError, count_of
-from dataprep_assets.site.samples.differences import mark_differences
-from dataprep_assets.site.samples.facts import MAX_ROWS, SEED, Panel, Row, Run, SampleFacts
+from dataprep_assets.site.samples.differences import mark_differences, mark_shared
+from dataprep_assets.site.samples.facts import MAX_CHARACTERS, MAX_ROWS, SEED, Panel, Row, Run, SampleFacts
 from dataprep_assets.site.samples.kept import build_kept_row, describe_place, format_command
 from dataprep_assets.site.samples.texts import cut_text
 from dataprep_assets.site.stored import StoredDataset
@@ -111,9 +111,7 @@ class DroppedRows:
         runs, other_runs = mark_differences(dropped, other)
         panels = [
             Panel(heading="dropped", runs=runs, omitted=omitted),
-            Panel(
-                heading=f"kept: {name}", runs=other_runs, omitted=kept_omitted or shown_kept.panels[0].omitted
-            ),
+            Panel(heading=f"kept: {name}", runs=other_runs, omitted=kept_omitted or shown_kept.panels[0].omitted),
         ]
         pair = self._build_row(sample, row, panels)
         places = [f"kept document: {describe_place(place)}" for place in kept.places]
@@ -123,11 +121,20 @@ class DroppedRows:
         bare = self._build_row(sample, row)
         if not row.get(BENCHMARK):
             return bare
-        text, omitted = cut_text("\n\n".join(f"{place}: {part}" for place, part in item.items()))
-        panel = Panel(heading=f"benchmark item {row[BENCHMARK]}", runs=[Run(text)], omitted=omitted)
+        item_text, item_omitted = cut_text("\n\n".join(f"{place}: {part}" for place, part in item.items()))
+        item_panel = Panel(
+            heading=f"benchmark item {row[BENCHMARK]}", runs=[Run(item_text)] if item else [], omitted=item_omitted
+        )
+        # Compare with the field that matched, if the column names one.
+        field = row[BENCHMARK].split(":")[2:]
+        matched = " ".join(part for place, part in item.items() if not field or place.split(".")[0] == field[0])
+        runs, omitted = mark_shared(self._find_text(row)[0], matched, MAX_CHARACTERS)
+        panels = (
+            [Panel(heading="text", runs=runs, omitted=omitted), item_panel] if item and bare.panels else bare.panels
+        )
         values = [("benchmark", row[BENCHMARK]), ("share of its n-grams", format_share(row[OVERLAP]))]
         others = [value for value in bare.values if value[0] != OVERLAP]
-        return replace(bare, panels=[*bare.panels, panel] if item else bare.panels, values=[*values, *others])
+        return replace(bare, panels=panels, values=[*values, *others])
 
     def _read_kept(self, names: Sequence[str | None], problems: list[str]) -> Mapping[_Place, SampledRow]:
         """Return the kept documents as the trainer reads them, by source file and row."""

@@ -13,7 +13,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Run:
-    """A part of a text: `kind` is `same`, `removed` or `added` in a comparison, otherwise empty."""
+    """A part of a text: `kind` is `same`, `removed`, `added` or `shared` in a comparison, otherwise empty."""
 
     text: str
     kind: str = ""
@@ -73,8 +73,6 @@ class SampleFacts:
         introduction: Sentences about the rows: how many there are, and where their texts come from.
         rows: The rows.
         problems: Sentences about what could not be read.
-        has_loss: Whether tokens in the loss are colored.
-        has_tokens: Whether rows have tokens, whose boundaries can be shown.
     """
 
     introduction: Sequence[str]
@@ -83,10 +81,12 @@ class SampleFacts:
 
     @property
     def has_tokens(self) -> bool:
+        """Whether rows have tokens, whose boundaries can be shown."""
         return any(panel.groups for row in self.rows for panel in row.panels)
 
     @property
     def has_loss(self) -> bool:
+        """Whether a token is in the loss."""
         return any(
             trained
             for row in self.rows
