@@ -1,16 +1,39 @@
 """What earlier runs reported about a dataset, from Dagster's public records.
 
 Each build of a dataset materializes its `data_card`, whose metadata has the counts, and evaluates the checks of its
-artifacts. Dagster keeps both, so the pages need no records of their own.
+artifacts. Dagster keeps both. Reading a year of records of many datasets takes minutes, so what was read is kept in a
+file per dataset, and only newer records are read. The file may be deleted at any time.
+
+Entry points: `read_history`, `DatasetHistory`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import orjson
+from typing_extensions import TypedDict  # pydantic requires this `TypedDict` before Python 3.12
+
+from dataprep_assets.engine.card.card import DATA_CARD
+from dataprep_assets.integrity.commit import write_atomically
+from dataprep_assets.orchestration.partitions import asset_key
+from dataprep_assets.project import read_state
+from dataprep_assets.site.stored import StoredDataset
+
+MAX_BUILDS, MAX_EVALUATIONS = 400, 60
+"""Maximum number of builds of a dataset, and of evaluations of a check, that pages show."""
+_FIRST_PAGE = 5
+"""Number of records that are read first, because usually only the newest ones are unknown."""
 
 CheckKey = tuple[str, str]
 """Path of an artifact below its dataset, such as `token_bins`, and the name of a check."""
 DropKey = tuple[str, str]
 """Source, or empty for the whole dataset, and the rule that dropped rows."""
+VolumeKey = tuple[str, str, str]
+"""Source, rule and kind, such as `rows dropped`; the rule is empty for the total of a source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,20 +45,36 @@ class BuildRecord:
     Attributes:
         time: End of the build, in seconds since 1970.
         run_id: Dagster's id of the run.
+        rows: Rows of the source.
         documents: Documents in the dataset.
         tokens: Tokens in the dataset.
         dropped: Source rows that were dropped.
-        drops: Dropped rows by source and rule.
-        sources: Source rows by source.
+        volumes: Counts by source, rule and kind.
     """
 
     time: float
     run_id: str
+    rows: int | str | None = None
     documents: int | str | None = None
     tokens: int | str | None = None
     dropped: int | str | None = None
-    drops: Mapping[DropKey, int] = field(default_factory=dict)
-    sources: Mapping[str, int] = field(default_factory=dict)
+    volumes: Mapping[VolumeKey, int] = field(default_factory=dict)
+
+    @property
+    def drop_rate(self) -> float | None:
+        """Share of the source rows that were dropped; None if it is unknown or private."""
+        if not isinstance(self.rows, int) or not isinstance(self.dropped, int) or not self.rows:
+            return None
+        return self.dropped / self.rows
+
+    @cached_property
+    def drops(self) -> Mapping[DropKey, int]:
+        """Dropped rows by source and rule."""
+        return {
+            (source, rule): count
+            for (source, rule, kind), count in self.volumes.items()
+            if rule and kind.endswith(" dropped")
+        }
 
 
 @dataclass(frozen=True)
@@ -46,11 +85,13 @@ class CheckRecord:
         time: Its time, in seconds since 1970.
         passed: Whether the check passed.
         severity: `WARN` or `ERROR`, which matters only if it did not pass.
+        run_id: Dagster's id of the run.
     """
 
     time: float
     passed: bool
     severity: str = "ERROR"
+    run_id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,3 +100,144 @@ class DatasetHistory:
 
     builds: tuple[BuildRecord, ...] = ()
     checks: Mapping[CheckKey, tuple[CheckRecord, ...]] = field(default_factory=dict)
+
+    def count_unpassed_checks(self) -> list[tuple[float, int]]:
+        """Return the time of each run that evaluated checks, and the number of checks that did not pass after it."""
+        events = sorted((record.time, key, record) for key, records in self.checks.items() for record in records)
+        unpassed: set[CheckKey] = set()
+        counts: dict[str, tuple[float, int]] = {}
+        for time, key, record in events:
+            (unpassed.discard if record.passed else unpassed.add)(key)
+            counts[record.run_id] = (time, len(unpassed))
+        return list(counts.values())
+
+
+_Evaluation = tuple[int, float, bool, str, str]
+"""Id of Dagster's record, and the fields of `CheckRecord`."""
+
+
+class _KeptRecords(TypedDict):
+    """Content of the file with the records of a dataset, newest first.
+
+    Attributes:
+        builds: Ids of Dagster's records, and the fields of `BuildRecord`.
+        checks: `artifact:check` → its evaluations.
+    """
+
+    builds: list[tuple[int, dict[str, Any]]]
+    checks: dict[str, list[_Evaluation]]
+
+
+def read_history(instance: dg.DagsterInstance, dataset: StoredDataset, folder: Path | None = None) -> DatasetHistory:
+    """Return the history of a dataset; `folder` keeps what was read."""
+    path = None if folder is None else folder / f"{dataset.name}.json"
+    kept = None if path is None else read_state(path, _KeptRecords)
+    kept = kept or {"builds": [], "checks": {}}
+    builds = _extend(kept["builds"], _read_builds(instance, dataset.name, kept["builds"]), MAX_BUILDS)
+    records: _KeptRecords = {"builds": builds, "checks": _read_checks(instance, dataset, kept["checks"])}
+    if path is not None and records != kept:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, orjson.dumps(records), durably=False)
+    return DatasetHistory(
+        builds=tuple(_to_build(fields) for _, fields in reversed(builds)),
+        checks={
+            _split_name(name): tuple(CheckRecord(*evaluation[1:]) for evaluation in reversed(found))
+            for name, found in records["checks"].items()
+        },
+    )
+
+
+def _split_name(name: str) -> CheckKey:
+    artifact, _, check = name.rpartition(":")
+    return artifact, check
+
+
+def _extend(known: Sequence[Any], new: tuple[list[Any], bool], limit: int) -> list[Any]:
+    """Return the newest records; the known ones are dropped if Dagster no longer has the newest of them."""
+    records, is_continued = new
+    return [*records, *(map(tuple, known) if is_continued else ())][:limit]
+
+
+def _read_builds(
+    instance: dg.DagsterInstance, name: str, known: Sequence[tuple[int, dict[str, Any]]]
+) -> tuple[list[tuple[int, dict[str, Any]]], bool]:
+    """Return the builds that are not known yet, newest first, and whether the newest known one was found."""
+    key, cursor, found = dg.AssetKey([name, DATA_CARD]), None, list[tuple[int, dict[str, Any]]]()
+    newest = known[0] if known else None
+    limit = _FIRST_PAGE if known else MAX_BUILDS
+    while len(found) < MAX_BUILDS:
+        page = instance.fetch_materializations(key, limit=limit, cursor=cursor)
+        for record in page.records:
+            if newest is not None and (record.storage_id, record.timestamp) == (newest[0], newest[1]["time"]):
+                return found, True
+            if record.asset_materialization is not None:
+                metadata = {name: entry.value for name, entry in record.asset_materialization.metadata.items()}
+                fields = _summarize_metadata(metadata)
+                found.append((record.storage_id, {"time": record.timestamp, "run_id": record.run_id, **fields}))
+        if not page.has_more:
+            break
+        cursor, limit = page.cursor, MAX_BUILDS
+    return found, False
+
+
+def _summarize_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `BuildRecord` from the metadata of a `data_card`, as JSON has them."""
+    rows = [record.data for record in getattr(metadata.get("losses"), "records", ())]
+    counts = {name: metadata.get(name) for name in ("rows", "documents", "tokens", "dropped")}
+    volumes = [
+        [row["source"], row["reason"], row["kind"], row["count"]] for row in rows if isinstance(row.get("count"), int)
+    ]
+    return {**counts, "volumes": volumes}
+
+
+def _to_build(fields: Mapping[str, Any]) -> BuildRecord:
+    volumes = {(source, rule, kind): count for source, rule, kind, count in fields["volumes"]}
+    return BuildRecord(**{**fields, "volumes": volumes})
+
+
+def _read_checks(
+    instance: dg.DagsterInstance, dataset: StoredDataset, known: Mapping[str, list[_Evaluation]]
+) -> dict[str, list[_Evaluation]]:
+    """Return the evaluations of each check that was ever evaluated, newest first."""
+    keys = [dg.AssetCheckKey(asset_key(spec), check.name) for spec in dataset.specs for check in spec.checks]
+    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys) if keys else {}
+    evaluations = {}
+    for key, record in latest.items():
+        name = f"{'/'.join(key.asset_key.path[1:])}:{key.name}"
+        known_evaluations = known.get(name, [])
+        new = _read_evaluations(instance, key, known_evaluations) if _is_new(record, known_evaluations) else ([], True)
+        if extended := _extend(known_evaluations, new, MAX_EVALUATIONS):
+            evaluations[name] = extended
+    return evaluations
+
+
+def _is_new(record: Any, known: Sequence[_Evaluation]) -> bool:
+    return not known or (record.id, record.create_timestamp) != tuple(known[0][:2])
+
+
+def _read_evaluations(
+    instance: dg.DagsterInstance, key: dg.AssetCheckKey, known: Sequence[_Evaluation]
+) -> tuple[list[_Evaluation], bool]:
+    """Return the evaluations that are not known yet, newest first, and whether the newest known one was found."""
+    found: list[_Evaluation] = []
+    for record in _iterate_evaluations(instance, key, _FIRST_PAGE if known else MAX_EVALUATIONS):
+        if known and not _is_new(record, known):
+            return found, True
+        evaluation = record.evaluation
+        # A planned evaluation has no result yet.
+        if isinstance(evaluation, dg.AssetCheckEvaluation):
+            severity = evaluation.severity.value
+            found.append((record.id, record.create_timestamp, evaluation.passed, severity, record.run_id))
+        if len(found) >= MAX_EVALUATIONS:
+            break
+    return found, False
+
+
+def _iterate_evaluations(instance: dg.DagsterInstance, key: dg.AssetCheckKey, limit: int) -> Iterator[Any]:
+    cursor = None
+    while True:
+        records = instance.event_log_storage.get_asset_check_execution_history(key, limit=limit, cursor=cursor)
+        yield from records
+        if len(records) < limit:
+            return
+        cursor, limit = records[-1].id, MAX_EVALUATIONS

@@ -2,7 +2,7 @@
 
 Texts of documents and names of files are untrusted, so templates never mark a value as safe; only charts, which are
 built as trees of elements, are `Markup`. A page has no inline script or style, so that it can be served with a strict
-Content-Security-Policy (`POLICY`).
+Content-Security-Policy (`folder.POLICY`).
 
 Entry points: `PageEnvironment`, `Page`.
 """
@@ -19,13 +19,6 @@ import jinja2
 from dataprep_assets.table import format_share
 
 TEMPLATES, STATIC = Path(__file__).parent / "templates", Path(__file__).parent / "static"
-POLICY = "; ".join(
-    [
-        *("default-src 'none'", "style-src 'self'", "script-src 'self'", "img-src 'self' data:", "base-uri 'none'"),
-        *("form-action 'none'", "frame-ancestors 'self'"),
-    ]
-)
-"""Content-Security-Policy of the pages."""
 _NOTHING = "–"
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 

@@ -1,7 +1,7 @@
 """A dataset with the store of its artifacts: what the pages about it are computed from."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dataprep_assets.engine.artifact.dataset import Dataset
@@ -47,3 +47,13 @@ class StoredDataset:
     def privacy(self) -> Privacy:
         """What may be shown of the dataset; withheld texts go to its private file."""
         return load_privacy(self.component.declaration, self.store)
+
+
+def link_datasets(datasets: Iterable[StoredDataset]) -> list[StoredDataset]:
+    """Return the datasets, sorted by name, with their dependents among them."""
+    by_name = {dataset.name: dataset for dataset in datasets}
+    dependents: dict[str, list[str]] = {}
+    for name in sorted(by_name):
+        for source in by_name[name].upstream:
+            dependents.setdefault(source, []).append(name)
+    return [replace(by_name[name], dependents=tuple(dependents.get(name, ()))) for name in sorted(by_name)]

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
-from dataprep_assets.engine.artifact.metadata_values import Markdown, ShownValue
+from dataprep_assets.engine.artifact.losses import LossTable, find_losses
+from dataprep_assets.engine.artifact.metadata_values import Markdown, ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.contents import (
@@ -30,6 +31,7 @@ from dataprep_assets.engine.card.contents import (
 )
 from dataprep_assets.engine.checks.check import SAMPLE, Check, Finding, Level, build_verdict
 from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
+from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import croissant
@@ -104,7 +106,7 @@ def build_data_card_spec(subject: CardSubject) -> ArtifactSpec:
         names_places=frozenset(receipt_names) if receipt_names else None,
         recipes=lambda store, _: [_build_recipe(gather_card(subject, store))],
         build=lambda request: [_build_card(subject, request.store)],
-        metadata=_build_metadata,
+        metadata=partial(_build_metadata, subject),
         check_groups=(WholeArtifactChecks(checks=_CHECKS, open=partial(_open_card, subject)),),
     )
 
@@ -188,10 +190,11 @@ def _find_undeclared_keys(card: Card) -> Iterator[str]:
     yield from (f"license of {source.name}" for source in card.sources if source.license is None)
 
 
-def _build_metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+def _build_metadata(subject: CardSubject, store: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
     facts = CardFacts.from_receipt(receipt)
     artifact = Artifact(dataset=receipt.dataset, name=DATA_CARD)
     page = (store.local(artifact, [PAGE]) / PAGE).read_text(encoding="utf-8")
+    losses = LossTable(find_losses(subject.specs, store), load_privacy(subject.declaration)).list_counts()
     return {
         "card": Markdown(page, ready=True),
         "rows": facts.rows,
@@ -201,6 +204,8 @@ def _build_metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Show
         "retracted": facts.retracted,
         "undeclared": ", ".join(facts.undeclared) or "nothing",
         **({} if facts.made_again is None else {"check_level": facts.proof_level, "rebuilt_share": facts.made_again}),
+        # Recorded with each build, so that the site can compare the builds.
+        "losses": Table(losses),
     }
 
 
