@@ -40,17 +40,18 @@ class TokenTexts:
         return self._texts[token]
 
     def _split_by_prefixes(self, ids: Sequence[int], whole: str) -> list[str]:
-        """Return the texts of the tokens, by decoding beginnings of the sequence."""
+        """Return the texts of the tokens, by decoding a token with the ones before it until a character is complete."""
         texts, done = list[str](), 0
         start = context = 0  # the first undivided token, and the first token that is decoded together with it
+        before = ""
         for stop in range(1, len(ids) + 1):
-            before, after = self._decode(ids[context:start]) if start > context else "", self._decode(ids[context:stop])
-            added = after[len(before) :]
+            added = self._decode(ids[context:stop])[len(before) :]
             is_complete = not added.endswith(_INCOMPLETE) or stop - start >= _LONGEST_CHARACTER
             if is_complete and whole.startswith(added, done):
                 texts.append(added)
                 done += len(added)
                 context, start = start, stop
+                before = self._decode(ids[context:start])
             else:
                 texts.append("")
         # Add the rest to the last token, because the text must not lose a character.

@@ -41,7 +41,8 @@ def _show_hidden(character: str) -> Markup:
 
 def show_tokens(tokens: Iterable[tuple[str, bool]]) -> Markup:
     """Return tokens as HTML: a `mark` for each token in the loss, a `span` for each other token."""
-    return Markup("").join([_show_token(text, trained) for text, trained in tokens])
+    # Join plain strings, because `Markup.join` would escape each of these escaped texts again.
+    return Markup("".join([_show_token(text, trained) for text, trained in tokens]))
 
 
 @lru_cache(maxsize=1 << 15)
