@@ -25,6 +25,7 @@ from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.stream.token_shard import QUARANTINE, TOKENS
+from dataprep_assets.stream.tokenizer import require_same_tokenizer
 from dataprep_assets.stream.trainer_files import TrainerFiles
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
@@ -110,6 +111,7 @@ class StreamTracer(Tracer):
             sizes = {shard.partition: shard.documents for shard in self.index.splits[split]}
             for partition, documents in draw_by_shard(sizes, max(count // len(splits), 1), seed):
                 shard = self.index.shard(partition)
+                require_same_tokenizer(shard.handle.receipt, self._bundle)
                 yield from (self._sample_document(shard, document) for document in documents)
 
     def sample_rows(self, rows: Iterable[tuple[str, int]]) -> Iterator[SampledRow]:
@@ -117,7 +119,9 @@ class StreamTracer(Tracer):
             return
         for file, row in rows:
             if self.index.find_holders(file):
-                yield from (self._sample_document(*location) for location in self.index.find_by_row(file, row))
+                for shard, document in self.index.find_by_row(file, row):
+                    require_same_tokenizer(shard.handle.receipt, self._bundle)
+                    yield self._sample_document(shard, document)
 
     def _sample_document(self, shard: IndexedShard, document: int) -> SampledRow:
         trace = self._trace_document(shard, document, False)

@@ -19,7 +19,7 @@ from dataprep_assets.integrity.artifacts import ArtifactHandle
 from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE, PairsFacts
 from dataprep_assets.pipelines.blend.pairs.view import PairsSplit, PreferenceView
 from dataprep_assets.pipelines.blend.shard_tracer import ShardTracer, TracedShard
-from dataprep_assets.stream.tokenizer import load_declared_tokenizer
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer, require_same_tokenizer
 from dataprep_assets.tokenization.token_texts import TokenTexts
 
 
@@ -67,6 +67,7 @@ class PairsTracer(ShardTracer[_PairsShard, PreferenceView]):
     def _sample_rows(
         self, split: PairsSplit, shard: _PairsShard, index: int, numbers: Sequence[int]
     ) -> Iterator[SampledRow]:
+        require_same_tokenizer(shard.handle.receipt, load_declared_tokenizer(self._blend.required_tokenizer))
         split_tokens, record = self._token_texts.split, split.shards[index].file
         wanted, first = iter(numbers), 0
         number = next(wanted, None)

@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.blend.sft.used_conversations import list_used_row
 from dataprep_assets.pipelines.blend.sft.view import ConversationView, ConversationViewFacts, FlatTokens, PackedSplit
 from dataprep_assets.pipelines.blend.shard_tracer import ShardTracer, TracedShard
 from dataprep_assets.pipelines.blend.view import ViewRows
-from dataprep_assets.stream.tokenizer import load_declared_tokenizer
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer, require_same_tokenizer
 from dataprep_assets.stream.traced_rows import TracedRows, TracedSegment
 from dataprep_assets.tokenization.chat.message_spans import TEMPLATE
 from dataprep_assets.tokenization.token_texts import TokenTexts
@@ -116,6 +116,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
     def _sample_rows(
         self, split: PackedSplit, shard: _PackedShard, index: int, numbers: Sequence[int]
     ) -> Iterator[SampledRow]:
+        require_same_tokenizer(shard.handle.receipt, load_declared_tokenizer(self._blend.required_tokenizer))
         file, record = split.open(self._store, index), split.shards[index].file
         note = self._prefetch_messages(shard, numbers)
         for number in numbers:
