@@ -36,5 +36,13 @@ function connectFilter(form) {
   update(); // a browser keeps the values of the fields when it reloads a page
 }
 
+// A checkbox with `data-tokens="ID"` shows the boundaries of the tokens below the element ID.
+function connectTokens(box) {
+  const update = () => document.getElementById(box.dataset.tokens).classList.toggle("show-tokens", box.checked);
+  box.addEventListener("change", update);
+  update();
+}
+
 showDagsterLinks();
 document.querySelectorAll("form[data-filter]").forEach(connectFilter);
+document.querySelectorAll("input[data-tokens]").forEach(connectTokens);
