@@ -27,6 +27,7 @@ from dataprep_assets.site.folder import HISTORY, INDEX, SITE
 from dataprep_assets.site.history import read_history
 from dataprep_assets.site.overview import describe_overview
 from dataprep_assets.site.pages import STATIC, TEMPLATES, FactsPage, Link, Page, PageEnvironment
+from dataprep_assets.site.samples import list_sample_pages
 from dataprep_assets.site.states import DatasetState, summarize_datasets
 from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.stores.files import digest_value, sha256_file
@@ -169,9 +170,7 @@ def _build_error_page(dataset: StoredDataset, error: Exception, report: SiteRepo
 
 def list_pages(dataset: StoredDataset, state: DatasetState) -> list[Page]:
     """Return the pages of a dataset: its own page, and the pages with samples of its data."""
-    # from dataprep_assets.site.samples import list_sample_pages
-    # return [describe_dataset(dataset, state), *list_sample_pages(dataset)]
-    return [describe_dataset(dataset, state)]
+    return [describe_dataset(dataset, state), *list_sample_pages(dataset)]
 
 
 @cache

@@ -116,7 +116,6 @@ class Row:
     state: str
     kind: str
     owners: tuple[str, ...]
-    checks: str
     last_success: float | None
     last_run: str
     freshness: str
@@ -154,6 +153,7 @@ def describe_overview(states: Sequence[DatasetState], broken: Mapping[str, str])
         "changes": [change for state in ordered for change in find_volume_changes(state.dataset, state.history)],
         "unusual": format_optional_share(UNUSUAL_SHARE),
         "rows": rows,
+        "by_name": {row.name: row for row in rows},
         "owners": sorted({owner for row in rows for owner in row.owners}),
         "kinds": sorted({row.kind for row in rows}),
         "trend_titles": _TREND_TITLES,
@@ -214,18 +214,16 @@ def _list_problems(state: DatasetState) -> Iterator[Problem]:
 
 
 def _describe_row(state: DatasetState) -> Row:
-    checks = state.passed + len(state.not_passed)
     run = state.last_build
     last_build = state.history.builds[-1] if state.history.builds else None
     return Row(
         name=state.dataset,
         level=state.level,
         style=STYLES[state.level],
-        # Say what to build even if a more urgent state is shown.
-        state="" if state.state in ("unknown", state.level) else state.state,
+        # Say how much to build, even if a more urgent state is shown.
+        state=state.state if state.to_build else "",
         kind=state.kind,
         owners=state.owners,
-        checks=f"{state.passed} of {checks}" if checks else "",
         last_success=find_end_time(state.last_success) or (last_build.time if last_build is not None else None),
         last_run="" if run is None else run.dagster_run.status.value.lower(),
         freshness=(state.freshness or "").lower(),
@@ -234,7 +232,7 @@ def _describe_row(state: DatasetState) -> Row:
     )
 
 
-_TREND_TITLES = ("documents", "tokens", "dropped share", "checks not passed")
+_TREND_TITLES = ("documents", "tokens", "dropped share", "checks")
 
 
 def _draw_trends(state: DatasetState) -> Iterator[Trend]:
@@ -243,11 +241,14 @@ def _draw_trends(state: DatasetState) -> Iterator[Trend]:
     for count in ("documents", "tokens"):
         values = [getattr(build, count) for build in history.builds]
         numbers = [value if isinstance(value, int) else None for value in values]
-        yield _draw_trend(name, count, numbers, state.card.get(count) or format_count(None))
+        last = values[-1] if values else None
+        yield _draw_trend(name, count, numbers, state.card.get(count) or format_count(last))
     rates = [build.drop_rate for build in history.builds]
     yield _draw_trend(name, "dropped share", rates, format_optional_share(rates[-1] if rates else None))
     unpassed = [count for _, count in history.count_unpassed_checks()]
-    yield _draw_trend(name, "checks not passed", unpassed, format_count(unpassed[-1] if unpassed else None))
+    checks = state.passed + len(state.not_passed)
+    passed = f"{state.passed} of {checks} passed" if checks else format_count(None)
+    yield _draw_trend(name, "checks that did not pass", unpassed, passed)
 
 
 def _draw_trend(dataset: str, title: str, values: Sequence[float | None], last: str) -> Trend:

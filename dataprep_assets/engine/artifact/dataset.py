@@ -5,7 +5,7 @@ Each layer has a subclass in its `dataset.py`, without Dagster. The component th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dataprep_assets.engine.staleness.estimate import Estimate
     from dataprep_assets.engine.trace.document_table import DocumentTable
     from dataprep_assets.engine.trace.retraction import RetractionResult
+    from dataprep_assets.engine.trace.sample import SampledRow
     from dataprep_assets.engine.trace.trace import Tracer
     from dataprep_assets.planning.cost import Machine
 
@@ -244,6 +245,17 @@ class Dataset(ABC):
             "for pretraining or chat can be traced, because only they record the positions of rows. Name one of "
             "these datasets"
         )
+
+    def list_sampled_artifacts(self, store: ArtifactStore) -> Sequence[Artifact]:
+        """Return the artifacts that `sample` reads; empty for a kind of dataset without rows of its own."""
+        return ()
+
+    def sample(self, store: ArtifactStore, count: int, seed: str) -> "Iterator[SampledRow]":
+        """Yield about `count` random rows of the files that a trainer reads, in order; none of sensitive data.
+
+        The same artifacts and the same seed give the same rows.
+        """
+        yield from ()
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> "RetractionResult":
         """Add the documents or patients of a list of ids to the dataset's retraction list.

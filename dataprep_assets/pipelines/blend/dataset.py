@@ -20,6 +20,7 @@ from dataprep_assets.engine.card.contents import (
 from dataprep_assets.engine.staleness.estimate import Estimate, estimate_cost
 from dataprep_assets.engine.trace.document_table import DocumentTable
 from dataprep_assets.engine.trace.retraction import RetractionResult
+from dataprep_assets.engine.trace.sample import SampledRow
 from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.mistakes import Keys
 from dataprep_assets.engine.yaml.remark import Remark
@@ -266,6 +267,12 @@ class Blend(Dataset):
 
     def tracer(self, store: ArtifactStore) -> Tracer:
         return build_blend_tracer(self.declaration, store, self.specs)
+
+    def list_sampled_artifacts(self, store: ArtifactStore) -> list[Artifact]:
+        return [self.product(store)] if has_blend_plan(self.declaration, store) else []
+
+    def sample(self, store: ArtifactStore, count: int, seed: str) -> Iterator[SampledRow]:
+        return self.tracer(store).sample(count, seed)
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> RetractionResult:
         return retract_rows(self.declaration, store, ids, strict=strict)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from dataprep_assets.engine.staleness.estimate import Estimate
     from dataprep_assets.engine.trace.document_table import DocumentTable
     from dataprep_assets.engine.trace.retraction import RetractionResult
+    from dataprep_assets.engine.trace.sample import SampledRow
     from dataprep_assets.engine.trace.trace import Tracer
     from dataprep_assets.planning.cost import Machine
 
@@ -218,6 +219,12 @@ class Corpus(Dataset):
         from dataprep_assets.pipelines.corpus.source.source_rows import build_corpus_tracer
 
         return build_corpus_tracer(self.declaration, store, self.specs)
+
+    def list_sampled_artifacts(self, store: ArtifactStore) -> list[Artifact]:
+        return [artifact for spec in self.specs if spec.places is not None for artifact in spec.artifacts(store)]
+
+    def sample(self, store: ArtifactStore, count: int, seed: str) -> "Iterator[SampledRow]":
+        return self.tracer(store).sample(count, seed)
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> "RetractionResult":
         from dataprep_assets.pipelines.corpus.retract import retract_documents

@@ -66,6 +66,7 @@ from dataprep_assets.tokenization.document_ids import DocumentIds
 
 # Import these modules only for type checking, because most corpora have no tags, rules or duplicates.
 if TYPE_CHECKING:
+    from dataprep_assets.curation.benchmarks.items import BenchmarkSet
     from dataprep_assets.curation.duplicates.signatures import SignatureSettings
     from dataprep_assets.curation.rewriters.rewriting import Rewriting
     from dataprep_assets.curation.rules import Rule
@@ -493,6 +494,11 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         if any(tagger.name == BENCHMARK for tagger in taggers):
             raise ConfigError(f"tag: {BENCHMARK!r} is the tagger of `decontaminate`. Set a different `name`")
         return [*taggers, self.decontaminate.build_tagger(self._folder)]
+
+    @property
+    def benchmark_sets(self) -> "list[BenchmarkSet]":
+        """The benchmarks of `decontaminate`."""
+        return [] if self.decontaminate is None else list(self.decontaminate.build_sets(self._folder))
 
     @property
     def tested_taggers(self) -> "dict[str, TextTagger]":

@@ -11,8 +11,8 @@ function showDagsterLinks() {
   }
 }
 
-// A form with `data-filter="ID"` filters the elements with data attributes below the element ID: the field `text` searches
-// their text, and another field NAME needs its value in a line of the attribute `data-NAME`.
+// A form with `data-filter="ID"` filters the elements `[data-row]` below the element ID: the field `text` searches their
+// text, and the value of another field NAME must be a line of the attribute `data-NAME`.
 function connectFilter(form) {
   const rows = [...document.getElementById(form.dataset.filter).querySelectorAll("[data-row]")];
   const texts = rows.map((row) => row.textContent.toLowerCase());
@@ -28,7 +28,7 @@ function connectFilter(form) {
       row.hidden = !matches;
       shown += matches;
     });
-    if (output) output.textContent = shown === rows.length ? "" : `${shown} of ${rows.length} shown`;
+    if (output) output.textContent = shown === rows.length ? "" : `${shown} of ${rows.length} rows shown`;
   }
   form.addEventListener("input", update);
   form.addEventListener("submit", (event) => event.preventDefault());
@@ -36,5 +36,13 @@ function connectFilter(form) {
   update(); // a browser keeps the values of the fields when it reloads a page
 }
 
+// A checkbox with `data-tokens="ID"` shows the boundaries of the tokens below the element ID.
+function connectTokens(box) {
+  const update = () => document.getElementById(box.dataset.tokens).classList.toggle("show-tokens", box.checked);
+  box.addEventListener("change", update);
+  update();
+}
+
 showDagsterLinks();
 document.querySelectorAll("form[data-filter]").forEach(connectFilter);
+document.querySelectorAll("input[data-tokens]").forEach(connectTokens);

@@ -1,0 +1,75 @@
+"""Token ids of a document in the files of trainers: flat arrays, NumPy files and Parquet files with a row per document.
+
+Entry point: `TrainerFiles`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.engine.trace.place import TokenRange
+from dataprep_assets.formats import npy_shards
+from dataprep_assets.formats.flat_bins import token_dtype
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
+
+_COLUMN = "input_ids"
+"""Column of ids in Parquet files of trainers."""
+
+
+class TrainerFiles:
+    """Reader of token ids at the places of a trace. Opened artifacts are kept, because a sample has many places."""
+
+    def __init__(self, store: ArtifactStore) -> None:
+        self._store = store
+        self._handles: dict[str, ArtifactHandle] = {}
+        # `_group` is the row group of a Parquet file that was read last, because samples are read in order.
+        self._group: tuple[tuple[str, str, int], Any] | None = None
+
+    def read_beginning(self, places: Sequence[TokenRange], count: int) -> NDArray[np.integer] | None:
+        """Return the first `count` ids of a document, whose parts are at these places of one artifact.
+
+        Returns None if the format of the files is not supported.
+        """
+        pieces, missing = list[NDArray[np.integer]](), count
+        for place in places:
+            if missing <= 0:
+                break
+            ids = self._read(place, missing)
+            if ids is None:
+                return None
+            pieces.append(ids)
+            missing -= len(ids)
+        return np.concatenate(pieces) if pieces else None
+
+    def _read(self, place: TokenRange, count: int) -> NDArray[np.integer] | None:
+        handle, stop = self._open(place.artifact), min(place.stop, place.start + count)
+        if place.itemsize is not None:
+            return np.asarray(handle.tokens(place.file)[place.start : stop])
+        if place.file.endswith(".npy"):
+            dtype = token_dtype(handle.receipt.facts["dtype"])
+            begin, end = (npy_shards.HEADER_BYTES + position * dtype.itemsize for position in (place.start, stop))
+            return np.frombuffer(handle.read(place.file, begin, end), dtype)
+        if place.file.endswith(".parquet") and isinstance(row := place.at.get("row"), int):
+            return self._read_row(handle, place.file, row)[place.start : stop]
+        return None
+
+    def _read_row(self, handle: ArtifactHandle, name: str, row: int) -> NDArray[np.integer]:
+        import pyarrow.parquet as pq
+
+        with handle.open(name) as source, pq.ParquetFile(source) as file:
+            group = 0
+            while row >= (rows := file.metadata.row_group(group).num_rows):
+                row, group = row - rows, group + 1
+            key = (str(handle.artifact), name, group)
+            if self._group is None or self._group[0] != key:
+                self._group = key, file.read_row_group(group, columns=[_COLUMN], use_threads=False).column(0)
+        ids: NDArray[np.integer] = self._group[1][row].values.to_numpy()
+        return ids
+
+    def _open(self, name: str) -> ArtifactHandle:
+        if name not in self._handles:
+            artifact = Artifact(**dict(zip(("dataset", "name", "partition"), name.split("/"), strict=False)))
+            self._handles[name] = ArtifactHandle.from_store(self._store, artifact)
+        return self._handles[name]
