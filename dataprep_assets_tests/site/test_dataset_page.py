@@ -182,7 +182,7 @@ def test_a_failed_check_is_shown_with_its_sentence_its_command_and_its_history(b
     styles = [style for _, _, style in row.results]
     assert (styles[0], styles[-1]) == ("good", "bad")
     assert row.command == "dataprep show notices"
-    assert facts.reasons == (), "a failed check has a section of its own"
+    assert facts.reasons[0] == "notices/board: its input changed: notices/n-1", "failed checks have their own section"
     (grid,) = facts.grids
     assert [(cell.partition, cell.style) for cell in grid.cells] == [("n-0", "good"), ("n-1", "bad"), ("n-2", "good")]
     assert grid.cells[1].title == "n-1: notices failed check"

@@ -10,6 +10,8 @@ step fails on its source and another run built its records (`ArtifactSpec.record
 records. If the same run built them, it does not: a file that changes between its snapshot and its reading is rejected
 as damaged.
 
+When all partitions of a step are finished, an observation of the asset has the totals of all its partitions.
+
 Dagster gets few events, even if the step reports often: a line in the run's log every `LOG_SECONDS`, and observations
 of the asset at increasing intervals. The module `terminal` serves terminals and pipes.
 """
@@ -43,7 +45,12 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import translate_os_error
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.orchestration.checks import build_check_evaluation, examine_artifact, log_evaluation
-from dataprep_assets.orchestration.metadata import build_metadata, build_version_tags, render_entries
+from dataprep_assets.orchestration.metadata import (
+    build_metadata,
+    build_total_metadata,
+    build_version_tags,
+    render_entries,
+)
 from dataprep_assets.orchestration.partitions import (
     FAILED_CHECKS,
     MISCONFIGURED,
@@ -298,6 +305,8 @@ class StepBuild:
             total = count_of(len(reused), spec.noun)
             line = f"{total}: {new:,} built, {len(reused) - new:,} reused"
             context.log.info(privacy.public_text(line, f"{'/'.join(spec.path)}: built"))
+            if new and spec.kept:
+                self._report_totals()
 
     def evaluate_checks(self, slots: Sequence[str | None]) -> list[dg.AssetCheckEvaluation]:
         """Run the due checks of the artifact and return the evaluations of all its checks."""
@@ -311,6 +320,15 @@ class StepBuild:
         """Register the dynamic partitions that the artifact plans."""
         for partitions in self._spec.plans:
             register_in_order(self._context.instance, partitions.dynamic or "", partitions.keys(self._store))
+
+    def _report_totals(self) -> None:
+        """Report the sums over all partitions, because Dagster shows only the metadata of the last one."""
+        spec = self._spec
+        description = f"Totals of all finished {spec.noun}s"
+        metadata = render_entries(spec, build_total_metadata(spec, self._store))
+        self._context.log_event(
+            dg.AssetObservation(asset_key=asset_key(spec), description=description, metadata=metadata)
+        )
 
     def _build_materialization(self, outcome: Outcome, tags: Mapping[str, str]) -> dg.AssetMaterialization:
         spec, receipt = self._spec, outcome.receipt
@@ -352,9 +370,12 @@ def raise_for_failed_checks(evaluations: Iterable[dg.AssetCheckEvaluation]) -> N
         if evaluation.blocking and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR
     ]
     if failed:
-        names = ", ".join(evaluation.check_name for evaluation in failed)
+        # Include the findings, because the page of the run shows only this text above the stack.
+        findings = " | ".join(
+            f"check {evaluation.check_name} failed: {evaluation.description}" for evaluation in failed
+        )
         raise dg.Failure(
-            f"{failed[0].asset_key.to_user_string()}: {'checks' if len(failed) > 1 else 'check'} {names} failed",
+            f"{failed[0].asset_key.to_user_string()}: {findings}",
             metadata={FAILED_CHECKS: len(failed)},
             allow_retries=False,
         )
