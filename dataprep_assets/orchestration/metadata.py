@@ -31,7 +31,7 @@ _FIRST_ENTRIES = ("tokens", "documents", "rows_in", "rows", "dropped")
 """Metadata that is shown first, if an artifact has it."""
 _RARE_COUNTS = (
     *("blank_lines", "empty_documents", "special_literals", "unknown_tokens", "dropped_characters"),
-    "changed_characters",
+    *("changed_characters", "reference_documents"),
 )
 """Counts of a ledger that are 0 for most data."""
 _REPORTED_BY_BODY = "__source_asset_observation__"
@@ -137,7 +137,7 @@ def build_metadata(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, r
     return render_entries(spec, _sort_entries(entries | dict(spec.metadata(store, receipt))))
 
 
-def build_total_metadata(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, ShownValue]:
+def build_total_metadata(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, dg.MetadataValue]:
     """Return the sums over the finished partitions of an artifact, under names that begin with `total_`."""
     receipts = [receipt for receipt in store.receipts(spec.artifacts(store)) if receipt is not None]
     ledgers = [receipt.ledger for receipt in receipts if receipt.ledger is not None]
@@ -145,16 +145,14 @@ def build_total_metadata(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, 
     if ledgers:
         ledger = Ledger.total(ledgers)
         sums = {
-            "total_tokens": ledger.tokens,
-            "total_documents": ledger.documents,
-            "total_rows_in": ledger.rows_in,
-            "total_dropped": sum(ledger.dropped.values()),
+            "tokens": ledger.tokens,
+            "documents": ledger.documents,
+            "rows_in": ledger.rows_in,
+            "dropped": sum(ledger.dropped.values()),
         }
-    return {
-        **sums,
-        "total_bytes": sum(receipt.total_bytes for receipt in receipts),
-        f"total_{spec.noun}s": len(receipts),
-    }
+    sums |= {f"{spec.noun}s": len(receipts), "bytes": sum(receipt.total_bytes for receipt in receipts)}
+    # Rename the entries only now, because their names decide which of them are public.
+    return {f"total_{name}": value for name, value in render_entries(spec, sums).items()}
 
 
 def _sort_entries(entries: Mapping[str, ShownValue]) -> dict[str, ShownValue]:
@@ -191,7 +189,6 @@ def build_receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dic
         if ledger.source_bytes:
             entries |= {
                 "source_bytes": ledger.source_bytes,
-                "reference_documents": ledger.reference_documents,
                 "sampled_documents": ledger.sampled_documents,
             }
         if receipt.sources:

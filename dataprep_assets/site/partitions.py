@@ -25,6 +25,8 @@ STATES = {
     "failed": ("failed check", "bad"),
 }
 """State of a partition, best first → words, and the class of its cell."""
+_DONE = ("built", "unchecked")
+"""States of partitions whose files are up to date."""
 _RANKS = {state: rank for rank, state in enumerate(STATES)}
 
 
@@ -47,8 +49,8 @@ class PartitionGrid:
         total: Number of the partitions in its public form.
         counts: Artifact → number of its partitions in each state, in the order of `STATES`, in their public form.
         cells: The partitions in order; empty if there are more than `MAX_CELLS`.
-        listed: The first partitions that are not built: partition, artifact, state, reason.
-        more: Number of further partitions that are not built.
+        listed: The first partitions whose files must be built: partition, artifact, state, reason.
+        more: Number of further such partitions.
     """
 
     title: str
@@ -88,7 +90,7 @@ def _describe_grid(
         (key, decision.asset, STATES[states[spec][key]][0], "" if privacy.closed else decision.reason)
         for key in keys
         for spec in members
-        if (decision := by_spec.get(spec, {}).get(key)) is not None and states[spec][key] != "built"
+        if (decision := by_spec.get(spec, {}).get(key)) is not None and states[spec][key] not in _DONE
     ]
     return PartitionGrid(
         title=", ".join("/".join(spec.path[1:]) for spec in members),

@@ -10,7 +10,8 @@ step fails on its source and another run built its records (`ArtifactSpec.record
 records. If the same run built them, it does not: a file that changes between its snapshot and its reading is rejected
 as damaged.
 
-When all partitions of a step are finished, an observation of the asset has the totals of all its partitions.
+The last partition of a step is reported with the totals of all partitions, because Dagster shows only the metadata of
+the last one.
 
 Dagster gets few events, even if the step reports often: a line in the run's log every `LOG_SECONDS`, and observations
 of the asset at increasing intervals. The module `terminal` serves terminals and pipes.
@@ -293,7 +294,8 @@ class StepBuild:
                 if not outcome.reused:
                     self.built_slots.append(slot)
                 if not (outcome.reused and slot in warned_slots):
-                    yield self._build_materialization(outcome, tags)
+                    is_last = len(reused) + len(failed) == len(slots)
+                    yield self._build_materialization(outcome, tags, with_totals=is_last)
         finally:
             progress.close()
             self._report_unsent_events(warn)
@@ -305,8 +307,6 @@ class StepBuild:
             total = count_of(len(reused), spec.noun)
             line = f"{total}: {new:,} built, {len(reused) - new:,} reused"
             context.log.info(privacy.public_text(line, f"{'/'.join(spec.path)}: built"))
-            if new and spec.kept:
-                self._report_totals()
 
     def evaluate_checks(self, slots: Sequence[str | None]) -> list[dg.AssetCheckEvaluation]:
         """Run the due checks of the artifact and return the evaluations of all its checks."""
@@ -321,21 +321,15 @@ class StepBuild:
         for partitions in self._spec.plans:
             register_in_order(self._context.instance, partitions.dynamic or "", partitions.keys(self._store))
 
-    def _report_totals(self) -> None:
-        """Report the sums over all partitions, because Dagster shows only the metadata of the last one."""
-        spec = self._spec
-        description = f"Totals of all finished {spec.noun}s"
-        metadata = render_entries(spec, build_total_metadata(spec, self._store))
-        self._context.log_event(
-            dg.AssetObservation(asset_key=asset_key(spec), description=description, metadata=metadata)
-        )
-
-    def _build_materialization(self, outcome: Outcome, tags: Mapping[str, str]) -> dg.AssetMaterialization:
+    def _build_materialization(
+        self, outcome: Outcome, tags: Mapping[str, str], *, with_totals: bool = False
+    ) -> dg.AssetMaterialization:
         spec, receipt = self._spec, outcome.receipt
         metadata = render_entries(spec, {**outcome.metadata, **build_plan_materialization_metadata(spec)})
         content = outcome.content
         if receipt is not None:
-            metadata = {**build_metadata(spec, self._store, receipt, outcome.reused), **metadata}
+            totals = build_total_metadata(spec, self._store) if with_totals and spec.partitions is not None else {}
+            metadata = {**totals, **build_metadata(spec, self._store, receipt, outcome.reused), **metadata}
             content = receipt.content
             for sender in () if outcome.reused else self._lineage_senders:
                 sender.send(receipt, spec.rows(receipt))
