@@ -35,6 +35,8 @@ from dataprep_assets.integrity.receipt import RETRACTED
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_LENGTHS = ("bytes", "tokens")
+"""Columns with the length of a row."""
 _MAX_EXAMPLES = 10
 """Maximum number of examples of a rule."""
 _SAMPLED_SHARDS = 8
@@ -90,6 +92,11 @@ class StoredTable(DocumentTable):
     @property
     def columns(self) -> Sequence[str]:
         return list(self.types)
+
+    @property
+    def plotted_columns(self) -> Sequence[str]:
+        compared = {column for _, rule in self.rules.values() for column in rule.thresholds}
+        return [name for name, kind in self.types.items() if kind in NUMBERS and name in {*_LENGTHS, *compared}]
 
     def reasons(self) -> Mapping[str, int]:
         counts = Counter[str]()

@@ -93,7 +93,10 @@ def build_definition_metadata(spec: ArtifactSpec) -> dict[str, Any]:
     """Return the metadata of an asset before it is built: its columns, and the location of its build function."""
     entries: dict[str, Any] = {}
     if spec.columns:
-        columns = [dg.TableColumn(name, kind) for name, kind in spec.columns.items()]
+        columns = [
+            dg.TableColumn(name, kind, description=spec.column_descriptions.get(name))
+            for name, kind in spec.columns.items()
+        ]
         entries["dagster/column_schema"] = dg.TableSchema(columns)
     build = spec.build
     # Unwrap a `partial`, because it has no code of its own.

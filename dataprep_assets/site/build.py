@@ -22,10 +22,12 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.project import read_state
+from dataprep_assets.site.dataset import describe_dataset
 from dataprep_assets.site.folder import HISTORY, INDEX, SITE
-from dataprep_assets.site.history import DatasetHistory, read_history
+from dataprep_assets.site.history import read_history
 from dataprep_assets.site.overview import describe_overview
 from dataprep_assets.site.pages import STATIC, TEMPLATES, FactsPage, Link, Page, PageEnvironment
+from dataprep_assets.site.samples import list_sample_pages
 from dataprep_assets.site.states import DatasetState, summarize_datasets
 from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.stores.files import digest_value, sha256_file
@@ -74,6 +76,7 @@ def write_site(
     """
     histories = {dataset.name: read_history(instance, dataset, root / HISTORY) for dataset in datasets}
     states = summarize_datasets(datasets, instance, histories)
+    states_by_name = {state.dataset: state for state in states}
     report = SiteReport(index=root / SITE / INDEX, states=states)
     writer = _Writer(root / SITE, report)
     for file in sorted(STATIC.iterdir()):
@@ -84,7 +87,9 @@ def write_site(
         if names is not None and dataset.name not in names:
             writer.keep(folder, dataset.store)
             continue
-        pages = [_SafePage(page, dataset, report) for page in _list_pages(dataset, histories[dataset.name], report)]
+        pages = [
+            _SafePage(page, dataset, report) for page in _list_pages(dataset, states_by_name[dataset.name], report)
+        ]
         links = [(page.title, _name_file(page)) for page in pages]
         for page in pages:
             path = _name_file(page)
@@ -145,10 +150,10 @@ class _SafePage:
             return _build_error_page(self.dataset, error, self.report, self.slug, self.title).render(environment)
 
 
-def _list_pages(dataset: StoredDataset, history: DatasetHistory, report: SiteReport) -> Sequence[Page]:
+def _list_pages(dataset: StoredDataset, state: DatasetState, report: SiteReport) -> Sequence[Page]:
     """Return the pages of a dataset; if they cannot be computed, one page with the reason."""
     try:
-        return list_pages(dataset, history)
+        return list_pages(dataset, state)
     # Catch all errors, because an error in the pages of one dataset must not stop the others.
     except Exception as error:
         return [_build_error_page(dataset, error, report, "index", dataset.name)]
@@ -163,12 +168,9 @@ def _build_error_page(dataset: StoredDataset, error: Exception, report: SiteRepo
     return FactsPage(slug=slug, title=title, digest=digest_value(facts), template="error.html.j2", facts=facts)
 
 
-def list_pages(dataset: StoredDataset, history: DatasetHistory) -> list[Page]:
+def list_pages(dataset: StoredDataset, state: DatasetState) -> list[Page]:
     """Return the pages of a dataset: its own page, and the pages with samples of its data."""
-    # from dataprep_assets.site.dataset import describe_dataset
-    # from dataprep_assets.site.samples import list_sample_pages
-    # return [describe_dataset(dataset, history), *list_sample_pages(dataset)]
-    return []
+    return [describe_dataset(dataset, state), *list_sample_pages(dataset)]
 
 
 @cache

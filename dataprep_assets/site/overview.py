@@ -12,20 +12,11 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.site.charts import draw_sparkline
 from dataprep_assets.site.history import DatasetHistory
 from dataprep_assets.site.pages import FactsPage, format_count, format_optional_share
-from dataprep_assets.site.states import LEVELS, DatasetState, Level, find_end_time
+from dataprep_assets.site.states import LEVELS, STYLES, DatasetState, Level, choose_command, find_end_time
 from dataprep_assets.stores.files import digest_value
 
 UNUSUAL_SHARE, UNUSUAL_COUNT = 0.2, 50
 """A volume changed unusually if it changed by more than this share and at least this count since the last build."""
-_STYLES: Mapping[Level, str] = {
-    "failed": "bad",
-    "unknown": "bad",
-    "warned": "warn",
-    "out of date": "warn",
-    "up to date": "good",
-    "never built": "idle",
-}
-"""State → its class in `site.css`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +116,6 @@ class Row:
     state: str
     kind: str
     owners: tuple[str, ...]
-    checks: str
     last_success: float | None
     last_run: str
     freshness: str
@@ -144,7 +134,7 @@ def describe_overview(states: Sequence[DatasetState], broken: Mapping[str, str])
     rows = [_describe_row(state) for state in ordered]
     levels = [row.level for row in rows]
     facts = {
-        "counts": [(level, _STYLES[level], levels.count(level)) for level in LEVELS if level in levels],
+        "counts": [(level, STYLES[level], levels.count(level)) for level in LEVELS if level in levels],
         "broken": [
             Problem(
                 dataset=name,
@@ -163,6 +153,7 @@ def describe_overview(states: Sequence[DatasetState], broken: Mapping[str, str])
         "changes": [change for state in ordered for change in find_volume_changes(state.dataset, state.history)],
         "unusual": format_optional_share(UNUSUAL_SHARE),
         "rows": rows,
+        "by_name": {row.name: row for row in rows},
         "owners": sorted({owner for row in rows for owner in row.owners}),
         "kinds": sorted({row.kind for row in rows}),
         "trend_titles": _TREND_TITLES,
@@ -184,16 +175,17 @@ def describe_overview(states: Sequence[DatasetState], broken: Mapping[str, str])
 def _list_problems(state: DatasetState) -> Iterator[Problem]:
     """Yield what is wrong with a dataset, failed checks first."""
     name = state.dataset
-    show, asset = f"dataprep show {name}", f"assets/{name}"
+    asset = f"assets/{name}"
     for what, style, keys in (("failed", "bad", state.failed_checks), ("warned", "warn", state.warned)):
         for artifact, check in keys:
+            sentence = state.not_passed[artifact, check].sentence
             yield Problem(
                 dataset=name,
                 what=what,
                 style=style,
                 where=f"{artifact}: {check}",
-                sentence=state.not_passed[artifact, check].sentence,
-                command=show,
+                sentence=sentence,
+                command=choose_command(name, sentence),
                 asset=f"assets/{name}/{artifact}?view=checks&checkDetail={check}",
             )
     if state.level == "unknown":
@@ -222,18 +214,16 @@ def _list_problems(state: DatasetState) -> Iterator[Problem]:
 
 
 def _describe_row(state: DatasetState) -> Row:
-    checks = state.passed + len(state.not_passed)
     run = state.last_build
     last_build = state.history.builds[-1] if state.history.builds else None
     return Row(
         name=state.dataset,
         level=state.level,
-        style=_STYLES[state.level],
-        # Say what to build even if a more urgent state is shown.
-        state="" if state.state in ("unknown", state.level) else state.state,
+        style=STYLES[state.level],
+        # Say how much to build, even if a more urgent state is shown.
+        state=state.state if state.to_build else "",
         kind=state.kind,
         owners=state.owners,
-        checks=f"{state.passed} of {checks}" if checks else "",
         last_success=find_end_time(state.last_success) or (last_build.time if last_build is not None else None),
         last_run="" if run is None else run.dagster_run.status.value.lower(),
         freshness=(state.freshness or "").lower(),
@@ -242,7 +232,7 @@ def _describe_row(state: DatasetState) -> Row:
     )
 
 
-_TREND_TITLES = ("documents", "tokens", "dropped share", "checks not passed")
+_TREND_TITLES = ("documents", "tokens", "dropped share", "checks")
 
 
 def _draw_trends(state: DatasetState) -> Iterator[Trend]:
@@ -251,11 +241,14 @@ def _draw_trends(state: DatasetState) -> Iterator[Trend]:
     for count in ("documents", "tokens"):
         values = [getattr(build, count) for build in history.builds]
         numbers = [value if isinstance(value, int) else None for value in values]
-        yield _draw_trend(name, count, numbers, state.card.get(count) or format_count(None))
+        last = values[-1] if values else None
+        yield _draw_trend(name, count, numbers, state.card.get(count) or format_count(last))
     rates = [build.drop_rate for build in history.builds]
     yield _draw_trend(name, "dropped share", rates, format_optional_share(rates[-1] if rates else None))
     unpassed = [count for _, count in history.count_unpassed_checks()]
-    yield _draw_trend(name, "checks not passed", unpassed, format_count(unpassed[-1] if unpassed else None))
+    checks = state.passed + len(state.not_passed)
+    passed = f"{state.passed} of {checks} passed" if checks else format_count(None)
+    yield _draw_trend(name, "checks that did not pass", unpassed, passed)
 
 
 def _draw_trend(dataset: str, title: str, values: Sequence[float | None], last: str) -> Trend:

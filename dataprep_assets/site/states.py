@@ -7,6 +7,7 @@ contradict either source.
 Entry point: `summarize_datasets`.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -18,7 +19,6 @@ from dataprep_assets.engine.card.card import DATA_CARD, CardFacts
 from dataprep_assets.engine.card.products import find_products
 from dataprep_assets.engine.checks.results import UnpassedCheck, find_oldest, read_results
 from dataprep_assets.engine.privacy import load_privacy
-from dataprep_assets.engine.staleness.status import find_stale, is_never_built
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.partitions import DATASET, asset_key
@@ -35,6 +35,16 @@ _SENSOR_TAG = "dagster/sensor_name"
 Level = Literal["unknown", "failed", "warned", "out of date", "up to date", "never built"]
 LEVELS: tuple[Level, ...] = ("failed", "unknown", "warned", "out of date", "up to date", "never built")
 """States, most urgent first."""
+STYLES: Mapping[Level, str] = {
+    "failed": "bad",
+    "unknown": "bad",
+    "warned": "warn",
+    "out of date": "warn",
+    "up to date": "good",
+    "never built": "idle",
+}
+"""State → its class in `site.css`."""
+_COMMAND = re.compile(r"`(dataprep [^`]+)`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +112,12 @@ class DatasetState:
         return "out of date" if self.to_build else "up to date"
 
 
+def choose_command(dataset: str, sentence: str) -> str:
+    """Return the command that helps with a check that did not pass: the one that its sentence names, if any."""
+    named = _COMMAND.search(sentence)
+    return f"dataprep show {dataset}" if named is None else named[1]
+
+
 def find_end_time(run: dg.RunRecord | None) -> float | None:
     """Return the end of a run, or its creation if it has not ended, in seconds since 1970; None for None."""
     return None if run is None else run.end_time or run.create_timestamp.timestamp()
@@ -155,8 +171,7 @@ def _summarize_dataset(
     specs, store, privacy = dataset.specs, dataset.store, dataset.privacy
     last_build, last_success = next(iter(runs), None), next(filter(_has_succeeded, runs), None)
     try:
-        is_new = is_never_built(specs, store)
-        stale = [] if is_new else list(find_stale(specs, store, verification="size"))
+        is_new, stale = not dataset.decisions, [decision for decision in dataset.decisions if decision.is_stale]
         check_results = {
             ("/".join(spec.path[1:]), check): result
             for spec in specs

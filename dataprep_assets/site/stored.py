@@ -7,6 +7,8 @@ from functools import cached_property
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
 from dataprep_assets.engine.privacy import Privacy, load_privacy
+from dataprep_assets.engine.staleness.decide import Decision
+from dataprep_assets.engine.staleness.status import decide_dataset, is_never_built
 from dataprep_assets.integrity.artifacts import ArtifactStore
 
 
@@ -42,6 +44,16 @@ class StoredDataset:
         """Names of the datasets that it is built from."""
         names = {source.dataset for spec in self.specs for source in spec.inputs if isinstance(source, DatasetInput)}
         return tuple(sorted(names - {self.name}))
+
+    @cached_property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What a run would do with each partition, with files compared by size; nothing if it was never built.
+
+        Raises DataprepError if the store or the source cannot be read.
+        """
+        if is_never_built(self.specs, self.store):
+            return ()
+        return tuple(decide_dataset(self.specs, self.store, verification="size"))
 
     @cached_property
     def privacy(self) -> Privacy:

@@ -276,7 +276,8 @@ def _format_line(line: bytes | None) -> str:
 
 def build_card_files(card: Card) -> dict[str, bytes]:
     """Return the files of a card: file name → bytes."""
-    return {PAGE: _render_page(card).encode(), croissant.NAME: croissant.encode_description(_describe_card(card))}
+    page = _load_template().render(build_page_facts(card))
+    return {PAGE: page.encode(), croissant.NAME: croissant.encode_description(_describe_card(card))}
 
 
 def find_license_url(license: str) -> str:
@@ -378,7 +379,8 @@ def _describe_parquet_set(records: CardRecords, paths: Sequence[str]) -> croissa
 # --- Page, for people
 
 
-def _render_page(card: Card) -> str:
+def build_page_facts(card: Card) -> dict[str, Any]:
+    """Return the variables of the page's template, with counts in their public form."""
     declaration, reasons = card.declared, {**card.ledger.dropped, "retracted": card.retracted}
     creators = [f"{creator.name}" + (f" <{creator.url}>" if creator.url else "") for creator in declaration.creators]
     descriptions = {
@@ -388,21 +390,21 @@ def _render_page(card: Card) -> str:
         "Home page": declaration.homepage and f"<{declaration.homepage}>",
     }
     cited = [("this dataset", declaration.citation), *((source.name, source.citation) for source in card.sources)]
-    return _load_template().render(
-        card=card,
-        totals=_summarize_card(card),
-        unlicensed=[source.name for source in card.sources if source.license is None],
-        about=[(name, value) for name, value in descriptions.items() if value],
-        citations=[(name, citation) for name, citation in cited if citation],
-        dropped=[(reason, card.privacy.public_count(reasons[reason])) for reason in sorted(reasons)],
-        count=partial(_format_count, card),
-        partitions=partial(_describe_partitions, card),
-        splits=[
+    return {
+        "card": card,
+        "totals": _summarize_card(card),
+        "unlicensed": [source.name for source in card.sources if source.license is None],
+        "about": [(name, value) for name, value in descriptions.items() if value],
+        "citations": [(name, citation) for name, citation in cited if citation],
+        "dropped": [(reason, card.privacy.public_count(reasons[reason])) for reason in sorted(reasons)],
+        "count": partial(_format_count, card),
+        "partitions": partial(_describe_partitions, card),
+        "splits": [
             (s.split, [_format_count(card, n) for n in (s.files, s.rows, s.documents, s.tokens)]) for s in card.splits
         ],
-        tokenizer=None if card.tokenizer is None else list(_describe_tokenizer(card, card.tokenizer)),
-        again=None if card.again is None else card.privacy.public_text(str(card.again), card.again.level),
-    )
+        "tokenizer": None if card.tokenizer is None else list(_describe_tokenizer(card, card.tokenizer)),
+        "again": None if card.again is None else card.privacy.public_text(str(card.again), card.again.level),
+    }
 
 
 def _format_count(card: Card, count: int | None) -> str | None:

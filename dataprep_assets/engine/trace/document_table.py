@@ -270,6 +270,11 @@ class DocumentTable(ABC):
     def columns(self) -> Sequence[str]:
         """Names of its columns, in order."""
 
+    @property
+    @abstractmethod
+    def plotted_columns(self) -> Sequence[str]:
+        """Names of the numeric columns that describe the dataset: lengths, and the columns that rules compare."""
+
     @abstractmethod
     def drops(self) -> Drops | None:
         """Return the documents that the current rules and duplicate detection drop from the tagged shards.

@@ -40,6 +40,7 @@ from dataprep_assets.curation.table import (
     name_column,
     name_rewritten_column,
 )
+from dataprep_assets.curation.tagging import describe_tagger_columns
 from dataprep_assets.engine.secret_key import EnvironmentKey
 from dataprep_assets.engine.source_key import describe_missing_key
 from dataprep_assets.engine.yaml.declaration import ReadingDeclaration, WorkersDeclaration, resolve_path
@@ -508,6 +509,11 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         if self.replaces_personal_data:
             taggers.setdefault(PERSONAL, load_tagger(PERSONAL))
         return {name: tagger for name, tagger in taggers.items() if tagger.planted is not None}
+
+    @property
+    def column_descriptions(self) -> dict[str, str]:
+        """Column of the document table → a sentence about it."""
+        return {**self._build_carried_fields(None).column_descriptions, **describe_tagger_columns(self.taggers)}
 
     @property
     def columns(self) -> dict[str, ColumnType]:

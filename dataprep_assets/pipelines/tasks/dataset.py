@@ -54,9 +54,12 @@ class Tasks(Dataset):
     declaration: TaskMigrationDeclaration
 
     @cached_property
+    def card_subject(self) -> CardSubject:
+        return _describe_card(self.declaration, [build_task_folder_spec(self.declaration)])
+
+    @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        specs = [build_task_folder_spec(self.declaration)]
-        return [*specs, *_build_card_specs(self.declaration, specs)]
+        return [*self.card_subject.specs, *build_card_specs(self.card_subject)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(TASK_FOLDER, list_partitions(self.declaration)[0])
@@ -141,17 +144,15 @@ def _find_remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("original",), sentence=text, hint=True)
 
 
-def _build_card_specs(declaration: TaskMigrationDeclaration, specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
-    """Build the data card of a migration, with a source and a license for each task."""
-    return build_card_specs(
-        CardSubject(
-            declaration=declaration,
-            specs=specs,
-            products=specs,
-            counted=specs,
-            sources=partial(_list_card_sources, declaration),
-            splits=_count_card_splits,
-        )
+def _describe_card(declaration: TaskMigrationDeclaration, specs: Sequence[ArtifactSpec]) -> CardSubject:
+    """Return the facts for the data card of a migration, with a source and a license for each task."""
+    return CardSubject(
+        declaration=declaration,
+        specs=specs,
+        products=specs,
+        counted=specs,
+        sources=partial(_list_card_sources, declaration),
+        splits=_count_card_splits,
     )
 
 

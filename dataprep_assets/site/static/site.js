@@ -11,8 +11,8 @@ function showDagsterLinks() {
   }
 }
 
-// A form with `data-filter="ID"` filters the elements with data attributes below the element ID: the field `text` searches
-// their text, and another field NAME needs its value in a line of the attribute `data-NAME`.
+// A form with `data-filter="ID"` filters the elements `[data-row]` below the element ID: the field `text` searches their
+// text, and the value of another field NAME must be a line of the attribute `data-NAME`.
 function connectFilter(form) {
   const rows = [...document.getElementById(form.dataset.filter).querySelectorAll("[data-row]")];
   const texts = rows.map((row) => row.textContent.toLowerCase());
@@ -28,7 +28,7 @@ function connectFilter(form) {
       row.hidden = !matches;
       shown += matches;
     });
-    if (output) output.textContent = shown === rows.length ? "" : `${shown} of ${rows.length} shown`;
+    if (output) output.textContent = shown === rows.length ? "" : `${shown} of ${rows.length} rows shown`;
   }
   form.addEventListener("input", update);
   form.addEventListener("submit", (event) => event.preventDefault());

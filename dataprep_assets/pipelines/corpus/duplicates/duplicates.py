@@ -50,6 +50,7 @@ from dataprep_assets.pipelines.corpus.duplicates.other_datasets import open_othe
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import (
     DUPLICATES,
     REMOVED,
+    REMOVED_DESCRIPTIONS,
     name_kept_file,
     name_removed_file,
 )
@@ -164,6 +165,7 @@ def build_duplicates_spec(
         metadata=partial(_build_metadata, corpus),
         rows=lambda receipt: sum(DuplicatesFacts.from_receipt(receipt).removed.values()),
         columns=REMOVED,
+        column_descriptions=REMOVED_DESCRIPTIONS,
         check_groups=(build_duplicates_checks(corpus),),
     )
 

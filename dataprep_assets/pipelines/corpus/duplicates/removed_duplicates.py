@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.curation.duplicates.candidates import Nodes
-from dataprep_assets.curation.table import Columns, read_joined_tables
+from dataprep_assets.curation.table import COLUMN_DESCRIPTIONS, Columns, read_joined_tables
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
 DUPLICATES = "duplicates"
 REMOVED: Columns = {"position": "integer", "representative": "string", "similarity": "number"}
+REMOVED_DESCRIPTIONS = {**COLUMN_DESCRIPTIONS, "position": "Position of the dropped row in its shard, from 0."}
 
 
 def name_removed_file(partition: str) -> str:
