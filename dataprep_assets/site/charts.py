@@ -180,8 +180,8 @@ def _render(chart: Any, title: str) -> Markup:
     chart.uuid = digest_value(title)[:12]
     tree = chart.render_tree()
     tree.attrib |= {"role": "img", "aria-label": title, "class": "chart"}
-    del tree.attrib["id"]
     for parent in list(tree.iter()):
+        parent.attrib.pop("id", None)  # two charts of a page would have the same ids
         for child in list(parent):
             name = child.tag if isinstance(child.tag, str) else "comment"
             classes = child.get("class", "").split()
