@@ -45,7 +45,7 @@ STYLES: Mapping[Level, str] = {
 }
 """State → its class in `site.css`."""
 _COMMAND = re.compile(r"`(dataprep(?: [\w./=-]+)+)`")
-"""A command in a sentence, without characters that a shell would interpret, because sentences quote names of files."""
+"""A command in a sentence. It has no characters that a shell interprets, because a sentence may quote a file name."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from functools import partial
 
 from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.curation.selection import DUPLICATE
-from dataprep_assets.errors import ConfigError, DataprepError, count_of
+from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.site.pages import PageEnvironment
 from dataprep_assets.site.samples.dropped import DroppedRows
@@ -103,12 +103,14 @@ def _describe_kept(dataset: StoredDataset, left_out: Sequence[str]) -> SampleFac
 def _count_reasons(dataset: StoredDataset) -> Mapping[str, int]:
     try:
         reasons = dataset.component.documents(dataset.store).reasons()
-    except (ConfigError, DataprepError):  # no document table
+    except DataprepError:  # no document table, or no plan yet
         return {}
     return {reason: count for reason, count in reasons.items() if count}
 
 
 def _list_dropped_pages(dataset: StoredDataset, reasons: Mapping[str, int]) -> Iterator[SamplePage]:
+    if not reasons:
+        return
     artifacts = [
         artifact for spec in dataset.specs if spec.name == "documents" for artifact in spec.artifacts(dataset.store)
     ]

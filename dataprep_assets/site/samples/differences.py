@@ -11,8 +11,8 @@ from itertools import groupby
 from dataprep_assets.errors import count_of
 from dataprep_assets.site.samples.facts import Run
 
-_WORD = re.compile(r"(?:\w+|[^\w\s])\s*|\s+")
-"""A word or a sign with the white space after it."""
+_WORD = re.compile(r"\s*(?:\w+|[^\w\s])\s*|\s+")
+"""A word or a sign with the white space around it."""
 _LETTERS = re.compile(r"\w+")
 _SHARED_WORDS = 4
 """Minimum number of consecutive words that count as shared."""
@@ -50,7 +50,7 @@ def mark_shared(text: str, other: str, limit: int) -> tuple[list[Run], str]:
     known = {tuple(keys[start : start + _SHARED_WORDS]) for start in range(max(1, len(keys) - _SHARED_WORDS + 1))}
     size = min(_SHARED_WORDS, len(keys))
     # Skip signs, so that the same words with different punctuation are found.
-    positions = [position for position, word in enumerate(words) if _LETTERS.match(word)]
+    positions = [position for position, word in enumerate(words) if _LETTERS.search(word)]
     folded = [words[position].strip().casefold() for position in positions]
     shared = set[int]()
     for start in range(len(folded) - size + 1 if size else 0):
