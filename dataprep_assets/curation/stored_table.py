@@ -95,8 +95,8 @@ class StoredTable(DocumentTable):
 
     @property
     def plotted_columns(self) -> Sequence[str]:
-        compared = {column for _, rule in self.rules.values() for column in rule.thresholds}
-        return [name for name, kind in self.types.items() if kind in NUMBERS and name in {*_LENGTHS, *compared}]
+        ruled_columns = {column for _, rule in self.rules.values() for column in rule.thresholds}
+        return [name for name, kind in self.types.items() if kind in NUMBERS and name in {*_LENGTHS, *ruled_columns}]
 
     def reasons(self) -> Mapping[str, int]:
         counts = Counter[str]()

@@ -130,8 +130,11 @@ def _describe_automation(definitions: dg.Definitions) -> str:
 
     Dagster's page of an asset lists only automation of asset jobs, and would say that there is none.
     """
-    automations = [*(definitions.sensors or ()), *(definitions.schedules or ())]
-    lines = [f"- [{one.name}](/automation): {one.description}" for one in automations if hasattr(one, "description")]
+    lines = [
+        f"- [{automation.name}](/automation): {automation.description}"
+        for automation in (*(definitions.sensors or ()), *(definitions.schedules or ()))
+        if isinstance(automation, dg.SensorDefinition | dg.ScheduleDefinition)
+    ]
     return "\n".join(["Automation:", "", *lines]) if lines else ""
 
 

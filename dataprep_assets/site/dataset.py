@@ -1,4 +1,4 @@
-"""The page of a dataset: what it is made of, what was lost on the way, and whether its checks pass.
+"""The page of a dataset: its sources, its losses, its mixture, its checks and its files.
 
 The page shows what `dataprep show`, `dataprep status`, `dataprep documents`, the data card and the end of a run
 compute, through the same functions. The page of a sensitive dataset has only names, results of checks and rounded
@@ -81,22 +81,22 @@ class CheckRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ProductFiles:
-    """The files of an artifact for trainers; `more` is the number of files that are not listed."""
+    """The files of an artifact for trainers; `unlisted` is the number of files that are not listed."""
 
     artifact: CardArtifact
     files: Numbers
-    more: int = 0
+    unlisted: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetFacts:
-    """What the page of a dataset shows. Counts are in their public form.
+    """Facts on the page of a dataset. Counts are in their public form.
 
     Attributes:
         dataset: The dataset.
         state: Its state, with what earlier runs reported.
         style: Class of the state.
-        reasons: What a run would build, and why; at most `_MAX_REASONS`.
+        reasons: The first artifacts that a run would build, with the reasons.
         more_reasons: Number of further artifacts that a run would build.
         tiles: The main counts: label → count.
         trends: Charts of earlier builds.
@@ -187,19 +187,19 @@ def _list_versions(dataset: StoredDataset) -> Iterator[str | None]:
 
 
 def _read_decisions(dataset: StoredDataset, state: DatasetState) -> Sequence[Decision]:
-    """Return what a run would do with each partition; nothing if this is unknown."""
+    """Return the decision for each partition; nothing if it is unknown."""
     return () if state.level == "unknown" else dataset.decisions
 
 
 def gather_facts(dataset: StoredDataset, state: DatasetState) -> DatasetFacts:
-    """Return what the page of a dataset shows."""
+    """Return the facts on the page of a dataset."""
     checks = [] if state.level in ("unknown", "never built") else _list_checks(dataset, state)
     by_artifact: dict[str, list[CheckRow]] = {}
     for row in checks:
         by_artifact.setdefault(row.artifact, []).append(row)
     decisions = _read_decisions(dataset, state)
     # Leave out failed checks, which have a section of their own.
-    stale = [decision for decision in decisions if decision.is_stale and decision.kind != CHECK_FAILED]
+    stale_decisions = [decision for decision in decisions if decision.is_stale and decision.kind != CHECK_FAILED]
     privacy, card = dataset.privacy, _gather_card(dataset)
     losses = build_loss_table(dataset.component, dataset.store)
     loss_rows = losses.to_json()
@@ -211,15 +211,17 @@ def gather_facts(dataset: StoredDataset, state: DatasetState) -> DatasetFacts:
         reasons=tuple(
             # The reason may contain values of the data.
             f"{decision.name}: {decision.kind}" if privacy.closed else str(decision)
-            for decision in stale[:_MAX_REASONS]
+            for decision in stale_decisions[:_MAX_REASONS]
         ),
-        more_reasons=max(0, len(stale) - _MAX_REASONS),
+        more_reasons=max(0, len(stale_decisions) - _MAX_REASONS),
         tiles=_list_tiles(dataset, card),
         trends=tuple(_draw_trends(state.history)),
         builds=_list_builds(state.history),
         card=None if card is None else build_page_facts(card),
         splits=() if card is None else tuple(_list_splits(card)),
-        sections=() if card is None else tuple(replace(one, text=_remove_pictures(one.text)) for one in card.sections),
+        sections=()
+        if card is None
+        else tuple(replace(section, text=_remove_pictures(section.text)) for section in card.sections),
         losses=_list_losses(loss_rows),
         headline=losses.headline,
         parts=None if privacy.closed else _list_parts(loss_rows),
@@ -289,7 +291,7 @@ def _remove_pictures(text: str) -> str:
 def _draw_trends(history: DatasetHistory) -> Iterator[Chart]:
     """Yield charts of documents, tokens and drop rates; nothing for one build, or for rounded counts."""
     builds = history.builds
-    if len(builds) < 2 or any(isinstance(count, str) for one in builds for count in (one.documents, one.tokens)):
+    if len(builds) < 2 or any(isinstance(count, str) for build in builds for count in (build.documents, build.tokens)):
         return
     days = [format_day(build.time) for build in builds]
     for name in ("documents", "tokens"):
@@ -333,13 +335,13 @@ def _list_losses(losses: Sequence[Mapping[str, Any]]) -> Numbers | None:
 
 def _list_parts(losses: Sequence[Mapping[str, Any]]) -> Numbers | None:
     """Return the dropped rows of each part by reason, if there is more than one reason or part."""
-    dropped = [loss for loss in losses if loss["action"] == "dropped" and loss["unit"] == "row"]
-    parts = list(dict.fromkeys(loss["part"] for loss in dropped))
-    reasons = list(dict.fromkeys(loss["reason"] for loss in dropped))
+    dropped_losses = [loss for loss in losses if loss["action"] == "dropped" and loss["unit"] == "row"]
+    parts = list(dict.fromkeys(loss["part"] for loss in dropped_losses))
+    reasons = list(dict.fromkeys(loss["reason"] for loss in dropped_losses))
     if len(parts) < 2 and len(reasons) < 2:
         return None
-    counts = {(loss["part"], loss["reason"]): loss["count"] for loss in dropped}
-    totals = {loss["part"]: loss["of"] for loss in dropped}
+    counts = {(loss["part"], loss["reason"]): loss["count"] for loss in dropped_losses}
+    totals = {loss["part"]: loss["of"] for loss in dropped_losses}
     rows = [
         (
             part or "all",
@@ -354,12 +356,12 @@ def _list_parts(losses: Sequence[Mapping[str, Any]]) -> Numbers | None:
 
 def _draw_funnel(card: Card) -> Chart | None:
     """Draw the way from source rows to documents; None if nothing was dropped."""
-    dropped = {reason: count for reason, count in card.ledger.dropped.items() if count}
-    if not dropped:
+    drop_counts = {reason: count for reason, count in card.ledger.dropped.items() if count}
+    if not drop_counts:
         return None
     bars = {
         "source rows": card.ledger.rows_in,
-        **{f"dropped: {reason}": count for reason, count in sorted(dropped.items(), key=lambda item: -item[1])},
+        **{f"dropped: {reason}": count for reason, count in sorted(drop_counts.items(), key=lambda item: -item[1])},
         "documents": card.ledger.documents,
     }
     return draw_bars("from source rows to documents", bars, label_name="step", value_name="rows")
@@ -437,8 +439,8 @@ def _list_products(card: Card) -> Iterator[ProductFiles]:
         if artifact.product:
             files = artifact.described[:_MAX_FILES]
             rows = tuple((file.path, format_size(file.record.bytes), file.record.sha256[:16]) for file in files)
-            more = len(artifact.described) - len(files)
-            yield ProductFiles(artifact=artifact, files=Numbers(("file", "size", "SHA-256"), rows), more=more)
+            unlisted = len(artifact.described) - len(files)
+            yield ProductFiles(artifact=artifact, files=Numbers(("file", "size", "SHA-256"), rows), unlisted=unlisted)
 
 
 def _list_trainers(dataset: StoredDataset) -> Sequence[str]:

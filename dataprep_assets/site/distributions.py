@@ -102,7 +102,7 @@ def _describe_lengths(dataset: StoredDataset) -> Distributions:
 
 def _count_table_bytes(dataset: StoredDataset) -> int:
     specs = [spec for spec in dataset.specs if spec.name == _TABLE]
-    receipts = [one for spec in specs for one in dataset.store.receipts(spec.artifacts(dataset.store))]
+    receipts = [receipt for spec in specs for receipt in dataset.store.receipts(spec.artifacts(dataset.store))]
     return sum(receipt.total_bytes for receipt in receipts if receipt is not None)
 
 
@@ -137,12 +137,12 @@ def _count_languages(table: DocumentTable) -> Chart | None:
     counts: Counter[str] = Counter()
     for piece in table.rows(kept=True, columns=[_LANGUAGE]).tables():
         counts += count_values(piece[_LANGUAGE])
-    shown = dict(counts.most_common(_MAX_LANGUAGES))
-    if rest := counts.total() - sum(shown.values()):
-        shown[f"{len(counts) - len(shown)} others"] = rest
-    return (
-        draw_bars("kept documents by language", shown, label_name="language", value_name="documents") if shown else None
-    )
+    bars = dict(counts.most_common(_MAX_LANGUAGES))
+    if remaining_count := counts.total() - sum(bars.values()):
+        bars[f"{len(counts) - len(bars)} others"] = remaining_count
+    if not bars:
+        return None
+    return draw_bars("kept documents by language", bars, label_name="language", value_name="documents")
 
 
 def _describe_drops(table: DocumentTable) -> tuple[Rows | None, dict[str, str]]:

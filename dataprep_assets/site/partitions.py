@@ -25,7 +25,7 @@ STATES = {
     "failed": ("failed check", "bad"),
 }
 """State of a partition, best first → words, and the class of its cell."""
-_DONE = ("built", "unchecked")
+_FINISHED_STATES = ("built", "unchecked")
 """States of partitions whose files are up to date."""
 _RANKS = {state: rank for rank, state in enumerate(STATES)}
 
@@ -49,8 +49,8 @@ class PartitionGrid:
         total: Number of the partitions in its public form.
         counts: Artifact → number of its partitions in each state, in the order of `STATES`, in their public form.
         cells: The partitions in order; empty if there are more than `MAX_CELLS`.
-        listed: The first partitions whose files must be built: partition, artifact, state, reason.
-        more: Number of further such partitions.
+        pending: The first partitions whose files must be built: partition, artifact, state, reason.
+        unlisted: Number of further such partitions.
     """
 
     title: str
@@ -58,8 +58,8 @@ class PartitionGrid:
     total: str
     counts: Mapping[str, tuple[str, ...]]
     cells: tuple[Cell, ...]
-    listed: tuple[tuple[str, str, str, str], ...]
-    more: int = 0
+    pending: tuple[tuple[str, str, str, str], ...]
+    unlisted: int = 0
 
 
 def describe_grids(
@@ -90,7 +90,7 @@ def _describe_grid(
         (key, decision.asset, STATES[states[spec][key]][0], "" if privacy.closed else decision.reason)
         for key in keys
         for spec in members
-        if (decision := by_spec.get(spec, {}).get(key)) is not None and states[spec][key] not in _DONE
+        if (decision := by_spec.get(spec, {}).get(key)) is not None and states[spec][key] not in _FINISHED_STATES
     ]
     return PartitionGrid(
         title=", ".join("/".join(spec.path[1:]) for spec in members),
@@ -100,8 +100,8 @@ def _describe_grid(
             "/".join(spec.path[1:]): tuple(_count_states(list(states[spec].values()), privacy)) for spec in members
         },
         cells=tuple(_build_cells(keys, states)) if len(keys) <= MAX_CELLS else (),
-        listed=tuple(unbuilt[:_MAX_LISTED]),
-        more=max(0, len(unbuilt) - _MAX_LISTED),
+        pending=tuple(unbuilt[:_MAX_LISTED]),
+        unlisted=max(0, len(unbuilt) - _MAX_LISTED),
     )
 
 
@@ -122,5 +122,7 @@ def _build_cells(keys: Sequence[str], states: Mapping[ArtifactSpec, Mapping[str,
     for key in keys:
         of_key = {spec: by_key[key] for spec, by_key in states.items() if key in by_key}
         worst = max(of_key.values(), key=_RANKS.__getitem__)
-        others = [f"{'/'.join(spec.path[1:])} {STATES[state][0]}" for spec, state in of_key.items() if state != "built"]
-        yield Cell(key, STATES[worst][1], f"{key}: {', '.join(others) or worst}")
+        unbuilt_states = [
+            f"{'/'.join(spec.path[1:])} {STATES[state][0]}" for spec, state in of_key.items() if state != "built"
+        ]
+        yield Cell(key, STATES[worst][1], f"{key}: {', '.join(unbuilt_states) or worst}")

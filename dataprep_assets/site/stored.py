@@ -1,4 +1,4 @@
-"""A dataset with the store of its artifacts: what the pages about it are computed from."""
+"""A dataset with the store of its artifacts, from which its pages are computed."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -47,7 +47,7 @@ class StoredDataset:
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
-        """What a run would do with each partition, with files compared by size; nothing if it was never built.
+        """Decision for each partition, with files compared by size; nothing if the dataset was never built.
 
         Raises DataprepError if the store or the source cannot be read.
         """
@@ -57,7 +57,7 @@ class StoredDataset:
 
     @cached_property
     def privacy(self) -> Privacy:
-        """What may be shown of the dataset; withheld texts go to its private file."""
+        """Rules for the facts that may be shown; withheld texts go to the private file of the dataset."""
         return load_privacy(self.component.declaration, self.store)
 
 

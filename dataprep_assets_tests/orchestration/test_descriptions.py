@@ -11,6 +11,7 @@ import pytest
 
 from dataprep_assets import components
 from dataprep_assets.code_location import definitions_of
+from dataprep_assets.curation.table import COLUMN_DESCRIPTIONS
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.project_template import write_project
@@ -69,4 +70,4 @@ def test_every_column_of_a_shipped_dataset_has_a_description(monkeypatch: pytest
             described[spec.key.to_user_string(), column.name] = column.description or ""
     assert len(described) > 100
     assert [key for key, text in described.items() if not re.fullmatch(r"[\w`].*\.", text)] == []
-    assert described["sample_documents/documents_train", "row"] == "Number of the row in its file, from 1."
+    assert described["sample_documents/documents_train", "row"] == COLUMN_DESCRIPTIONS["row"]
