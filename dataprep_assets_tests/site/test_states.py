@@ -132,7 +132,7 @@ def test_an_unreadable_store_is_unknown(board: NoticeBoard, monkeypatch: pytest.
     def unreachable(*_: object, **__: object) -> bool:
         raise SourceError("the bucket cannot be reached")
 
-    monkeypatch.setattr("dataprep_assets.site.states.is_never_built", unreachable)
+    monkeypatch.setattr("dataprep_assets.site.stored.is_never_built", unreachable)
     state = summarize(board)
     assert (state.state, state.level, state.why) == ("unknown", "unknown", "the bucket cannot be reached")
     assert "the bucket cannot be reached" in render(state)
