@@ -6,7 +6,7 @@ classes of the elements in light and dark, and equal facts give equal bytes.
 
 Each chart also has its numbers as rows, which pages show as a table below the chart.
 
-Entry points: `draw_lines`, `draw_bars`, `draw_histogram`.
+Entry points: `draw_lines`, `draw_bars`, `draw_bar_groups`, `draw_histogram`.
 """
 
 import xml.etree.ElementTree as ElementTree
@@ -120,6 +120,25 @@ def draw_bars(
     chart.x_labels = [label for label, _ in upwards]
     chart.add(value_name, [value for _, value in upwards])
     return Chart(title, _render(chart, title), (label_name, value_name), tuple(values.items()))
+
+
+def draw_bar_groups(
+    title: str,
+    labels: Sequence[str],
+    series: Mapping[str, Sequence[Number]],
+    *,
+    label_name: str = "",
+    format_value: Callable[[Number], str] | None = None,
+) -> Chart:
+    """Draw a group of horizontal bars per label, with a bar per series; the first label is on top."""
+    height = 80 + _BAR_HEIGHT * len(series) * max(1, len(labels))
+    chart = pygal.HorizontalBar(**_choose_options(height, len(series), format_value), print_values=True)
+    # Reverse the labels, because pygal draws the first one at the bottom.
+    chart.x_labels = list(labels)[::-1]
+    for name, values in series.items():
+        chart.add(name, list(values)[::-1])
+    rows = zip(labels, *series.values(), strict=True)
+    return Chart(title, _render(chart, title), (label_name, *series), tuple(tuple(row) for row in rows))
 
 
 def draw_histogram(

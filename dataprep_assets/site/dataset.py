@@ -20,7 +20,7 @@ from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.engine.checks.verdicts import identify_version
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, Decision
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.site.charts import Chart, draw_bars, draw_lines
+from dataprep_assets.site.charts import Chart, draw_bar_groups, draw_bars, draw_lines
 from dataprep_assets.site.distributions import Distributions, describe_distributions
 from dataprep_assets.site.history import CheckRecord, DatasetHistory
 from dataprep_assets.site.pages import PageEnvironment, format_count, format_day, format_size, format_time
@@ -393,12 +393,17 @@ def _describe_mixture(dataset: StoredDataset) -> tuple[Numbers | None, Chart | N
         )
         for share in shares
     )
-    bars = {
-        f"{share.name}{f' ({share.split})' if share.split else ''}: {word}": value
-        for share in shares[:_MAX_SHARES]
-        for word, value in (("requested", share.requested), ("realized", share.realized))
-    }
-    chart = draw_bars("requested and realized shares", bars, value_name="share", format_value=format_share)
+    charted_shares = shares[:_MAX_SHARES]
+    chart = draw_bar_groups(
+        "requested and realized shares",
+        [f"{share.name}{f' ({share.split})' if share.split else ''}" for share in charted_shares],
+        {
+            "requested": [share.requested for share in charted_shares],
+            "realized": [share.realized for share in charted_shares],
+        },
+        label_name="source",
+        format_value=format_share,
+    )
     return Numbers(header, rows), chart
 
 
