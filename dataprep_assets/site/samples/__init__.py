@@ -71,10 +71,15 @@ def list_sample_pages(dataset: StoredDataset) -> list[SamplePage]:
     if dataset.component.declaration.sensitive:
         return []
     reasons = _count_reasons(dataset)
-    return [*_list_kept_pages(dataset, list(reasons)[_MAX_REASONS:]), *_list_dropped_pages(dataset, reasons)]
+    # Declared keys, such as the tokenizer and the expressions of rules, are also on the pages.
+    declared = digest_value([_VERSION, dataset.component.declaration.model_dump(mode="json")])
+    return [
+        *_list_kept_pages(dataset, declared, list(reasons)[_MAX_REASONS:]),
+        *_list_dropped_pages(dataset, declared, reasons),
+    ]
 
 
-def _list_kept_pages(dataset: StoredDataset, left_out: Sequence[str]) -> Iterator[SamplePage]:
+def _list_kept_pages(dataset: StoredDataset, declared: str, left_out: Sequence[str]) -> Iterator[SamplePage]:
     try:
         artifacts = dataset.component.list_sampled_artifacts(dataset.store)
     except DataprepError:  # no plan yet
@@ -84,7 +89,7 @@ def _list_kept_pages(dataset: StoredDataset, left_out: Sequence[str]) -> Iterato
         yield SamplePage(
             slug="kept",
             title="Kept",
-            digest=digest_value([_VERSION, "kept", contents, list(left_out)]),
+            digest=digest_value([declared, contents, list(left_out)]),
             heading=f"{dataset.name}: kept rows",
             read=partial(_describe_kept, dataset, left_out),
         )
@@ -108,7 +113,7 @@ def _count_reasons(dataset: StoredDataset) -> Mapping[str, int]:
     return {reason: count for reason, count in reasons.items() if count}
 
 
-def _list_dropped_pages(dataset: StoredDataset, reasons: Mapping[str, int]) -> Iterator[SamplePage]:
+def _list_dropped_pages(dataset: StoredDataset, declared: str, reasons: Mapping[str, int]) -> Iterator[SamplePage]:
     if not reasons:
         return
     artifacts = [
@@ -122,7 +127,7 @@ def _list_dropped_pages(dataset: StoredDataset, reasons: Mapping[str, int]) -> I
         yield SamplePage(
             slug=_build_slug(reason),
             title=title,
-            digest=digest_value([_VERSION, reason, contents]),
+            digest=digest_value([declared, reason, contents]),
             heading=f"{dataset.name}: {title[0].lower()}{title[1:]}",
             read=readers.get(reason, partial(dropped.describe_rule, reason)),
         )
