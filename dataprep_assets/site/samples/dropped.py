@@ -132,7 +132,9 @@ class DroppedRows:
         panels = (
             [Panel(heading="text", runs=runs, omitted=omitted), item_panel] if item and bare.panels else bare.panels
         )
-        values = [("benchmark", row[BENCHMARK]), ("share of its n-grams", format_share(row[OVERLAP]))]
+        values = [("benchmark", row[BENCHMARK])]
+        if row.get(OVERLAP) is not None:
+            values.append(("share of its n-grams", format_share(row[OVERLAP])))
         others = [value for value in bare.values if value[0] != OVERLAP]
         return replace(bare, panels=panels, values=[*values, *others])
 
