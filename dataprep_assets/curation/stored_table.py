@@ -6,7 +6,7 @@ Entry points: `StoredTable`, `format_rule`, `build_drops`.
 import random
 from abc import abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +25,7 @@ from dataprep_assets.engine.trace.document_table import (
     Drops,
     RowDraw,
     RuleDrops,
+    Values,
 )
 from dataprep_assets.engine.trace.histogram import ColumnHistogram, PlottedRule
 from dataprep_assets.engine.yaml.declared_keys import require_known_names
@@ -125,6 +126,21 @@ class StoredTable(DocumentTable):
             for reason, total in self.reasons().items()
             if total
         ]
+
+    def read_rule_values(self, partition: str, rows: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], Values]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        names = sorted({"source"}.union(*(rule.columns for _, rule in self.rules.values())))
+        if not self.rules or self.store.receipt(self.locate(partition)) is None:
+            return {}
+        values, numbers = dict[tuple[str, int], Values](), pa.array([row for _, row in rows], pa.int64())
+        for piece in read_joined_tables([self.find_file(partition)], [*names, "file", "row"]):
+            # First select by the row only, because most files have different rows in a sample.
+            for row in piece.filter(pc.is_in(piece["row"].cast(pa.int64()), numbers)).to_pylist():
+                if (place := (row.pop("file"), row.pop("row"))) in rows:
+                    values[place] = {name: row[name] for name in names if name in row}
+        return values
 
     def _choose_sampled_shards(self, count: int, seed: int) -> Mapping[str, Sequence[str]]:
         """Return the shards to read, in order, each with the reasons whose rows are drawn from it."""

@@ -137,6 +137,7 @@ class StreamTracer(Tracer):
             split=trace.split,
             file=trace.file,
             row=trace.row,
+            partition=shard.partition,
             places=places,
             parts=(build_part("text", ids, self._token_texts.split, total=stored),),
             document_id=None if shard.facts.document_ids is None else f"{int(shard.hashes[document]):016x}",

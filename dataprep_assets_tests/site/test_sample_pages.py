@@ -17,6 +17,8 @@ from dataprep_assets.errors import IntegrityError, SourceError
 from dataprep_assets.formats.conversations import sft_rows
 from dataprep_assets.formats.conversations.labeled_tokens import UNTRAINED
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.dataset import Blend
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.sft.message_tokens import MessageTokens
 from dataprep_assets.pipelines.corpus.dataset import Corpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -26,7 +28,10 @@ from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets_tests.engine.building import build_all, build_source, dump_declaration, redeclare
 from dataprep_assets_tests.messages import raises
+from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
+from dataprep_assets_tests.pipelines.blend.sft.conversations import make_conversation
 from dataprep_assets_tests.samples import SAMPLE
+from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -134,6 +139,7 @@ def test_kept_texts_are_the_tokens_of_the_trainers_file(pages_corpus: StoredData
         more = re.search(r"… and ([\d,]+) more tokens?", item)
         assert (more is None) == (expected == shown)
         assert "pages/nanogpt_bins/train.bin, tokens " in item
+        assert "<dt>words</dt><dd>" in item
 
 
 def test_hostile_texts_and_file_names_are_shown_as_text(pages_corpus: StoredDataset) -> None:
@@ -292,6 +298,36 @@ def test_tokens_of_another_tokenizer_are_not_shown(chat: StoredDataset, tmp_path
     changed = StoredDataset(redeclare(chat.component, value), chat.store)
     with raises(IntegrityError, "different tokenizer", "dataprep run sample_blend_sft"):
         list(changed.component.sample(chat.store, 200, "0"))
+
+
+def test_dropped_conversations_are_shown_with_the_rule_or_the_benchmark_item(tmp_path: Path) -> None:
+    leak = [{"role": "user", "content": f"From an exam: {QUESTION}"}, {"role": "assistant", "content": "The second."}]
+    short = [{"role": "user", "content": "A <b>question</b>"}, {"role": "assistant", "content": "x"}]
+    rows = [make_conversation(seed, 20) for seed in range(8)]
+    path = write_rows(tmp_path / "chat" / "a.jsonl", [*rows, {"messages": leak}, {"messages": short}])
+    (tmp_path / "quiz.jsonl").write_text(json.dumps({"question": QUESTION}) + "\n")
+    blend = BlendDeclaration.model_validate(
+        {
+            "dataset": "chat",
+            "stage": "sft",
+            "blend": {"datasets": [{"name": "chat", "path": str(path)}]},
+            "tokenizer": {"path": write_chat_tokenizer(tmp_path / "tokenizer").directory, "engine": "tokenizers"},
+            "sft": {"pack_size": 1024, "chat_template": "chatml_reasoning"},
+            "drop": {"short": "answer_characters < 2"},
+            "decontaminate": {"sets": {"quiz": "quiz.jsonl"}},
+        }
+    ).resolve_paths(tmp_path)
+    dataset, store = Blend(blend), LocalArtifacts(tmp_path / "out")
+    build_all(dataset.specs, store)
+    pages = list_sample_pages(StoredDataset(dataset, store))
+    (item,) = read_items(render(pages, "contaminated"))
+    panels = read_panels(item)
+    assert read_text(panels["benchmark item quiz:1:question"]) == f"question: {QUESTION}"
+    assert re.findall("<mark>(.*?)</mark>", panels["text"]) == [QUESTION.removesuffix("?")]
+    (item,) = read_items(render(pages, "dropped-short"))
+    assert read_panels(item) == {"text": "user: A &lt;b&gt;question&lt;/b&gt;\nassistant: x"}
+    assert "<dt>answer_characters</dt><dd>1</dd>" in item
+    assert all("<dt>answer_characters</dt>" in item for item in read_items(render(pages, "kept")))
 
 
 @pytest.mark.parametrize(

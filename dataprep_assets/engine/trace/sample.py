@@ -52,6 +52,7 @@ class SampledRow:
         split: Its split (in a blend, its dataset), as `dataprep trace --split` names it.
         file: Its source file, as named in the manifest.
         row: Its row in this file, from 1.
+        partition: The shard of the dataset that has the row.
         places: The places in the trainer's files from which it was read.
         parts: Its parts.
         document_id: Its id as 16 hex digits; None if it has none.
@@ -62,6 +63,7 @@ class SampledRow:
     split: str
     file: str
     row: int
+    partition: str
     places: Sequence[TokenRange]
     parts: Sequence[SampledPart]
     document_id: str | None = None

@@ -17,7 +17,7 @@ from dataprep_assets.engine.trace.sample import SampledRow
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.site.samples.differences import mark_differences, mark_shared
 from dataprep_assets.site.samples.facts import MAX_CHARACTERS, MAX_ROWS, SEED, Panel, Row, Run, SampleFacts
-from dataprep_assets.site.samples.kept import build_kept_row, describe_place, format_command
+from dataprep_assets.site.samples.kept import build_kept_row, describe_place, format_command, format_value
 from dataprep_assets.site.samples.texts import cut_text
 from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.table import format_share
@@ -91,7 +91,7 @@ class DroppedRows:
         return Row(
             source=f"{row['file']}:{row['row']}",
             details=[f"id {row['id']}"] if row.get("id") else [],
-            values=[(name, _format_value(row[name])) for name in names],
+            values=[(name, format_value(row[name])) for name in names],
             command=format_command(self._dataset.name, row["file"], row["row"]),
             panels=panels or ([Panel(heading="text", runs=[Run(shown)], omitted=omitted)] if has_text else []),
             notes=() if has_text else [problem or "The record was rejected before the rules, so it has no text."],
@@ -174,7 +174,3 @@ def _read_texts(
             position += 1
             if position == len(rows) or rows[position]["file"] != rows[position - 1]["file"]:
                 break
-
-
-def _format_value(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else "none" if value is None else str(value)

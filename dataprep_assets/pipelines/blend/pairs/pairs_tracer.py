@@ -79,6 +79,7 @@ class PairsTracer(ShardTracer[_PairsShard, PreferenceView]):
                     split=shard.unit,
                     file=file,
                     row=source_row,
+                    partition=shard.partition,
                     places=(_build_place(str(record.artifact), record.record.path, row, {"row": number}),),
                     parts=(
                         build_part("prompt", row.prompt_ids, split_tokens),

@@ -72,6 +72,7 @@ class RecordTracer(ShardTracer[_RecordShard, RecordView]):
                 split=shard.unit,
                 file=file,
                 row=row,
+                partition=shard.partition,
                 places=(
                     _build_place(str(split.run), split.run_file, {"row": first_line + number}),
                     _build_place(str(shard.handle.artifact), shard.facts.file, {"record": number}),

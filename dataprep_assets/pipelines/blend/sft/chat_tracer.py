@@ -140,6 +140,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
                 split=shard.unit,
                 file=source,
                 row=row,
+                partition=shard.partition,
                 places=(replace(shard.locate(segment), artifact=str(record.artifact), file=record.record.path),),
                 parts=(replace(part, messages=owners, roles=roles),),
                 notes=notes,
