@@ -125,14 +125,19 @@ class StreamTracer(Tracer):
 
     def _sample_document(self, shard: IndexedShard, document: int) -> SampledRow:
         trace = self._trace_document(shard, document, False)
+        notes = []
         for places in self._group_trainer_places(trace.places):
             if (ids := self._trainer_files.read_beginning(places, MAX_TOKENS)) is not None:
                 break
         else:
+            # Without other artifacts, such as in a blend, trainers read the shards themselves.
             places = trace.places[:1]
             ids = shard.read(places[0].start, min(places[0].stop, places[0].start + MAX_TOKENS))
+            if self._trainer_names:
+                notes.append("No trainer's file that can be shown has this document, so it is read from the shard.")
         stored = sum(place.stop - place.start for place in places)
-        left_out = trace.tokens - stored
+        if left_out := trace.tokens - stored:
+            notes.append(f"{count_of(left_out, 'token is', 'tokens are')} not in the trainer's files.")
         return SampledRow(
             split=trace.split,
             file=trace.file,
@@ -141,7 +146,7 @@ class StreamTracer(Tracer):
             places=places,
             parts=(build_part("text", ids, self._token_texts.split, total=stored),),
             document_id=None if shard.facts.document_ids is None else f"{int(shard.hashes[document]):016x}",
-            notes=(f"{count_of(left_out, 'token is', 'tokens are')} not in the trainer's files.",) if left_out else (),
+            notes=notes,
         )
 
     def _group_trainer_places(self, places: Sequence[TokenRange]) -> Iterator[Sequence[TokenRange]]:

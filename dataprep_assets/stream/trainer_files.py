@@ -1,4 +1,4 @@
-"""Token ids of a document in the files of trainers: flat arrays, NumPy files and Parquet files with a row per document.
+"""Token ids of a document in the files of trainers: flat arrays, NumPy files, MDS shards and Parquet rows.
 
 Entry point: `TrainerFiles`.
 """
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.trace.place import TokenRange
-from dataprep_assets.formats import npy_shards
+from dataprep_assets.formats import mds, npy_shards
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 
@@ -51,6 +51,10 @@ class TrainerFiles:
             dtype = token_dtype(handle.receipt.facts["dtype"])
             begin, end = (npy_shards.HEADER_BYTES + position * dtype.itemsize for position in (place.start, stop))
             return np.frombuffer(handle.read(place.file, begin, end), dtype)
+        if place.file.endswith(".mds"):
+            first = mds.parse_first_offset(handle.read(place.file, 0, 8))
+            begin, end = (first + 4 * position for position in (place.start, stop))
+            return np.frombuffer(handle.read(place.file, begin, end), "<i4")
         if place.file.endswith(".parquet") and isinstance(row := place.at.get("row"), int):
             return self._read_row(handle, place.file, row)[place.start : stop]
         return None
