@@ -10,7 +10,7 @@ Entry points: `draw_lines`, `draw_bars`, `draw_histogram`.
 """
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ pygal_etree.etree.to_etree()  # the standard library's trees, because lxml may b
 
 Number = int | float
 _WIDTH, _HEIGHT = 640, 220
-_SPARK_WIDTH, _SPARK_HEIGHT = 200, 40
+_SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_INTERVALS = 200, 40, 60
 _BAR_HEIGHT = 26
 """Height of a bar with its gap, in units of the drawing."""
 _MAX_LABELS = 6
@@ -78,7 +78,8 @@ def draw_sparkline(title: str, values: Sequence[Number | None]) -> Markup:
     low, span = min(known, default=0), (max(known, default=0) - min(known, default=0)) or 1
     step = _SPARK_WIDTH / max(1, len(values) - 1)
     commands, is_drawing = [], False
-    for index, value in enumerate(values):
+    for index in _choose_points(values):
+        value = values[index]
         if value is not None:
             height = _SPARK_HEIGHT * (1 - (value - low) / span)
             commands.append(f"{'L' if is_drawing else 'M'}{index * step:.0f} {height + 1:.0f}")
@@ -87,6 +88,19 @@ def draw_sparkline(title: str, values: Sequence[Number | None]) -> Markup:
     return Markup(
         '<svg class="spark" role="img" aria-label="{}" viewBox="{}" preserveAspectRatio="none"><path d="{}"/></svg>'
     ).format(title, box, " ".join(commands))
+
+
+def _choose_points(values: Sequence[Number | None]) -> Iterator[int]:
+    """Yield the positions to draw: of each short interval of a long series, the smallest and the largest value."""
+    size = -(-len(values) // _SPARK_INTERVALS)
+    if size <= 2:
+        yield from range(len(values))
+        return
+    for start in range(0, len(values), size):
+        interval = range(start, min(start + size, len(values)))
+        known = [(value, index) for index in interval if (value := values[index]) is not None]
+        # An interval without a value is drawn as a gap.
+        yield from sorted({min(known)[1], max(known)[1]}) if known else interval[:1]
 
 
 def draw_bars(
@@ -166,8 +180,8 @@ def _render(chart: Any, title: str) -> Markup:
     chart.uuid = digest_value(title)[:12]
     tree = chart.render_tree()
     tree.attrib |= {"role": "img", "aria-label": title, "class": "chart"}
-    del tree.attrib["id"]
     for parent in list(tree.iter()):
+        parent.attrib.pop("id", None)  # two charts of a page would have the same ids
         for child in list(parent):
             name = child.tag if isinstance(child.tag, str) else "comment"
             classes = child.get("class", "").split()

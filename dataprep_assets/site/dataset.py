@@ -18,7 +18,7 @@ from dataprep_assets.engine.card.card import build_page_facts
 from dataprep_assets.engine.card.contents import Card, CardArtifact, CardSection, gather_card
 from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.engine.checks.verdicts import identify_version
-from dataprep_assets.engine.staleness.decide import Decision
+from dataprep_assets.engine.staleness.decide import CHECK_FAILED, Decision
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.site.charts import Chart, draw_bars, draw_lines
 from dataprep_assets.site.distributions import Distributions, describe_distributions
@@ -198,7 +198,8 @@ def gather_facts(dataset: StoredDataset, state: DatasetState) -> DatasetFacts:
     for row in checks:
         by_artifact.setdefault(row.artifact, []).append(row)
     decisions = _read_decisions(dataset, state)
-    stale = [decision for decision in decisions if decision.is_stale]
+    # Leave out failed checks, which have a section of their own.
+    stale = [decision for decision in decisions if decision.is_stale and decision.kind != CHECK_FAILED]
     privacy, card = dataset.privacy, _gather_card(dataset)
     losses = build_loss_table(dataset.component, dataset.store)
     loss_rows = losses.to_json()

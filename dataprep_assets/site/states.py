@@ -44,7 +44,8 @@ STYLES: Mapping[Level, str] = {
     "never built": "idle",
 }
 """State → its class in `site.css`."""
-_COMMAND = re.compile(r"`(dataprep [^`]+)`")
+_COMMAND = re.compile(r"`(dataprep(?: [\w./=-]+)+)`")
+"""A command in a sentence. It has no characters that a shell interprets, because a sentence may quote a file name."""
 
 
 @dataclass(frozen=True, kw_only=True)

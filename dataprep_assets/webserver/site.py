@@ -23,6 +23,9 @@ Materialize the asset <code>datasets</code>, or run <code>dataprep site</code>.<
 class SiteFiles(StaticFiles):
     """The files of the site. Its folder may be created or removed at any time."""
 
+    async def check_config(self) -> None:
+        """Accept a missing folder."""
+
     async def get_response(self, path: str, scope: Scope) -> Response:
         try:
             response = await super().get_response(path, scope)

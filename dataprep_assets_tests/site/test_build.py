@@ -12,8 +12,8 @@ from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.storage import LocalStorage
 from dataprep_assets.site.build import SiteReport, write_site
 from dataprep_assets.site.folder import SITE
-from dataprep_assets.site.history import DatasetHistory
 from dataprep_assets.site.pages import Page, PageEnvironment
+from dataprep_assets.site.states import DatasetState
 from dataprep_assets.site.stored import StoredDataset, link_datasets
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.engine.notices import write_notices
@@ -46,7 +46,7 @@ class Site:
         self.buckets: dict[str, Path] = {}
         monkeypatch.setattr("dataprep_assets.site.build.list_pages", self._list_pages)
 
-    def _list_pages(self, dataset: StoredDataset, _: DatasetHistory) -> list[Page]:
+    def _list_pages(self, dataset: StoredDataset, _: DatasetState) -> list[Page]:
         if not self.pages[dataset.name]:
             raise SourceError(f"{dataset.name}: the bucket cannot be reached")
         return self.pages[dataset.name]
