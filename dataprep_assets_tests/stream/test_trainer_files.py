@@ -9,6 +9,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.source.source_rows import build_corpus_tracer
 from dataprep_assets.stream.stream_tracer import StreamTracer
 from dataprep_assets_tests.engine.building import build_all, find_sample, shrink_corpus
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.shards import bundle
 
 pytestmark = pytest.mark.slow
@@ -47,7 +48,7 @@ def test_a_document_has_the_same_tokens_in_every_view(
         if row.notes:
             assert view == "mds"  # the last document ends after the last sample of the split
             continue
-        assert {place.artifact for place in row.places} == {f"sample_corpus/{view}_bins"}
+        assert {place.artifact for place in row.locations} == {f"sample_corpus/{view}_bins"}
         assert len(part.tokens) + part.omitted_tokens == expected.tokens
         assert expected.text is not None
         assert f"{expected.text}{decode(np.array([4094]))}".startswith(shown)
@@ -58,5 +59,6 @@ def test_a_document_that_is_in_no_file_of_the_trainer_is_read_from_the_shard(
     tracer: StreamTracer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for row in read_rows(tracer, "other", monkeypatch).values():
-        assert row.places[0].artifact.startswith("sample_corpus/token_bins/")
-        assert row.notes == ["No trainer's file that can be shown has this document, so it is read from the shard."]
+        assert row.locations[0].artifact.startswith("sample_corpus/token_bins/")
+        (note,) = row.notes
+        assert_names(note, "trainer's file", "the shard")

@@ -90,7 +90,7 @@ class Tasks(Dataset):
                             file=(target / file.name).relative_to(self.declaration.new_root.absolute()).as_posix(),
                             row=number + 1,
                             partition=partition,
-                            places=(),
+                            locations=(),
                             parts=[SampledPart(name=name, text=format_value(field)) for name, field in value.items()],
                             is_traceable=False,
                         )

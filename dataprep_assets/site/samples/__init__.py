@@ -1,7 +1,7 @@
-"""Pages with samples of a dataset's data: what the trainer reads, and what was dropped and why.
+"""Pages with samples of a dataset's rows: the kept rows, and the dropped rows by reason.
 
-What is shown as kept is read from the files that the trainer reads and decoded with the dataset's tokenizer. Dropped
-rows are read from the source. A sensitive dataset has no such page.
+Kept rows are read from the files that the trainer reads, and decoded with the dataset's tokenizer. Dropped rows are
+read from the source. A sensitive dataset has no such page.
 
 Entry point: `list_sample_pages`.
 """
@@ -74,14 +74,14 @@ def list_sample_pages(dataset: StoredDataset) -> list[SamplePage]:
         return []
     reasons = _count_reasons(dataset)
     # Declared keys, such as the tokenizer and the expressions of rules, are also on the pages.
-    declared = digest_value([_VERSION, dataset.component.declaration.model_dump(mode="json")])
+    declaration_digest = digest_value([_VERSION, dataset.component.declaration.model_dump(mode="json")])
     return [
-        *_list_kept_pages(dataset, declared, list(reasons)[_MAX_REASONS:]),
-        *_list_dropped_pages(dataset, declared, reasons),
+        *_list_kept_pages(dataset, declaration_digest, list(reasons)[_MAX_REASONS:]),
+        *_list_dropped_pages(dataset, declaration_digest, reasons),
     ]
 
 
-def _list_kept_pages(dataset: StoredDataset, declared: str, left_out: Sequence[str]) -> Iterator[SamplePage]:
+def _list_kept_pages(dataset: StoredDataset, declaration_digest: str, left_out: Sequence[str]) -> Iterator[SamplePage]:
     try:
         artifacts = dataset.component.list_sampled_artifacts(dataset.store)
     except DataprepError:  # no plan yet
@@ -91,7 +91,7 @@ def _list_kept_pages(dataset: StoredDataset, declared: str, left_out: Sequence[s
         yield SamplePage(
             slug="kept",
             title="Kept",
-            digest=digest_value([declared, contents, _list_table_contents(dataset), list(left_out)]),
+            digest=digest_value([declaration_digest, contents, _list_table_contents(dataset), list(left_out)]),
             heading=f"{dataset.name}: kept rows",
             read=partial(_describe_kept, dataset, left_out),
         )
@@ -116,7 +116,10 @@ def _read_values(dataset: StoredDataset, sample: Sequence[SampledRow]) -> Mappin
     table, values = dataset.component.documents(dataset.store), dict[tuple[str, str, int], Values]()
     for partition in dict.fromkeys(row.partition for row in sample):
         rows = {(row.file, row.row) for row in sample if row.partition == partition}
-        values |= {(partition, *place): found for place, found in table.read_rule_values(partition, rows).items()}
+        values |= {
+            (partition, *location): row_values
+            for location, row_values in table.read_rule_values(partition, rows).items()
+        }
     return values
 
 
@@ -128,20 +131,22 @@ def _count_reasons(dataset: StoredDataset) -> Mapping[str, int]:
     return {reason: count for reason, count in reasons.items() if count}
 
 
-def _list_dropped_pages(dataset: StoredDataset, declared: str, reasons: Mapping[str, int]) -> Iterator[SamplePage]:
+def _list_dropped_pages(
+    dataset: StoredDataset, declaration_digest: str, reasons: Mapping[str, int]
+) -> Iterator[SamplePage]:
     if not reasons:
         return
-    contents, dropped = _list_table_contents(dataset), DroppedRows(dataset)
-    readers = {DUPLICATE: dropped.describe_duplicates, BENCHMARK: dropped.describe_contaminated}
+    contents, dropped_rows = _list_table_contents(dataset), DroppedRows(dataset)
+    readers = {DUPLICATE: dropped_rows.describe_duplicates, BENCHMARK: dropped_rows.describe_contaminated}
     titles = {DUPLICATE: "Near-duplicates", BENCHMARK: "Contaminated"}
     for reason in list(reasons)[:_MAX_REASONS]:
         title = titles.get(reason, f"Dropped: {reason}")
         yield SamplePage(
             slug=_build_slug(reason),
             title=title,
-            digest=digest_value([declared, reason, contents]),
+            digest=digest_value([declaration_digest, reason, contents]),
             heading=f"{dataset.name}: {title[0].lower()}{title[1:]}",
-            read=readers.get(reason, partial(dropped.describe_rule, reason)),
+            read=readers.get(reason, partial(dropped_rows.describe_rule, reason)),
         )
 
 
@@ -159,7 +164,12 @@ def _list_table_contents(dataset: StoredDataset) -> dict[str, str]:
     try:
         return _list_contents(
             dataset.store,
-            [one for spec in dataset.specs if spec.name == "documents" for one in spec.artifacts(dataset.store)],
+            [
+                artifact
+                for spec in dataset.specs
+                if spec.name == "documents"
+                for artifact in spec.artifacts(dataset.store)
+            ],
         )
     except DataprepError:
         return {}
