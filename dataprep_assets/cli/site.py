@@ -34,13 +34,13 @@ def command(
     for name in datasets or ():
         project.find_declaration(name)
     broken: dict[str, str] = {}
-    stored = link_datasets(_open_datasets(broken))
+    stored_datasets = link_datasets(_open_datasets(broken))
     with open_project.instance() as instance:
-        report = write_site(open_project.root, stored, instance, broken=broken, names=datasets or None)
+        report = write_site(open_project.root, stored_datasets, instance, broken=broken, names=datasets or None)
     for name, reason in {**broken, **report.errors}.items():
         print(f"{name}: {reason}", file=sys.stderr)
     page = report.index if datasets is None or len(datasets) != 1 else locate_page(open_project.root, datasets[0])
-    print(f"{count_of(len(report.written), 'file')} written, {len(report.removed)} removed: {page}")
+    print(f"{count_of(len(report.written_files), 'file')} written, {len(report.removed_files)} removed: {page}")
     if open_:
         import webbrowser
 

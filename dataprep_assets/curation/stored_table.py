@@ -6,7 +6,7 @@ Entry points: `StoredTable`, `format_rule`, `build_drops`.
 import random
 from abc import abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +25,7 @@ from dataprep_assets.engine.trace.document_table import (
     Drops,
     RowDraw,
     RuleDrops,
+    Values,
 )
 from dataprep_assets.engine.trace.histogram import ColumnHistogram, PlottedRule
 from dataprep_assets.engine.yaml.declared_keys import require_known_names
@@ -126,6 +127,21 @@ class StoredTable(DocumentTable):
             if total
         ]
 
+    def read_rule_values(self, partition: str, rows: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], Values]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        names = sorted({"source"}.union(*(rule.columns for _, rule in self.rules.values())))
+        if not self.rules or self.store.receipt(self.locate(partition)) is None:
+            return {}
+        values, numbers = dict[tuple[str, int], Values](), pa.array([row for _, row in rows], pa.int64())
+        for piece in read_joined_tables([self.find_file(partition)], [*names, "file", "row"]):
+            # First select by the row only, because most files have different rows in a sample.
+            for row in piece.filter(pc.is_in(piece["row"].cast(pa.int64()), numbers)).to_pylist():
+                if (location := (row.pop("file"), row.pop("row"))) in rows:
+                    values[location] = {name: row[name] for name in names if name in row}
+        return values
+
     def _choose_sampled_shards(self, count: int, seed: int) -> Mapping[str, Sequence[str]]:
         """Return the shards to read, in order, each with the reasons whose rows are drawn from it."""
         partitions = list(self.partitions)
@@ -136,14 +152,14 @@ class StoredTable(DocumentTable):
             if receipt is not None
         }
         shuffled = random.Random(seed).sample(list(counts), len(counts))
-        chosen = defaultdict[str, list[str]](list)
+        reasons_by_shard = defaultdict[str, list[str]](list)
         for reason in sorted({reason for of_shard in counts.values() for reason in of_shard}):
             rows, shards = 0, [partition for partition in shuffled if counts[partition].get(reason)]
             for partition in shards[:_SAMPLED_SHARDS]:
                 if rows < count:
-                    chosen[partition].append(reason)
+                    reasons_by_shard[partition].append(reason)
                     rows += counts[partition][reason]
-        return {partition: chosen[partition] for partition in partitions if partition in chosen}
+        return {partition: reasons_by_shard[partition] for partition in partitions if partition in reasons_by_shard}
 
     def rows(
         self,

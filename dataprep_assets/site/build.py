@@ -32,7 +32,7 @@ from dataprep_assets.site.states import DatasetState, summarize_datasets
 from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.stores.files import digest_value, sha256_file
 
-_BUILT = "built.json"
+_RECORD = "built.json"
 _BUCKET_FOLDER = ".site/"
 """Prefix of the copies in a bucket; artifacts are never below a name that begins with a dot."""
 _OVERVIEW = "Overview"
@@ -40,20 +40,20 @@ _OVERVIEW = "Overview"
 
 @dataclass(kw_only=True)
 class SiteReport:
-    """What was written.
+    """The result of writing the site.
 
     Attributes:
         index: The first page.
         states: The states of the datasets.
-        written: Paths of the files that were written, relative to the site.
-        removed: Paths of the files that were removed.
+        written_files: Paths of the files that were written, relative to the site.
+        removed_files: Paths of the files that were removed.
         errors: Dataset → why its pages could not be made.
     """
 
     index: Path
     states: Sequence[DatasetState] = ()
-    written: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
+    written_files: list[str] = field(default_factory=list)
+    removed_files: list[str] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
 
 
@@ -161,9 +161,9 @@ def _list_pages(dataset: StoredDataset, state: DatasetState, report: SiteReport)
 
 def _build_error_page(dataset: StoredDataset, error: Exception, report: SiteReport, slug: str, title: str) -> FactsPage:
     """Record why a page cannot be made, and return a page that says so."""
-    # Name the class of an error of another library, because its text alone may be unclear.
-    known = error if isinstance(error, DataprepError) else DataprepError(f"{type(error).__name__}: {error}")
-    reason = report.errors[dataset.name] = dataset.privacy.public_error(known)
+    # Name the class of an error that is not ours, because its text may be unclear.
+    named_error = error if isinstance(error, DataprepError) else DataprepError(f"{type(error).__name__}: {error}")
+    reason = report.errors[dataset.name] = dataset.privacy.public_error(named_error)
     facts = {"dataset": dataset.name, "reason": reason}
     return FactsPage(slug=slug, title=title, digest=digest_value(facts), template="error.html.j2", facts=facts)
 
@@ -184,7 +184,7 @@ class _Writer:
 
     def __init__(self, folder: Path, report: SiteReport) -> None:
         self._folder, self._report = folder, report
-        self._old_digests = read_state(folder / _BUILT, dict[str, str]) or {}
+        self._old_digests = read_state(folder / _RECORD, dict[str, str]) or {}
         self._digests: dict[str, str] = {}
 
     def write(self, path: str, page: Page, navigation: tuple[Link, ...]) -> None:
@@ -235,7 +235,7 @@ class _Writer:
         target = self._folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, data, durably=False)
-        self._report.written.append(path)
+        self._report.written_files.append(path)
 
     def finish(self) -> None:
         """Remove the files that are no longer part of the site, and record the digests of the others."""
@@ -244,8 +244,8 @@ class _Writer:
             if file.is_dir():
                 if not any(file.iterdir()):
                     file.rmdir()
-            elif path not in self._digests and path != _BUILT:
+            elif path not in self._digests and path != _RECORD:
                 file.unlink()
-                self._report.removed.append(path)
+                self._report.removed_files.append(path)
         if self._digests != self._old_digests:
-            write_atomically(self._folder / _BUILT, orjson.dumps(self._digests, option=orjson.OPT_INDENT_2))
+            write_atomically(self._folder / _RECORD, orjson.dumps(self._digests, option=orjson.OPT_INDENT_2))

@@ -36,7 +36,7 @@ class Chart:
     """A chart with the numbers that it shows.
 
     Attributes:
-        title: What it shows, for people who cannot see it.
+        title: Its title, also for people who cannot see it.
         svg: The drawing.
         header: Header of the table of the same numbers.
         rows: Its rows, with a label first.
@@ -74,8 +74,8 @@ def draw_sparkline(title: str, values: Sequence[Number | None]) -> Markup:
 
     A page has hundreds of them, so they are drawn here, because pygal would take seconds for axes that are not shown.
     """
-    known = [value for value in values if value is not None]
-    low, span = min(known, default=0), (max(known, default=0) - min(known, default=0)) or 1
+    numbers = [value for value in values if value is not None]
+    low, span = min(numbers, default=0), (max(numbers, default=0) - min(numbers, default=0)) or 1
     step = _SPARK_WIDTH / max(1, len(values) - 1)
     commands, is_drawing = [], False
     for index in _choose_points(values):
@@ -98,9 +98,9 @@ def _choose_points(values: Sequence[Number | None]) -> Iterator[int]:
         return
     for start in range(0, len(values), size):
         interval = range(start, min(start + size, len(values)))
-        known = [(value, index) for index in interval if (value := values[index]) is not None]
+        points = [(value, index) for index in interval if (value := values[index]) is not None]
         # An interval without a value is drawn as a gap.
-        yield from sorted({min(known)[1], max(known)[1]}) if known else interval[:1]
+        yield from sorted({min(points)[1], max(points)[1]}) if points else interval[:1]
 
 
 def draw_bars(
@@ -154,12 +154,12 @@ def draw_histogram(
     """Draw a histogram.
 
     Args:
-        title: What it shows.
+        title: Title of the chart.
         edges: The edges of the bins, one more than there are counts.
         counts: The count of each bin.
         thresholds: Name → position of vertical lines.
         value_name: Name of the horizontal axis.
-        count_name: Name of what is counted.
+        count_name: Plural noun for the counted things.
         format_value: Returns the label of a position.
     """
     chart = pygal.Histogram(**_choose_options(_HEIGHT, 1 + len(thresholds or {}), None))

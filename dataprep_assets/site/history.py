@@ -1,8 +1,8 @@
-"""What earlier runs reported about a dataset, from Dagster's public records.
+"""The history of a dataset, as earlier runs reported it, from Dagster's public records.
 
 Each build of a dataset materializes its `data_card`, whose metadata has the counts, and evaluates the checks of its
-artifacts. Dagster keeps both. Reading a year of records of many datasets takes minutes, so what was read is kept in a
-file per dataset, and only newer records are read. The file may be deleted at any time.
+artifacts. Dagster keeps both. Reading a year of records of many datasets takes minutes, so the records are kept in
+a file per dataset, and only newer ones are read. The file may be deleted at any time.
 
 Entry points: `read_history`, `DatasetHistory`.
 """
@@ -96,7 +96,7 @@ class CheckRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetHistory:
-    """What earlier runs reported about a dataset, oldest first."""
+    """The history of a dataset, oldest records first."""
 
     builds: tuple[BuildRecord, ...] = ()
     checks: Mapping[CheckKey, tuple[CheckRecord, ...]] = field(default_factory=dict)
@@ -129,20 +129,20 @@ class _KeptRecords(TypedDict):
 
 
 def read_history(instance: dg.DagsterInstance, dataset: StoredDataset, folder: Path | None = None) -> DatasetHistory:
-    """Return the history of a dataset; `folder` keeps what was read."""
+    """Return the history of a dataset; the records are kept in `folder`."""
     path = None if folder is None else folder / f"{dataset.name}.json"
-    kept = None if path is None else read_state(path, _KeptRecords)
-    kept = kept or {"builds": [], "checks": {}}
-    builds = _extend(kept["builds"], _read_builds(instance, dataset.name, kept["builds"]), MAX_BUILDS)
-    records: _KeptRecords = {"builds": builds, "checks": _read_checks(instance, dataset, kept["checks"])}
-    if path is not None and records != kept:
+    kept_records = None if path is None else read_state(path, _KeptRecords)
+    kept_records = kept_records or {"builds": [], "checks": {}}
+    builds = _extend(kept_records["builds"], _read_builds(instance, dataset.name, kept_records["builds"]), MAX_BUILDS)
+    records: _KeptRecords = {"builds": builds, "checks": _read_checks(instance, dataset, kept_records["checks"])}
+    if path is not None and records != kept_records:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, orjson.dumps(records), durably=False)
     return DatasetHistory(
         builds=tuple(_to_build(fields) for _, fields in reversed(builds)),
         checks={
-            _split_name(name): tuple(CheckRecord(*evaluation[1:]) for evaluation in reversed(found))
-            for name, found in records["checks"].items()
+            _split_name(name): tuple(CheckRecord(*evaluation[1:]) for evaluation in reversed(evaluations))
+            for name, evaluations in records["checks"].items()
         },
     )
 
@@ -152,32 +152,32 @@ def _split_name(name: str) -> CheckKey:
     return artifact, check
 
 
-def _extend(known: Sequence[Any], new: tuple[list[Any], bool], limit: int) -> list[Any]:
-    """Return the newest records; the known ones are dropped if Dagster no longer has the newest of them."""
+def _extend(kept_records: Sequence[Any], new: tuple[list[Any], bool], limit: int) -> list[Any]:
+    """Return the newest records; the kept ones are dropped if Dagster no longer has the newest of them."""
     records, is_continued = new
-    return [*records, *(map(tuple, known) if is_continued else ())][:limit]
+    return [*records, *(map(tuple, kept_records) if is_continued else ())][:limit]
 
 
 def _read_builds(
-    instance: dg.DagsterInstance, name: str, known: Sequence[tuple[int, dict[str, Any]]]
+    instance: dg.DagsterInstance, name: str, kept_builds: Sequence[tuple[int, dict[str, Any]]]
 ) -> tuple[list[tuple[int, dict[str, Any]]], bool]:
-    """Return the builds that are not known yet, newest first, and whether the newest known one was found."""
-    key, cursor, found = dg.AssetKey([name, DATA_CARD]), None, list[tuple[int, dict[str, Any]]]()
-    newest = known[0] if known else None
-    limit = _FIRST_PAGE if known else MAX_BUILDS
-    while len(found) < MAX_BUILDS:
+    """Return the builds that are not kept yet, newest first, and whether the newest kept one was found."""
+    key, cursor, new_builds = dg.AssetKey([name, DATA_CARD]), None, list[tuple[int, dict[str, Any]]]()
+    newest = kept_builds[0] if kept_builds else None
+    limit = _FIRST_PAGE if kept_builds else MAX_BUILDS
+    while len(new_builds) < MAX_BUILDS:
         page = instance.fetch_materializations(key, limit=limit, cursor=cursor)
         for record in page.records:
             if newest is not None and (record.storage_id, record.timestamp) == (newest[0], newest[1]["time"]):
-                return found, True
+                return new_builds, True
             if record.asset_materialization is not None:
                 metadata = {name: entry.value for name, entry in record.asset_materialization.metadata.items()}
                 fields = _summarize_metadata(metadata)
-                found.append((record.storage_id, {"time": record.timestamp, "run_id": record.run_id, **fields}))
+                new_builds.append((record.storage_id, {"time": record.timestamp, "run_id": record.run_id, **fields}))
         if not page.has_more:
             break
         cursor, limit = page.cursor, MAX_BUILDS
-    return found, False
+    return new_builds, False
 
 
 def _summarize_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _to_build(fields: Mapping[str, Any]) -> BuildRecord:
 
 
 def _read_checks(
-    instance: dg.DagsterInstance, dataset: StoredDataset, known: Mapping[str, list[_Evaluation]]
+    instance: dg.DagsterInstance, dataset: StoredDataset, kept_checks: Mapping[str, list[_Evaluation]]
 ) -> dict[str, list[_Evaluation]]:
     """Return the evaluations of each check that was ever evaluated, newest first."""
     keys = [dg.AssetCheckKey(asset_key(spec), check.name) for spec in dataset.specs for check in spec.checks]
@@ -204,33 +204,33 @@ def _read_checks(
     evaluations = {}
     for key, record in latest.items():
         name = f"{'/'.join(key.asset_key.path[1:])}:{key.name}"
-        known_evaluations = known.get(name, [])
-        new = _read_evaluations(instance, key, known_evaluations) if _is_new(record, known_evaluations) else ([], True)
-        if extended := _extend(known_evaluations, new, MAX_EVALUATIONS):
+        kept_evaluations = kept_checks.get(name, [])
+        new = _read_evaluations(instance, key, kept_evaluations) if _is_new(record, kept_evaluations) else ([], True)
+        if extended := _extend(kept_evaluations, new, MAX_EVALUATIONS):
             evaluations[name] = extended
     return evaluations
 
 
-def _is_new(record: Any, known: Sequence[_Evaluation]) -> bool:
-    return not known or (record.id, record.create_timestamp) != tuple(known[0][:2])
+def _is_new(record: Any, kept_evaluations: Sequence[_Evaluation]) -> bool:
+    return not kept_evaluations or (record.id, record.create_timestamp) != tuple(kept_evaluations[0][:2])
 
 
 def _read_evaluations(
-    instance: dg.DagsterInstance, key: dg.AssetCheckKey, known: Sequence[_Evaluation]
+    instance: dg.DagsterInstance, key: dg.AssetCheckKey, kept_evaluations: Sequence[_Evaluation]
 ) -> tuple[list[_Evaluation], bool]:
-    """Return the evaluations that are not known yet, newest first, and whether the newest known one was found."""
-    found: list[_Evaluation] = []
-    for record in _iterate_evaluations(instance, key, _FIRST_PAGE if known else MAX_EVALUATIONS):
-        if known and not _is_new(record, known):
-            return found, True
+    """Return the evaluations that are not kept yet, newest first, and whether the newest kept one was found."""
+    evaluations: list[_Evaluation] = []
+    for record in _iterate_evaluations(instance, key, _FIRST_PAGE if kept_evaluations else MAX_EVALUATIONS):
+        if kept_evaluations and not _is_new(record, kept_evaluations):
+            return evaluations, True
         evaluation = record.evaluation
         # A planned evaluation has no result yet.
         if isinstance(evaluation, dg.AssetCheckEvaluation):
             severity = evaluation.severity.value
-            found.append((record.id, record.create_timestamp, evaluation.passed, severity, record.run_id))
-        if len(found) >= MAX_EVALUATIONS:
+            evaluations.append((record.id, record.create_timestamp, evaluation.passed, severity, record.run_id))
+        if len(evaluations) >= MAX_EVALUATIONS:
             break
-    return found, False
+    return evaluations, False
 
 
 def _iterate_evaluations(instance: dg.DagsterInstance, key: dg.AssetCheckKey, limit: int) -> Iterator[Any]:

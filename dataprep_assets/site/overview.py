@@ -25,7 +25,7 @@ class Problem:
 
     Attributes:
         dataset: The dataset's name.
-        what: What is wrong in a few words, such as `failed`, with its class in `style`.
+        what: The problem in a few words, such as `failed`; `style` has its class.
         where: The artifact and the check; empty for the dataset as a whole.
         sentence: The finding or the reason.
         command: The command that helps.
@@ -47,7 +47,7 @@ class VolumeChange:
 
     Attributes:
         dataset: The dataset's name.
-        what: What is counted.
+        what: Name of the count.
         before: Count in the build before the last one.
         now: Count in the last build.
         time: Time of the last build, in seconds since 1970.
@@ -103,7 +103,7 @@ class Trend:
 
     title: str
     line: Markup
-    last: str
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ def describe_overview(states: Sequence[DatasetState], broken: Mapping[str, str])
 
 
 def _list_problems(state: DatasetState) -> Iterator[Problem]:
-    """Yield what is wrong with a dataset, failed checks first."""
+    """Yield the problems of a dataset, failed checks first."""
     name = state.dataset
     asset = f"assets/{name}"
     for what, style, keys in (("failed", "bad", state.failed_checks), ("warned", "warn", state.warned)):
@@ -241,8 +241,8 @@ def _draw_trends(state: DatasetState) -> Iterator[Trend]:
     for count in ("documents", "tokens"):
         values = [getattr(build, count) for build in history.builds]
         numbers = [value if isinstance(value, int) else None for value in values]
-        last = values[-1] if values else None
-        yield _draw_trend(name, count, numbers, state.card.get(count) or format_count(last))
+        last_value = values[-1] if values else None
+        yield _draw_trend(name, count, numbers, state.card.get(count) or format_count(last_value))
     rates = [build.drop_rate for build in history.builds]
     yield _draw_trend(name, "dropped share", rates, format_optional_share(rates[-1] if rates else None))
     unpassed = [count for _, count in history.count_unpassed_checks()]
@@ -251,7 +251,7 @@ def _draw_trends(state: DatasetState) -> Iterator[Trend]:
     yield _draw_trend(name, "checks that did not pass", unpassed, passed)
 
 
-def _draw_trend(dataset: str, title: str, values: Sequence[float | None], last: str) -> Trend:
-    text = f"{dataset}: {title} in {count_of(len(values), 'run')}"
+def _draw_trend(dataset: str, title: str, values: Sequence[float | None], text: str) -> Trend:
+    label = f"{dataset}: {title} in {count_of(len(values), 'run')}"
     has_line = sum(value is not None for value in values) > 1
-    return Trend(title=title, line=draw_sparkline(text, values) if has_line else Markup(), last=last)
+    return Trend(title=title, line=draw_sparkline(label, values) if has_line else Markup(), text=text)

@@ -1,4 +1,4 @@
-"""How pages are rendered: Jinja2 with autoescape, the filters of the templates, and the frame around each page.
+"""Rendering of pages: Jinja2 with autoescape, the filters of the templates, and the frame around each page.
 
 Texts of documents and names of files are untrusted, so templates never mark a value as safe; only charts, which are
 built as trees of elements, are `Markup`. A page has no inline script or style, so that it can be served with a strict

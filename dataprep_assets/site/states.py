@@ -66,7 +66,7 @@ class DatasetState:
         last_build: The newest run that built or checked any of its artifacts, except planning runs.
         last_success: The newest such run that succeeded.
         freshness: Dagster's state of its freshness policy; None if it has no policy.
-        history: What earlier runs reported.
+        history: The history from earlier runs.
     """
 
     dataset: str
@@ -115,8 +115,8 @@ class DatasetState:
 
 def choose_command(dataset: str, sentence: str) -> str:
     """Return the command that helps with a check that did not pass: the one that its sentence names, if any."""
-    named = _COMMAND.search(sentence)
-    return f"dataprep show {dataset}" if named is None else named[1]
+    match = _COMMAND.search(sentence)
+    return f"dataprep show {dataset}" if match is None else match[1]
 
 
 def find_end_time(run: dg.RunRecord | None) -> float | None:
@@ -134,7 +134,7 @@ def summarize_datasets(
     Args:
         datasets: The datasets.
         instance: The instance that recorded their runs.
-        histories: Dataset → what its earlier runs reported.
+        histories: Dataset → its history from earlier runs.
     """
     runs = [run for run in instance.get_run_records(limit=_MAX_RUNS) if not _is_planning(run)]
     return [

@@ -88,7 +88,7 @@ class StreamTracer(Tracer):
                 notes.append(f"{'/'.join(spec.path)} is skipped: {error}")
         self.notes = tuple(notes)
         located = [spec for spec in specs if spec.places is not None]
-        inputs = [one for spec in located for one in spec.inputs]
+        inputs = [source for spec in located for source in spec.inputs]
         # A trainer reads the artifacts that no other located artifact is built from.
         self._trainer_names = [spec.name for spec in located if spec not in inputs]
 
@@ -125,28 +125,34 @@ class StreamTracer(Tracer):
 
     def _sample_document(self, shard: IndexedShard, document: int) -> SampledRow:
         trace = self._trace_document(shard, document, False)
-        for places in self._group_trainer_places(trace.places):
-            if (ids := self._trainer_files.read_beginning(places, MAX_TOKENS)) is not None:
+        notes = []
+        for token_ranges in self._group_trainer_places(trace.places):
+            if (ids := self._trainer_files.read_beginning(token_ranges, MAX_TOKENS)) is not None:
                 break
         else:
-            places = trace.places[:1]
-            ids = shard.read(places[0].start, min(places[0].stop, places[0].start + MAX_TOKENS))
-        stored = sum(place.stop - place.start for place in places)
-        left_out = trace.tokens - stored
+            # Without other artifacts, such as in a blend, trainers read the shards themselves.
+            token_ranges = trace.places[:1]
+            ids = shard.read(token_ranges[0].start, min(token_ranges[0].stop, token_ranges[0].start + MAX_TOKENS))
+            if self._trainer_names:
+                notes.append("No trainer's file that can be shown has this document, so it is read from the shard.")
+        token_count = sum(token_range.stop - token_range.start for token_range in token_ranges)
+        if left_out := trace.tokens - token_count:
+            notes.append(f"{count_of(left_out, 'token is', 'tokens are')} not in the trainer's files.")
         return SampledRow(
             split=trace.split,
             file=trace.file,
             row=trace.row,
-            places=places,
-            parts=(build_part("text", ids, self._token_texts.split, total=stored),),
+            partition=shard.partition,
+            locations=token_ranges,
+            parts=(build_part("text", ids, self._token_texts.split, total=token_count),),
             document_id=None if shard.facts.document_ids is None else f"{int(shard.hashes[document]):016x}",
-            notes=(f"{count_of(left_out, 'token is', 'tokens are')} not in the trainer's files.",) if left_out else (),
+            notes=notes,
         )
 
-    def _group_trainer_places(self, places: Sequence[TokenRange]) -> Iterator[Sequence[TokenRange]]:
+    def _group_trainer_places(self, token_ranges: Sequence[TokenRange]) -> Iterator[Sequence[TokenRange]]:
         """Yield the places of a document in each artifact that a trainer reads, in the order of the declaration."""
         for name in self._trainer_names:
-            if matches := [place for place in places if place.artifact.split("/")[1] == name]:
+            if matches := [candidate for candidate in token_ranges if candidate.artifact.split("/")[1] == name]:
                 yield matches
 
     @cached_property

@@ -27,9 +27,9 @@ class TokenTexts:
         """
         if not ids:
             return []
-        whole = self._decode(ids)
+        text = self._decode(ids)
         texts = [self._decode(ids[:1]), *map(self._find_text, ids[1:])]
-        return texts if "".join(texts) == whole else self._split_by_prefixes(ids, whole)
+        return texts if "".join(texts) == text else self._split_by_prefixes(ids, text)
 
     def _find_text(self, token: int) -> str:
         if token not in self._texts:
@@ -39,21 +39,21 @@ class TokenTexts:
             self._texts[token] = self._decode([anchor, token])[len(anchor_text) :]
         return self._texts[token]
 
-    def _split_by_prefixes(self, ids: Sequence[int], whole: str) -> list[str]:
+    def _split_by_prefixes(self, ids: Sequence[int], text: str) -> list[str]:
         """Return the texts of the tokens, by decoding a token with the ones before it until a character is complete."""
-        texts, done = list[str](), 0
+        texts, length = list[str](), 0
         start = context = 0  # the first undivided token, and the first token that is decoded together with it
         before = ""
         for stop in range(1, len(ids) + 1):
             added = self._decode(ids[context:stop])[len(before) :]
             is_complete = not added.endswith(_INCOMPLETE) or stop - start >= _LONGEST_CHARACTER
-            if is_complete and whole.startswith(added, done):
+            if is_complete and text.startswith(added, length):
                 texts.append(added)
-                done += len(added)
+                length += len(added)
                 context, start = start, stop
                 before = self._decode(ids[context:start])
             else:
                 texts.append("")
         # Add the rest to the last token, because the text must not lose a character.
-        texts[-1] += whole[done:]
+        texts[-1] += text[length:]
         return texts

@@ -1,6 +1,6 @@
 """Entry point of `python -m dataprep_assets.webserver`: `dagster-webserver` with all its options, behind the guard.
 
-The project's site is served beside Dagster's pages (`site`). The project is found as by commands; without one, there is
+The server also serves the project's site (`site`). The project is found as by commands; without one, there is
 no site.
 """
 

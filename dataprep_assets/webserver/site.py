@@ -1,4 +1,4 @@
-"""The site of the datasets under `/site/`, beside Dagster's pages: files, with a strict Content-Security-Policy."""
+"""The site of the datasets under `/site/` of Dagster's address: files, with a strict Content-Security-Policy."""
 
 from pathlib import Path
 
@@ -38,5 +38,5 @@ class SiteFiles(StaticFiles):
 
 
 def build_site_route(root: Path, prefix: str = "") -> Mount:
-    """Return the route of the site of the project in `root`; `prefix` is that of all paths of the server."""
+    """Return the route of the site of the project in `root`; all paths of the server begin with `prefix`."""
     return Mount(f"{prefix}/site", SiteFiles(directory=root / SITE, html=True, check_dir=False))

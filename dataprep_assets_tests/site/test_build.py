@@ -86,35 +86,35 @@ PAGES = ["datasets/forum/index.html", "datasets/web/data/kept.html", "datasets/w
 
 
 def test_a_second_build_writes_nothing(site: Site) -> None:
-    assert sorted(site.write().written) == sorted([*PAGES, *STATIC])
+    assert sorted(site.write().written_files) == sorted([*PAGES, *STATIC])
     assert site.files() == sorted(["built.json", *PAGES, *STATIC])
     before = {path: path.stat().st_mtime_ns for path in (site.root / SITE).rglob("*")}
     report = site.write()
-    assert (report.written, report.removed, report.errors) == ([], [], {})
+    assert (report.written_files, report.removed_files, report.errors) == ([], [], {})
     assert {path: path.stat().st_mtime_ns for path in (site.root / SITE).rglob("*")} == before
 
 
 def test_a_change_rewrites_only_its_pages(site: Site) -> None:
     site.write()
     site.pages["web"][1] = TextPage("kept", "Kept documents", "other documents")
-    assert site.write().written == ["datasets/web/data/kept.html"]
+    assert site.write().written_files == ["datasets/web/data/kept.html"]
     assert "other documents" in (site.root / SITE / "datasets/web/data/kept.html").read_text()
     # A new title is in the navigation of all pages of the dataset.
     site.pages["web"][1] = TextPage("kept", "Kept", "other documents")
-    assert site.write().written == ["datasets/web/index.html", "datasets/web/data/kept.html"]
+    assert site.write().written_files == ["datasets/web/index.html", "datasets/web/data/kept.html"]
 
 
 def test_a_lost_file_is_written_again(site: Site) -> None:
     site.write()
     (site.root / SITE / "datasets/web/index.html").unlink()
-    assert site.write().written == ["datasets/web/index.html"]
+    assert site.write().written_files == ["datasets/web/index.html"]
 
 
 def test_equal_facts_give_equal_bytes(site: Site, tmp_path: Path) -> None:
     site.write()
     before = {path: path.read_bytes() for path in (site.root / SITE).rglob("*") if path.is_file()}
     (site.root / SITE / "built.json").unlink()
-    assert len(site.write().written) == len(PAGES) + len(STATIC)
+    assert len(site.write().written_files) == len(PAGES) + len(STATIC)
     assert {path: path.read_bytes() for path in (site.root / SITE).rglob("*") if path.is_file()} == before
 
 
@@ -122,8 +122,8 @@ def test_pages_of_a_removed_dataset_are_removed(site: Site) -> None:
     site.write()
     del site.pages["web"]
     report = site.write()
-    assert report.removed == ["datasets/web/index.html", "datasets/web/data/kept.html"]
-    assert report.written == ["index.html"]
+    assert report.removed_files == ["datasets/web/index.html", "datasets/web/data/kept.html"]
+    assert report.written_files == ["index.html"]
     assert not (site.root / SITE / "datasets/web").exists()
 
 
@@ -132,8 +132,8 @@ def test_pages_of_unnamed_datasets_are_kept(site: Site) -> None:
     site.pages["web"][0] = TextPage("index", "web", "changed")
     site.pages["forum"][0] = TextPage("index", "forum", "changed")
     report = site.write("forum")
-    assert (report.written, report.removed) == (["datasets/forum/index.html"], [])
-    assert site.write().written == ["datasets/web/index.html"]
+    assert (report.written_files, report.removed_files) == (["datasets/forum/index.html"], [])
+    assert site.write().written_files == ["datasets/web/index.html"]
 
 
 def test_an_error_of_one_dataset_is_on_its_page_and_stops_no_other(site: Site) -> None:

@@ -2,10 +2,12 @@
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,8 @@ from dataprep_assets.errors import IntegrityError, SourceError
 from dataprep_assets.formats.conversations import sft_rows
 from dataprep_assets.formats.conversations.labeled_tokens import UNTRAINED
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.dataset import Blend
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.sft.message_tokens import MessageTokens
 from dataprep_assets.pipelines.corpus.dataset import Corpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -25,8 +29,11 @@ from dataprep_assets.site.samples import SamplePage, list_sample_pages
 from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets_tests.engine.building import build_all, build_source, dump_declaration, redeclare
-from dataprep_assets_tests.messages import raises
+from dataprep_assets_tests.messages import assert_names, raises
+from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
+from dataprep_assets_tests.pipelines.blend.sft.conversations import make_conversation
 from dataprep_assets_tests.samples import SAMPLE
+from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -134,6 +141,7 @@ def test_kept_texts_are_the_tokens_of_the_trainers_file(pages_corpus: StoredData
         more = re.search(r"… and ([\d,]+) more tokens?", item)
         assert (more is None) == (expected == shown)
         assert "pages/nanogpt_bins/train.bin, tokens " in item
+        assert "<dt>words</dt><dd>" in item
 
 
 def test_hostile_texts_and_file_names_are_shown_as_text(pages_corpus: StoredDataset) -> None:
@@ -149,19 +157,20 @@ def test_hostile_texts_and_file_names_are_shown_as_text(pages_corpus: StoredData
     assert 'title="U+202E RIGHT-TO-LEFT OVERRIDE">U+202E</span>' in item
     assert ">ESC</span>" in item
     assert "a b&lt;i&gt;.jsonl:1" in item
-    assert "dataprep trace pages --file &#39;train/a b&lt;i&gt;.jsonl&#39; --row 1 --split train" in item
+    (command,) = re.findall("<code>(dataprep trace .*?)</code>", item)
+    options = {"--file": "train/a b<i>.jsonl", "--row": "1", "--split": "train"}
+    assert shlex.split(unescape(command)) == ["dataprep", "trace", "pages", *chain(*options.items())]
 
 
 def test_dropped_rows_have_the_values_of_the_rule_and_the_text_of_the_source(pages_corpus: StoredDataset) -> None:
     page = render(list_sample_pages(pages_corpus), "dropped-short")
-    assert "The rule drops rows with: words &lt; 5" in page
-    assert "read from the source files" in page
+    assert_names(page, "words &lt; 5", "the source files")
     (item,) = read_items(page)
     assert read_panels(item) == {"text": "too short"}
     assert "<dt>words</dt><dd>2</dd>" in item
     assert "--row 2<" in item
     (item,) = read_items(render(list_sample_pages(pages_corpus), "dropped-bad_json"))
-    assert "it has no text" in item
+    assert "no text" in item
 
 
 def test_near_duplicates_are_beside_the_kept_document_with_marked_differences(pages_corpus: StoredDataset) -> None:
@@ -195,7 +204,7 @@ def test_an_unreadable_source_is_named_and_the_other_pages_are_shown(
     (file,) = (tmp_path / "data" / "train").iterdir()
     file.write_text("changed")
     page = render(list_sample_pages(lost), "dropped-short")
-    assert "Texts cannot be read from the source: train/a b&lt;i&gt;.jsonl: changed since" in page
+    assert_names(page, "cannot be read", "train/a b&lt;i&gt;.jsonl: changed")
     assert len(read_items(page)) == 1
     assert len(read_items(render(list_sample_pages(lost), "kept"))) == 3
 
@@ -247,13 +256,13 @@ def test_marked_tokens_are_exactly_the_tokens_with_a_label(chat: StoredDataset) 
 def test_marked_tokens_follow_the_loss_mask_of_the_packed_row(chat: StoredDataset) -> None:
     assert isinstance(chat.store, LocalArtifacts)
     for row in chat.component.sample(chat.store, 200, "0"):
-        (place,), (part,) = row.places, row.parts
+        (place,), (part,) = row.locations, row.parts
         _, name, partition = place.artifact.split("/")
         run = chat.store.directory(chat.component.declaration.artifact(name, partition))
         packed = pq.read_table(run / place.file).to_pylist()[int(place.at["row"])]  # type: ignore[arg-type]
-        assert part.trained is not None
+        assert part.trained_mask is not None
         assert part.omitted_tokens == 0
-        assert [int(trained) for trained in part.trained] == packed["assistant_masks"][place.start : place.stop]
+        assert [int(trained) for trained in part.trained_mask] == packed["assistant_masks"][place.start : place.stop]
 
 
 def test_the_roles_of_messages_are_labels(chat: StoredDataset) -> None:
@@ -271,14 +280,14 @@ def test_conversations_are_shown_without_roles_if_the_source_is_unreadable(
     chat: StoredDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise SourceError("chat.jsonl: the file does not exist", relpath="chat.jsonl")
+        raise SourceError("chat.jsonl: missing", relpath="chat.jsonl")
 
     monkeypatch.setattr(MessageTokens, "prefetch", refuse)
     items = read_items(render(list_sample_pages(chat), "kept"))
     assert len(items) > 10
     for item in items:
         assert "Roles are not shown" in item
-        assert "chat.jsonl: the file does not exist" in item
+        assert "chat.jsonl: missing" in item
         assert "<mark>" in item
         assert 'class="role"' not in item
 
@@ -292,6 +301,36 @@ def test_tokens_of_another_tokenizer_are_not_shown(chat: StoredDataset, tmp_path
     changed = StoredDataset(redeclare(chat.component, value), chat.store)
     with raises(IntegrityError, "different tokenizer", "dataprep run sample_blend_sft"):
         list(changed.component.sample(chat.store, 200, "0"))
+
+
+def test_dropped_conversations_are_shown_with_the_rule_or_the_benchmark_item(tmp_path: Path) -> None:
+    leak = [{"role": "user", "content": f"From an exam: {QUESTION}"}, {"role": "assistant", "content": "The second."}]
+    short = [{"role": "user", "content": "A <b>question</b>"}, {"role": "assistant", "content": "x"}]
+    rows = [make_conversation(seed, 20) for seed in range(8)]
+    path = write_rows(tmp_path / "chat" / "a.jsonl", [*rows, {"messages": leak}, {"messages": short}])
+    (tmp_path / "quiz.jsonl").write_text(json.dumps({"question": QUESTION}) + "\n")
+    blend = BlendDeclaration.model_validate(
+        {
+            "dataset": "chat",
+            "stage": "sft",
+            "blend": {"datasets": [{"name": "chat", "path": str(path)}]},
+            "tokenizer": {"path": write_chat_tokenizer(tmp_path / "tokenizer").directory, "engine": "tokenizers"},
+            "sft": {"pack_size": 1024, "chat_template": "chatml_reasoning"},
+            "drop": {"short": "answer_characters < 2"},
+            "decontaminate": {"sets": {"quiz": "quiz.jsonl"}},
+        }
+    ).resolve_paths(tmp_path)
+    dataset, store = Blend(blend), LocalArtifacts(tmp_path / "out")
+    build_all(dataset.specs, store)
+    pages = list_sample_pages(StoredDataset(dataset, store))
+    (item,) = read_items(render(pages, "contaminated"))
+    panels = read_panels(item)
+    assert read_text(panels["benchmark item quiz:1:question"]) == f"question: {QUESTION}"
+    assert re.findall("<mark>(.*?)</mark>", panels["text"]) == [QUESTION.removesuffix("?")]
+    (item,) = read_items(render(pages, "dropped-short"))
+    assert read_panels(item) == {"text": "user: A &lt;b&gt;question&lt;/b&gt;\nassistant: x"}
+    assert "<dt>answer_characters</dt><dd>1</dd>" in item
+    assert all("<dt>answer_characters</dt>" in item for item in read_items(render(pages, "kept")))
 
 
 @pytest.mark.parametrize(

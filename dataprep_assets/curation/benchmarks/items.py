@@ -151,8 +151,8 @@ class BenchmarkSet:
 
 def find_item(sets: Iterable[BenchmarkSet], name: str) -> dict[str, str]:
     """Return the texts of an item by their places in it, given a value of the column `benchmark`; empty if unknown."""
-    set_name, _, place = name.partition(":")
-    row, _, _ = place.partition(":")
+    set_name, _, row = name.partition(":")
+    row = row.partition(":")[0]
     for benchmark_set in sets:
         if benchmark_set.name == set_name and row.isdecimal():
             for item in benchmark_set.read_items(int(row)):

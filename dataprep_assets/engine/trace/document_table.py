@@ -5,7 +5,7 @@ use it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataprep_assets.engine.trace.histogram import ColumnHistogram
+
+
+Values = Mapping[str, Any]
+"""Column → value, for one row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,6 +299,13 @@ class DocumentTable(ABC):
         """Return about `count` random rows for each reason, the most frequent reason first.
 
         Rows are drawn from a few shards per reason. Raises MissingArtifactError if a shard has no table yet.
+        """
+
+    @abstractmethod
+    def read_rule_values(self, partition: str, rows: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], Values]:
+        """Return the values that the rules read, for some rows of a shard: file and row → column → value.
+
+        The mapping is empty if there are no rules, or if the shard has no table yet.
         """
 
     def find_benchmark_item(self, name: str) -> Mapping[str, str]:

@@ -29,7 +29,7 @@ class SampledPart:
         name: Its name, such as `text`, `prompt` or `chosen`.
         text: The text of a part that has no tokens; otherwise None.
         tokens: Texts of its first tokens.
-        trained: Whether each of these tokens is in the loss; None if the format has no mask.
+        trained_mask: Whether each of these tokens is in the loss; None if the format has no mask.
         roles: The role of the message of each of these tokens; None for the template's own text. Empty if unknown.
         messages: The index of the message of each token, from 0, like `roles`.
         omitted_tokens: Number of tokens after the first ones.
@@ -38,7 +38,7 @@ class SampledPart:
     name: str
     text: str | None = field(default=None, repr=False)
     tokens: Sequence[str] = field(default=(), repr=False)
-    trained: Sequence[bool] | None = None
+    trained_mask: Sequence[bool] | None = None
     roles: Sequence[str | None] = ()
     messages: Sequence[int] = ()
     omitted_tokens: int = 0
@@ -52,17 +52,19 @@ class SampledRow:
         split: Its split (in a blend, its dataset), as `dataprep trace --split` names it.
         file: Its source file, as named in the manifest.
         row: Its row in this file, from 1.
-        places: The places in the trainer's files from which it was read.
+        partition: The shard of the dataset that has the row.
+        locations: The places in the trainer's files from which it was read.
         parts: Its parts.
         document_id: Its id as 16 hex digits; None if it has none.
-        notes: Sentences about what is not shown.
+        notes: Sentences about parts that are not shown.
         is_traceable: Whether `dataprep trace` finds the row.
     """
 
     split: str
     file: str
     row: int
-    places: Sequence[TokenRange]
+    partition: str
+    locations: Sequence[TokenRange]
     parts: Sequence[SampledPart]
     document_id: str | None = None
     notes: Sequence[str] = ()
@@ -86,7 +88,7 @@ def build_part(
     ids: NDArray[np.integer],
     split_tokens: Callable[[Sequence[int]], list[str]],
     *,
-    trained: NDArray[np.bool_] | None = None,
+    trained_mask: NDArray[np.bool_] | None = None,
     total: int | None = None,
 ) -> SampledPart:
     """Return a part with the texts of its first tokens.
@@ -95,15 +97,15 @@ def build_part(
         name: The part's name.
         ids: The ids of its tokens, or of at least the first ones.
         split_tokens: Returns the texts of tokens (`TokenTexts.split`).
-        trained: Whether each token is in the loss.
+        trained_mask: Whether each token is in the loss.
         total: Number of tokens of the part; default: the length of `ids`.
     """
-    shown = ids[:MAX_TOKENS]
+    first_ids = ids[:MAX_TOKENS]
     return SampledPart(
         name=name,
-        tokens=split_tokens([int(token) for token in shown]),
-        trained=None if trained is None else [bool(value) for value in trained[:MAX_TOKENS]],
-        omitted_tokens=(len(ids) if total is None else total) - len(shown),
+        tokens=split_tokens([int(token) for token in first_ids]),
+        trained_mask=None if trained_mask is None else [bool(value) for value in trained_mask[:MAX_TOKENS]],
+        omitted_tokens=(len(ids) if total is None else total) - len(first_ids),
     )
 
 
@@ -125,11 +127,13 @@ def draw_by_shard(sizes: Mapping[str, int], count: int, seed: str) -> Iterator[t
     names = [name for name, size in sizes.items() if size]
     random.Random(seed).shuffle(names)
     share = -(-count // max(1, min(len(names), MAX_SHARDS)))
-    chosen, found = dict[str, int](), 0
+    row_counts, drawn_count = dict[str, int](), 0
     for name in names:
-        if found >= count:
+        if drawn_count >= count:
             break
-        chosen[name] = min(sizes[name], share, count - found)
-        found += chosen[name]
+        row_counts[name] = min(sizes[name], share, count - drawn_count)
+        drawn_count += row_counts[name]
     # Keep the order of `sizes`, so that rows are shown in the order of the data.
-    yield from ((name, draw_numbers(sizes[name], chosen[name], f"{seed}/{name}")) for name in sizes if name in chosen)
+    yield from (
+        (name, draw_numbers(sizes[name], row_counts[name], f"{seed}/{name}")) for name in sizes if name in row_counts
+    )

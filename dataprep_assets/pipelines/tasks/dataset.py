@@ -89,7 +89,8 @@ class Tasks(Dataset):
                             split=partition,
                             file=(target / file.name).relative_to(self.declaration.new_root.absolute()).as_posix(),
                             row=number + 1,
-                            places=(),
+                            partition=partition,
+                            locations=(),
                             parts=[SampledPart(name=name, text=format_value(field)) for name, field in value.items()],
                             is_traceable=False,
                         )

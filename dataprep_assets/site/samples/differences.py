@@ -18,13 +18,13 @@ _SHARED_WORDS = 4
 """Minimum number of consecutive words that count as shared."""
 
 
-def mark_differences(first: str, second: str) -> tuple[list[Run], list[Run]]:
+def mark_differences(text: str, other_text: str) -> tuple[list[Run], list[Run]]:
     """Return both texts as runs: `same` in both, `removed` only in the first, `added` only in the second.
 
     Differences in white space are not marked, because documents that differ only in it are equal for deduplication. The
     texts should be short (`cut_text`), because the time grows with the product of their lengths.
     """
-    words, other_words = _WORD.findall(first), _WORD.findall(second)
+    words, other_words = _WORD.findall(text), _WORD.findall(other_text)
     # Compare only the parts between the common beginning and end, because near-duplicates mostly differ in few places.
     keys, other_keys = [word.strip() for word in words], [word.strip() for word in other_words]
     head = _count_common(keys, other_keys)
@@ -40,25 +40,25 @@ def mark_differences(first: str, second: str) -> tuple[list[Run], list[Run]]:
     return [run for run in runs if run.text], [run for run in other_runs if run.text]
 
 
-def mark_shared(text: str, other: str, limit: int) -> tuple[list[Run], str]:
+def mark_shared(text: str, other_text: str, limit: int) -> tuple[list[Run], str]:
     """Return the part of a text around the words that another text also has, as runs in which these are `shared`.
 
     A word is shared if it is in a sequence of `_SHARED_WORDS` words that the other text has, in any case. The second
     value is a phrase with the number of omitted characters; empty if the whole text is returned.
     """
-    words, keys = _WORD.findall(text), [word.casefold() for word in _LETTERS.findall(other)]
-    known = {tuple(keys[start : start + _SHARED_WORDS]) for start in range(max(1, len(keys) - _SHARED_WORDS + 1))}
+    words, keys = _WORD.findall(text), [word.casefold() for word in _LETTERS.findall(other_text)]
     size = min(_SHARED_WORDS, len(keys))
+    known_sequences = {tuple(keys[start : start + size]) for start in range(len(keys) - size + 1)}
     # Skip signs, so that the same words with different punctuation are found.
     positions = [position for position, word in enumerate(words) if _LETTERS.search(word)]
     folded = [words[position].strip().casefold() for position in positions]
     shared = set[int]()
     for start in range(len(folded) - size + 1 if size else 0):
-        if tuple(folded[start : start + size]) in known:
+        if tuple(folded[start : start + size]) in known_sequences:
             shared.update(range(positions[start], positions[start + size - 1] + 1))
-    first = _find_window(words, min(shared, default=0), limit)
+    first_word = _find_window(words, min(shared, default=0), limit)
     runs, length = list[Run](), 0
-    for position in range(first, len(words)):
+    for position in range(first_word, len(words)):
         if length >= limit:
             break
         kind, word = "shared" if position in shared else "", words[position][: limit - length]
@@ -87,6 +87,6 @@ def _join_runs(runs: Sequence[Run]) -> list[Run]:
 
 def _count_common(words: Sequence[str], other_words: Sequence[str]) -> int:
     return next(
-        (number for number, (one, other) in enumerate(zip(words, other_words, strict=False)) if one != other),
+        (number for number, (key, other_text) in enumerate(zip(words, other_words, strict=False)) if key != other_text),
         min(len(words), len(other_words)),
     )

@@ -50,16 +50,16 @@ class Row:
         source: The source file and row, `file:row`.
         details: Short facts, such as the split and the id.
         values: Column → value, as text.
-        places: Sentences about the files from which the row was read.
+        locations: Sentences about the files from which the row was read.
         command: The command that traces the row; empty if there is none.
         panels: Its texts.
-        notes: Sentences about what is not shown.
+        notes: Sentences about parts that are not shown.
     """
 
     source: str
     details: Sequence[str] = ()
     values: Sequence[tuple[str, str]] = ()
-    places: Sequence[str] = ()
+    locations: Sequence[str] = ()
     command: str = ""
     panels: Sequence[Panel] = ()
     notes: Sequence[str] = ()
@@ -88,9 +88,9 @@ class SampleFacts:
     def has_loss(self) -> bool:
         """Whether a token is in the loss."""
         return any(
-            trained
+            is_trained
             for row in self.rows
             for panel in row.panels
             for group in panel.groups
-            for _, trained in group.tokens
+            for _, is_trained in group.tokens
         )

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator
 from itertools import groupby
 
+from dataprep_assets.engine.trace.document_table import Values
 from dataprep_assets.engine.trace.place import TokenRange
 from dataprep_assets.engine.trace.sample import SampledPart, SampledRow
 from dataprep_assets.errors import count_of
@@ -11,12 +12,13 @@ from dataprep_assets.site.samples.facts import Panel, Row, Run, TokenGroup
 from dataprep_assets.site.samples.texts import cut_text
 
 
-def build_kept_row(dataset: str, row: SampledRow) -> Row:
-    """Return the facts of a row that was read from a trainer's file."""
+def build_kept_row(dataset: str, row: SampledRow, values: Values | None = None) -> Row:
+    """Return the facts of a row that was read from a trainer's file; `values` are its columns that rules read."""
     return Row(
         source=f"{row.file}:{row.row}",
         details=[row.split, *([f"id {row.document_id}"] if row.document_id else [])],
-        places=[describe_place(place) for place in row.places],
+        values=[(name, format_value(value)) for name, value in (values or {}).items()],
+        locations=[describe_place(token_range) for token_range in row.locations],
         command=format_command(dataset, row.file, row.row, row.split) if row.is_traceable else "",
         panels=[build_panel(part) for part in row.parts],
         notes=row.notes,
@@ -29,11 +31,18 @@ def format_command(dataset: str, file: str, row: int, split: str | None = None) 
     return shlex.join(["dataprep", "trace", dataset, *options])
 
 
-def describe_place(place: TokenRange) -> str:
+def describe_place(token_range: TokenRange) -> str:
     """Return the artifact, the file and the position of a place."""
-    numbers = [f"{name} {value:,}" for name, value in place.at.items() if isinstance(value, int)]
-    tokens = [f"tokens {place.start:,} to {place.stop - 1:,}"] if place.start < place.stop else []
-    return ", ".join([f"{place.artifact}/{place.file}", *tokens, *numbers])
+    numbers = [f"{name} {value:,}" for name, value in token_range.at.items() if isinstance(value, int)]
+    tokens = (
+        [f"tokens {token_range.start:,} to {token_range.stop - 1:,}"] if token_range.start < token_range.stop else []
+    )
+    return ", ".join([f"{token_range.artifact}/{token_range.file}", *tokens, *numbers])
+
+
+def format_value(value: object) -> str:
+    """Return a value of a column of the document table as text."""
+    return f"{value:.6g}" if isinstance(value, float) else "none" if value is None else str(value)
 
 
 def build_panel(part: SampledPart) -> Panel:
@@ -47,8 +56,8 @@ def build_panel(part: SampledPart) -> Panel:
 
 def _group_tokens(part: SampledPart) -> Iterator[TokenGroup]:
     """Yield the tokens of each message, and the template's own text between them."""
-    trained = part.trained if part.trained is not None else [False] * len(part.tokens)
-    tokens = list(zip(part.tokens, trained, strict=True))
+    trained_mask = part.trained_mask if part.trained_mask is not None else [False] * len(part.tokens)
+    tokens = list(zip(part.tokens, trained_mask, strict=True))
     if not part.messages:
         yield TokenGroup("", tokens)
         return

@@ -69,26 +69,30 @@ class PairsTracer(ShardTracer[_PairsShard, PreferenceView]):
     ) -> Iterator[SampledRow]:
         require_same_tokenizer(shard.handle.receipt, load_declared_tokenizer(self._blend.required_tokenizer))
         split_tokens, record = self._token_texts.split, split.shards[index].file
-        wanted, first = iter(numbers), 0
-        number = next(wanted, None)
+        remaining_numbers, first_row = iter(numbers), 0
+        number = next(remaining_numbers, None)
         for rows in read_preferences(split.shards[index].fetch_file(self._store)):
-            while number is not None and number < first + len(rows):
-                row, (file, source_row) = rows[number - first], shard.find_source(number)
+            while number is not None and number < first_row + len(rows):
+                row, (file, source_row) = rows[number - first_row], shard.find_source(number)
                 answers = [(name, answer) for name in SIDES if (answer := row.get_side(name)) is not None]
                 yield SampledRow(
                     split=shard.unit,
                     file=file,
                     row=source_row,
-                    places=(_build_place(str(record.artifact), record.record.path, row, {"row": number}),),
+                    partition=shard.partition,
+                    locations=(_build_place(str(record.artifact), record.record.path, row, {"row": number}),),
                     parts=(
                         build_part("prompt", row.prompt_ids, split_tokens),
-                        *(build_part(name, one.ids, split_tokens, trained=one.mask == 1) for name, one in answers),
+                        *(
+                            build_part(name, answer.ids, split_tokens, trained_mask=answer.mask == 1)
+                            for name, answer in answers
+                        ),
                     ),
                 )
-                number = next(wanted, None)
+                number = next(remaining_numbers, None)
             if number is None:
                 return
-            first += len(rows)
+            first_row += len(rows)
 
     @cached_property
     def _token_texts(self) -> TokenTexts:

@@ -62,17 +62,18 @@ class RecordTracer(ShardTracer[_RecordShard, RecordView]):
         self, split: RecordSplit, shard: _RecordShard, index: int, numbers: Sequence[int]
     ) -> Iterator[SampledRow]:
         # The run's file is the concatenation of the shards' files, so its lines are read from the shard.
-        wanted, first_line = {*numbers}, sum(used.facts.records for used in split.shards[:index])
+        line_numbers, first_line = {*numbers}, sum(used.facts.records for used in split.shards[:index])
         lines = read_lines(split.shards[index].fetch_file(self._store))
-        for number, line in enumerate(islice(lines, max(wanted, default=-1) + 1)):
-            if number not in wanted:
+        for number, line in enumerate(islice(lines, max(line_numbers, default=-1) + 1)):
+            if number not in line_numbers:
                 continue
             file, row = shard.find_source(number)
             yield SampledRow(
                 split=shard.unit,
                 file=file,
                 row=row,
-                places=(
+                partition=shard.partition,
+                locations=(
                     _build_place(str(split.run), split.run_file, {"row": first_line + number}),
                     _build_place(str(shard.handle.artifact), shard.facts.file, {"record": number}),
                 ),
@@ -101,6 +102,6 @@ def _divide_record(record: dict[str, Any], fields: PartPaths) -> Iterator[Sample
     for name, path in paths.items():
         if (value := parts.get_value(path)) is not ABSENT_VALUE:
             yield SampledPart(name=name, text=format_value(value))
-    others = remove_paths(record, [path for path in paths.values() if path is not None])
-    if others:
-        yield SampledPart(name="environment and other fields", text=format_value(others))
+    other_fields = remove_paths(record, [path for path in paths.values() if path is not None])
+    if other_fields:
+        yield SampledPart(name="environment and other fields", text=format_value(other_fields))

@@ -125,9 +125,9 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
             start = segment.unpadded_start  # because the file was opened without padding
             tokens = slice(start, start + len(segment.ids))
             # Position i of the mask is for token i + 1 of the sequence, so nothing predicts the first token.
-            trained = np.zeros(len(segment.ids), np.bool_)
-            trained[1:] = block.required_mask[tokens][:-1] == 1
-            part = build_part("conversation", block.tokens[tokens], self._token_texts.split, trained=trained)
+            trained_mask = np.zeros(len(segment.ids), np.bool_)
+            trained_mask[1:] = block.required_mask[tokens][:-1] == 1
+            part = build_part("conversation", block.tokens[tokens], self._token_texts.split, trained_mask=trained_mask)
             owners, roles, notes = list[int](), list[str | None](), [note] if note else []
             if not note:
                 try:
@@ -140,7 +140,8 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
                 split=shard.unit,
                 file=source,
                 row=row,
-                places=(replace(shard.locate(segment), artifact=str(record.artifact), file=record.record.path),),
+                partition=shard.partition,
+                locations=(replace(shard.locate(segment), artifact=str(record.artifact), file=record.record.path),),
                 parts=(replace(part, messages=owners, roles=roles),),
                 notes=notes,
             )
