@@ -172,7 +172,8 @@ def _summarize_dataset(
     specs, store, privacy = dataset.specs, dataset.store, dataset.privacy
     last_build, last_success = next(iter(runs), None), next(filter(_has_succeeded, runs), None)
     try:
-        is_new, stale = not dataset.decisions, [decision for decision in dataset.decisions if decision.is_stale]
+        is_new = not dataset.decisions
+        stale_decisions = [decision for decision in dataset.decisions if decision.is_stale]
         check_results = {
             ("/".join(spec.path[1:]), check): result
             for spec in specs
@@ -188,9 +189,13 @@ def _summarize_dataset(
     else:
         state = DatasetState(
             dataset=dataset.name,
-            state="never built" if is_new else f"{len(stale):,} to build" if stale else "up to date",
-            to_build=len(stale),
-            why=privacy.public_text(str(stale[0]), stale[0].name) if stale else "",
+            state="never built"
+            if is_new
+            else f"{len(stale_decisions):,} to build"
+            if stale_decisions
+            else "up to date",
+            to_build=len(stale_decisions),
+            why=privacy.public_text(str(stale_decisions[0]), stale_decisions[0].name) if stale_decisions else "",
             passed=sum(result is None for result in check_results.values()),
             not_passed={
                 key: UnpassedCheck(result.sentence and privacy.public_text(result.sentence, "failed"), result.blocks)
