@@ -20,6 +20,7 @@ from dataprep_assets_tests.engine.notices import write_notices
 from dataprep_assets_tests.engine.notices_dataset import NoticesDataset
 from dataprep_assets_tests.project import new_instance
 
+UNREACHABLE = "the bucket cannot be reached"
 STATIC = ["static/site.css", "static/site.js"]
 
 
@@ -48,7 +49,7 @@ class Site:
 
     def _list_pages(self, dataset: StoredDataset, _: DatasetState) -> list[Page]:
         if not self.pages[dataset.name]:
-            raise SourceError(f"{dataset.name}: the bucket cannot be reached")
+            raise SourceError(UNREACHABLE)
         return self.pages[dataset.name]
 
     def write(self, *names: str) -> SiteReport:
@@ -140,8 +141,8 @@ def test_an_error_of_one_dataset_is_on_its_page_and_stops_no_other(site: Site) -
     site.pages["forum"] = []
     site.pages["web"][1] = TextPage("kept", "Kept documents", "fail")
     report = site.write()
-    assert report.errors == {"forum": "forum: the bucket cannot be reached", "web": "ValueError: no such column"}
-    assert "the bucket cannot be reached" in (site.root / SITE / "datasets/forum/index.html").read_text()
+    assert report.errors == {"forum": UNREACHABLE, "web": "ValueError: no such column"}
+    assert UNREACHABLE in (site.root / SITE / "datasets/forum/index.html").read_text()
     assert "ValueError: no such column" in (site.root / SITE / "datasets/web/data/kept.html").read_text()
     assert "about the web" in (site.root / SITE / "datasets/web/index.html").read_text()
     # The page is made again when its cause may be gone, although its facts did not change.

@@ -19,6 +19,7 @@ from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets_tests.engine.notices_dataset import NoticesDataset
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, make_notice_board
 
+UNREACHABLE = "the bucket cannot be reached"
 POLITE = ("notices", "is_polite")
 
 
@@ -76,7 +77,7 @@ def test_a_stale_artifact_is_shown_with_the_reason_of_status(board: NoticeBoard)
     assert state.to_build > 0
     assert (state.state, state.level) == (f"{state.to_build} to build", "out of date")
     assert "notices/notices/n-1" in state.why
-    assert "<code>dataprep run notices</code>" in render(state)
+    assert "dataprep run notices<" in render(state)
 
 
 def test_a_failed_check_is_shown_until_it_passes(board: NoticeBoard) -> None:
@@ -130,12 +131,12 @@ def test_an_accepted_failure_needs_no_attention(board: NoticeBoard) -> None:
 
 def test_an_unreadable_store_is_unknown(board: NoticeBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: object, **__: object) -> bool:
-        raise SourceError("the bucket cannot be reached")
+        raise SourceError(UNREACHABLE)
 
     monkeypatch.setattr("dataprep_assets.site.stored.is_never_built", unreachable)
     state = summarize(board)
-    assert (state.state, state.level, state.why) == ("unknown", "unknown", "the bucket cannot be reached")
-    assert "the bucket cannot be reached" in render(state)
+    assert (state.state, state.level, state.why) == ("unknown", "unknown", UNREACHABLE)
+    assert UNREACHABLE in render(state)
 
 
 def test_freshness_equals_dagsters(tmp_path: Path) -> None:
