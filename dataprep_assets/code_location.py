@@ -21,14 +21,13 @@ import dagster as dg
 
 from dataprep_assets.declarations import Declarations, describe_reason, open_declarations
 from dataprep_assets.engine.artifact.dataset import Dataset
-from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.overview import DatasetStores, build_overview
 from dataprep_assets.orchestration.runs.planning import add_planning
 from dataprep_assets.project import Project, read_project
 from dataprep_assets.resources import build_resources
 from dataprep_assets.resources.environment import build_storage, resolve_variables
+from dataprep_assets.site.asset import build_site_definitions
+from dataprep_assets.site.stored import StoredDataset, link_datasets
 
 # Ignore these warnings, because Dagster emits them about its own code for every location with checks or sensors.
 for _parameter in ("execution_type", "owners"):
@@ -61,17 +60,17 @@ def definitions_of(root: Path, *, executor: dg.ExecutorDefinition | None = dg.in
     )
 
 
-def _open_datasets(loaded: dg.Definitions, root: Path) -> DatasetStores:
+def _open_datasets(loaded: dg.Definitions, root: Path) -> list[StoredDataset]:
     """Return the datasets that the code location shows, except broken ones and other packages' components."""
     project, storage = read_project(root), resolve_variables(build_storage(root))
     names = {spec.key.path[0] for spec in loaded.resolve_all_asset_specs()}
-    datasets: dict[str, tuple[Sequence[ArtifactSpec], ArtifactStore]] = {}
+    datasets: list[StoredDataset] = []
     for name, path in open_declarations(project).files.items() if project is not None else ():
         with suppress(ConfigError):
             dataset = open_declarations(project).load(path) if name in names else None
             if isinstance(dataset, Dataset):
-                datasets[name] = dataset.specs, dataset.store(storage)
-    return datasets
+                datasets.append(StoredDataset(dataset, dataset.store(storage)))
+    return link_datasets(datasets)
 
 
 @cache
@@ -95,9 +94,9 @@ def bind_resources(
         executor: The executor, unless the definitions set one.
     """
     own_definitions = dg.Definitions(resources=build_resources(root), executor=None if loaded.executor else executor)
-    # Pass functions, because `definitions` is assigned only after this call, but before the overview's page is built.
-    overview = build_overview(lambda: definitions, lambda: _open_datasets(definitions, root))
-    definitions = dg.Definitions.merge(loaded, overview, own_definitions)
+    # Pass functions, because `definitions` is assigned only after this call, but before the site is written.
+    site = build_site_definitions(root, lambda: definitions, lambda: _open_datasets(definitions, root))
+    definitions = dg.Definitions.merge(loaded, site, own_definitions)
     return definitions
 
 

@@ -44,6 +44,7 @@ _COMMANDS = {
     "check": "check",
     "run": "run",
     "ui": "ui",
+    "site": "site",
     "plan": "plan",
     "status": "status",
     "documents": "documents",

@@ -3,9 +3,10 @@
 Entry points: `StoredTable`, `format_rule`, `build_drops`.
 """
 
+import random
 from abc import abstractmethod
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +18,15 @@ from dataprep_assets.curation.rules import NUMBERS, Rule, find_dropping_rules, m
 from dataprep_assets.curation.selection import RESERVED
 from dataprep_assets.curation.table import Columns, read_joined_tables
 from dataprep_assets.curation.table_sums import FILE
-from dataprep_assets.engine.trace.document_table import DocumentRows, DocumentTable, Drops, RuleDrops
+from dataprep_assets.engine.trace.document_table import (
+    DocumentRows,
+    DocumentTable,
+    DroppedSample,
+    Drops,
+    RowDraw,
+    RuleDrops,
+    Values,
+)
 from dataprep_assets.engine.trace.histogram import ColumnHistogram, PlottedRule
 from dataprep_assets.engine.yaml.declared_keys import require_known_names
 from dataprep_assets.errors import ConfigError, MissingArtifactError
@@ -27,8 +36,12 @@ from dataprep_assets.integrity.receipt import RETRACTED
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_LENGTHS = ("bytes", "tokens")
+"""Columns with the length of a row."""
 _MAX_EXAMPLES = 10
 """Maximum number of examples of a rule."""
+_SAMPLED_SHARDS = 8
+"""Maximum number of shards from which the rows of one reason are drawn."""
 
 
 class StoredTable(DocumentTable):
@@ -81,11 +94,72 @@ class StoredTable(DocumentTable):
     def columns(self) -> Sequence[str]:
         return list(self.types)
 
+    @property
+    def plotted_columns(self) -> Sequence[str]:
+        ruled_columns = {column for _, rule in self.rules.values() for column in rule.thresholds}
+        return [name for name, kind in self.types.items() if kind in NUMBERS and name in {*_LENGTHS, *ruled_columns}]
+
     def reasons(self) -> Mapping[str, int]:
         counts = Counter[str]()
         for receipt in self.store.receipts([self.locate(partition) for partition in self.partitions]):
             counts.update({} if receipt is None else receipt.facts["reasons"])
         return dict(counts.most_common())
+
+    def sample_drops(self, count: int, seed: int = 0) -> Sequence[DroppedSample]:
+        import pyarrow.compute as pc
+
+        draws: dict[str, RowDraw] = {}
+        for partition, reasons in self._choose_sampled_shards(count, seed).items():
+            for piece in read_joined_tables([self.find_file(partition)]):
+                for reason in reasons:
+                    if (matches := piece.filter(pc.equal(piece["reason"], reason))).num_rows:
+                        draws.setdefault(reason, RowDraw(count, seed)).add(matches)
+        rules = self.rules
+        return [
+            DroppedSample(
+                reason=reason,
+                drops=format_rule(*rules[reason]) if reason in rules else "",
+                columns=sorted(rules[reason][1].columns) if reason in rules else (),
+                count=total,
+                rows=draws[reason].list_rows() if reason in draws else (),
+            )
+            for reason, total in self.reasons().items()
+            if total
+        ]
+
+    def read_rule_values(self, partition: str, rows: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], Values]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        names = sorted({"source"}.union(*(rule.columns for _, rule in self.rules.values())))
+        if not self.rules or self.store.receipt(self.locate(partition)) is None:
+            return {}
+        values, numbers = dict[tuple[str, int], Values](), pa.array([row for _, row in rows], pa.int64())
+        for piece in read_joined_tables([self.find_file(partition)], [*names, "file", "row"]):
+            # First select by the row only, because most files have different rows in a sample.
+            for row in piece.filter(pc.is_in(piece["row"].cast(pa.int64()), numbers)).to_pylist():
+                if (location := (row.pop("file"), row.pop("row"))) in rows:
+                    values[location] = {name: row[name] for name in names if name in row}
+        return values
+
+    def _choose_sampled_shards(self, count: int, seed: int) -> Mapping[str, Sequence[str]]:
+        """Return the shards to read, in order, each with the reasons whose rows are drawn from it."""
+        partitions = list(self.partitions)
+        receipts = self.store.receipts([self.locate(partition) for partition in partitions])
+        counts = {
+            partition: receipt.facts["reasons"]
+            for partition, receipt in zip(partitions, receipts, strict=True)
+            if receipt is not None
+        }
+        shuffled = random.Random(seed).sample(list(counts), len(counts))
+        reasons_by_shard = defaultdict[str, list[str]](list)
+        for reason in sorted({reason for of_shard in counts.values() for reason in of_shard}):
+            rows, shards = 0, [partition for partition in shuffled if counts[partition].get(reason)]
+            for partition in shards[:_SAMPLED_SHARDS]:
+                if rows < count:
+                    reasons_by_shard[partition].append(reason)
+                    rows += counts[partition][reason]
+        return {partition: reasons_by_shard[partition] for partition in partitions if partition in reasons_by_shard}
 
     def rows(
         self,

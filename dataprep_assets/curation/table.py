@@ -44,6 +44,23 @@ DECIDED: Columns = {"kept": "boolean", "reason": "string", "representative": "st
 They are whether the row is kept, the reason if it is not, the kept document that represents a duplicate, and the number
 of tokens. Tokens include those added around a document.
 """
+COLUMN_DESCRIPTIONS = {
+    "file": "Path of the source file.",
+    "row": "Number of the row in its file, from 1.",
+    "id": "Hash of the document's id, as 16 hexadecimal digits.",
+    "source": "Source of the row: a declared field, or the folder of its file.",
+    "host": "Host of the document's URL.",
+    "license": "License of the document; null if it is not known.",
+    "bytes": "Length of the text in UTF-8, in bytes.",
+    "characters": "Length of the text, in characters.",
+    "bad": "Reason why the record is not a document; null for a document.",
+    "kept": "Whether the row is kept.",
+    "reason": "Reason why the row is dropped, such as the name of a rule; null if it is kept.",
+    "representative": "Kept document that the dropped duplicate is similar to, as `file:row`.",
+    "similarity": "Similarity of the dropped duplicate to its representative, from 0 to 1.",
+    "tokens": "Number of tokens, including those added around the text; null for a dropped row.",
+}
+"""Column of a document table → a sentence about it."""
 LICENSE = "license"
 """The column with the license of a document."""
 _UNKNOWN_LICENSES = frozenset(
@@ -152,6 +169,18 @@ class CarriedFields:
             "characters": "integer",
             **{name_rewritten_column(rewriter): "integer" for rewriter in self.rewriters},
             "bad": "string",
+        }
+
+    @property
+    def column_descriptions(self) -> dict[str, str]:
+        """Name → a sentence about each column of a table with these fields."""
+        return {
+            **COLUMN_DESCRIPTIONS,
+            **{name_column(path): f"Field `{path}` of the source row." for path, _ in self.keep},
+            **{
+                name_rewritten_column(rewriter): f"Number of characters that the rewriter `{rewriter}` changed."
+                for rewriter in self.rewriters
+            },
         }
 
     @property

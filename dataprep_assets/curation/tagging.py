@@ -12,7 +12,7 @@ Entry points: `Tagger` and its kinds, `compute_tags`.
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -62,6 +62,11 @@ class Tagger(ABC):
     def reads(self) -> Columns:
         """The columns of the carried fields that it needs, in addition to the text."""
         return {}
+
+    @property
+    def descriptions(self) -> Mapping[str, str]:
+        """Column → a sentence about it."""
+        return dict.fromkeys(self.columns, f"Value of the tagger `{self.name}`.")
 
     @property
     def missing(self) -> Mapping[str, str]:
@@ -139,8 +144,17 @@ class BuiltInTagger(VersionedTagger):
         assert tagger.configure is not None
         return tagger.configure(**self.settings)
 
+    @property
+    def descriptions(self) -> Mapping[str, str]:
+        return {**super().descriptions, **self.load().descriptions}
+
     def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         return self.load().tag(batch.texts)
+
+
+def describe_tagger_columns(taggers: Iterable[Tagger]) -> dict[str, str]:
+    """Return column → a sentence about it, for the columns of some taggers."""
+    return {column: text for tagger in taggers for column, text in tagger.descriptions.items()}
 
 
 def load_tagger(name: str) -> TextTagger:

@@ -16,7 +16,8 @@ The zero-width joiner and non-joiner are kept, because they are spelling in Pers
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from dataprep_assets.curation.planted import PlantedCase
@@ -58,6 +59,7 @@ class TextTagger:
             library's version if it uses one.
         planted: Returns planted cases with known results; None if there are no such cases.
         configure: Returns the tagger with the settings of a declaration; None if it has no settings.
+        descriptions: Column → a sentence about it.
     """
 
     columns: Columns
@@ -65,6 +67,7 @@ class TextTagger:
     version: Callable[[], str]
     planted: Callable[[], Iterable[PlantedCase]] | None = None
     configure: "Callable[..., TextTagger] | None" = None
+    descriptions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def with_measure(
@@ -73,6 +76,7 @@ class TextTagger:
         measure: Callable[[str], Sequence[Any]],
         version: Callable[[], str],
         planted: Callable[[], Iterable[PlantedCase]] | None = None,
+        descriptions: Mapping[str, str] = MappingProxyType({}),
     ) -> Self:
         """Return a tagger that calls `measure` for the values of each normalized text, in column order.
 
@@ -82,7 +86,7 @@ class TextTagger:
         def measure_each(split: "SplitTexts") -> Sequence[Sequence[Any]]:
             return [*zip(*map(measure, split.texts), strict=True)]
 
-        return cls.with_measures(columns, measure_each, version, planted)
+        return cls.with_measures(columns, measure_each, version, planted, descriptions=descriptions)
 
     @classmethod
     def with_measures(
@@ -92,6 +96,7 @@ class TextTagger:
         version: Callable[[], str],
         planted: Callable[[], Iterable[PlantedCase]] | None = None,
         configure: "Callable[..., TextTagger] | None" = None,
+        descriptions: Mapping[str, str] = MappingProxyType({}),
     ) -> Self:
         """Return a tagger that calls `measure` for the columns of some normalized texts, in column order.
 
@@ -115,4 +120,5 @@ class TextTagger:
             version=lambda: f"{version()}, {VERSION}",
             planted=planted,
             configure=configure,
+            descriptions=descriptions,
         )

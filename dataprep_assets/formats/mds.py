@@ -155,6 +155,11 @@ def _build_head(count: int, length: int, config: dict[str, Any]) -> bytes:
     return struct.pack("<I", count) + offsets.astype("<u4").tobytes() + config_bytes
 
 
+def parse_first_offset(head: bytes) -> int:
+    """Return the byte offset of the first sample, given the first 8 bytes of a shard; samples follow each other."""
+    return int(np.frombuffer(head, "<u4", 1, offset=4)[0])
+
+
 def validate(directory: Path) -> int:
     """Return the number of samples.
 

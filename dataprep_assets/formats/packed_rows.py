@@ -36,6 +36,15 @@ if TYPE_CHECKING:
 IDS, MASK, STARTS = "input_ids", "loss_mask", "seq_start_id"
 TOKEN_MASK, LENGTHS, UNPADDED = "assistant_masks", "seq_lengths", "unpadded_lengths"
 _TYPES = {IDS: "int32", MASK: "uint8", STARTS: "int32", TOKEN_MASK: "uint8", LENGTHS: "int32", UNPADDED: "int32"}
+COLUMN_DESCRIPTIONS = {
+    IDS: "Token ids of a packed row.",
+    MASK: "1 if the label is in the loss, else 0.",
+    STARTS: "Start positions of the sequences in the row.",
+    TOKEN_MASK: "1 if the token is trained, else 0.",
+    LENGTHS: "Number of tokens of each sequence in the row.",
+    UNPADDED: "Number of tokens of each sequence without its padding.",
+}
+"""Column → a sentence about it."""
 _UNMASKED = (IDS, STARTS)
 _PER_SEGMENT = (STARTS, LENGTHS, UNPADDED)
 MAX_ID = 2**31 - 1

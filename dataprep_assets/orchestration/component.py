@@ -95,10 +95,14 @@ def build_asset(
     spec: ArtifactSpec,
     tags: Mapping[str, str] = MappingProxyType({}),
     freshness: dg.FreshnessPolicy | None = None,
+    automation: str = "",
 ) -> dg.AssetsDefinition:
-    """Return the asset of an artifact with its freshness policy; `tags` extend its declaration's tags."""
+    """Return the asset of an artifact with its freshness policy; `tags` extend its declaration's tags.
 
-    @dg.asset(**_build_asset_arguments(spec, tags), freshness_policy=freshness)
+    `automation` describes the sensors and schedules of its dataset.
+    """
+
+    @dg.asset(**_build_asset_arguments(spec, tags, automation), freshness_policy=freshness)
     def artifact(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
         hold_run_lock_until_exit(context)
         store = spec.declaration.store(storage)
@@ -121,7 +125,20 @@ def _tag_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
         instance.add_run_tags(run.run_id, {DATASET: datasets.pop()})
 
 
-def _describe_asset(spec: ArtifactSpec) -> str:
+def _describe_automation(definitions: dg.Definitions) -> str:
+    """Return a list of sensors and schedules in Markdown; empty if there are none.
+
+    Dagster's page of an asset lists only automation of asset jobs, and would say that there is none.
+    """
+    lines = [
+        f"- [{automation.name}](/automation): {automation.description}"
+        for automation in (*(definitions.sensors or ()), *(definitions.schedules or ()))
+        if isinstance(automation, dg.SensorDefinition | dg.ScheduleDefinition)
+    ]
+    return "\n".join(["Automation:", "", *lines]) if lines else ""
+
+
+def _describe_asset(spec: ArtifactSpec, automation: str) -> str:
     """Return the description on the asset's page; its first line has no Markdown, because the catalog shows it."""
     dataset = spec.declaration.dataset
     first_line = re.sub(r"<([\w-]+)>", lambda match: match[1].upper(), spec.description.replace("`", ""))
@@ -129,10 +146,10 @@ def _describe_asset(spec: ArtifactSpec) -> str:
         f"The job [{job_name(dataset)}](/guess/{job_name(dataset)}) builds and checks all of {dataset} in one run. "
         '"Materialize all" launches one run per step of the graph, about half a minute apart.'
     )
-    return "\n\n".join(filter(None, (first_line, spec.declaration.description, job)))
+    return "\n\n".join(filter(None, (first_line, spec.declaration.description, job, automation)))
 
 
-def _build_asset_arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
+def _build_asset_arguments(spec: ArtifactSpec, tags: Mapping[str, str], automation: str) -> dict[str, Any]:
     """Return the arguments of `dg.asset`."""
     declaration = spec.declaration
     arguments: dict[str, Any] = {
@@ -141,7 +158,7 @@ def _build_asset_arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[
         "group_name": declaration.dataset,
         "kinds": set(spec.kinds),
         "owners": list(declaration.owners),
-        "description": _describe_asset(spec),
+        "description": _describe_asset(spec, automation),
         "tags": {**tags, **({SENSITIVE: "true"} if declaration.sensitive else {})},
         "metadata": {
             **build_definition_metadata(spec),
@@ -226,12 +243,14 @@ def build_definitions(specs: Sequence[ArtifactSpec], tags: Mapping[str, str] = M
     """
     job = build_job(specs)
     product_specs, policy = find_products(specs), build_policy(specs[0].declaration.automation)
+    automation = build_automation(specs, job)
+    text = _describe_automation(automation)
     definitions = dg.Definitions(
-        assets=[build_asset(spec, tags, policy if spec in product_specs else None) for spec in specs],
+        assets=[build_asset(spec, tags, policy if spec in product_specs else None, text) for spec in specs],
         asset_checks=[build_checks(spec) for spec in specs if spec.checks],
         jobs=[job],
     )
-    return dg.Definitions.merge(definitions, build_automation(specs, job))
+    return dg.Definitions.merge(definitions, automation)
 
 
 def build_dataset_definitions(dataset: Dataset) -> dg.Definitions:

@@ -14,7 +14,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.checks.check import count_rebuilt
 from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.orchestration.partitions import asset_key
 
 # Data versions, which Dagster compares to find out-of-date artifacts. The data version of a partition is the digest
@@ -27,6 +27,13 @@ from dataprep_assets.orchestration.partitions import asset_key
 #
 # Entry points: `build_version_tags`, `build_step_result`.
 
+_FIRST_ENTRIES = ("tokens", "documents", "rows_in", "rows", "dropped")
+"""Metadata that is shown first, if an artifact has it."""
+_RARE_COUNTS = (
+    *("blank_lines", "empty_documents", "special_literals", "unknown_tokens", "dropped_characters"),
+    *("changed_characters", "reference_documents"),
+)
+"""Counts of a ledger that are 0 for most data."""
 _REPORTED_BY_BODY = "__source_asset_observation__"
 """Metadata that marks an asset as already reported by the body of its step.
 
@@ -93,7 +100,10 @@ def build_definition_metadata(spec: ArtifactSpec) -> dict[str, Any]:
     """Return the metadata of an asset before it is built: its columns, and the location of its build function."""
     entries: dict[str, Any] = {}
     if spec.columns:
-        columns = [dg.TableColumn(name, kind) for name, kind in spec.columns.items()]
+        columns = [
+            dg.TableColumn(name, kind, description=spec.column_descriptions.get(name))
+            for name, kind in spec.columns.items()
+        ]
         entries["dagster/column_schema"] = dg.TableSchema(columns)
     build = spec.build
     # Unwrap a `partial`, because it has no code of its own.
@@ -124,7 +134,30 @@ def build_metadata(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, r
         entries["dagster/row_count" if spec.partitions is None else "dagster/partition_row_count"] = rows
     if spec.documents is not None:
         entries["rebuild_check"] = str(count_rebuilt([receipt], spec.documents, spec.declaration.prove.level))
-    return render_entries(spec, entries | dict(spec.metadata(store, receipt)))
+    return render_entries(spec, _sort_entries(entries | dict(spec.metadata(store, receipt))))
+
+
+def build_total_metadata(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, dg.MetadataValue]:
+    """Return the sums over the finished partitions of an artifact, under names that begin with `total_`."""
+    receipts = [receipt for receipt in store.receipts(spec.artifacts(store)) if receipt is not None]
+    ledgers = [receipt.ledger for receipt in receipts if receipt.ledger is not None]
+    sums: dict[str, ShownValue] = {}
+    if ledgers:
+        ledger = Ledger.total(ledgers)
+        sums = {
+            "tokens": ledger.tokens,
+            "documents": ledger.documents,
+            "rows_in": ledger.rows_in,
+            "dropped": sum(ledger.dropped.values()),
+        }
+    sums |= {f"{spec.noun}s": len(receipts), "bytes": sum(receipt.total_bytes for receipt in receipts)}
+    # Rename the entries only now, because their names decide which of them are public.
+    return {f"total_{name}": value for name, value in render_entries(spec, sums).items()}
+
+
+def _sort_entries(entries: Mapping[str, ShownValue]) -> dict[str, ShownValue]:
+    """Return the entries, main counts first, because Dagster shows and plots them in this order."""
+    return {name: entries[name] for name in (*_FIRST_ENTRIES, *entries) if name in entries}
 
 
 def render_entries(spec: ArtifactSpec, entries: Mapping[str, ShownValue]) -> dict[str, dg.MetadataValue]:
@@ -141,37 +174,32 @@ def build_receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dic
         reused: Whether an existing artifact was reused.
     """
     remote = "://" in location
-    entries: dict[str, ShownValue] = {
-        "dagster/uri": location if remote else Path(location).absolute().as_uri(),
-        **({} if remote else {"path": Location(location)}),
-        "bytes": receipt.total_bytes,
-        "files": len(receipt.files),
-        "reused": reused,
-        "content_digest": receipt.content,
-    }
+    entries: dict[str, ShownValue] = {}
     if (ledger := receipt.ledger) is not None:
         entries |= {
-            "rows_in": ledger.rows_in,
-            "documents": ledger.documents,
             "tokens": ledger.tokens,
-            "blank_lines": ledger.blank_lines,
-            "empty_documents": ledger.empty_documents,
-            "special_literals": ledger.special_literals,
-            "unknown_tokens": ledger.unknown_tokens,
-            "dropped_characters": ledger.dropped_characters,
-            "changed_characters": ledger.changed_characters,
+            "documents": ledger.documents,
+            "rows_in": ledger.rows_in,
             "dropped": sum(ledger.dropped.values()),
             **{f"dropped_{reason}": count for reason, count in ledger.dropped.items()},
+            # Leave out counts that are 0 for most data, because each would be a constant plot.
+            **{name: count for name in _RARE_COUNTS if (count := getattr(ledger, name))},
         }
         # Only artifacts that read the source themselves have these counts.
         if ledger.source_bytes:
             entries |= {
                 "source_bytes": ledger.source_bytes,
-                "reference_documents": ledger.reference_documents,
                 "sampled_documents": ledger.sampled_documents,
             }
         if receipt.sources:
             entries["source_files"] = len(receipt.sources)
         if cpu := receipt.measured.get("cpu_seconds"):
             entries["tokens_per_cpu_second"] = round(ledger.tokens / cpu, 1)
-    return entries
+    return entries | {
+        "bytes": receipt.total_bytes,
+        "files": len(receipt.files),
+        "reused": reused,
+        "content_digest": receipt.content,
+        **({} if remote else {"path": Location(location)}),
+        "dagster/uri": location if remote else Path(location).absolute().as_uri(),
+    }

@@ -32,6 +32,15 @@ COLUMNS = ("inputs", "inputs_segmentation", "inputs_position", "targets_segmenta
 """The stored columns, in order."""
 TARGETS = "targets"
 """The optional sixth column; a reader can derive it."""
+COLUMN_DESCRIPTIONS = {
+    "inputs": "Token ids of the row.",
+    "inputs_segmentation": "Number of the token's sequence in the row, from 1; 0 for padding.",
+    "inputs_position": "Position of the token in its sequence, from 0.",
+    "targets_segmentation": "The same number for the label; 0 if the label is not in the loss.",
+    "targets_position": "Position of the label in its sequence, from 0.",
+    TARGETS: "Label of each position.",
+}
+"""Column → a sentence about it."""
 
 Int32 = NDArray[np.int32]
 

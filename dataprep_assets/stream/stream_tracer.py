@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.trace.place import Locate, TokenRange
+from dataprep_assets.engine.trace.sample import MAX_TOKENS, SampledRow, build_part, draw_by_shard
 from dataprep_assets.engine.trace.trace import SourceBytes, SourceText, Trace, TraceQuery, Tracer
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import (
@@ -24,8 +25,11 @@ from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.stream.token_shard import QUARANTINE, TOKENS
+from dataprep_assets.stream.tokenizer import require_same_tokenizer
+from dataprep_assets.stream.trainer_files import TrainerFiles
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
+from dataprep_assets.tokenization.token_texts import TokenTexts
 
 T = TypeVar("T")
 DocumentLocations = Iterable[tuple[IndexedShard, int]]
@@ -83,6 +87,10 @@ class StreamTracer(Tracer):
                 # Only note the error, because the document can still be found in the other artifacts.
                 notes.append(f"{'/'.join(spec.path)} is skipped: {error}")
         self.notes = tuple(notes)
+        located = [spec for spec in specs if spec.places is not None]
+        inputs = [source for spec in located for source in spec.inputs]
+        # A trainer reads the artifacts that no other located artifact is built from.
+        self._trainer_names = [spec.name for spec in located if spec not in inputs]
 
     def find(self, question: TraceQuery, *, decode: bool = True) -> list[Trace]:
         question.refuse_messages()
@@ -94,6 +102,66 @@ class StreamTracer(Tracer):
         if not traces:
             raise NotFoundError(self._describe_absence(question))
         return traces
+
+    def sample(self, count: int, seed: str) -> Iterator[SampledRow]:
+        if self._declaration.sensitive:
+            return
+        splits = [split for split, shards in self.index.splits.items() if any(shard.documents for shard in shards)]
+        for split in splits:
+            sizes = {shard.partition: shard.documents for shard in self.index.splits[split]}
+            for partition, documents in draw_by_shard(sizes, max(count // len(splits), 1), seed):
+                shard = self.index.shard(partition)
+                require_same_tokenizer(shard.handle.receipt, self._bundle)
+                yield from (self._sample_document(shard, document) for document in documents)
+
+    def sample_rows(self, rows: Iterable[tuple[str, int]]) -> Iterator[SampledRow]:
+        if self._declaration.sensitive:
+            return
+        for file, row in rows:
+            if self.index.find_holders(file):
+                for shard, document in self.index.find_by_row(file, row):
+                    require_same_tokenizer(shard.handle.receipt, self._bundle)
+                    yield self._sample_document(shard, document)
+
+    def _sample_document(self, shard: IndexedShard, document: int) -> SampledRow:
+        trace = self._trace_document(shard, document, False)
+        notes = []
+        for token_ranges in self._group_trainer_places(trace.places):
+            if (ids := self._trainer_files.read_beginning(token_ranges, MAX_TOKENS)) is not None:
+                break
+        else:
+            # Without other artifacts, such as in a blend, trainers read the shards themselves.
+            token_ranges = trace.places[:1]
+            ids = shard.read(token_ranges[0].start, min(token_ranges[0].stop, token_ranges[0].start + MAX_TOKENS))
+            if self._trainer_names:
+                notes.append("No trainer's file that can be shown has this document, so it is read from the shard.")
+        token_count = sum(token_range.stop - token_range.start for token_range in token_ranges)
+        if left_out := trace.tokens - token_count:
+            notes.append(f"{count_of(left_out, 'token is', 'tokens are')} not in the trainer's files.")
+        return SampledRow(
+            split=trace.split,
+            file=trace.file,
+            row=trace.row,
+            partition=shard.partition,
+            locations=token_ranges,
+            parts=(build_part("text", ids, self._token_texts.split, total=token_count),),
+            document_id=None if shard.facts.document_ids is None else f"{int(shard.hashes[document]):016x}",
+            notes=notes,
+        )
+
+    def _group_trainer_places(self, token_ranges: Sequence[TokenRange]) -> Iterator[Sequence[TokenRange]]:
+        """Yield the places of a document in each artifact that a trainer reads, in the order of the declaration."""
+        for name in self._trainer_names:
+            if matches := [candidate for candidate in token_ranges if candidate.artifact.split("/")[1] == name]:
+                yield matches
+
+    @cached_property
+    def _trainer_files(self) -> TrainerFiles:
+        return TrainerFiles(self.store)
+
+    @cached_property
+    def _token_texts(self) -> TokenTexts:
+        return TokenTexts(self._bundle.decode)
 
     def source_bytes(self, trace: Trace) -> SourceBytes | None:
         return self._look_up(trace, self._source_bytes)

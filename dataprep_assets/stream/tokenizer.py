@@ -6,8 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.errors import TokenizerError, count_of
-from dataprep_assets.integrity.receipt import Ledger
+from dataprep_assets.errors import IntegrityError, TokenizerError, count_of
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.sources.readers.contents import detect_non_text
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle
@@ -22,6 +22,15 @@ from dataprep_assets.tokenization.engines import try_in_process
 
 _MANY = 0.5
 """Minimum share of texts with special tokens that suggests rendered templates."""
+
+
+def require_same_tokenizer(receipt: Receipt, bundle: TokenizerBundle) -> None:
+    """Raise IntegrityError if a shard was built with a different tokenizer, which would give its ids other texts."""
+    if receipt.inputs.get("tokenizer", bundle.digest) != bundle.digest:
+        raise IntegrityError(
+            f"{receipt.artifact}/{receipt.partition}: was built with a different tokenizer, so its tokens cannot be "
+            f"shown as text. Run `dataprep run {receipt.dataset}`"
+        )
 
 
 def describe_literals(ledger: Ledger, special_tokens: str) -> Iterator[str]:

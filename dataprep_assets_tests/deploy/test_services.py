@@ -15,13 +15,13 @@ import dagster as dg
 import pytest
 from dagster._daemon.controller import all_daemons_healthy
 
-from dataprep_assets.orchestration.overview import DATASETS
 from dataprep_assets.orchestration.partitions import asset_key
 from dataprep_assets.orchestration.runs.runs import POOLS
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.project_template import write_project
 from dataprep_assets.project_template.deployment import DeployTarget, write_deployment
+from dataprep_assets.site.asset import DATASETS
 from dataprep_assets_tests.deploy.cluster import SCRIPTS, Cluster, create_deployment, is_listening
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.project import sample_attributes

@@ -33,6 +33,7 @@ _GUIDES = {
     "show": "[keys of `losses`](#keys-of-losses), [sensitive datasets](security.md)",
     "run": "[parts of a run](#parts-of-a-run), [locked builds](how-to/reproduce.md#build-from-the-lock)",
     "ui": "[the guard of the UI](security.md#the-ui)",
+    "site": "[the pages](how-to/site.md)",
     "status": "[keys of `status`](#keys-of-status)",
     "documents": "[documents](documents.md)",
     "trace": "[trace](how-to/look-at-data.md)",

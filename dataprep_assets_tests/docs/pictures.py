@@ -1,13 +1,15 @@
 """Write the pictures of the pages, `docs/pictures/*.svg`, for `make docs-reference`.
 
 `python -m dataprep_assets_tests.docs.pictures --record` first runs the commands of the recordings in a new project, and
-stores their output in `docs/recordings/` next to this module.
+stores their output in `docs/recordings/` next to this module. With `--screenshot`, it only writes the picture of the
+site, `docs/pictures/site.png`, in a browser with simulated records.
 
-Entry points: `drawings` (the whole texts), `record`.
+Entry points: `drawings` (the whole texts), `record`, `write_screenshot`.
 """
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from dataprep_assets.planning.manifest import format_shard_key
 from dataprep_assets_tests.docs import architecture
 from dataprep_assets_tests.docs.drawing import PICTURES, Box, arrows, framed, terminal
 
+SCREENSHOT = PICTURES / "site.png"
 RECORDINGS = Path(__file__).with_name("recordings")
 TITLES = {
     "failing-check": "A check fails, the rule is corrected, and the next run passes",
@@ -158,11 +161,37 @@ def _run(*arguments: str, folder: Path, until: str = "") -> list[str]:
     return [*steps[:end], "…", *checks] if checks else steps
 
 
+def write_screenshot() -> None:
+    """Write the screenshot of the site's overview."""
+    from dataprep_assets.site.overview import describe_overview
+    from dataprep_assets.site.pages import STATIC, Link, PageEnvironment
+    from dataprep_assets_tests.site.records import make_states
+    from dataprep_assets_tests.ui.browser import Browser
+
+    page = describe_overview(list(make_states(7, 60)), {})
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        shutil.copytree(STATIC, folder / "static")
+        environment = PageEnvironment(navigation=(Link("Overview", "index.html", current=True),))
+        (folder / "index.html").write_text(page.render(environment), encoding="utf-8")
+        browser = Browser(folder / "profile")
+        try:
+            size = {"width": 1280, "height": 720, "deviceScaleFactor": 1, "mobile": False}
+            browser.call("Emulation.setDeviceMetricsOverride", **size)
+            browser.open((folder / "index.html").as_uri(), "All datasets")
+            browser.picture(SCREENSHOT)
+        finally:
+            browser.close()
+
+
 if __name__ == "__main__":
     if "--record" in sys.argv:
         RECORDINGS.mkdir(exist_ok=True)
         for name, text in record().items():
             (RECORDINGS / f"{name}.txt").write_text(text, encoding="utf-8")
-    for path, text in drawings().items():
-        path.write_text(text, encoding="utf-8")
-        print(f"{path.name}: written")
+    if "--screenshot" in sys.argv:
+        write_screenshot()
+    else:
+        for path, text in drawings().items():
+            path.write_text(text, encoding="utf-8")
+            print(f"{path.name}: written")

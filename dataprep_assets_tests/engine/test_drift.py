@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.engine.artifact.build import iterate_builds
+from dataprep_assets.engine.card.card import build_card_specs
 from dataprep_assets.engine.lock.difference import compare_locks
 from dataprep_assets.engine.lock.drift import (
     Drift,
@@ -22,7 +23,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.sync import Sync
 from dataprep_assets.integrity.verify import read_receipts_below, verify_path, verify_store
 from dataprep_assets.pipelines.blend.dataset import build_blend_specs
-from dataprep_assets.pipelines.corpus.dataset import build_corpus_card_specs
+from dataprep_assets.pipelines.corpus.dataset import describe_corpus_card
 from dataprep_assets.stores.connect import LocalAddress
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets_tests.engine.building import build_all
@@ -296,7 +297,7 @@ def test_a_view_that_is_no_longer_declared_is_obsolete_for_diff_and_verify(
     def built(*views: str) -> Lock:
         declared = corpus.declared(views=[*views])
         specs = corpus.specs(views=[*views])
-        specs = [*specs, *build_corpus_card_specs(declared, specs)]
+        specs = [*specs, *build_card_specs(describe_corpus_card(declared, specs))]
         build_all(specs, corpus.store)
         return lock_dataset(specs, corpus.store)
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.engine.card.card import build_card_specs
 from dataprep_assets.engine.lock.difference import compare_locks
 from dataprep_assets.engine.lock.drift import find_content_drift, find_recipe_drift
 from dataprep_assets.engine.lock.lock import LockCounts, build_lock, encode_lock, lock_dataset, parse_lock
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.verify import read_receipts_below
-from dataprep_assets.pipelines.blend.dataset import build_blend_card_specs, build_blend_specs
+from dataprep_assets.pipelines.blend.dataset import build_blend_specs, describe_blend_card
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import environment
@@ -74,7 +75,7 @@ def test_a_blend_whose_bytes_contain_paths_has_the_same_lock_elsewhere(stage: st
         )
         store = LocalArtifacts(tmp_path / name / "artifacts")
         specs = build_blend_specs(blend)
-        specs = [*specs, *build_blend_card_specs(blend, specs)]
+        specs = [*specs, *build_card_specs(describe_blend_card(blend, specs))]
         build_all(specs, store)
         locks.append(lock_dataset(specs, store))
         assert list(find_recipe_drift(specs, store, locks[0])) == [], name

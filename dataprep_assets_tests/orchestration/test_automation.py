@@ -73,6 +73,10 @@ def test_declared_sensors_and_schedules_are_switched_on(tmp_path: Path) -> None:
         assert schedule.execution_timezone == "Europe/Berlin"
         assert schedule.default_status == dg.DefaultScheduleStatus.RUNNING
         assert schedule.job.name == "build_notices"
+        # Dagster's page of an asset lists no automation of a job of steps.
+        (spec,) = (spec for spec in made.definitions.resolve_all_asset_specs() if spec.key.path[-1] == "board")
+        for automation in (*repository.sensor_defs, schedule):
+            assert f"- [{automation.name}](/automation): {automation.description}" in (spec.description or "")
 
 
 def test_a_change_is_launched_once_and_described_in_words(board: NoticeBoard) -> None:

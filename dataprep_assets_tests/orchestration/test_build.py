@@ -87,9 +87,10 @@ def test_a_failure_is_reported_with_its_own_message_and_the_next_launch_repairs(
     assert not result.success
     (failure,) = [event.step_failure_data for event in result.all_events if event.is_step_failure]
     assert failure.user_failure_data is not None
-    assert failure.user_failure_data.description == "notices/notices: check has_words failed"
     (evaluation,) = [e for e in result.get_asset_check_evaluations() if not e.passed]
     assert evaluation.description == "1 of 3 notices fails; the first is n-1: 0 words"
+    description = f"notices/notices: check has_words failed: {evaluation.description}"
+    assert failure.user_failure_data.description == description
     assert [name for name, _ in list_materializations(result)] == ["notices"] * 3, "nothing is made of it"
     board.say("n-1", "mended")
     assert build(board).success
@@ -310,3 +311,24 @@ def run_job(corpus: Project) -> None:
     job = corpus.definitions.resolve_job_def(job_name("corpus"))
     result = job.execute_in_process(instance=corpus.instance, raise_on_error=False, run_config=QUIET)
     assert result.success, failure_of(result)
+
+
+def test_the_last_partition_of_a_build_is_reported_with_the_totals_of_all(board: NoticeBoard) -> None:
+    def read_totals() -> list[dict[str, object]]:
+        key = dg.AssetKey(["notices", "notices"])
+        events = [one.asset_materialization for one in board.instance.fetch_materializations(key, limit=9).records]
+        entries = [{name: entry.value for name, entry in one.metadata.items()} for one in events if one is not None]
+        return [{name: value for name, value in one.items() if name.startswith("total_")} for one in entries]
+
+    assert build(board).success
+    first, *others = read_totals()
+    assert others == [{}, {}]
+    assert first["total_notices"] == 3
+    board.say("n-1", "a much longer text of this notice")
+    assert build(board).success
+    second, *others = read_totals()
+    assert others == [first, {}, {}]
+    assert second["total_notices"] == 3
+    assert isinstance(first["total_bytes"], int)
+    assert isinstance(second["total_bytes"], int)
+    assert second["total_bytes"] > first["total_bytes"]

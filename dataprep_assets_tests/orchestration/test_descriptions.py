@@ -1,6 +1,7 @@
 """Dagster's tools show a description of our components and of every key of their declarations."""
 
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ import dagster as dg
 import pytest
 
 from dataprep_assets import components
+from dataprep_assets.code_location import definitions_of
+from dataprep_assets.curation.table import COLUMN_DESCRIPTIONS
+from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.project_template import write_project
 
@@ -55,3 +59,15 @@ def test_a_mistake_is_reported_with_our_message_when_dagster_loads_the_project(
     assert str(cause) == f"{path}:{line}: spilts: unknown key; did you mean `splits`?"
     assert cause.__cause__ is None
     assert cause.__suppress_context__
+
+
+def test_every_column_of_a_shipped_dataset_has_a_description(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATAPREP_SHOW", "samples,examples")
+    described = {}
+    for spec in definitions_of(PROJECT_ROOT).resolve_all_asset_specs():
+        schema = spec.metadata.get("dagster/column_schema")
+        for column in [] if schema is None else schema.columns:
+            described[spec.key.to_user_string(), column.name] = column.description or ""
+    assert len(described) > 100
+    assert [key for key, text in described.items() if not re.fullmatch(r"[\w`].*\.", text)] == []
+    assert described["sample_documents/documents_train", "row"] == COLUMN_DESCRIPTIONS["row"]

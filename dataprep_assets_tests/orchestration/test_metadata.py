@@ -91,3 +91,12 @@ def test_an_artifact_with_a_ledger_shows_its_counts() -> None:
     assert (shown["rows_in"], shown["documents"], shown["tokens"]) == (10, 7, 100)
     assert (shown["dropped"], shown["dropped_bad_json"], shown["dropped_null_text"]) == (3, 2, 1)
     assert (shown["source_files"], shown["tokens_per_cpu_second"]) == (2, 25.0)
+
+
+def test_counts_come_first_and_counts_that_are_always_zero_are_left_out() -> None:
+    ledger = Ledger(rows_in=10, documents=9, tokens=100, separators=9, dropped={"bad_json": 1}, unknown_tokens=2)
+    shown = list(build_receipt_metadata(receipt(ledger=ledger), "/a", False))
+    assert shown[:5] == ["tokens", "documents", "rows_in", "dropped", "dropped_bad_json"]
+    assert "unknown_tokens" in shown
+    assert not {"blank_lines", "empty_documents", "special_literals", "dropped_characters"} & {*shown}
+    assert shown[-1] == "dagster/uri"

@@ -16,6 +16,7 @@ EXAMPLES = {
         "dataprep run my_notes --months 1998-01...2009-12",
     ),
     "ui": ("dataprep ui", "dataprep ui --port 3001"),
+    "site": ("dataprep site", "dataprep site sample_corpus --open"),
     "plan": ("dataprep plan sample_corpus", "dataprep plan sample_corpus --cores 64"),
     "status": ("dataprep status sample_corpus", "dataprep status sample_corpus --json"),
     "documents": (

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.benchmarks.columns import BENCHMARK, OVERLAP
+from dataprep_assets.curation.benchmarks.columns import BENCHMARK, DESCRIPTIONS, OVERLAP
 from dataprep_assets.curation.benchmarks.items import BenchmarkItem, BenchmarkSet
 from dataprep_assets.curation.benchmarks.whole_items import WholeItem, WholeItemIndex, build_whole_item
 from dataprep_assets.curation.duplicates.words import UNICODE, WORDS, split_words
@@ -365,6 +365,10 @@ class BenchmarkTagger(VersionedTagger):
     sets: tuple[BenchmarkSet, ...]
     ngram: int
     min_words: int
+
+    @property
+    def descriptions(self) -> Mapping[str, str]:
+        return DESCRIPTIONS
 
     @property
     def version(self) -> str:

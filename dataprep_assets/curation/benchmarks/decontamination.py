@@ -3,6 +3,7 @@
 The field descriptions are the YAML reference.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -155,13 +156,14 @@ class DecontaminateDeclaration(DeclarationModel):
         """Return the tagger that searches for the items; paths are relative to a folder."""
         from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
 
-        sets = [
-            (DeclaredSet(path=declared_set) if isinstance(declared_set, str) else declared_set).build_set(name, folder)
-            for name, declared_set in self.sets.items()
-        ]
-        return BenchmarkTagger(
-            name=BENCHMARK, columns=COLUMNS, sets=tuple(sets), ngram=self.ngram, min_words=self.min_words
-        )
+        sets = tuple(self.build_sets(folder))
+        return BenchmarkTagger(name=BENCHMARK, columns=COLUMNS, sets=sets, ngram=self.ngram, min_words=self.min_words)
+
+    def build_sets(self, folder: Path) -> "Iterator[BenchmarkSet]":
+        """Yield the declared sets; paths are relative to a folder."""
+        for name, declared_set in self.sets.items():
+            declaration = DeclaredSet(path=declared_set) if isinstance(declared_set, str) else declared_set
+            yield declaration.build_set(name, folder)
 
 
 TextChoice = Literal["all", "questions", "answers", "first_question"]

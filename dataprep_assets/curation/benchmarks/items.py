@@ -7,7 +7,7 @@ Entry points: `BenchmarkSet`, `BenchmarkItem`, `ItemText`.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -147,6 +147,18 @@ class BenchmarkSet:
             raise ConfigError(f"{self.key}: {error}") from error
         except OSError as error:
             raise ConfigError(f"{self.key}: {self.path}: {error.strerror or error}. Correct the path") from error
+
+
+def find_item(sets: Iterable[BenchmarkSet], name: str) -> dict[str, str]:
+    """Return the texts of an item by their places in it, given a value of the column `benchmark`; empty if unknown."""
+    set_name, _, row = name.partition(":")
+    row = row.partition(":")[0]
+    for benchmark_set in sets:
+        if benchmark_set.name == set_name and row.isdecimal():
+            for item in benchmark_set.read_items(int(row)):
+                if item.row == int(row):
+                    return {part.place: part.text for part in item.parts}
+    return {}
 
 
 def _find_texts(value: Any, place: str, *, alternative: bool = False) -> Iterator[tuple[str, str, bool]]:

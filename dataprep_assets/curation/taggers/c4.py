@@ -32,6 +32,13 @@ _SENTENCE = re.compile(rf"[{_MARKS}]+[{re.escape(_CLOSERS)}]*(?=\s|$)")
 _PHRASES = ("javascript", "lorem ipsum", "cookie", "terms of use", "privacy policy")
 """A line that contains no phrase, after ASCII letters are lowered, needs no search for the words above."""
 
+_DESCRIPTIONS = {
+    "c4_lines": "Number of lines that C4 would keep.",
+    "c4_sentences": "Number of sentences that C4 would keep.",
+    "lorem_ipsum": "Whether the text contains `lorem ipsum`.",
+    "curly_bracket": "Whether the text contains a curly bracket.",
+}
+
 
 @cache
 def _build_tables() -> "tuple[Flags, Flags, Flags]":
@@ -233,6 +240,7 @@ def build_tagger(*, sentences: str | None = None, punctuation: bool = True, min_
         measure=partial(measure_texts, splitter=splitter, punctuation=punctuation, min_words=min_words),
         version=lambda: f"{VERSION}{describe_words(sentences)}",
         configure=build_tagger,
+        descriptions=_DESCRIPTIONS,
     )
 
 

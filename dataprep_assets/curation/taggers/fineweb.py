@@ -39,6 +39,13 @@ TERMINAL = frozenset(
 )
 """Marks that end a sentence, in the scripts that FineWeb covers."""
 
+_DESCRIPTIONS = {
+    "punctuated_lines": "Share of lines that end with a mark that ends a sentence.",
+    "short_lines": f"Share of lines with at most {SHORT_LINE} characters.",
+    "duplicate_line_characters": "Share of characters in lines that occur earlier in the text.",
+    "newlines_per_word": "Number of line ends per word.",
+}
+
 
 @cache
 def _build_terminal_table() -> "Flags":
@@ -82,6 +89,7 @@ def build_tagger(*, words: str | None = None, c4: Mapping[str, Any] | None = Non
         measure=partial(measure_texts, splitter=find_splitter(words), c4=c4),
         version=lambda: f"2{describe_words(words)}{'' if c4 is None else f', c4 {C4_VERSION}'}",
         configure=build_tagger,
+        descriptions=_DESCRIPTIONS,
     )
 
 

@@ -19,6 +19,17 @@ if TYPE_CHECKING:
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 
+_DESCRIPTIONS = {
+    "words": "Number of words with a letter or a digit.",
+    "mean_word_length": "Mean length of these words, in characters.",
+    "hashes_per_word": "Number of `#` per word.",
+    "ellipses_per_word": "Number of ellipses (`...` or `…`) per word.",
+    "bullet_lines": "Share of lines that begin with `•` or `-`.",
+    "ellipsis_lines": "Share of lines that end with an ellipsis.",
+    "alphabetic_words": "Share of words with a letter.",
+    "stop_words": "Number of different stop words in the text.",
+}
+
 
 def measure_texts(
     split: "SplitTexts", splitter: "WordSplitter | None" = None, stop_words: frozenset[str] = STOP_WORDS
@@ -90,6 +101,7 @@ def build_tagger(*, words: str | None = None, stop_words: Iterable[str] = STOP_W
         measure=partial(measure_texts, splitter=find_splitter(words), stop_words=frozenset(stop_words)),
         version=lambda: f"1{describe_words(words)}",
         configure=build_tagger,
+        descriptions=_DESCRIPTIONS,
     )
 
 

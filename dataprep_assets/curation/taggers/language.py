@@ -49,4 +49,8 @@ TAGGER = TextTagger.with_measure(
     measure=measure_text,
     version=_read_version,
     planted=yield_cases,
+    descriptions={
+        "language": "Detected language, as an ISO 639-1 code.",
+        "language_score": "Probability of the detected language, from 0 to 1.",
+    },
 )

@@ -211,6 +211,13 @@ KINDS: Mapping[str, Callable[[str], Iterator[Span]]] = {
     "ip_addresses": find_addresses,
 }
 """Kind of personal data, which is also its column → the function that finds it in a normalized text."""
+_DESCRIPTIONS = {
+    "emails": "Number of e-mail addresses in the text.",
+    "phones": "Number of phone numbers in the text.",
+    "ibans": "Number of international bank account numbers in the text.",
+    "cards": "Number of payment card numbers in the text.",
+    "ip_addresses": "Number of IP addresses in the text.",
+}
 
 
 def measure_text(text: str) -> list[int]:
@@ -219,5 +226,9 @@ def measure_text(text: str) -> list[int]:
 
 
 TAGGER = TextTagger.with_measure(
-    columns=dict.fromkeys(KINDS, "integer"), measure=measure_text, version=lambda: "3", planted=yield_cases
+    columns=dict.fromkeys(KINDS, "integer"),
+    measure=measure_text,
+    version=lambda: "3",
+    planted=yield_cases,
+    descriptions=_DESCRIPTIONS,
 )

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 TOP, REPEATED = (2, 3, 4), (5, 6, 7, 8, 9, 10)
 
+_DESCRIPTIONS = {
+    "repeated_lines": "Share of lines that occur earlier in the text.",
+    "repeated_line_characters": "Share of characters in lines that occur earlier in the text.",
+    "repeated_paragraphs": "Share of paragraphs that occur earlier in the text.",
+    "repeated_paragraph_characters": "Share of characters in paragraphs that occur earlier in the text.",
+    **{f"top_{n}gram": f"Share of characters in the most frequent sequence of {n} words." for n in TOP},
+    **{f"repeated_{n}grams": f"Share of characters in sequences of {n} words that occur earlier." for n in REPEATED},
+}
+
 
 def count_repeated(parts: Sequence[str]) -> tuple[int, int]:
     """Return the number of parts that occur earlier in the sequence, and their characters."""
@@ -137,6 +146,7 @@ def build_tagger(*, words: str | None = None) -> TextTagger:
         version=lambda: f"1{describe_words(words)}",
         planted=yield_cases,
         configure=build_tagger,
+        descriptions=_DESCRIPTIONS,
     )
 
 

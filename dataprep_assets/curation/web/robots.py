@@ -156,6 +156,11 @@ class RobotsTagger(VersionedTagger):
     files: tuple[str, ...]
 
     @property
+    def descriptions(self) -> Mapping[str, str]:
+        agents = ", ".join(self.agents)
+        return {"robots_allowed": f"Whether `robots.txt` of the URL's host allows it for {agents}; null if unknown."}
+
+    @property
     def version(self) -> str:
         library = require_installed_version(*_LIBRARY)
         settings = [self.column, self.date_column, list(self.agents)]

@@ -137,6 +137,10 @@ class UrlListsTagger(VersionedTagger):
     lists: Mapping[str, tuple[str, ...]]
 
     @property
+    def descriptions(self) -> Mapping[str, str]:
+        return {name: f"Whether the list `{name}` contains the URL or its domain." for name in self.lists}
+
+    @property
     def version(self) -> str:
         # Keep the order of the lists, because the table's columns have this order.
         files = [(name, digest_files(f"tag: {self.name}", patterns)) for name, patterns in self.lists.items()]

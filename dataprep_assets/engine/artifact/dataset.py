@@ -5,7 +5,7 @@ Each layer has a subclass in its `dataset.py`, without Dagster. The component th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.card import DATA_CARD, CardFacts
-from dataprep_assets.engine.card.contents import SplitCounts
+from dataprep_assets.engine.card.contents import CardSubject, SplitCounts
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.engine.yaml.declared_keys import find_nearest
 from dataprep_assets.engine.yaml.mistakes import Document, Keys, describe_mistakes, read_documents
@@ -27,9 +27,13 @@ from dataprep_assets.integrity.storage import Storage
 
 # Import these modules only for types, because commands that only list or compare artifacts use none of them.
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from dataprep_assets.engine.staleness.estimate import Estimate
     from dataprep_assets.engine.trace.document_table import DocumentTable
     from dataprep_assets.engine.trace.retraction import RetractionResult
+    from dataprep_assets.engine.trace.sample import SampledRow
     from dataprep_assets.engine.trace.trace import Tracer
     from dataprep_assets.planning.cost import Machine
 
@@ -63,6 +67,29 @@ class DatasetCounts:
 
     receipt: Receipt
     splits: Sequence[SplitCounts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureShare:
+    """Share of a source in a mixture.
+
+    Attributes:
+        split: Split that the shares add up to 1 in; empty if the mixture has no splits.
+        name: Name of the source.
+        requested: Declared share.
+        available: Share that the source's data allows within the declared limits; None if nothing limits it.
+        realized: Share in the built files, or in the steps of a schedule.
+        epochs: Number of passes over the source; None if the files do not record it.
+        tokens: Tokens of the source, or the tokens that a schedule reads from it; 0 if its rows are not tokenized.
+    """
+
+    split: str
+    name: str
+    requested: float
+    available: float | None = None
+    realized: float
+    epochs: float | None = None
+    tokens: int = 0
 
 
 class Dataset(ABC):
@@ -131,6 +158,11 @@ class Dataset(ABC):
     def specs(self) -> Sequence[ArtifactSpec]:
         """Every artifact of the dataset, inputs first. Every call returns the same objects."""
 
+    @property
+    def card_subject(self) -> CardSubject | None:
+        """Facts for its data card; None for a dataset without a card."""
+        return None
+
     @abstractmethod
     def product(self, store: ArtifactStore) -> Artifact:
         """Return the artifact that a trainer reads."""
@@ -146,6 +178,14 @@ class Dataset(ABC):
     def describe_trainers(self, store: ArtifactStore) -> Sequence[str]:
         """Return a line of settings for each trainer that can read the dataset, such as `nanoGPT: data_dir = '…'`."""
         return ()
+
+    def read_mixture(self, store: ArtifactStore) -> Sequence[MixtureShare]:
+        """Return the shares of its sources; nothing if it is not a mixture, or not built."""
+        return ()
+
+    def read_lengths(self, store: ArtifactStore) -> "NDArray[np.int64] | None":
+        """Return the number of tokens of each document; None if the artifacts do not record it."""
+        return None
 
     def read_last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
         """Return the counts of its splits after the last complete run; None if there was no complete run.
@@ -205,6 +245,17 @@ class Dataset(ABC):
             "for pretraining or chat can be traced, because only they record the positions of rows. Name one of "
             "these datasets"
         )
+
+    def list_sampled_artifacts(self, store: ArtifactStore) -> Sequence[Artifact]:
+        """Return the artifacts that `sample` reads; empty for a kind of dataset without rows of its own."""
+        return ()
+
+    def sample(self, store: ArtifactStore, count: int, seed: str) -> "Iterator[SampledRow]":
+        """Yield about `count` random rows of the files that a trainer reads, in order; none of sensitive data.
+
+        The same artifacts and the same seed give the same rows.
+        """
+        yield from ()
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> "RetractionResult":
         """Add the documents or patients of a list of ids to the dataset's retraction list.

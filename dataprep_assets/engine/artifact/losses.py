@@ -290,6 +290,28 @@ class LossTable:
             for loss in self.losses
         ]
 
+    def list_counts(self) -> list[dict[str, int | str]]:
+        """Return a row per part and reason: `source`, `reason`, `kind` and `count`, in their public form.
+
+        A row without a reason has the total of a part, unless the total must not be shown.
+        """
+        hidden_totals = {(loss.part, loss.unit) for loss in self.losses if not self._is_shown(loss)}
+        totals = {(loss.part, loss.unit): loss.of for loss in self._all if loss.of and loss.action == "dropped"}
+        rows: list[dict[str, int | str]] = [
+            {"source": part, "reason": "", "kind": f"all {unit}s", "count": self._privacy.public_value(total)}
+            for (part, unit), total in totals.items()
+            if (part, unit) not in hidden_totals
+        ]
+        return rows + [
+            {
+                "source": loss.part,
+                "reason": loss.reason,
+                "kind": f"{loss.unit}s {loss.action}",
+                "count": self._counts[id(loss)],
+            }
+            for loss in self.losses
+        ]
+
     def _find_public_file_counts(self, loss: Loss) -> dict[str, int | str]:
         """Return the counts per file in their public form."""
         if loss.unit in _ITEM_NOUNS:

@@ -416,6 +416,7 @@ class ArtifactSpec:
         rows: Returns the number of rows of a finished artifact; None if it has no rows to count.
         losses: Returns the losses of its finished partitions, compared with their inputs (`losses`).
         columns: Name → type of each column of its rows, in the terms of its format; empty if rows have no columns.
+        column_descriptions: Name → a sentence about each column; may contain more names.
         artifact: Returns the name and partition on disk, if they do not follow from `name`, `split` and the partition.
         verification: How thoroughly a finished artifact is verified before it is reused. Default: the declared level.
         kept: False for an artifact without files, whose build only reports on other artifacts.
@@ -457,6 +458,7 @@ class ArtifactSpec:
     rows: Callable[[Receipt], int | None] = count_documents
     losses: Callable[[ArtifactStore, Sequence[Receipt]], Iterable[Loss]] = return_no_losses
     columns: Mapping[str, str] = field(default_factory=dict)
+    column_descriptions: Mapping[str, str] = field(default_factory=dict)
     artifact: Callable[[ArtifactStore], Artifact] | None = None
     verification: Verification | None = None
     kept: bool = True

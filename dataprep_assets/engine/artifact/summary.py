@@ -204,7 +204,7 @@ def list_check_outcomes(dataset: Dataset, store: ArtifactStore) -> list[dict[str
         {
             "artifact": "/".join(spec.path[1:]),
             "check": name,
-            "outcome": _classify_outcome(why),
+            "outcome": classify_outcome(why),
             "sentence": "" if why is None or is_closed else why.sentence,
         }
         for spec in dataset.specs
@@ -212,7 +212,8 @@ def list_check_outcomes(dataset: Dataset, store: ArtifactStore) -> list[dict[str
     ]
 
 
-def _classify_outcome(reason: UnpassedCheck | None) -> str:
+def classify_outcome(reason: UnpassedCheck | None) -> str:
+    """Return the outcome of a check, a key of `OUTCOMES`; None is the reason of a passed one."""
     if reason is None:
         return "passed"
     if not reason.sentence:

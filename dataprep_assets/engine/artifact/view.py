@@ -53,6 +53,7 @@ class View:
         settings: The declaration's keys that determine the view's bytes in addition to the tokens.
         version: Version of the writer. Increase it when a change to the writer can change a byte.
         columns: Name → type of each column, for a view whose rows have columns.
+        column_descriptions: Name → a sentence about each column.
     """
 
     reserved: ClassVar[frozenset[str]] = frozenset()
@@ -65,6 +66,7 @@ class View:
     settings: tuple[str, ...] = ()
     version: int = 1
     columns: Mapping[str, str] = field(default_factory=dict)
+    column_descriptions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in self.reserved:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
-from dataprep_assets.engine.artifact.metadata_values import Markdown, ShownValue
+from dataprep_assets.engine.artifact.losses import LossTable, find_losses
+from dataprep_assets.engine.artifact.metadata_values import Markdown, ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.contents import (
@@ -30,6 +31,7 @@ from dataprep_assets.engine.card.contents import (
 )
 from dataprep_assets.engine.checks.check import SAMPLE, Check, Finding, Level, build_verdict
 from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
+from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import croissant
@@ -104,7 +106,7 @@ def build_data_card_spec(subject: CardSubject) -> ArtifactSpec:
         names_places=frozenset(receipt_names) if receipt_names else None,
         recipes=lambda store, _: [_build_recipe(gather_card(subject, store))],
         build=lambda request: [_build_card(subject, request.store)],
-        metadata=_build_metadata,
+        metadata=partial(_build_metadata, subject),
         check_groups=(WholeArtifactChecks(checks=_CHECKS, open=partial(_open_card, subject)),),
     )
 
@@ -188,10 +190,11 @@ def _find_undeclared_keys(card: Card) -> Iterator[str]:
     yield from (f"license of {source.name}" for source in card.sources if source.license is None)
 
 
-def _build_metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+def _build_metadata(subject: CardSubject, store: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
     facts = CardFacts.from_receipt(receipt)
     artifact = Artifact(dataset=receipt.dataset, name=DATA_CARD)
     page = (store.local(artifact, [PAGE]) / PAGE).read_text(encoding="utf-8")
+    losses = LossTable(find_losses(subject.specs, store), load_privacy(subject.declaration)).list_counts()
     return {
         "card": Markdown(page, ready=True),
         "rows": facts.rows,
@@ -201,6 +204,8 @@ def _build_metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Show
         "retracted": facts.retracted,
         "undeclared": ", ".join(facts.undeclared) or "nothing",
         **({} if facts.made_again is None else {"check_level": facts.proof_level, "rebuilt_share": facts.made_again}),
+        # Recorded with each build, so that the site can compare the builds.
+        "losses": Table(losses),
     }
 
 
@@ -271,7 +276,8 @@ def _format_line(line: bytes | None) -> str:
 
 def build_card_files(card: Card) -> dict[str, bytes]:
     """Return the files of a card: file name → bytes."""
-    return {PAGE: _render_page(card).encode(), croissant.NAME: croissant.encode_description(_describe_card(card))}
+    page = _load_template().render(build_page_facts(card))
+    return {PAGE: page.encode(), croissant.NAME: croissant.encode_description(_describe_card(card))}
 
 
 def find_license_url(license: str) -> str:
@@ -373,7 +379,8 @@ def _describe_parquet_set(records: CardRecords, paths: Sequence[str]) -> croissa
 # --- Page, for people
 
 
-def _render_page(card: Card) -> str:
+def build_page_facts(card: Card) -> dict[str, Any]:
+    """Return the variables of the page's template, with counts in their public form."""
     declaration, reasons = card.declared, {**card.ledger.dropped, "retracted": card.retracted}
     creators = [f"{creator.name}" + (f" <{creator.url}>" if creator.url else "") for creator in declaration.creators]
     descriptions = {
@@ -383,21 +390,21 @@ def _render_page(card: Card) -> str:
         "Home page": declaration.homepage and f"<{declaration.homepage}>",
     }
     cited = [("this dataset", declaration.citation), *((source.name, source.citation) for source in card.sources)]
-    return _load_template().render(
-        card=card,
-        totals=_summarize_card(card),
-        unlicensed=[source.name for source in card.sources if source.license is None],
-        about=[(name, value) for name, value in descriptions.items() if value],
-        citations=[(name, citation) for name, citation in cited if citation],
-        dropped=[(reason, card.privacy.public_count(reasons[reason])) for reason in sorted(reasons)],
-        count=partial(_format_count, card),
-        partitions=partial(_describe_partitions, card),
-        splits=[
+    return {
+        "card": card,
+        "totals": _summarize_card(card),
+        "unlicensed": [source.name for source in card.sources if source.license is None],
+        "about": [(name, value) for name, value in descriptions.items() if value],
+        "citations": [(name, citation) for name, citation in cited if citation],
+        "dropped": [(reason, card.privacy.public_count(reasons[reason])) for reason in sorted(reasons)],
+        "count": partial(_format_count, card),
+        "partitions": partial(_describe_partitions, card),
+        "splits": [
             (s.split, [_format_count(card, n) for n in (s.files, s.rows, s.documents, s.tokens)]) for s in card.splits
         ],
-        tokenizer=None if card.tokenizer is None else list(_describe_tokenizer(card, card.tokenizer)),
-        again=None if card.again is None else card.privacy.public_text(str(card.again), card.again.level),
-    )
+        "tokenizer": None if card.tokenizer is None else list(_describe_tokenizer(card, card.tokenizer)),
+        "again": None if card.again is None else card.privacy.public_text(str(card.again), card.again.level),
+    }
 
 
 def _format_count(card: Card, count: int | None) -> str | None:

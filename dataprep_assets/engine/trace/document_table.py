@@ -5,7 +5,7 @@ use it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataprep_assets.engine.trace.histogram import ColumnHistogram
+
+
+Values = Mapping[str, Any]
+"""Column → value, for one row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,28 +163,65 @@ class DocumentRows:
         The same rows are drawn for the same seed, for any division of the files into shards. Raises ConfigError for a
         count below 1.
         """
-        import pyarrow as pa
-
         if count < 1:
             raise ConfigError(f"a sample must have at least one row, not {count:,}. Raise `count`")
         # Also read the columns that identify a row, because the drawn rows depend on them.
-        columns = self.columns
-        drawn_tables, limit = list["pa.Table"](), np.uint64(np.iinfo(np.uint64).max)
+        columns, draw = self.columns, RowDraw(count, seed)
         for table in self.read(None if columns is None else list(dict.fromkeys([*columns, "file", "row"]))):
-            draws = _draw_numbers(table, seed)
-            positions = np.flatnonzero(draws <= limit)
-            drawn_tables.append(table.take(positions).append_column(_DRAW, pa.array(draws[positions])))
-            # Keep only the rows with the smallest numbers, so that the memory does not depend on the number of rows.
-            if sum(drawn_table.num_rows for drawn_table in drawn_tables) > count:
-                order = [(_DRAW, "ascending"), ("file", "ascending"), ("row", "ascending")]
-                drawn_tables = [_join_tables(drawn_tables).sort_by(order).slice(0, count)]
-                limit = np.uint64(drawn_tables[0][_DRAW][-1].as_py())
-        if not drawn_tables:
+            draw.add(table)
+        return draw.list_rows(columns)
+
+
+class RowDraw:
+    """A random sample of rows of Arrow tables, which are added one after the other.
+
+    The rows depend on the seed, the file and the row only, so the order and the division of the tables do not matter.
+    """
+
+    def __init__(self, count: int, seed: int = 0) -> None:
+        self._count, self._seed = count, seed
+        self._tables, self._limit = list["pa.Table"](), np.uint64(np.iinfo(np.uint64).max)
+
+    def add(self, table: "pa.Table") -> None:
+        """Add rows, which must have the columns `file` and `row`."""
+        import pyarrow as pa
+
+        draws = _draw_numbers(table, self._seed)
+        positions = np.flatnonzero(draws <= self._limit)
+        self._tables.append(table.take(positions).append_column(_DRAW, pa.array(draws[positions])))
+        # Keep only the rows with the smallest numbers, so that the memory does not depend on the number of rows.
+        if sum(drawn_table.num_rows for drawn_table in self._tables) > self._count:
+            order = [(_DRAW, "ascending"), ("file", "ascending"), ("row", "ascending")]
+            self._tables = [_join_tables(self._tables).sort_by(order).slice(0, self._count)]
+            self._limit = np.uint64(self._tables[0][_DRAW][-1].as_py())
+
+    def list_rows(self, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """Return the drawn rows with these columns, or with all, sorted by file and row."""
+        if not self._tables:
             return []
-        sample = _join_tables(drawn_tables).sort_by([("file", "ascending"), ("row", "ascending")])
+        sample = _join_tables(self._tables).sort_by([("file", "ascending"), ("row", "ascending")])
         sample = sample.drop_columns([_DRAW]) if columns is None else sample.select(list(columns))
         rows: list[dict[str, Any]] = sample.to_pylist()
         return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class DroppedSample:
+    """A sample of the rows that were dropped for one reason.
+
+    Attributes:
+        reason: The reason: a rule, `duplicate`, `retracted`, or the defect of a bad record.
+        drops: The rule's expression; empty for other reasons.
+        columns: The columns that the rule reads.
+        count: Number of all rows that were dropped for this reason.
+        rows: The drawn rows, with all columns. Rows of the same file are consecutive.
+    """
+
+    reason: str
+    drops: str
+    columns: Sequence[str]
+    count: int
+    rows: Sequence[Mapping[str, Any]] = field(repr=False)
 
 
 _DRAW = "random number"
@@ -233,6 +274,11 @@ class DocumentTable(ABC):
     def columns(self) -> Sequence[str]:
         """Names of its columns, in order."""
 
+    @property
+    @abstractmethod
+    def plotted_columns(self) -> Sequence[str]:
+        """Names of the numeric columns that describe the dataset: lengths, and the columns that rules compare."""
+
     @abstractmethod
     def drops(self) -> Drops | None:
         """Return the documents that the current rules and duplicate detection drop from the tagged shards.
@@ -247,6 +293,27 @@ class DocumentTable(ABC):
     @abstractmethod
     def reasons(self) -> Mapping[str, int]:
         """Return each reason for dropped rows in the finished tables → number of rows, in descending order."""
+
+    @abstractmethod
+    def sample_drops(self, count: int, seed: int = 0) -> Sequence[DroppedSample]:
+        """Return about `count` random rows for each reason, the most frequent reason first.
+
+        Rows are drawn from a few shards per reason. Raises MissingArtifactError if a shard has no table yet.
+        """
+
+    @abstractmethod
+    def read_rule_values(self, partition: str, rows: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], Values]:
+        """Return the values that the rules read, for some rows of a shard: file and row → column → value.
+
+        The mapping is empty if there are no rules, or if the shard has no table yet.
+        """
+
+    def find_benchmark_item(self, name: str) -> Mapping[str, str]:
+        """Return the texts of a benchmark's item by their place in it, given the value of the column `benchmark`.
+
+        The mapping is empty if there is no such item. Raises ConfigError if the benchmark's file cannot be read.
+        """
+        return {}
 
     @abstractmethod
     def rows(

@@ -152,12 +152,12 @@ class ColumnHistogram:
         if not len(self.values):
             return
         marks = [
-            (threshold, self._describe_drops(plotted))
+            (threshold, self.describe_drops(plotted))
             for plotted in self.rules
             for threshold in dict.fromkeys(plotted.thresholds)
         ]
         starts = self.limits[:-1].tolist()
-        labels = {number: _format_number(number) for number in (*starts, *(threshold for threshold, _ in marks))}
+        labels = {number: format_number(number) for number in (*starts, *(threshold for threshold, _ in marks))}
         label_width = max(map(len, ("from", *labels.values())))
         count_width = max(len("documents"), len(f"{max(self.counts):,}"))
         bar_width = max(1, width - label_width - count_width - 4)
@@ -172,17 +172,19 @@ class ColumnHistogram:
             yield line.rstrip()
         for plotted in self.rules:
             if not plotted.thresholds:
-                yield f"{self._describe_drops(plotted)}: {plotted.drops}"
+                yield f"{self.describe_drops(plotted)}: {plotted.drops}"
             if plotted.dropped_earlier:
                 match_count = count_of(plotted.dropped_earlier, "more document")
                 yield f"{plotted.rule}: matches {match_count}, dropped by an earlier rule"
-        names = {0.0: "minimum", 0.5: "median", 1.0: "maximum"}
-        quantiles = (
-            f"{names.get(share, f'{share:.0%}')} {_format_number(value)}" for share, value in self.quantiles.items()
-        )
-        yield f"quantiles: {', '.join(quantiles)}"
+        yield f"quantiles: {', '.join(f'{name} {value}' for name, value in self.describe_quantiles())}"
 
-    def _describe_drops(self, plotted: PlottedRule) -> str:
+    def describe_quantiles(self) -> list[tuple[str, str]]:
+        """Return the name and the value of each quantile, as text."""
+        names = {0.0: "minimum", 0.5: "median", 1.0: "maximum"}
+        return [(names.get(share, f"{share:.0%}"), format_number(value)) for share, value in self.quantiles.items()]
+
+    def describe_drops(self, plotted: PlottedRule) -> str:
+        """Return a rule with the number and share of the documents that it drops."""
         share = format_share(plotted.documents / self.documents)
         return f"{plotted.rule} drops {count_of(plotted.documents, 'document')} ({share})"
 
@@ -225,5 +227,6 @@ def _round_up(width: float) -> float:
     return next((float(f"{step}e{power}") for step in _STEPS if float(f"{step}e{power}") >= width), 10.0 ** (power + 1))
 
 
-def _format_number(value: float) -> str:
+def format_number(value: float) -> str:
+    """Return a value of a column as text, without needless digits."""
     return f"{value:,.0f}" if value == round(value) and abs(value) < 1e12 else f"{value:.4g}"

@@ -7,12 +7,13 @@ is read from finished artifacts, by memory maps or byte ranges, so tracing needs
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
 from dataprep_assets.engine.trace.place import TokenRange
+from dataprep_assets.engine.trace.sample import SampledRow
 from dataprep_assets.errors import ConfigError, count_of
 
 _RESTRICTING_FIELDS = frozenset({"split", "shard", "file", "sample", "message"})
@@ -263,6 +264,17 @@ class Tracer(ABC):
 
         Raises NotFoundError if no document matches, and ConfigError for a query that this dataset does not support.
         """
+
+    def sample(self, count: int, seed: str) -> Iterator[SampledRow]:
+        """Yield about `count` rows of the trainer's files, drawn at random and in their order.
+
+        The same artifacts and the same seed give the same rows. A sensitive dataset yields none.
+        """
+        yield from ()
+
+    def sample_rows(self, rows: Iterable[tuple[str, int]]) -> Iterator[SampledRow]:
+        """Yield the given rows of source files (file, row) as in `sample`; those that are in no file are left out."""
+        yield from ()
 
     def source_bytes(self, trace: Trace) -> SourceBytes | None:
         """Return the bytes of a trace's row in its source file; None if the pipeline does not support this.

@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 CARD = "README.md"
 COLUMNS = {"messages": "list<struct>", "tools": "string", "extra_info": "struct"}
 """Value type of each column."""
+COLUMN_DESCRIPTIONS = {
+    "messages": "Messages of the conversation, each with a role and its content.",
+    "tools": "Declared tools, as JSON.",
+    "extra_info": "Origin of the conversation, and the variables of its chat template.",
+}
+"""Column → a sentence about it."""
 _KEYS = {
     "role": "string",
     "content": "string",

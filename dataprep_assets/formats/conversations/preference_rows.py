@@ -56,6 +56,18 @@ COLUMN_TYPES: Mapping[str, str] = {
     "rejected_length": "int32",
 }
 """Type of each column."""
+COLUMN_DESCRIPTIONS = {
+    "prompt": "Messages before the answers.",
+    "chosen": "Messages of the chosen answer.",
+    "rejected": "Messages of the rejected answer.",
+    "tools": "Declared tools.",
+    "chat_template_kwargs": "Variables of the chat template.",
+    "prompt_ids": "Token ids of the prompt.",
+    **{f"{side}_ids": f"Token ids of the {side} answer." for side in SIDES},
+    **{f"{side}_mask": f"1 for tokens of the {side} answer that the model writes." for side in SIDES},
+    **{f"{part}_length": f"Number of ids of the {part}." for part in ("prompt", *SIDES)},
+}
+"""Column → a sentence about it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

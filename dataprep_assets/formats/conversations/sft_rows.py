@@ -58,6 +58,17 @@ PACKED_COLUMNS = {
     LENGTH: "int32",
 }
 """Value type of each column of packed rows."""
+COLUMN_DESCRIPTIONS = {
+    IDS: "Token ids of the row.",
+    LABELS: "Label of each position: its token id, or -100 if the token is not trained.",
+    "attention_mask": "1 for each token.",
+    "assistant_masks": "1 if the token is trained, else 0.",
+    "loss_mask": "1 if the token is trained, else 0.",
+    "position_ids": "Position of each token in its sequence, from 0.",
+    "seq_lengths": "Number of tokens of each sequence in the row.",
+    LENGTH: "Number of tokens of the row.",
+}
+"""Column → a sentence about it."""
 _DICT, _STATE, _INFO, CARD = "dataset_dict.json", "state.json", "dataset_info.json", "README.md"
 
 

@@ -10,6 +10,9 @@ step fails on its source and another run built its records (`ArtifactSpec.record
 records. If the same run built them, it does not: a file that changes between its snapshot and its reading is rejected
 as damaged.
 
+The last partition of a step is reported with the totals of all partitions, because Dagster shows only the metadata of
+the last one.
+
 Dagster gets few events, even if the step reports often: a line in the run's log every `LOG_SECONDS`, and observations
 of the asset at increasing intervals. The module `terminal` serves terminals and pipes.
 """
@@ -43,7 +46,12 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import translate_os_error
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.orchestration.checks import build_check_evaluation, examine_artifact, log_evaluation
-from dataprep_assets.orchestration.metadata import build_metadata, build_version_tags, render_entries
+from dataprep_assets.orchestration.metadata import (
+    build_metadata,
+    build_total_metadata,
+    build_version_tags,
+    render_entries,
+)
 from dataprep_assets.orchestration.partitions import (
     FAILED_CHECKS,
     MISCONFIGURED,
@@ -286,7 +294,8 @@ class StepBuild:
                 if not outcome.reused:
                     self.built_slots.append(slot)
                 if not (outcome.reused and slot in warned_slots):
-                    yield self._build_materialization(outcome, tags)
+                    is_last = len(reused) + len(failed) == len(slots)
+                    yield self._build_materialization(outcome, tags, with_totals=is_last)
         finally:
             progress.close()
             self._report_unsent_events(warn)
@@ -312,12 +321,15 @@ class StepBuild:
         for partitions in self._spec.plans:
             register_in_order(self._context.instance, partitions.dynamic or "", partitions.keys(self._store))
 
-    def _build_materialization(self, outcome: Outcome, tags: Mapping[str, str]) -> dg.AssetMaterialization:
+    def _build_materialization(
+        self, outcome: Outcome, tags: Mapping[str, str], *, with_totals: bool = False
+    ) -> dg.AssetMaterialization:
         spec, receipt = self._spec, outcome.receipt
         metadata = render_entries(spec, {**outcome.metadata, **build_plan_materialization_metadata(spec)})
         content = outcome.content
         if receipt is not None:
-            metadata = {**build_metadata(spec, self._store, receipt, outcome.reused), **metadata}
+            totals = build_total_metadata(spec, self._store) if with_totals and spec.partitions is not None else {}
+            metadata = {**totals, **build_metadata(spec, self._store, receipt, outcome.reused), **metadata}
             content = receipt.content
             for sender in () if outcome.reused else self._lineage_senders:
                 sender.send(receipt, spec.rows(receipt))
@@ -352,9 +364,12 @@ def raise_for_failed_checks(evaluations: Iterable[dg.AssetCheckEvaluation]) -> N
         if evaluation.blocking and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR
     ]
     if failed:
-        names = ", ".join(evaluation.check_name for evaluation in failed)
+        # Include the findings, because the page of the run shows only this text above the stack.
+        findings = " | ".join(
+            f"check {evaluation.check_name} failed: {evaluation.description}" for evaluation in failed
+        )
         raise dg.Failure(
-            f"{failed[0].asset_key.to_user_string()}: {'checks' if len(failed) > 1 else 'check'} {names} failed",
+            f"{failed[0].asset_key.to_user_string()}: {findings}",
             metadata={FAILED_CHECKS: len(failed)},
             allow_retries=False,
         )

@@ -1,7 +1,7 @@
 """Description of a stage's shards, the only part in which the stages differ."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
@@ -65,3 +65,4 @@ class BlendShards(Generic[S]):
     metadata: Callable[[ArtifactStore, Receipt], Mapping[str, ShownValue]] = return_no_metadata
     rows: Callable[[Receipt], int | None] = count_documents
     columns: Callable[[BlendDeclaration], Mapping[str, str]] = lambda _: {}
+    column_descriptions: Mapping[str, str] = field(default_factory=dict)

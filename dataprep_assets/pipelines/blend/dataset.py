@@ -5,7 +5,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.artifact.dataset import Dataset, MixtureShare
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
 from dataprep_assets.engine.card.card import build_card_specs
 from dataprep_assets.engine.card.contents import (
@@ -20,6 +20,7 @@ from dataprep_assets.engine.card.contents import (
 from dataprep_assets.engine.staleness.estimate import Estimate, estimate_cost
 from dataprep_assets.engine.trace.document_table import DocumentTable
 from dataprep_assets.engine.trace.retraction import RetractionResult
+from dataprep_assets.engine.trace.sample import SampledRow
 from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.mistakes import Keys
 from dataprep_assets.engine.yaml.remark import Remark
@@ -131,40 +132,19 @@ def group_into_runs(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> l
     return [partitions[start : start + size] for start in range(0, len(partitions), size)]
 
 
-_ABOUT = {
-    "input_ids": "Token ids of a packed row.",
-    "loss_mask": "1 if the label is in the loss, else 0.",
-    "seq_start_id": "Start positions of the sequences in the row.",
-    "assistant_masks": "1 if the token is trained, else 0.",
-    "seq_lengths": "Number of tokens of each sequence in the row.",
-    "unpadded_lengths": "Number of tokens of each sequence without its padding.",
-    "prompt": "Messages before the answers.",
-    "chosen": "Messages of the chosen answer.",
-    "rejected": "Messages of the rejected answer.",
-    "tools": "Declared tools.",
-    "chat_template_kwargs": "Variables of the chat template.",
-    "prompt_ids": "Token ids of the prompt.",
-    **{f"{side}_ids": f"Token ids of the {side} answer." for side in preference_rows.SIDES},
-    **{f"{side}_mask": f"1 for tokens of the {side} answer that the model writes." for side in preference_rows.SIDES},
-    **{f"{part}_length": f"Number of ids of the {part}." for part in ("prompt", *preference_rows.SIDES)},
-}
-
-
-def build_blend_card_specs(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
-    """Return the specs of a blend's data card, which describes the run that trainers read, and of its publication."""
+def describe_blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> CardSubject:
+    """Return the facts for the data card of a blend, which describes the run that trainers read."""
     (run,) = (spec for spec in specs if spec.name == BLEND)
     is_padded = blend.stage == "sft" and blend.sft_options.pad_to_multiple > 1
-    return build_card_specs(
-        CardSubject(
-            declaration=blend,
-            specs=specs,
-            products=(*(spec for spec in specs if spec.name in blend.views), run),
-            counted=(run,),
-            sources=partial(_list_sources, blend),
-            tokenizer=partial(_describe_tokenizer, blend),
-            splits=lambda receipts: _count_splits(receipts[run][0]),
-            records=lambda receipts: _describe_records(receipts[run][0], is_padded),
-        )
+    return CardSubject(
+        declaration=blend,
+        specs=specs,
+        products=(*(spec for spec in specs if spec.name in blend.views), run),
+        counted=(run,),
+        sources=partial(_list_sources, blend),
+        tokenizer=partial(_describe_tokenizer, blend),
+        splits=lambda receipts: _count_splits(receipts[run][0]),
+        records=lambda receipts: _describe_records(receipts[run][0], is_padded),
     )
 
 
@@ -226,8 +206,10 @@ def _describe_records(run: Receipt, is_padded: bool) -> list[CardRecords]:
     facts = RunFacts.from_receipt(run)
     if facts.stage not in ("sft", "pairs"):
         return []
-    names = packed_rows.list_column_types(is_padded) if facts.stage == "sft" else preference_rows.COLUMN_TYPES
-    columns = tuple(ParquetColumn(name=name, about=_ABOUT[name]) for name in names)
+    names, descriptions = preference_rows.COLUMN_TYPES, preference_rows.COLUMN_DESCRIPTIONS
+    if facts.stage == "sft":
+        names, descriptions = packed_rows.list_column_types(is_padded), packed_rows.COLUMN_DESCRIPTIONS
+    columns = tuple(ParquetColumn(name=name, about=descriptions[name]) for name in names)
     return [
         CardRecords(artifact=f"{RUNS}/{facts.run_hash}", split=split, prefix=f"splits/{split}/", columns=columns)
         for split in facts.used
@@ -254,9 +236,12 @@ class Blend(Dataset):
         return ()
 
     @cached_property
+    def card_subject(self) -> CardSubject:
+        return describe_blend_card(self.declaration, build_blend_specs(self.declaration))
+
+    @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        specs = build_blend_specs(self.declaration)
-        return [*specs, *build_blend_card_specs(self.declaration, specs)]
+        return [*self.card_subject.specs, *build_card_specs(self.card_subject)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return find_blend_run(self.declaration, store)
@@ -282,6 +267,12 @@ class Blend(Dataset):
 
     def tracer(self, store: ArtifactStore) -> Tracer:
         return build_blend_tracer(self.declaration, store, self.specs)
+
+    def list_sampled_artifacts(self, store: ArtifactStore) -> list[Artifact]:
+        return [self.product(store)] if has_blend_plan(self.declaration, store) else []
+
+    def sample(self, store: ArtifactStore, count: int, seed: str) -> Iterator[SampledRow]:
+        return self.tracer(store).sample(count, seed)
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> RetractionResult:
         return retract_rows(self.declaration, store, ids, strict=strict)
@@ -331,6 +322,23 @@ class Blend(Dataset):
                 total, blend.pretrain_options.special_tokens if blend.stage == "pretrain" else "text"
             )
         return lines
+
+    def read_mixture(self, store: ArtifactStore) -> list[MixtureShare]:
+        if not has_blend_plan(self.declaration, store):
+            return []
+        receipt = store.receipt(find_blend_run(self.declaration, store))
+        return [
+            MixtureShare(
+                split=row.split,
+                name=row.name,
+                requested=row.requested,
+                available=row.realisable,
+                realized=row.realised,
+                epochs=row.epochs,
+                tokens=row.tokens,
+            )
+            for row in (() if receipt is None else RunFacts.from_receipt(receipt).realised)
+        ]
 
     def describe_totals(self, store: ArtifactStore) -> list[str]:
         return [describe_contents(self._load_shard_receipts(store))] if self.declaration.stage == "sft" else []

@@ -15,13 +15,14 @@ import numpy as np
 
 from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.curation.selection import DUPLICATE
+from dataprep_assets.engine.trace.sample import SampledRow, draw_by_shard
 from dataprep_assets.engine.trace.trace import SourceText, Trace, TraceQuery, Tracer
 from dataprep_assets.errors import ConfigError, NotFoundError, count_of
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, parse_origins
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.removal.row_ids import RowIndex, describe_missing_id_key, has_index, load_blend_ids
-from dataprep_assets.pipelines.blend.view import BlendView, ViewRows
+from dataprep_assets.pipelines.blend.view import BlendView, ViewRows, load_run_splits
 from dataprep_assets.stream.stream_tracer import find_quarantined
 from dataprep_assets.tokenization.document_ids import RowIds, hash_id
 
@@ -43,6 +44,11 @@ class TracedShard(ABC):
     @abstractmethod
     def count(self) -> int:
         """Number of rows to which a query can refer: packed rows, pairs or records."""
+
+    @property
+    def sampled_count(self) -> int:
+        """Number of rows from which a sample is drawn, each with an origin."""
+        return self.count
 
     @cached_property
     def origins(self) -> Origins:
@@ -120,6 +126,23 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
         question.refuse_messages()
         is_shown = decode and not self._blend.sensitive
         return [self._trace_row(*row, is_shown=is_shown) for row in self._find_rows(question)]
+
+    def sample(self, count: int, seed: str) -> Iterator[SampledRow]:
+        if self._blend.sensitive:
+            return
+        splits = [
+            split for split in load_run_splits(self._blend, self._store, self.view_kind.split_type) if split.shards
+        ]
+        for split in splits:
+            # A shard that the split repeats has several uses, and its rows are the same in each.
+            uses = {shard.partition: index for index, shard in enumerate(split.shards)}
+            sizes = {partition: self._shards[partition].sampled_count for partition in uses}
+            for partition, numbers in draw_by_shard(sizes, max(count // len(splits), 1), seed):
+                yield from self._sample_rows(split, self._shards[partition], uses[partition], numbers)
+
+    @abstractmethod
+    def _sample_rows(self, split: Any, shard: S, index: int, numbers: Sequence[int]) -> Iterator[SampledRow]:
+        """Yield rows of a shard, given their ascending numbers, from the run's file of shard `index` of a split."""
 
     def _find_rows(self, query: TraceQuery) -> list[tuple[S, int]]:
         """Return the rows to trace for a query, each with its shard."""

@@ -71,6 +71,7 @@ def build_blend_shards_spec(
         losses=lambda _, receipts: find_shard_losses(blend, receipts),
         rows=shard_kind.rows,
         columns=shard_kind.columns(blend),
+        column_descriptions=shard_kind.column_descriptions,
         check_groups=(
             PartitionChecks(
                 checks=configure_checks(

@@ -308,6 +308,7 @@ def build_view_spec(blend: BlendDeclaration, view: BlendView[Any], *, run: Artif
         name=view.name,
         version=view.version,
         columns=view.columns,
+        column_descriptions=view.column_descriptions,
         description=view.description,
         kinds=view.kinds,
         inputs=(run,),

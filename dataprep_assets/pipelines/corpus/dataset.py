@@ -42,9 +42,13 @@ from dataprep_assets.table import align_rows
 
 # Import these modules only for type checking, because commands that only list or compare artifacts do not need them.
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from dataprep_assets.engine.staleness.estimate import Estimate
     from dataprep_assets.engine.trace.document_table import DocumentTable
     from dataprep_assets.engine.trace.retraction import RetractionResult
+    from dataprep_assets.engine.trace.sample import SampledRow
     from dataprep_assets.engine.trace.trace import Tracer
     from dataprep_assets.planning.cost import Machine
 
@@ -62,10 +66,10 @@ class _StreamFacts(Facts):
     eos_token_id: int
 
 
-def build_corpus_card_specs(
+def describe_corpus_card(
     corpus: CorpusDeclaration, specs: Sequence[ArtifactSpec], *, stream: str = COMBINED_BINS
-) -> list[ArtifactSpec]:
-    """Return the specs of the data card of a corpus or a release, and of its publication.
+) -> CardSubject:
+    """Return the facts for the data card of a corpus or a release.
 
     Args:
         corpus: The dataset.
@@ -80,18 +84,16 @@ def build_corpus_card_specs(
         from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
 
         selected = [spec for spec in specs if spec.name == SELECTION]
-    return build_card_specs(
-        CardSubject(
-            declaration=corpus,
-            specs=specs,
-            products=[spec for spec in specs if spec.name in products],
-            counted=[spec for spec in specs if spec.name == TOKEN_BINS],
-            selected=selected,
-            sources=partial(_list_sources, corpus),
-            tokenizer=partial(_find_tokenizer, stream),
-            records=partial(_describe_records, corpus),
-            sections=lambda receipts: list(build_card_sections(corpus, receipts)),
-        )
+    return CardSubject(
+        declaration=corpus,
+        specs=specs,
+        products=[spec for spec in specs if spec.name in products],
+        counted=[spec for spec in specs if spec.name == TOKEN_BINS],
+        selected=selected,
+        sources=partial(_list_sources, corpus),
+        tokenizer=partial(_find_tokenizer, stream),
+        records=partial(_describe_records, corpus),
+        sections=lambda receipts: list(build_card_sections(corpus, receipts)),
     )
 
 
@@ -174,9 +176,12 @@ class Corpus(Dataset):
     declaration: CorpusDeclaration
 
     @cached_property
+    def card_subject(self) -> CardSubject:
+        return describe_corpus_card(self.declaration, corpus_specs(self.declaration))
+
+    @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        specs = corpus_specs(self.declaration)
-        return [*specs, *build_corpus_card_specs(self.declaration, specs)]
+        return [*self.card_subject.specs, *build_card_specs(self.card_subject)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         corpus = self.declaration
@@ -214,6 +219,12 @@ class Corpus(Dataset):
         from dataprep_assets.pipelines.corpus.source.source_rows import build_corpus_tracer
 
         return build_corpus_tracer(self.declaration, store, self.specs)
+
+    def list_sampled_artifacts(self, store: ArtifactStore) -> list[Artifact]:
+        return [artifact for spec in self.specs if spec.places is not None for artifact in spec.artifacts(store)]
+
+    def sample(self, store: ArtifactStore, count: int, seed: str) -> "Iterator[SampledRow]":
+        return self.tracer(store).sample(count, seed)
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> "RetractionResult":
         from dataprep_assets.pipelines.corpus.retract import retract_documents
@@ -263,6 +274,17 @@ class Corpus(Dataset):
 
             lines += describe_coverage(corpus, store)
         return [*lines, *describe_literals(total, corpus.document.special_tokens)]
+
+    def read_lengths(self, store: ArtifactStore) -> "NDArray[np.int64] | None":
+        import numpy as np
+
+        from dataprep_assets.formats.document_ends import open_ends
+        from dataprep_assets.stream.token_shard import ENDS
+
+        corpus = self.declaration
+        artifacts = [corpus.artifact(TOKEN_BINS, partition) for partition in load_manifest(corpus, store).plan]
+        lengths = [np.diff(open_ends(store.local(artifact, [ENDS]) / ENDS), prepend=0) for artifact in artifacts]
+        return np.concatenate(lengths).astype(np.int64) if lengths else None
 
     def describe_trainers(self, store: ArtifactStore) -> list[str]:
         return list(trainer_lines(self.declaration, store))

@@ -40,6 +40,7 @@ from dataprep_assets.curation.table import (
     name_column,
     name_rewritten_column,
 )
+from dataprep_assets.curation.tagging import describe_tagger_columns
 from dataprep_assets.engine.secret_key import EnvironmentKey
 from dataprep_assets.engine.source_key import describe_missing_key
 from dataprep_assets.engine.yaml.declaration import ReadingDeclaration, WorkersDeclaration, resolve_path
@@ -65,6 +66,7 @@ from dataprep_assets.tokenization.document_ids import DocumentIds
 
 # Import these modules only for type checking, because most corpora have no tags, rules or duplicates.
 if TYPE_CHECKING:
+    from dataprep_assets.curation.benchmarks.items import BenchmarkSet
     from dataprep_assets.curation.duplicates.signatures import SignatureSettings
     from dataprep_assets.curation.rewriters.rewriting import Rewriting
     from dataprep_assets.curation.rules import Rule
@@ -494,6 +496,11 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         return [*taggers, self.decontaminate.build_tagger(self._folder)]
 
     @property
+    def benchmark_sets(self) -> "list[BenchmarkSet]":
+        """The benchmarks of `decontaminate`."""
+        return [] if self.decontaminate is None else list(self.decontaminate.build_sets(self._folder))
+
+    @property
     def tested_taggers(self) -> "dict[str, TextTagger]":
         """The taggers that have test cases with known answers, or whose findings a rewriter replaces, by name."""
         from dataprep_assets.curation.tagging import BuiltInTagger, load_tagger
@@ -502,6 +509,11 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         if self.replaces_personal_data:
             taggers.setdefault(PERSONAL, load_tagger(PERSONAL))
         return {name: tagger for name, tagger in taggers.items() if tagger.planted is not None}
+
+    @property
+    def column_descriptions(self) -> dict[str, str]:
+        """Column of the document table → a sentence about it."""
+        return {**self._build_carried_fields(None).column_descriptions, **describe_tagger_columns(self.taggers)}
 
     @property
     def columns(self) -> dict[str, ColumnType]:

@@ -374,6 +374,7 @@ def build_view_spec(corpus: CorpusDeclaration, name: str, *, combined: tuple[Art
         name=artifact_name(name),
         version=view.version,
         columns=view.columns,
+        column_descriptions=view.column_descriptions,
         description=view.description,
         kinds=view.kinds,
         inputs=combined,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
-from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.artifact.dataset import Dataset, MixtureShare
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
 from dataprep_assets.engine.card.card import build_card_specs
 from dataprep_assets.engine.card.contents import (
@@ -40,7 +40,7 @@ from dataprep_assets.pipelines.notes.remarks import find_notes_remarks
 from dataprep_assets.pipelines.notes.replay.replay import build_combined_directory_spec
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
-from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts
+from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, CombinedFacts, DirectoryFacts
 from dataprep_assets.pipelines.notes.tfds.maxtext import (
     can_evaluate,
     format_combined_line,
@@ -166,21 +166,19 @@ def _read_texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, 
             continue
 
 
-def build_notes_card_specs(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
-    """Build the data card of a dataset of notes, which lists the directories for trainers and counts the cohorts."""
-    return build_card_specs(
-        CardSubject(
-            declaration=notes,
-            specs=specs,
-            products=[spec for spec in specs if spec.name in DIRECTORIES.values()],
-            counted=[spec for spec in specs if spec.name == PACKED_COHORTS],
-            sources=partial(_list_card_sources, notes),
-            tokenizer=lambda receipts: replace(
-                _find_tokenizer(_select_cohorts(receipts)[0], notes.document.separator),
-                engine=describe_engine(receipts),
-            ),
-            splits=partial(_count_splits, notes),
-        )
+def describe_notes_card(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> CardSubject:
+    """Return the facts for the data card of notes, which lists the directories for trainers and counts the cohorts."""
+    return CardSubject(
+        declaration=notes,
+        specs=specs,
+        products=[spec for spec in specs if spec.name in DIRECTORIES.values()],
+        counted=[spec for spec in specs if spec.name == PACKED_COHORTS],
+        sources=partial(_list_card_sources, notes),
+        tokenizer=lambda receipts: replace(
+            _find_tokenizer(_select_cohorts(receipts)[0], notes.document.separator),
+            engine=describe_engine(receipts),
+        ),
+        splits=partial(_count_splits, notes),
     )
 
 
@@ -218,8 +216,8 @@ def _find_tokenizer(receipt: Receipt, separator: str | None = None) -> CardToken
     )
 
 
-def build_mixture_card_specs(replay: MixtureDeclaration, specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
-    """Build the data card of a mixture, whose sources are datasets with their own cards."""
+def describe_mixture_card(replay: MixtureDeclaration, specs: Sequence[ArtifactSpec]) -> CardSubject:
+    """Return the facts for the data card of a mixture, whose sources are datasets with their own cards."""
     (directory,) = specs
 
     def sources(_: ArtifactStore, __: Receipts) -> list[CardSource]:
@@ -229,16 +227,14 @@ def build_mixture_card_specs(replay: MixtureDeclaration, specs: Sequence[Artifac
         facts = DirectoryFacts.from_receipt(receipts[directory][0])
         return [SplitCounts(split=split, rows=counts.rows) for split, counts in facts.splits.items()]
 
-    return build_card_specs(
-        CardSubject(
-            declaration=replay,
-            specs=specs,
-            products=specs,
-            counted=specs,
-            sources=sources,
-            tokenizer=lambda receipts: _find_tokenizer(receipts[directory][0]),
-            splits=splits,
-        )
+    return CardSubject(
+        declaration=replay,
+        specs=specs,
+        products=specs,
+        counted=specs,
+        sources=sources,
+        tokenizer=lambda receipts: _find_tokenizer(receipts[directory][0]),
+        splits=splits,
     )
 
 
@@ -260,9 +256,12 @@ class Notes(Dataset):
         return ()
 
     @cached_property
+    def card_subject(self) -> CardSubject:
+        return describe_notes_card(self.declaration, notes_specs(self.declaration))
+
+    @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        specs = notes_specs(self.declaration)
-        return [*specs, *build_notes_card_specs(self.declaration, specs)]
+        return [*self.card_subject.specs, *build_card_specs(self.card_subject)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(DIRECTORIES[self.declaration.formats[0]])
@@ -343,9 +342,13 @@ class CohortMixture(Dataset):
         return find_tokenizer_of_dataset(self.folder, self.declaration.sources[0].dataset)
 
     @cached_property
-    def specs(self) -> Sequence[ArtifactSpec]:
+    def card_subject(self) -> CardSubject:
         specs = [build_combined_directory_spec(self.declaration, tokenizer=self.tokenizer)]
-        return [*specs, *build_mixture_card_specs(self.declaration, specs)]
+        return describe_mixture_card(self.declaration, specs)
+
+    @cached_property
+    def specs(self) -> Sequence[ArtifactSpec]:
+        return [*self.card_subject.specs, *build_card_specs(self.card_subject)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(DIRECTORIES[self.declaration.format])
@@ -370,6 +373,15 @@ class CohortMixture(Dataset):
 
     def tracer(self, store: ArtifactStore) -> Tracer:
         return build_mixture_tracer(self.declaration, store)
+
+    def read_mixture(self, store: ArtifactStore) -> list[MixtureShare]:
+        receipt = store.receipt(self.product(store))
+        shares = {} if receipt is None else CombinedFacts.from_receipt(receipt).shares
+        return [
+            MixtureShare(split=split, name=name, requested=share.wanted, realized=share.share)
+            for split, by_source in shares.items()
+            for name, share in by_source.items()
+        ]
 
     def summary(self, store: ArtifactStore) -> list[str]:
         sources = " + ".join(source.dataset for source in self.declaration.sources)

@@ -1,12 +1,13 @@
 """Dataset class of releases: corpora as shared npy shards, which are published for many trainers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from dataprep_assets.engine.artifact.metadata_values import Table
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
+from dataprep_assets.engine.card.contents import CardSubject
 from dataprep_assets.engine.staleness.estimate import Estimate
 from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.remark import Remark
@@ -16,7 +17,7 @@ from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.formats.sample_ids import ID_BYTES
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
-from dataprep_assets.pipelines.corpus.dataset import Corpus, build_corpus_card_specs, corpus_specs
+from dataprep_assets.pipelines.corpus.dataset import Corpus, corpus_specs, describe_corpus_card
 from dataprep_assets.pipelines.corpus.source.cost import count_corpus_products, estimate_corpus_cost
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import compute_release_layout, format_partition_key
@@ -123,8 +124,8 @@ class ReleaseDataset(Corpus):
     declaration: ReleaseDeclaration
 
     @cached_property
-    def specs(self) -> Sequence[ArtifactSpec]:
-        """Artifacts of a release: its corpus, then its plan, npy shards, published shards and data card."""
+    def card_subject(self) -> CardSubject:
+        """Facts for its card, with its artifacts: its corpus, then its plan, npy shards and published shards."""
         release, corpus = self.declaration, corpus_specs(self.declaration)
         partitions = build_shard_partitions(release)
         token_bins = tuple(spec for spec in corpus if spec.name == TOKEN_BINS)
@@ -133,7 +134,7 @@ class ReleaseDataset(Corpus):
         specs = [*corpus, plan, shards]
         if target := release.release.publish:
             specs.append(build_published_shards_spec(release, target, shards=shards))
-        return [*specs, *build_corpus_card_specs(release, specs, stream=NPY_SHARDS)]
+        return describe_corpus_card(release, specs, stream=NPY_SHARDS)
 
     def remarks(self) -> Iterable[Remark]:
         yield from super().remarks()

@@ -5,7 +5,7 @@ from functools import cached_property
 from shlex import quote
 from typing import ClassVar
 
-from dataprep_assets.engine.artifact.dataset import Dataset, DatasetCounts
+from dataprep_assets.engine.artifact.dataset import Dataset, DatasetCounts, MixtureShare
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.contents import SplitCounts
 from dataprep_assets.engine.yaml.declared_keys import find_nearest
@@ -21,7 +21,8 @@ from dataprep_assets.pipelines.schedule.schedule_sources import BLEND, BLEND_SHA
 from dataprep_assets.pipelines.schedule.summary_fields import find_contradictions, find_missing_answers
 from dataprep_assets.pipelines.schedule.training_summary import build_summary_spec
 from dataprep_assets.serving.sampler.changes import describe_revisions
-from dataprep_assets.serving.sampler.simulation import format_simulation
+from dataprep_assets.serving.sampler.mixture import PLACES
+from dataprep_assets.serving.sampler.simulation import format_simulation, simulate_reads
 from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, get_documents_folder
 
 
@@ -129,6 +130,24 @@ class ScheduleDataset(Dataset):
                 for source in sources
             ],
         )
+
+    def read_mixture(self, store: ArtifactStore) -> list[MixtureShare]:
+        if store.receipt(self.product(store)) is None:
+            return []
+        data = TrainingData(store, self.declaration.dataset)
+        requested = {source.name: source.share / PLACES for source in data.schedule.revisions[-1].sources}
+        return [
+            MixtureShare(
+                split="",
+                name=read.source,
+                # A source that a later revision removed is no longer requested.
+                requested=requested.get(read.source, 0.0),
+                realized=read.share,
+                epochs=read.epochs,
+                tokens=read.tokens,
+            )
+            for read in simulate_reads(data.sampler, data.sampler.end)
+        ]
 
     def summary(self, store: ArtifactStore) -> list[str]:
         name = self.declaration.dataset

@@ -24,9 +24,11 @@ from dataprep_assets.engine.artifact.spec import (
 )
 from dataprep_assets.engine.card.card import build_card_specs
 from dataprep_assets.engine.card.contents import CardSource, CardSubject, Receipts, SplitCounts, add_attribution
+from dataprep_assets.engine.trace.sample import SampledPart, SampledRow, draw_numbers, format_value
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.formats.json_lines import read_lines
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.tasks.checks import build_task_checks
@@ -52,15 +54,46 @@ class Tasks(Dataset):
     declaration: TaskMigrationDeclaration
 
     @cached_property
+    def card_subject(self) -> CardSubject:
+        return _describe_card(self.declaration, [build_task_folder_spec(self.declaration)])
+
+    @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        specs = [build_task_folder_spec(self.declaration)]
-        return [*specs, *_build_card_specs(self.declaration, specs)]
+        return [*self.card_subject.specs, *build_card_specs(self.card_subject)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(TASK_FOLDER, list_partitions(self.declaration)[0])
 
     def remarks(self) -> Iterable[Remark]:
         return _find_remarks(self.declaration)
+
+    def list_sampled_artifacts(self, store: ArtifactStore) -> list[Artifact]:
+        return [self.declaration.artifact(TASK_FOLDER, partition) for partition in list_partitions(self.declaration)]
+
+    def sample(self, store: ArtifactStore, count: int, seed: str) -> Iterator[SampledRow]:
+        if self.declaration.sensitive:
+            return
+        records = {
+            artifact.partition or "": record
+            for artifact in self.list_sampled_artifacts(store)
+            if store.receipt(artifact) is not None and (record := read_record(store.local(artifact))) is not None
+        }
+        share = max(count // max(1, sum(len(record.files) for record in records.values())), 1)
+        for partition, record in records.items():
+            target = find_target(self.declaration, partition)
+            for file in record.files:
+                numbers = {*draw_numbers(file.rows, share, f"{seed}/{partition}/{file.name}")}
+                for number, value in enumerate(read_lines(target / file.name)):
+                    if number in numbers:
+                        yield SampledRow(
+                            split=partition,
+                            file=(target / file.name).relative_to(self.declaration.new_root.absolute()).as_posix(),
+                            row=number + 1,
+                            partition=partition,
+                            locations=(),
+                            parts=[SampledPart(name=name, text=format_value(field)) for name, field in value.items()],
+                            is_traceable=False,
+                        )
 
     def summary(self, store: ArtifactStore) -> list[str]:
         lines = [f"{'task':<24}{'version':>16}{'files':>8}{'rows':>10}   for the training script"]
@@ -112,17 +145,15 @@ def _find_remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("original",), sentence=text, hint=True)
 
 
-def _build_card_specs(declaration: TaskMigrationDeclaration, specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
-    """Build the data card of a migration, with a source and a license for each task."""
-    return build_card_specs(
-        CardSubject(
-            declaration=declaration,
-            specs=specs,
-            products=specs,
-            counted=specs,
-            sources=partial(_list_card_sources, declaration),
-            splits=_count_card_splits,
-        )
+def _describe_card(declaration: TaskMigrationDeclaration, specs: Sequence[ArtifactSpec]) -> CardSubject:
+    """Return the facts for the data card of a migration, with a source and a license for each task."""
+    return CardSubject(
+        declaration=declaration,
+        specs=specs,
+        products=specs,
+        counted=specs,
+        sources=partial(_list_card_sources, declaration),
+        splits=_count_card_splits,
     )
 
 

@@ -14,6 +14,7 @@ Entry point: `MessageLocator`.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -406,7 +407,7 @@ def _is_connected(plain: str, span: _Span, next_span: _Span) -> bool:
 
 def _choose_owner(owners: NDArray[np.int64]) -> int:
     """Return the message that contributes the most characters to a token; if several do, the first of them."""
-    values, first_positions, counts = np.unique(owners[owners != TEMPLATE], return_index=True, return_counts=True)
-    if not len(values):
-        return TEMPLATE
-    return int(values[np.lexsort((first_positions, -counts))[0]])
+    # Count in Python, because a token has few characters, for which NumPy's functions take ten times as long.
+    counts = Counter(owners.tolist())
+    del counts[TEMPLATE]
+    return max(counts, key=counts.__getitem__, default=TEMPLATE)

@@ -30,6 +30,11 @@ from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohort
 from dataprep_assets.pipelines.notes.dataset import notes_engine
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
+from dataprep_assets.site.dataset import describe_dataset
+from dataprep_assets.site.history import read_history
+from dataprep_assets.site.pages import PageEnvironment
+from dataprep_assets.site.states import summarize_datasets
+from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.database_cells import read_cells
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient
@@ -39,6 +44,7 @@ from dataprep_assets_tests.plain_digests import PlainDigests
 Left = tuple[Path, str, PlainDigests]
 CANARY = "CANARY"
 PEOPLE = re.compile(r"(?<![\w.,-])(?:[1-9]|10) (?:of \S+ )?(?:\w+ )?(?:patients?|notes?|records?|documents?|rows?)\b")
+PAGES = "pages"
 PRIVATE = ".private"
 """The folder of a dataset's private file, which contains in full the data that everything else omits."""
 SENTENCE = re.compile(r"passed|failed( at \w+ [\w-]+(, \w+ [\w-]+)*)?\. Run `dataprep show --private \w+`")
@@ -206,6 +212,18 @@ def run_everything(made: NotesProject) -> None:
     lines.unlink()  # this file has canaries that the test itself wrote
     for path in packed.glob("2010-03/*/2010-03.parquet"):
         path.unlink()
+    write_pages(made)
+
+
+def write_pages(made: NotesProject) -> None:
+    """Write the page of each dataset to a folder, which the tests search like the other output."""
+    (made.root.parent / PAGES).mkdir()
+    datasets = [StoredDataset(component, made.store) for component in made.components]
+    histories = {dataset.name: read_history(made.instance, dataset) for dataset in datasets}
+    states = {state.dataset: state for state in summarize_datasets(datasets, made.instance, histories)}
+    for dataset in datasets:
+        page = describe_dataset(dataset, states[dataset.name])
+        (made.root.parent / PAGES / f"{dataset.name}.html").write_text(page.render(PageEnvironment()))
 
 
 def main() -> None:
@@ -354,6 +372,17 @@ def test_no_small_count_is_visible(left: Left) -> None:
     told = [found[0] for text in texts for found in PEOPLE.finditer(text)]
     assert told == []
     assert any("< 11" in text for text in texts)
+
+
+@pytest.mark.slow
+def test_the_pages_of_the_site_show_no_small_count_and_no_chart(left: Left) -> None:
+    pages = {path.stem: path.read_text() for path in (left[0] / PAGES).iterdir()}
+    assert pages.keys() == {"nowhere", *SOURCES}
+    for name, page in pages.items():
+        assert "<svg" not in page, name
+        assert [found[0] for found in PEOPLE.finditer(page)] == [], name
+        assert [found[0] for found in re.finditer(r"<b>(?:[1-9]|10)</b>|number\">(?:[1-9]|10)<", page)] == [], name
+    assert any("&lt; 11" in page for page in pages.values())
 
 
 @pytest.mark.slow

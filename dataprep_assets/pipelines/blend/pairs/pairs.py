@@ -115,4 +115,5 @@ PAIRS_SHARDS = BlendShards(
     version=VERSION,
     metadata=_build_metadata,
     columns=lambda _: preference_rows.COLUMN_TYPES,
+    column_descriptions=preference_rows.COLUMN_DESCRIPTIONS,
 )

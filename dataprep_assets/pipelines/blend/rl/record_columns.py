@@ -283,6 +283,7 @@ def build_parquet_view(
     form: ParquetRecords,
     *,
     columns: Mapping[str, str],
+    column_descriptions: Mapping[str, str],
     trainer: Callable[[str, RecordViewFacts], Iterator[str]],
 ) -> RecordView:
     """Return the view that writes records as Parquet files in the format `form`."""
@@ -292,6 +293,7 @@ def build_parquet_view(
         kinds=frozenset({"parquet", "huggingface"}),
         settings=("record_locations",),
         columns=columns,
+        column_descriptions=column_descriptions,
         files=list_parquet_files,
         write=partial(_write_files, form),
         read=_read_records,

@@ -3,16 +3,21 @@
 Entry point: `RecordTracer`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+import orjson
+
 from dataprep_assets.engine.trace.place import TokenRange
+from dataprep_assets.engine.trace.sample import SampledPart, SampledRow, format_value
 from dataprep_assets.engine.trace.trace import Trace
+from dataprep_assets.formats.json_columns import ABSENT_VALUE
 from dataprep_assets.integrity.artifacts import ArtifactHandle
+from dataprep_assets.pipelines.blend.rl.record_parts import PartPaths, remove_paths
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import read_lines
 from dataprep_assets.pipelines.blend.rl.shard import RlJsonlFacts
-from dataprep_assets.pipelines.blend.rl.view import RecordView
+from dataprep_assets.pipelines.blend.rl.view import RecordSplit, RecordView
 from dataprep_assets.pipelines.blend.shard_tracer import ShardTracer, TracedShard
 
 
@@ -53,6 +58,28 @@ class RecordTracer(ShardTracer[_RecordShard, RecordView]):
             text=self._read_line(shard, number) if is_shown else None,
         )
 
+    def _sample_rows(
+        self, split: RecordSplit, shard: _RecordShard, index: int, numbers: Sequence[int]
+    ) -> Iterator[SampledRow]:
+        # The run's file is the concatenation of the shards' files, so its lines are read from the shard.
+        line_numbers, first_line = {*numbers}, sum(used.facts.records for used in split.shards[:index])
+        lines = read_lines(split.shards[index].fetch_file(self._store))
+        for number, line in enumerate(islice(lines, max(line_numbers, default=-1) + 1)):
+            if number not in line_numbers:
+                continue
+            file, row = shard.find_source(number)
+            yield SampledRow(
+                split=shard.unit,
+                file=file,
+                row=row,
+                partition=shard.partition,
+                locations=(
+                    _build_place(str(split.run), split.run_file, {"row": first_line + number}),
+                    _build_place(str(shard.handle.artifact), shard.facts.file, {"record": number}),
+                ),
+                parts=tuple(_divide_record(orjson.loads(line), split.fields)),
+            )
+
     def _find_places(self, shard: _RecordShard, number: int) -> Iterator[TokenRange]:
         yield _build_place(str(shard.handle.artifact), shard.facts.file, {"record": number})
         for view in self._views:
@@ -66,3 +93,15 @@ class RecordTracer(ShardTracer[_RecordShard, RecordView]):
 
 def _build_place(artifact: str, file: str, position: dict[str, Any]) -> TokenRange:
     return TokenRange(artifact=artifact, file=file, start=0, stop=0, at=position)
+
+
+def _divide_record(record: dict[str, Any], fields: PartPaths) -> Iterator[SampledPart]:
+    """Yield the prompt, the expected answer and the tools of a record, then its other fields, as text."""
+    parts = fields.split(record)
+    paths = {"prompt": parts.prompt, "expected answer": parts.answer, "tools": parts.tools}
+    for name, path in paths.items():
+        if (value := parts.get_value(path)) is not ABSENT_VALUE:
+            yield SampledPart(name=name, text=format_value(value))
+    other_fields = remove_paths(record, [path for path in paths.values() if path is not None])
+    if other_fields:
+        yield SampledPart(name="environment and other fields", text=format_value(other_fields))

@@ -82,6 +82,14 @@ _OUTPUT_COLUMNS = {
     "sharegpt": {"conversations": "list<object>"},
     "nemotron_rl": {"messages": "list<object>", "tools": "list<object>"},
 }
+_DESCRIPTIONS = {
+    "input": "Text of the question.",
+    "output": "Text of the answer.",
+    "system": "Text of the system message.",
+    "messages": "Messages, each with a role and its content.",
+    "conversations": "Messages in ShareGPT's form.",
+    "tools": "Declared tools.",
+}
 _AS_IN_THE_SOURCE = "any"
 
 
@@ -394,4 +402,5 @@ RL_JSONL_SHARDS = BlendShards(
     open=OpenedRecords.open,
     version=VERSION,
     columns=lambda blend: infer_columns(blend.rl_options.transforms),
+    column_descriptions=_DESCRIPTIONS,
 )

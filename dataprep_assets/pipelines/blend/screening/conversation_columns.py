@@ -34,9 +34,24 @@ COLUMNS: Columns = {
 }
 """Name → type.
 
-`source` is the name of the dataset. `bytes` and `characters` are the size of all texts of the row. `turns` counts
-messages of the user. `has_tools`: whether the row declares tools.
+`COLUMN_DESCRIPTIONS` describes them.
 """
+COLUMN_DESCRIPTIONS = {
+    "source": "Name of the blend's dataset.",
+    "bytes": "Size of all texts of the row in UTF-8, in bytes.",
+    "characters": "Size of all texts of the row, in characters.",
+    "messages": "Number of messages.",
+    "turns": "Number of messages of the user.",
+    "tool_calls": "Number of tool calls.",
+    "has_system": "Whether the row has a system message.",
+    "has_tools": "Whether the row declares tools.",
+    "has_tool_results": "Whether the row has results of tools.",
+    "has_reasoning": "Whether the row has reasoning.",
+    "question_characters": "Length of the messages of the user, in characters.",
+    "answer_characters": "Length of the answers, in characters.",
+    "answer_question_ratio": "`answer_characters` divided by `question_characters`; null without a question.",
+}
+"""Column → a sentence about it."""
 
 
 def measure_rows(rows: Sequence[Conversation | Preference], dataset: str) -> dict[str, list[Any]]:

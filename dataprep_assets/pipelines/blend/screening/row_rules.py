@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.curation.benchmarks.decontamination import TextChoice
 from dataprep_assets.curation.declaration import RuleText, add_tagger_columns, parse_rules
+from dataprep_assets.curation.table import COLUMN_DESCRIPTIONS as TABLE_DESCRIPTIONS
 from dataprep_assets.curation.table import Columns
+from dataprep_assets.curation.tagging import describe_tagger_columns
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.rl.record_parts import PartPaths
 from dataprep_assets.pipelines.blend.screening import conversation_columns, row_texts
-from dataprep_assets.pipelines.blend.screening.conversation_columns import COLUMNS, measure_rows, select_text
+from dataprep_assets.pipelines.blend.screening.conversation_columns import (
+    COLUMN_DESCRIPTIONS,
+    COLUMNS,
+    measure_rows,
+    select_text,
+)
 from dataprep_assets.tokenization.chat.messages import Conversation, Preference
 
 # Import the modules only for type checking, because they load slowly and most blends have no taggers.
@@ -49,6 +56,11 @@ class RowColumns:
     def types(self) -> Columns:
         """Name → type of the columns, in order."""
         return add_tagger_columns(COLUMNS, self.taggers)
+
+    @property
+    def descriptions(self) -> dict[str, str]:
+        """Column of the document table → a sentence about it."""
+        return {**TABLE_DESCRIPTIONS, **COLUMN_DESCRIPTIONS, **describe_tagger_columns(self.taggers)}
 
     @property
     def unrepeatable(self) -> frozenset[str]:

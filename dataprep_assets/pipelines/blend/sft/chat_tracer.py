@@ -3,6 +3,7 @@
 Entry point: `ChatTracer`.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,19 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.trace.place import TokenRange
+from dataprep_assets.engine.trace.sample import MAX_TOKENS, SampledRow, build_part
 from dataprep_assets.engine.trace.trace import Trace, TracedMessage, TraceQuery
-from dataprep_assets.errors import ConfigError, NotFoundError, count_of
+from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError, count_of
 from dataprep_assets.formats.row_origins import ORIGINS, Origins
 from dataprep_assets.integrity.artifacts import ArtifactHandle
 from dataprep_assets.pipelines.blend.sft.message_tokens import LocatedMessages, MessageTokens
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts
 from dataprep_assets.pipelines.blend.sft.used_conversations import list_used_rows
-from dataprep_assets.pipelines.blend.sft.view import ConversationView, ConversationViewFacts, FlatTokens
+from dataprep_assets.pipelines.blend.sft.view import ConversationView, ConversationViewFacts, FlatTokens, PackedSplit
 from dataprep_assets.pipelines.blend.shard_tracer import ShardTracer, TracedShard
 from dataprep_assets.pipelines.blend.view import ViewRows
-from dataprep_assets.stream.tokenizer import load_declared_tokenizer
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer, require_same_tokenizer
 from dataprep_assets.stream.traced_rows import TracedRows, TracedSegment
 from dataprep_assets.tokenization.chat.message_spans import TEMPLATE
+from dataprep_assets.tokenization.token_texts import TokenTexts
 
 
 class _PackedShard(TracedShard):
@@ -34,13 +37,17 @@ class _PackedShard(TracedShard):
     """
 
     def __init__(self, handle: ArtifactHandle, unit: str) -> None:
-        facts = PackedSftFacts.from_receipt(handle.receipt)
+        self.facts = facts = PackedSftFacts.from_receipt(handle.receipt)
         super().__init__(handle, unit, facts.sources)
         self.rows = TracedRows(handle, None if facts.empty else PACKED, ORIGINS, 3)
 
     @property
     def count(self) -> int:
         return len(self.rows)
+
+    @property
+    def sampled_count(self) -> int:
+        return self.facts.sequences
 
     @cached_property
     def origins(self) -> Origins:
@@ -105,6 +112,54 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         if question.token is not None and question.field != "token":
             return [self._trace_token(question, question.token, is_shown=is_shown)]
         return super().find(question, decode=decode)
+
+    def _sample_rows(
+        self, split: PackedSplit, shard: _PackedShard, index: int, numbers: Sequence[int]
+    ) -> Iterator[SampledRow]:
+        require_same_tokenizer(shard.handle.receipt, load_declared_tokenizer(self._blend.required_tokenizer))
+        file, record = split.open(self._store, index), split.shards[index].file
+        note = self._prefetch_messages(shard, numbers)
+        for number in numbers:
+            segment, (source, row) = shard.rows.segment(number), shard.find_source(number)
+            block = file.block(segment.row, segment.row + 1)
+            start = segment.unpadded_start  # because the file was opened without padding
+            tokens = slice(start, start + len(segment.ids))
+            # Position i of the mask is for token i + 1 of the sequence, so nothing predicts the first token.
+            trained_mask = np.zeros(len(segment.ids), np.bool_)
+            trained_mask[1:] = block.required_mask[tokens][:-1] == 1
+            part = build_part("conversation", block.tokens[tokens], self._token_texts.split, trained_mask=trained_mask)
+            owners, roles, notes = list[int](), list[str | None](), [note] if note else []
+            if not note:
+                try:
+                    located = self._locate_messages(shard, shard.find_rows(source, row))
+                    owners = located.owners[int(shard.origins[number, 2])][:MAX_TOKENS].tolist()
+                    roles = [None if owner == TEMPLATE else located.messages[owner]["role"] for owner in owners]
+                except (DataprepError, OSError) as error:
+                    notes = [_describe_unknown_roles(error)]
+            yield SampledRow(
+                split=shard.unit,
+                file=source,
+                row=row,
+                partition=shard.partition,
+                locations=(replace(shard.locate(segment), artifact=str(record.artifact), file=record.record.path),),
+                parts=(replace(part, messages=owners, roles=roles),),
+                notes=notes,
+            )
+
+    def _prefetch_messages(self, shard: _PackedShard, numbers: Sequence[int]) -> str:
+        """Read the conversations of some sequences; return a sentence if they cannot be read."""
+        rows = defaultdict[int, set[int]](set)
+        for ordinal, row in shard.origins[list(numbers), :2].tolist():
+            rows[ordinal].add(row)
+        try:
+            self._message_tokens.prefetch(shard.partition, rows)
+        except (DataprepError, OSError) as error:
+            return _describe_unknown_roles(error)
+        return ""
+
+    @cached_property
+    def _token_texts(self) -> TokenTexts:
+        return TokenTexts(load_declared_tokenizer(self._blend.required_tokenizer).decode)
 
     @cached_property
     def _message_tokens(self) -> MessageTokens:
@@ -263,6 +318,10 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
                     yield TokenRange(
                         artifact=str(view.artifact), file=place.file, start=0, stop=0, at={"sample": place.sample}
                     )
+
+
+def _describe_unknown_roles(error: Exception) -> str:
+    return f"Roles are not shown, because they are found by rendering the source row again: {error}"
 
 
 def _find_flat_layout(view: ViewRows[ConversationView]) -> FlatTokens | None:

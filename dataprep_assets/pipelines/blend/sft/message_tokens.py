@@ -3,7 +3,7 @@
 Entry point: `MessageTokens`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -40,6 +40,8 @@ class MessageTokens:
     def __init__(self, blend: BlendDeclaration, store: ArtifactStore) -> None:
         self._blend, self._store = blend, store
         self._plans: dict[str, ChatPlan] = {}
+        # The conversations that `prefetch` read: shard, ordinal of the source and row → label and conversation.
+        self._prefetched: dict[tuple[str, int, int], tuple[str, Conversation]] = {}
 
     @cached_property
     def _plan(self) -> BlendPlan:
@@ -77,6 +79,16 @@ class MessageTokens:
             owners[number] = sequence.owners[:length]
         return LocatedMessages(conversation.messages, owners)
 
+    def prefetch(self, partition: str, rows: Mapping[int, set[int]]) -> None:
+        """Read the conversations of some rows of a shard (ordinal of the source → rows) in one pass over each file.
+
+        Raises the errors of `locate`.
+        """
+        self._prefetched = {}
+        for ordinal, numbers in rows.items():
+            for label, number, conversation in self._read_rows(partition, ordinal, numbers):
+                self._prefetched[partition, ordinal, number] = label, conversation
+
     @staticmethod
     def _build_changed_row_error(label: str, row: int, changed_part: str) -> IntegrityError:
         return IntegrityError(
@@ -97,18 +109,27 @@ class MessageTokens:
 
         Raises IntegrityError if the row no longer exists, or is no longer a conversation.
         """
+        if (prefetched := self._prefetched.get((partition, ordinal, row))) is not None:
+            return prefetched
+        for label, _, conversation in self._read_rows(partition, ordinal, {row}):
+            return label, conversation
+        parts = load_shard_parts(self._blend, self._store, self._plan, partition)
+        label = next((part.label for part in parts if part.ordinal == ordinal), partition)
+        raise self._build_changed_row_error(label, row, "no longer exists")
+
+    def _read_rows(self, partition: str, ordinal: int, rows: set[int]) -> Iterator[tuple[str, int, Conversation]]:
+        """Yield the label of the source file, the number and the conversation of each of these rows that exists."""
         parts = [p for p in load_shard_parts(self._blend, self._store, self._plan, partition) if p.ordinal == ordinal]
         if any(not part.path.exists() for part in parts):
             fetch_missing(parts, build_shard_fetches(self._blend, self._plan, [partition])[partition])
         plan = self._load_chat_plan(partition)
         for part in parts:
-            for block in part.read_rows(only={row}, as_json=plan.choices.reads_json):
+            for block in part.read_rows(only=rows, as_json=plan.choices.reads_json):
                 for number, values in zip(block.numbers, block.rows, strict=True):
-                    if number == row:
+                    if number in rows:
                         conversation = read_conversation(values, plan.fields, plan.choices)
                         if isinstance(conversation, Refusal):
                             raise self._build_changed_row_error(
-                                part.label, row, f"is no longer a conversation: {conversation}"
+                                part.label, number, f"is no longer a conversation: {conversation}"
                             )
-                        return part.label, conversation
-        raise self._build_changed_row_error(parts[0].label if parts else partition, row, "no longer exists")
+                        yield part.label, number, conversation

@@ -257,4 +257,5 @@ PACKED_SFT_SHARDS = BlendShards(
     metadata=_build_metadata,
     rows=lambda receipt: PackedSftFacts.from_receipt(receipt).bins,
     columns=lambda blend: packed_rows.list_column_types(blend.sft_options.pad_to_multiple > 1),
+    column_descriptions=packed_rows.COLUMN_DESCRIPTIONS,
 )

@@ -1,9 +1,11 @@
 """Queries of a blend's document table, answered from its finished tables."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.curation.budgets.budget import find_over_budget
 from dataprep_assets.curation.budgets.counts import DropCounts
 from dataprep_assets.curation.rules import Rule, find_dropping_rules
@@ -16,12 +18,15 @@ from dataprep_assets.curation.stored_table import (
     format_rule,
 )
 from dataprep_assets.curation.table import Columns, read_joined_tables
-from dataprep_assets.engine.trace.document_table import Drops
+from dataprep_assets.engine.trace.document_table import DroppedSample, Drops
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, has_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.screening.reasons import RESERVED
+from dataprep_assets.pipelines.blend.sft.shard import QUARANTINE
+from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
+from dataprep_assets.pipelines.blend.stage_shards import SHARDS
 from dataprep_assets.pipelines.blend.table.row_table import DOCUMENTS, list_table_columns
 from dataprep_assets.pipelines.blend.table.table_spec import build_budgeted_blend
 
@@ -89,6 +94,38 @@ class BlendDocuments(StoredTable):
         from dataprep_assets.pipelines.blend.table.source_texts import add_texts
 
         return add_texts(self._blend, self.store, rows)
+
+    def sample_drops(self, count: int, seed: int = 0) -> Sequence[DroppedSample]:
+        samples = super().sample_drops(count, seed)
+        if not any(sample.reason == BENCHMARK for sample in samples):
+            return samples
+        # The table has no column with the benchmark item, so take it from the quarantine.
+        items = self._read_benchmark_items()
+        return [
+            replace(sample, rows=[{**row, BENCHMARK: items.get((row["file"], row["row"]))} for row in sample.rows])
+            if sample.reason == BENCHMARK
+            else sample
+            for sample in samples
+        ]
+
+    def _read_benchmark_items(self) -> Mapping[tuple[str, int], str]:
+        """Return file and row → the name of its benchmark item, for the rows that were dropped for one."""
+        name, items = SHARDS[self._blend.stage].name, dict[tuple[str, int], str]()
+        for partition in self.partitions:
+            receipt = self.store.receipt(self.locate(partition))
+            if receipt is not None and receipt.facts["reasons"].get(BENCHMARK):
+                folder = self.store.local(self._blend.artifact(name, partition), [QUARANTINE])
+                rows = read_quarantine(folder / QUARANTINE)
+                items |= {(row["file"], row["row"]): row["words"] for row in rows if row["reason"] == BENCHMARK}
+        return items
+
+    def find_benchmark_item(self, name: str) -> Mapping[str, str]:
+        if self._blend.decontaminate is None:
+            return {}
+        # Import the module here, because most queries need no benchmark, and its module loads slowly.
+        from dataprep_assets.curation.benchmarks.items import find_item
+
+        return find_item(self._blend.decontaminate.build_sets(self._blend.folder), name)
 
     def drops(self) -> Drops | None:
         rules, duplicates = self.rules, self._blend.duplicates

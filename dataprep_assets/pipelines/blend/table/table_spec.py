@@ -36,6 +36,7 @@ from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.screening.row_rules import load_row_columns
 from dataprep_assets.pipelines.blend.table.row_table import (
     DOCUMENTS,
     VERSION,
@@ -65,6 +66,7 @@ def build_row_table_spec(blend: BlendDeclaration, *, partitions: Partitions, sha
         metadata=_build_metadata,
         rows=lambda receipt: RowTableFacts.from_receipt(receipt).rows,
         columns=dict(list_table_columns(blend)),
+        column_descriptions=load_row_columns(blend).descriptions,
         check_groups=_build_check_groups(blend),
     )
 

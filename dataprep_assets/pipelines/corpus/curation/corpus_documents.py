@@ -116,6 +116,12 @@ class CorpusDocuments(StoredTable):
 
         return add_texts(self._corpus, self.store, rows)
 
+    def find_benchmark_item(self, name: str) -> Mapping[str, str]:
+        # Import the module here, because most queries need no benchmark, and its module loads slowly.
+        from dataprep_assets.curation.benchmarks.items import find_item
+
+        return find_item(self._corpus.benchmark_sets, name)
+
     def explain_drop_of_id(self, hashed: int) -> str | None:
         """Describe the first dropped row with this id, with the reason as in `explain_drop`; None if there is none."""
         import pyarrow.compute as pc

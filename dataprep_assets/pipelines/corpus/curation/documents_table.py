@@ -112,6 +112,7 @@ def build_documents_spec(
         metadata=_build_metadata,
         rows=lambda receipt: DocumentsFacts.from_receipt(receipt).rows,
         columns={**corpus.columns, **list_outcome_columns(corpus)},
+        column_descriptions=corpus.column_descriptions,
         check_groups=(PartitionChecks(checks=_CHECKS, planned=partial(_plan_shards, corpus)),),
     )
 

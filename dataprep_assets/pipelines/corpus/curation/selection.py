@@ -37,7 +37,7 @@ from dataprep_assets.curation.dropped_rows import (
 from dataprep_assets.curation.duplicates.removed_file import DUPLICATES
 from dataprep_assets.curation.retractions import describe_ids
 from dataprep_assets.curation.selection import DUPLICATE
-from dataprep_assets.curation.table import Columns, ParquetRowWriter
+from dataprep_assets.curation.table import COLUMN_DESCRIPTIONS, Columns, ParquetRowWriter
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.losses import RULE, Loss, count_by_file
 from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
@@ -121,6 +121,7 @@ def build_selection_spec(
         metadata=partial(_build_metadata, corpus),
         rows=lambda receipt: sum_counts(sum_totals([receipt])[1].values())[0],
         columns=list_dropped_columns(corpus),
+        column_descriptions=COLUMN_DESCRIPTIONS,
         losses=lambda _, receipts: _find_losses(receipts, split),
         check_groups=_build_check_groups(corpus, split),
     )

@@ -371,6 +371,7 @@ def build_tags_spec(
         metadata=_build_metadata,
         rows=lambda receipt: TagsFacts.from_receipt(receipt).rows,
         columns={**corpus.columns, "bad": "string"},
+        column_descriptions=corpus.column_descriptions,
         check_groups=check_groups,
     )
 

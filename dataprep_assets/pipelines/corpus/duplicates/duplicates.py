@@ -52,7 +52,11 @@ from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.joined_documents import JoinedDocuments
 from dataprep_assets.pipelines.corpus.duplicates.other_datasets import open_other_documents
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import REMOVED, name_kept_file
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import (
+    REMOVED,
+    REMOVED_DESCRIPTIONS,
+    name_kept_file,
+)
 from dataprep_assets.pipelines.corpus.duplicates.row_names import RowNames
 from dataprep_assets.pipelines.corpus.source.listed_rows import read_listed_ids
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
@@ -122,6 +126,7 @@ def build_duplicates_spec(
         metadata=partial(_build_metadata, corpus),
         rows=lambda receipt: sum(DuplicatesFacts.from_receipt(receipt).removed.values()),
         columns=REMOVED,
+        column_descriptions=REMOVED_DESCRIPTIONS,
         check_groups=(build_duplicates_checks(corpus),),
     )
 

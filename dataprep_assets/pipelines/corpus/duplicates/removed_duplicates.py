@@ -9,11 +9,12 @@ import numpy as np
 
 from dataprep_assets.curation.duplicates.candidates import Nodes
 from dataprep_assets.curation.duplicates.removed_file import DUPLICATES, name_removed_file, require_removed_file
-from dataprep_assets.curation.table import Columns, read_joined_tables
+from dataprep_assets.curation.table import COLUMN_DESCRIPTIONS, Columns, read_joined_tables
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
 REMOVED: Columns = {"position": "integer", "representative": "string", "similarity": "number"}
+REMOVED_DESCRIPTIONS = {**COLUMN_DESCRIPTIONS, "position": "Position of the dropped row in its shard, from 0."}
 
 
 def name_kept_file(partition: str) -> str:

@@ -78,17 +78,19 @@ def _format_trainer_lines(location: str, facts: ViewFacts) -> list[str]:
     ]
 
 
+_DESCRIPTIONS = {hf_parquet.COLUMN: "Token ids of a document, including its separator."}
 VIEW = CorpusView(
     name="hf_parquet",
     description="`data/<split>-*.parquet`, one document per row, and the dataset card, for Hugging Face `datasets`.",
     columns=hf_parquet.COLUMN_TYPES,
+    column_descriptions=_DESCRIPTIONS,
     kinds=frozenset({"parquet", "huggingface"}),
     version=4,
     copied=hf_parquet.read_blocks,
     places=_open_locator,
     rows=Rows(
         prefix=lambda split: f"data/{split}-",
-        columns=(ParquetColumn(name=hf_parquet.COLUMN, about="Token ids of a document, including its separator."),),
+        columns=tuple(ParquetColumn(name=name, about=about) for name, about in _DESCRIPTIONS.items()),
     ),
     keeps_documents=True,
     write=_write_view,

@@ -28,6 +28,7 @@ from dataprep_assets.formats.tensorflow import array_record, example, tfrecord
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.packing.rows import COLUMN_DESCRIPTIONS
 from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, RowFacts, list_packed_paths
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import (
     COHORT_SHARDS,
@@ -39,7 +40,7 @@ from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import (
     ensure_sharded_cohort,
     list_shard_names,
 )
-from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
+from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 
 _REBUILD = "Rebuild this partition of the shards"
@@ -296,6 +297,7 @@ def build_cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, spe
         build=partial(_build_shards, notes, format),
         metadata=_build_metadata,
         columns=dict.fromkeys(notes.columns, _choose_column_type(notes)),
+        column_descriptions={TOKENS: "Token ids of the row.", **COLUMN_DESCRIPTIONS},
         check_groups=(
             PartitionChecks(
                 checks=SHARD_CHECKS,

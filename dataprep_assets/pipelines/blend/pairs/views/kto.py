@@ -40,6 +40,13 @@ VIEW = PreferenceView(
         "tools": "arrow.json",
         "chat_template_kwargs": "arrow.json",
     },
+    column_descriptions={
+        "prompt": "Messages before the answer.",
+        "completion": "Messages of the answer.",
+        "label": "Whether the answer is the chosen one.",
+        "tools": "Declared tools.",
+        "chat_template_kwargs": "Variables of the chat template.",
+    },
     records=_build_records,
     answers=_read_answers,
     trainer=_format_trainer_lines,

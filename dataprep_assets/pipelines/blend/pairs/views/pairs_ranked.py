@@ -34,6 +34,7 @@ VIEW = PreferenceView(
     description="JSON Lines with a context and two ranked completions, for NeMo-RL's `PreferenceDataset`.",
     kinds=frozenset({"json"}),
     columns={"context": "list<object>", "completions": "list<object>"},
+    column_descriptions={"context": "Messages before the answers.", "completions": "Answers with their ranks."},
     records=_build_records,
     answers=_read_answers,
     trainer=_format_trainer_lines,

@@ -55,6 +55,11 @@ VIEW = PreferenceView(
     description="JSON Lines with a chosen and a rejected message per conversation, for LLaMA-Factory and axolotl.",
     kinds=frozenset({"json"}),
     columns={"messages": "list<object>", "chosen": "object", "rejected": "object"},
+    column_descriptions={
+        "messages": "Messages before the answers.",
+        "chosen": "Message of the chosen answer.",
+        "rejected": "Message of the rejected answer.",
+    },
     records=_build_records,
     answers=_read_answers,
     trainer=_format_trainer_lines,

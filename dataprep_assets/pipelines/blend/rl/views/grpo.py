@@ -88,5 +88,12 @@ VIEW = build_parquet_view(
         "data_source": "string",
         "record": "string",
     },
+    column_descriptions={
+        "prompt": "Messages of the prompt.",
+        "solution": "Expected answer.",
+        "solution_format": "Format of the expected answer.",
+        "data_source": "Source of the record; by default, the name of the blend's dataset.",
+        "record": "The whole record, as JSON.",
+    },
     trainer=_format_trainer_lines,
 )

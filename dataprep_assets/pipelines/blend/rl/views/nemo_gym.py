@@ -145,6 +145,7 @@ VIEW = RecordView(
     kinds=frozenset({"json"}),
     settings=("record_locations",),
     columns={_PARAMS: "object"},
+    column_descriptions={_PARAMS: "Parameters of the request to the model: the messages and the tools."},
     files=lambda split: [_format_file_name(split)],
     write=_write_view,
     read=_read_split,

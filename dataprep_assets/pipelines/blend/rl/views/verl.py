@@ -123,5 +123,12 @@ VIEW = build_parquet_view(
         "reward_model": "object",
         "extra_info": "object",
     },
+    column_descriptions={
+        "data_source": "Source of the record, by which the trainer chooses its reward function.",
+        "prompt": "Messages of the prompt.",
+        "ability": "Kind of the task.",
+        "reward_model": "Style of the reward, and the expected answer.",
+        "extra_info": "Other fields of the record.",
+    },
     trainer=_format_trainer_lines,
 )

@@ -203,6 +203,7 @@ VIEW = ConversationView(
     description="Conversations as messages, in Parquet and JSON Lines, for trainers that apply a chat template.",
     kinds=frozenset({"parquet", "json"}),
     columns=message_rows.COLUMNS,
+    column_descriptions=message_rows.COLUMN_DESCRIPTIONS,
     is_packed=False,
     file=message_rows.build_parquet_name,
     identity=lambda shard: shard.key,

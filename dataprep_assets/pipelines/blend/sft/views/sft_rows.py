@@ -82,6 +82,7 @@ def build_rows_view(
         description=description,
         kinds=frozenset({"arrow", "huggingface"}),
         columns=sft_rows.PACKED_COLUMNS if is_packed else sft_rows.SEQUENCE_COLUMNS,
+        column_descriptions=sft_rows.COLUMN_DESCRIPTIONS,
         is_packed=is_packed,
         file=sft_rows.build_file_name,
         write=partial(write_rows, is_packed=is_packed, about=about),

@@ -1,0 +1,14 @@
+"""Where the site is, and the policy with which its pages are served; imported by servers, which render no page."""
+
+from pathlib import Path
+
+SITE, HISTORY = Path(".dataprep/site"), Path(".dataprep/site_history")
+"""Folders of the site, and of the records that were read from Dagster, in the project."""
+INDEX = "index.html"
+POLICY = "; ".join(
+    [
+        *("default-src 'none'", "style-src 'self'", "script-src 'self'", "img-src 'self' data:", "base-uri 'none'"),
+        *("form-action 'none'", "frame-ancestors 'none'"),
+    ]
+)
+"""Content-Security-Policy of the pages, which have no inline script, style or event handler."""

@@ -1,0 +1,243 @@
+"""The history of a dataset, as earlier runs reported it, from Dagster's public records.
+
+Each build of a dataset materializes its `data_card`, whose metadata has the counts, and evaluates the checks of its
+artifacts. Dagster keeps both. Reading a year of records of many datasets takes minutes, so the records are kept in
+a file per dataset, and only newer ones are read. The file may be deleted at any time.
+
+Entry points: `read_history`, `DatasetHistory`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import orjson
+from typing_extensions import TypedDict  # pydantic requires this `TypedDict` before Python 3.12
+
+from dataprep_assets.engine.card.card import DATA_CARD
+from dataprep_assets.integrity.commit import write_atomically
+from dataprep_assets.orchestration.partitions import asset_key
+from dataprep_assets.project import read_state
+from dataprep_assets.site.stored import StoredDataset
+
+MAX_BUILDS, MAX_EVALUATIONS = 400, 60
+"""Maximum number of builds of a dataset, and of evaluations of a check, that pages show."""
+_FIRST_PAGE = 5
+"""Number of records that are read first, because usually only the newest ones are unknown."""
+
+CheckKey = tuple[str, str]
+"""Path of an artifact below its dataset, such as `token_bins`, and the name of a check."""
+DropKey = tuple[str, str]
+"""Source, or empty for the whole dataset, and the rule that dropped rows."""
+VolumeKey = tuple[str, str, str]
+"""Source, rule and kind, such as `rows dropped`; the rule is empty for the total of a source."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRecord:
+    """A build of the dataset.
+
+    Counts are in their public form: a text, such as `< 11`, or None if they are not recorded.
+
+    Attributes:
+        time: End of the build, in seconds since 1970.
+        run_id: Dagster's id of the run.
+        rows: Rows of the source.
+        documents: Documents in the dataset.
+        tokens: Tokens in the dataset.
+        dropped: Source rows that were dropped.
+        volumes: Counts by source, rule and kind.
+    """
+
+    time: float
+    run_id: str
+    rows: int | str | None = None
+    documents: int | str | None = None
+    tokens: int | str | None = None
+    dropped: int | str | None = None
+    volumes: Mapping[VolumeKey, int] = field(default_factory=dict)
+
+    @property
+    def drop_rate(self) -> float | None:
+        """Share of the source rows that were dropped; None if it is unknown or private."""
+        if not isinstance(self.rows, int) or not isinstance(self.dropped, int) or not self.rows:
+            return None
+        return self.dropped / self.rows
+
+    @cached_property
+    def drops(self) -> Mapping[DropKey, int]:
+        """Dropped rows by source and rule."""
+        return {
+            (source, rule): count
+            for (source, rule, kind), count in self.volumes.items()
+            if rule and kind.endswith(" dropped")
+        }
+
+
+@dataclass(frozen=True)
+class CheckRecord:
+    """An evaluation of a check.
+
+    Attributes:
+        time: Its time, in seconds since 1970.
+        passed: Whether the check passed.
+        severity: `WARN` or `ERROR`, which matters only if it did not pass.
+        run_id: Dagster's id of the run.
+    """
+
+    time: float
+    passed: bool
+    severity: str = "ERROR"
+    run_id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetHistory:
+    """The history of a dataset, oldest records first."""
+
+    builds: tuple[BuildRecord, ...] = ()
+    checks: Mapping[CheckKey, tuple[CheckRecord, ...]] = field(default_factory=dict)
+
+    def count_unpassed_checks(self) -> list[tuple[float, int]]:
+        """Return the time of each run that evaluated checks, and the number of checks that did not pass after it."""
+        events = sorted((record.time, key, record) for key, records in self.checks.items() for record in records)
+        unpassed: set[CheckKey] = set()
+        counts: dict[str, tuple[float, int]] = {}
+        for time, key, record in events:
+            (unpassed.discard if record.passed else unpassed.add)(key)
+            counts[record.run_id] = (time, len(unpassed))
+        return list(counts.values())
+
+
+_Evaluation = tuple[int, float, bool, str, str]
+"""Id of Dagster's record, and the fields of `CheckRecord`."""
+
+
+class _KeptRecords(TypedDict):
+    """Content of the file with the records of a dataset, newest first.
+
+    Attributes:
+        builds: Ids of Dagster's records, and the fields of `BuildRecord`.
+        checks: `artifact:check` → its evaluations.
+    """
+
+    builds: list[tuple[int, dict[str, Any]]]
+    checks: dict[str, list[_Evaluation]]
+
+
+def read_history(instance: dg.DagsterInstance, dataset: StoredDataset, folder: Path | None = None) -> DatasetHistory:
+    """Return the history of a dataset; the records are kept in `folder`."""
+    path = None if folder is None else folder / f"{dataset.name}.json"
+    kept_records = None if path is None else read_state(path, _KeptRecords)
+    kept_records = kept_records or {"builds": [], "checks": {}}
+    builds = _extend(kept_records["builds"], _read_builds(instance, dataset.name, kept_records["builds"]), MAX_BUILDS)
+    records: _KeptRecords = {"builds": builds, "checks": _read_checks(instance, dataset, kept_records["checks"])}
+    if path is not None and records != kept_records:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, orjson.dumps(records), durably=False)
+    return DatasetHistory(
+        builds=tuple(_to_build(fields) for _, fields in reversed(builds)),
+        checks={
+            _split_name(name): tuple(CheckRecord(*evaluation[1:]) for evaluation in reversed(evaluations))
+            for name, evaluations in records["checks"].items()
+        },
+    )
+
+
+def _split_name(name: str) -> CheckKey:
+    artifact, _, check = name.rpartition(":")
+    return artifact, check
+
+
+def _extend(kept_records: Sequence[Any], new: tuple[list[Any], bool], limit: int) -> list[Any]:
+    """Return the newest records; the kept ones are dropped if Dagster no longer has the newest of them."""
+    records, is_continued = new
+    return [*records, *(map(tuple, kept_records) if is_continued else ())][:limit]
+
+
+def _read_builds(
+    instance: dg.DagsterInstance, name: str, kept_builds: Sequence[tuple[int, dict[str, Any]]]
+) -> tuple[list[tuple[int, dict[str, Any]]], bool]:
+    """Return the builds that are not kept yet, newest first, and whether the newest kept one was found."""
+    key, cursor, new_builds = dg.AssetKey([name, DATA_CARD]), None, list[tuple[int, dict[str, Any]]]()
+    newest = kept_builds[0] if kept_builds else None
+    limit = _FIRST_PAGE if kept_builds else MAX_BUILDS
+    while len(new_builds) < MAX_BUILDS:
+        page = instance.fetch_materializations(key, limit=limit, cursor=cursor)
+        for record in page.records:
+            if newest is not None and (record.storage_id, record.timestamp) == (newest[0], newest[1]["time"]):
+                return new_builds, True
+            if record.asset_materialization is not None:
+                metadata = {name: entry.value for name, entry in record.asset_materialization.metadata.items()}
+                fields = _summarize_metadata(metadata)
+                new_builds.append((record.storage_id, {"time": record.timestamp, "run_id": record.run_id, **fields}))
+        if not page.has_more:
+            break
+        cursor, limit = page.cursor, MAX_BUILDS
+    return new_builds, False
+
+
+def _summarize_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `BuildRecord` from the metadata of a `data_card`, as JSON has them."""
+    rows = [record.data for record in getattr(metadata.get("losses"), "records", ())]
+    counts = {name: metadata.get(name) for name in ("rows", "documents", "tokens", "dropped")}
+    volumes = [
+        [row["source"], row["reason"], row["kind"], row["count"]] for row in rows if isinstance(row.get("count"), int)
+    ]
+    return {**counts, "volumes": volumes}
+
+
+def _to_build(fields: Mapping[str, Any]) -> BuildRecord:
+    volumes = {(source, rule, kind): count for source, rule, kind, count in fields["volumes"]}
+    return BuildRecord(**{**fields, "volumes": volumes})
+
+
+def _read_checks(
+    instance: dg.DagsterInstance, dataset: StoredDataset, kept_checks: Mapping[str, list[_Evaluation]]
+) -> dict[str, list[_Evaluation]]:
+    """Return the evaluations of each check that was ever evaluated, newest first."""
+    keys = [dg.AssetCheckKey(asset_key(spec), check.name) for spec in dataset.specs for check in spec.checks]
+    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys) if keys else {}
+    evaluations = {}
+    for key, record in latest.items():
+        name = f"{'/'.join(key.asset_key.path[1:])}:{key.name}"
+        kept_evaluations = kept_checks.get(name, [])
+        new = _read_evaluations(instance, key, kept_evaluations) if _is_new(record, kept_evaluations) else ([], True)
+        if extended := _extend(kept_evaluations, new, MAX_EVALUATIONS):
+            evaluations[name] = extended
+    return evaluations
+
+
+def _is_new(record: Any, kept_evaluations: Sequence[_Evaluation]) -> bool:
+    return not kept_evaluations or (record.id, record.create_timestamp) != tuple(kept_evaluations[0][:2])
+
+
+def _read_evaluations(
+    instance: dg.DagsterInstance, key: dg.AssetCheckKey, kept_evaluations: Sequence[_Evaluation]
+) -> tuple[list[_Evaluation], bool]:
+    """Return the evaluations that are not kept yet, newest first, and whether the newest kept one was found."""
+    evaluations: list[_Evaluation] = []
+    for record in _iterate_evaluations(instance, key, _FIRST_PAGE if kept_evaluations else MAX_EVALUATIONS):
+        if kept_evaluations and not _is_new(record, kept_evaluations):
+            return evaluations, True
+        evaluation = record.evaluation
+        # A planned evaluation has no result yet.
+        if isinstance(evaluation, dg.AssetCheckEvaluation):
+            severity = evaluation.severity.value
+            evaluations.append((record.id, record.create_timestamp, evaluation.passed, severity, record.run_id))
+        if len(evaluations) >= MAX_EVALUATIONS:
+            break
+    return evaluations, False
+
+
+def _iterate_evaluations(instance: dg.DagsterInstance, key: dg.AssetCheckKey, limit: int) -> Iterator[Any]:
+    cursor = None
+    while True:
+        records = instance.event_log_storage.get_asset_check_execution_history(key, limit=limit, cursor=cursor)
+        yield from records
+        if len(records) < limit:
+            return
+        cursor, limit = records[-1].id, MAX_EVALUATIONS

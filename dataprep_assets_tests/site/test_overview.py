@@ -1,0 +1,142 @@
+"""The overview: what needs attention comes first, and unusual changes are shown without a budget."""
+
+from dataclasses import replace
+from html import escape
+from html.parser import HTMLParser
+
+from dataprep_assets.engine.checks.results import UnpassedCheck
+from dataprep_assets.site.history import DatasetHistory
+from dataprep_assets.site.overview import describe_overview, find_volume_changes
+from dataprep_assets.site.pages import FactsPage, PageEnvironment
+from dataprep_assets.site.states import LEVELS, DatasetState
+from dataprep_assets_tests.site.records import make_history, make_states
+
+HOSTILE = "<script>alert(1)</script>\" onload='x' & {{ 7 * 7 }}"
+
+
+class _Tags(HTMLParser):
+    """Collects the elements of a page, with their attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+
+def render(page: FactsPage) -> str:
+    return page.render(PageEnvironment())
+
+
+def test_failed_checks_come_before_warnings_and_other_problems() -> None:
+    states = list(make_states(14, 3))
+    page = describe_overview(states, {"broken": "defs.yaml:3: splits: unknown key"})
+    problems = page.facts["problems"]
+    assert [problem.what for problem in problems] == [
+        *["failed"] * 2,
+        *["unknown"] * 2,
+        *["warned"] * 2,
+        *["out of date"] * 2,
+    ]
+    assert (problems[0].where, problems[0].command) == (
+        "train/token_bins: roundtrip",
+        "dataprep show corpus_of_the_web_01",
+    )
+    assert problems[0].sentence == states[1].not_passed["train/token_bins", "roundtrip"].sentence
+    assert page.facts["counts"] == [
+        ("failed", "bad", 2),
+        ("unknown", "bad", 2),
+        ("warned", "warn", 2),
+        ("out of date", "warn", 2),
+        ("up to date", "good", 4),
+        ("never built", "idle", 2),
+    ]
+    assert [row.level for row in page.facts["rows"]] == sorted((s.level for s in states), key=LEVELS.index)
+    assert page.facts["owners"] == ["a@example.com", "team:data"]
+    text = render(page)
+    assert text.index("cannot be loaded") < text.index("roundtrip") < text.index("length_change")
+    assert "dataprep check broken<" in text
+
+
+def test_a_page_without_datasets_says_what_to_do() -> None:
+    assert "dataprep init" in render(describe_overview([], {}))
+
+
+def test_hostile_text_is_shown_as_text() -> None:
+    state = DatasetState(
+        dataset="web",
+        kind=HOSTILE,
+        owners=(HOSTILE,),
+        state="1 to build",
+        to_build=1,
+        why=HOSTILE,
+        not_passed={("bins", "check"): UnpassedCheck(HOSTILE, True)},
+    )
+    text = render(describe_overview([state], {"broken": HOSTILE}))
+    tags = _Tags(text).elements
+    assert [attributes for tag, attributes in tags if tag == "script"] == [{"src": "static/site.js", "defer": None}]
+    assert not [name for _, attributes in tags for name in attributes if name.startswith("on") or name == "style"]
+    assert escape("<script>alert(1)</script>") in text
+    assert "{{ 7 * 7 }}" in text
+
+
+def change_last(history: DatasetHistory, **volumes: int) -> DatasetHistory:
+    """Return the history with other counts of some rules in its last build."""
+    *earlier, last = history.builds
+    changed = {key: volumes.get(key[1], count) for key, count in last.volumes.items()}
+    return DatasetHistory(builds=(*earlier, replace(last, volumes=changed)))
+
+
+def test_a_rule_that_drops_many_more_rows_is_an_unusual_change() -> None:
+    history = make_history(5)
+    assert list(find_volume_changes("web", history)) == []
+    (change,) = find_volume_changes("web", change_last(history, symbols=5_000))
+    assert (change.what, change.before, change.now, change.change) == (
+        "rows dropped: symbols, train",
+        50,
+        5_000,
+        "+9900%",
+    )
+    (gone,) = find_volume_changes("web", change_last(history, short=0))
+    assert (gone.what, gone.now, gone.change) == ("rows dropped: short, train", 0, "-100%")
+
+
+def test_a_small_count_never_changes_unusually() -> None:
+    history = change_last(make_history(5), symbols=99)
+    assert list(find_volume_changes("web", history)) == []
+
+
+def test_lost_documents_are_an_unusual_change() -> None:
+    *earlier, last = make_history(5).builds
+    assert isinstance(last.documents, int)
+    history = DatasetHistory(builds=(*earlier, replace(last, documents=last.documents // 2)))
+    assert [change.what for change in find_volume_changes("web", history)] == ["documents"]
+
+
+def test_a_build_without_recorded_volumes_is_not_compared_by_rule() -> None:
+    *earlier, before, last = make_history(5).builds
+    history = DatasetHistory(builds=(*earlier, replace(before, volumes={}), last))
+    assert list(find_volume_changes("web", history)) == []
+
+
+def test_private_counts_leave_gaps_in_trends() -> None:
+    first, second, third = make_history(3).builds
+    history = DatasetHistory(builds=(first, replace(second, documents="< 11"), third))
+    page = describe_overview([DatasetState(dataset="notes", state="up to date", history=history)], {})
+    (row,) = page.facts["rows"]
+    documents, tokens, dropped, checks = row.trends
+    assert documents.line.count("M") == 2
+    assert (tokens.line.count("M"), dropped.line.count("M"), checks.line) == (1, 1, "")
+
+
+def test_the_digest_depends_on_what_is_shown() -> None:
+    states = list(make_states(7, 3))
+    page = describe_overview(states, {})
+    assert describe_overview(states, {}).digest == page.digest
+    assert render(describe_overview(states, {})) == render(page)
+    changed = [replace(states[0], owners=("team:other",)), *states[1:]]
+    assert describe_overview(changed, {}).digest != page.digest
+    longer = [replace(states[0], history=make_history(4)), *states[1:]]
+    assert describe_overview(longer, {}).digest != page.digest
