@@ -103,7 +103,9 @@ class DatasetHistory:
 
     def count_unpassed_checks(self) -> list[tuple[float, int]]:
         """Return the time of each run that evaluated checks, and the number of checks that did not pass after it."""
-        events = sorted((record.time, key, record) for key, records in self.checks.items() for record in records)
+        events = [(record.time, key, record) for key, records in self.checks.items() for record in records]
+        # Keep the order of a check's records with the same time, because SQLite stores whole seconds.
+        events.sort(key=lambda event: event[0])
         unpassed: set[CheckKey] = set()
         counts: dict[str, tuple[float, int]] = {}
         for time, key, record in events:

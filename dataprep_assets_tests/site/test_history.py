@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.engine.card.card import DATA_CARD
-from dataprep_assets.site.history import DatasetHistory, read_history
+from dataprep_assets.site.history import CheckRecord, DatasetHistory, read_history
 from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets_tests.engine.notices_dataset import NoticesDataset
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, make_notice_board
@@ -98,3 +98,9 @@ def test_a_private_history_has_no_counts_of_documents(tmp_path: Path) -> None:
         assert board.materialize()
         (build,) = read(board).builds
     assert (build.volumes, build.documents) == ({}, 0)
+
+
+def test_evaluations_in_the_same_second_stay_in_order() -> None:
+    records = (CheckRecord(1.0, False, run_id="first"), CheckRecord(1.0, True, run_id="second"))
+    history = DatasetHistory(checks={POLITE: records})
+    assert history.count_unpassed_checks() == [(1.0, 1), (1.0, 0)]
