@@ -361,7 +361,9 @@ def test_the_site_leads_to_a_failed_check(site: ServedProject, browser: Browser,
     browser.click("datasets")
     browser.wait_for("checks failed", "Materialize")
     browser.click("Materialize")
-    wait_until(lambda: (site.project / SITE / INDEX).is_file(), 180)
+    # The sensor may have written the pages before.
+    index = site.project / SITE / INDEX
+    wait_until(lambda: index.is_file() and "card_matches_receipts" in index.read_text(), 180)
     browser.open(
         f"{site.url}{ADDRESS}", "data_card: card_matches_receipts", "dataset_card.md: line", "cannot be loaded"
     )
