@@ -158,7 +158,8 @@ def _find_spec(name: str) -> ModuleSpec | None:
         try:
             # Below the top level, use only `PathFinder`, because the finders of editable installs know only top-level
             # packages.
-            finders = sys.meta_path if path is None else (PathFinder,)
+            # Skip finders without `find_spec`, as Python does; pygal has one.
+            finders = [one for one in sys.meta_path if hasattr(one, "find_spec")] if path is None else [PathFinder]
             spec = next(
                 (candidate for finder in finders if (candidate := finder.find_spec(full, path)) is not None), None
             )
