@@ -11,6 +11,7 @@ Entry points: `PACKED_SFT_SHARDS`, `prepare_sft_shards`, `build_packed_sft`.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.errors import ConfigError, count_of
@@ -113,13 +114,14 @@ def build_chat_plans(blend: BlendDeclaration, certificate: Certificate, plan: Bl
     # Build one plan for all datasets, because each build is slow: it renders and encodes trial conversations, which
     # depend neither on fields nor on rules.
     common = build_chat_plan(blend, certificate, plan.units[0].dataset)
+    return {unit.name: replace(common, **_read_dataset_settings(blend, unit.dataset)) for unit in plan.units}
+
+
+def _read_dataset_settings(blend: BlendDeclaration, dataset: BlendDataset) -> dict[str, Any]:
+    """Return the settings of a chat plan that differ between the datasets of a blend."""
     return {
-        unit.name: replace(
-            common,
-            fields=get_conversation_fields(blend.chat_options, unit.dataset),
-            rules=load_row_rules(blend, unit.dataset.name),
-        )
-        for unit in plan.units
+        "fields": replace(get_conversation_fields(blend.chat_options, dataset), rewriting=blend.rewriting),
+        "rules": load_row_rules(blend, dataset.name),
     }
 
 
@@ -131,14 +133,13 @@ def build_chat_plan(blend: BlendDeclaration, certificate: Certificate, dataset: 
         certificate,
         load_declared_template(options, blend.required_tokenizer),
         **options.plan_settings(),
-        fields=replace(get_conversation_fields(options, dataset), rewriting=blend.rewriting),
         bad_rows=blend.bad_records.policy,
         level=blend.prove.level,
         max_loss=blend.required_tokenizer.max_loss,
         names_keys=not blend.sensitive,
         retractions=load_row_retractions(blend),
-        rules=load_row_rules(blend, dataset.name),
         screen=load_row_screen(blend),
+        **_read_dataset_settings(blend, dataset),
     )
 
 
