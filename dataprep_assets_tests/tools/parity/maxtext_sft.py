@@ -56,7 +56,7 @@ LAST_THOUGHTS = (
 )
 """A template that omits the reasoning before the last question, as Qwen3's does."""
 OTHERS = 20
-"""Number of conversations of each kind that the 500 conversations do not contain."""
+"""Number of conversations of each kind that the shared conversations do not contain."""
 DEFAULTS = {"use_tunix_gradient_accumulation": False, "formatting_func_path": None, "formatting_func_kwargs": None}
 """MaxText's defaults that are in its `types.py` only."""
 SETTINGS = {"enable_data_shuffling": False, "global_batch_size_to_load": 1, "grain_worker_count": 0}
@@ -94,7 +94,7 @@ def _modules(source: Path) -> SimpleNamespace:
 
 
 def _equal_conversations(source: Path, theirs: SimpleNamespace, home: Path) -> Iterator[Row]:
-    """Yield a row for each kind of the 500 conversations, for packing, and for other settings of MaxText."""
+    """Yield a row for each kind of the shared conversations, for packing, and for other settings of MaxText."""
     with views(home, "messages", "sft_rows") as made:
         tokenizer, ours = their_tokenizer(made), _read_packed(made)
         refused = _find_refusals(theirs, made, tokenizer)
@@ -165,7 +165,7 @@ def _separate_rounds(source: Path, theirs: SimpleNamespace, home: Path) -> Itera
 
 
 def _other_kinds(source: Path, theirs: SimpleNamespace, home: Path) -> Iterator[Row]:
-    """Yield a row for each kind of conversation that the 500 conversations do not contain."""
+    """Yield a row for each kind of conversation that the shared conversations do not contain."""
     for number, kind in enumerate(OTHER_KINDS):
         place = home / str(number)
         place.mkdir()
@@ -184,7 +184,7 @@ def _other_kinds(source: Path, theirs: SimpleNamespace, home: Path) -> Iterator[
 
 
 def name_kind(row: dict[str, Any]) -> str:
-    """Return the kind of one of the 500 conversations."""
+    """Return the kind of one of the shared conversations."""
     if "tools" in row:
         return "calls and results"
     roles = Counter(message["role"] for message in row["messages"])

@@ -51,11 +51,11 @@ def test_padding_with_the_pad_token_as_its_segment_is_no_conversation() -> None:
 def test_the_conversations_have_all_kinds_and_rounds_have_one_answer() -> None:
     kinds = Counter(map(name_kind, ROWS))
     assert kinds == {
-        "calls and results": 100,
-        "several questions": 200,
-        "system, several questions": 100,
-        "one question": 67,
-        "system, one question": 33,
+        "calls and results": 40,
+        "several questions": 80,
+        "system, several questions": 40,
+        "one question": 27,
+        "system, one question": 13,
     }
     for row in ROWS:
         rounds = split_rounds(row["messages"])
