@@ -1,6 +1,7 @@
 """Texts of single tokens, for pages that show where tokens begin and end."""
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 _INCOMPLETE = "\ufffd"
 """The character that a tokenizer decodes for a part of a character."""
@@ -29,6 +30,8 @@ class TokenTexts:
             return []
         text = self._decode(ids)
         texts = [self._decode(ids[:1]), *map(self._find_text, ids[1:])]
+        if "".join(texts) != text:
+            texts = self._complete_characters(ids, texts)
         return texts if "".join(texts) == text else self._split_by_prefixes(ids, text)
 
     def _find_text(self, token: int) -> str:
@@ -38,6 +41,16 @@ class TokenTexts:
             anchor, anchor_text = self._anchor
             self._texts[token] = self._decode([anchor, token])[len(anchor_text) :]
         return self._texts[token]
+
+    def _complete_characters(self, ids: Sequence[int], texts: Sequence[str]) -> list[str]:
+        """Return the texts of the tokens after decoding adjacent parts of characters together."""
+        completed = list(texts)
+        for is_part, group in groupby(range(len(ids)), key=lambda position: _INCOMPLETE in texts[position]):
+            if is_part:
+                positions = list(group)
+                part = ids[positions[0] : positions[-1] + 1]
+                completed[positions[0] : positions[-1] + 1] = self._split_by_prefixes(part, self._decode(part))
+        return completed
 
     def _split_by_prefixes(self, ids: Sequence[int], text: str) -> list[str]:
         """Return the texts of the tokens, by decoding a token with the ones before it until a character is complete."""
