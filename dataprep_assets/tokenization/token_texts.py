@@ -44,13 +44,13 @@ class TokenTexts:
 
     def _complete_characters(self, ids: Sequence[int], texts: Sequence[str]) -> list[str]:
         """Return the texts of the tokens after decoding adjacent parts of characters together."""
-        completed = list(texts)
+        whole_texts = list(texts)
         for is_part, group in groupby(range(len(ids)), key=lambda position: _INCOMPLETE in texts[position]):
             if is_part:
                 positions = list(group)
                 part = ids[positions[0] : positions[-1] + 1]
-                completed[positions[0] : positions[-1] + 1] = self._split_by_prefixes(part, self._decode(part))
-        return completed
+                whole_texts[positions[0] : positions[-1] + 1] = self._split_by_prefixes(part, self._decode(part))
+        return whole_texts
 
     def _split_by_prefixes(self, ids: Sequence[int], text: str) -> list[str]:
         """Return the texts of the tokens, by decoding a token with the ones before it until a character is complete."""
