@@ -159,10 +159,9 @@ def _find_spec(name: str) -> ModuleSpec | None:
             # Below the top level, use only `PathFinder`, because the finders of editable installs know only top-level
             # packages.
             # Skip finders without `find_spec`, as Python does; pygal has one.
-            finders = [one for one in sys.meta_path if hasattr(one, "find_spec")] if path is None else [PathFinder]
-            spec = next(
-                (candidate for finder in finders if (candidate := finder.find_spec(full, path)) is not None), None
-            )
+            finders = sys.meta_path if path is None else [PathFinder]
+            searches = (finder.find_spec for finder in finders if hasattr(finder, "find_spec"))
+            spec = next((candidate for search in searches if (candidate := search(full, path)) is not None), None)
         # `PathFinder` raises KeyError for a package without `__init__` in another package, because it looks up the
         # outer package in `sys.modules`, but that package was not imported.
         except KeyError:
