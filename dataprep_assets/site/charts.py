@@ -23,12 +23,12 @@ from dataprep_assets.stores.files import digest_value
 pygal_etree.etree.to_etree()  # the standard library's trees, because lxml may be missing, and writes other bytes
 
 Number = int | float
-_WIDTH, _HEIGHT = 640, 220
+_WIDTH, _HEIGHT = 420, 200
 _SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_INTERVALS = 200, 40, 60
 _BAR_HEIGHT = 26
 """Height of a bar with its gap, in units of the drawing."""
-_MAX_LABELS = 6
-"""Maximum number of labels on a horizontal axis."""
+_LABELS_WIDTH, _CHARACTER_WIDTH = 330, 8
+"""Width of the labels of a horizontal axis together, and of a character with its share of the gap."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,16 @@ def draw_lines(
     label_name: str = "build",
     format_value: Callable[[Number], str] | None = None,
 ) -> Chart:
-    """Draw a line per series over the same labels; None leaves a gap."""
-    chart = pygal.Line(**_choose_options(height, len(series), format_value), show_dots=len(labels) <= 60)
-    chart.allow_interruptions = True
-    chart.x_labels, chart.show_minor_x_labels = list(labels), False
-    step = max(1, -(-len(labels) // _MAX_LABELS))
-    chart.x_labels_major = list(dict.fromkeys(labels[::step]))
+    """Draw a line per series over the same labels, from zero; None leaves a gap."""
+    longest = max(map(len, labels), default=0)
+    margin = 3 * longest + 8  # half of the last label, which is centered at the right edge
+    chart = pygal.Line(
+        **_choose_options(height, len(series), format_value), show_dots=len(labels) <= 60, margin_right=margin
+    )
+    chart.allow_interruptions, chart.include_x_axis = True, True
+    # Label positions rather than texts, because several builds may have the same label. The last one is labeled.
+    step = max(1, -(-len(labels) * _CHARACTER_WIDTH * longest // _LABELS_WIDTH))
+    chart.x_labels = [label if (len(labels) - 1 - at) % step == 0 else "" for at, label in enumerate(labels)]
     for name, values in series.items():
         chart.add(name, list(values))
     rows = zip(labels, *series.values(), strict=True)
@@ -113,7 +117,9 @@ def draw_bars(
 ) -> Chart:
     """Draw horizontal bars, the first value on top."""
     chart = pygal.HorizontalBar(
-        **_choose_options(60 + _BAR_HEIGHT * max(1, len(values)), 1, format_value), print_values=True
+        **_choose_options(60 + _BAR_HEIGHT * max(1, len(values)), 1, format_value),
+        print_values=True,
+        show_x_labels=False,
     )
     # Reverse the bars, because pygal draws the first one at the bottom.
     upwards = list(values.items())[::-1]
@@ -132,7 +138,9 @@ def draw_bar_groups(
 ) -> Chart:
     """Draw a group of horizontal bars per label, with a bar per series; the first label is on top."""
     height = 80 + _BAR_HEIGHT * len(series) * max(1, len(labels))
-    chart = pygal.HorizontalBar(**_choose_options(height, len(series), format_value), print_values=True)
+    chart = pygal.HorizontalBar(
+        **_choose_options(height, len(series), format_value), print_values=True, show_x_labels=False
+    )
     # Reverse the labels, because pygal draws the first one at the bottom.
     chart.x_labels = list(labels)[::-1]
     for name, values in series.items():
@@ -188,6 +196,7 @@ def _choose_options(height: int, series: int, format_value: Callable[[Number], s
         "margin": 8,
         "show_legend": series > 1,
         "legend_at_bottom": True,
+        "max_scale": 8,
         "truncate_label": -1,
         "truncate_legend": -1,
         "value_formatter": format_value or (lambda value: f"{value:,.10g}"),

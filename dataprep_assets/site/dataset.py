@@ -7,6 +7,7 @@ counts.
 Entry point: `describe_dataset`.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.engine.checks.verdicts import identify_version
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, Decision
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.site.changes import compare_builds
 from dataprep_assets.site.charts import Chart, draw_bar_groups, draw_bars, draw_lines
 from dataprep_assets.site.distributions import Distributions, describe_distributions
 from dataprep_assets.site.history import CheckRecord, DatasetHistory
@@ -40,6 +42,8 @@ _MAX_LOSS_FILES = 3
 """Maximum number of files that are listed with a loss."""
 _MAX_SHARES = 30
 """Maximum number of sources in the chart of shares."""
+_PICTURE = re.compile(r"(:?)(?:^|\s*\n)!\[[^\n]*")
+"""A line with a picture in Markdown, with the colon and the empty lines before it."""
 _STYLES = {"passed": "good", "warned": "warn", "failed": "bad", "not_run": ""}
 """Outcome of a check → class in the style sheet."""
 
@@ -100,6 +104,8 @@ class DatasetFacts:
         more_reasons: Number of further artifacts that a run would build.
         tiles: The main counts: label → count.
         trends: Charts of earlier builds.
+        changes: Counts of the last two builds with their differences; None for a sensitive dataset.
+        previous_build: Time of the build before the last one.
         builds: Table of earlier builds, newest first.
         card: The variables of the data card's template; None if the dataset is not complete, or has no card.
         splits: Files, rows, documents and tokens of each split.
@@ -125,6 +131,8 @@ class DatasetFacts:
     more_reasons: int = 0
     tiles: Mapping[str, int | str | None] = field(default_factory=dict)
     trends: tuple[Chart, ...] = ()
+    changes: Numbers | None = None
+    previous_build: float | None = None
     builds: Numbers | None = None
     card: Mapping[str, Any] | None = None
     splits: tuple[tuple[str, tuple[int | str | None, ...]], ...] = ()
@@ -216,6 +224,8 @@ def gather_facts(dataset: StoredDataset, state: DatasetState) -> DatasetFacts:
         more_reasons=max(0, len(stale_decisions) - _MAX_REASONS),
         tiles=_list_tiles(dataset, card),
         trends=tuple(_draw_trends(state.history)),
+        changes=_list_changes(state),
+        previous_build=state.history.builds[-2].time if len(state.history.builds) > 1 else None,
         builds=_list_builds(state.history),
         card=None if card is None else build_page_facts(card),
         splits=() if card is None else tuple(_list_splits(card)),
@@ -281,8 +291,8 @@ def _list_splits(card: Card) -> Iterator[tuple[str, tuple[int | str | None, ...]
 
 
 def _remove_pictures(text: str) -> str:
-    """Return Markdown without the lines of pictures, because pages show Markdown as text."""
-    return "\n".join(line for line in text.splitlines() if not line.startswith("!["))
+    """Return Markdown without pictures, because pages show Markdown as text; a sentence before one ends with a dot."""
+    return _PICTURE.sub(lambda match: "." if match[1] else "", text)
 
 
 # --- Earlier builds
@@ -291,18 +301,27 @@ def _remove_pictures(text: str) -> str:
 def _draw_trends(history: DatasetHistory) -> Iterator[Chart]:
     """Yield charts of documents, tokens and drop rates; nothing for one build, or for rounded counts."""
     builds = history.builds
-    if len(builds) < 2 or any(isinstance(count, str) for build in builds for count in (build.documents, build.tokens)):
+    if len(builds) < 2 or history.is_private:
         return
     days = [format_day(build.time) for build in builds]
+    labels = days if len(set(days)) == len(days) else [format_time(build.time) for build in builds]
     for name in ("documents", "tokens"):
         counts = [getattr(build, name) for build in builds]
         if any(counts):
-            yield draw_lines(f"{name} after each build", days, {name: counts})
-    rates = [build.drop_rate for build in builds]
+            yield draw_lines(f"{name} after each build", labels, {name: counts})
+    rates = history.list_drop_rates()
     if any(rates):
         yield draw_lines(
-            "share of source rows dropped by each build", days, {"dropped": rates}, format_value=format_share
+            "share of source rows dropped by each build", labels, {"dropped": rates}, format_value=format_share
         )
+
+
+def _list_changes(state: DatasetState) -> Numbers | None:
+    rows = tuple(
+        (change.what, change.before, change.now, change.now - change.before)
+        for change in compare_builds(state.dataset, state.history)
+    )
+    return Numbers(("count", "before", "now", "difference"), rows) if rows else None
 
 
 def _list_builds(history: DatasetHistory) -> Numbers | None:

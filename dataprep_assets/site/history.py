@@ -62,7 +62,7 @@ class BuildRecord:
 
     @property
     def drop_rate(self) -> float | None:
-        """Share of the source rows that were dropped; None if it is unknown or private."""
+        """Share of the source rows that were dropped; None if it is unknown."""
         if not isinstance(self.rows, int) or not isinstance(self.dropped, int) or not self.rows:
             return None
         return self.dropped / self.rows
@@ -96,10 +96,21 @@ class CheckRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetHistory:
-    """The history of a dataset, oldest records first."""
+    """The history of a dataset, oldest records first.
+
+    Attributes:
+        builds: Its builds.
+        checks: The evaluations of each check.
+        is_private: Whether the dataset is sensitive, so that no shares and differences of its counts may be shown.
+    """
 
     builds: tuple[BuildRecord, ...] = ()
     checks: Mapping[CheckKey, tuple[CheckRecord, ...]] = field(default_factory=dict)
+    is_private: bool = False
+
+    def list_drop_rates(self) -> list[float | None]:
+        """Return the share of source rows that each build dropped; None if it is unknown or private."""
+        return [None if self.is_private else build.drop_rate for build in self.builds]
 
     def count_unpassed_checks(self) -> list[tuple[float, int]]:
         """Return the time of each run that evaluated checks, and the number of checks that did not pass after it."""
@@ -146,6 +157,7 @@ def read_history(instance: dg.DagsterInstance, dataset: StoredDataset, folder: P
             _split_name(name): tuple(CheckRecord(*evaluation[1:]) for evaluation in reversed(evaluations))
             for name, evaluations in records["checks"].items()
         },
+        is_private=dataset.privacy.closed,
     )
 
 

@@ -9,14 +9,11 @@ from dataclasses import asdict, dataclass
 from markupsafe import Markup
 
 from dataprep_assets.errors import count_of
+from dataprep_assets.site.changes import UNUSUAL_SHARE, find_unusual_changes
 from dataprep_assets.site.charts import draw_sparkline
-from dataprep_assets.site.history import DatasetHistory
 from dataprep_assets.site.pages import FactsPage, format_count, format_optional_share
 from dataprep_assets.site.states import LEVELS, STYLES, DatasetState, Level, choose_command, find_end_time
 from dataprep_assets.stores.files import digest_value
-
-UNUSUAL_SHARE, UNUSUAL_COUNT = 0.2, 50
-"""A volume changed unusually if it changed by more than this share and at least this count since the last build."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,62 +39,6 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VolumeChange:
-    """A count that changed unusually between the last two builds.
-
-    Attributes:
-        dataset: The dataset's name.
-        what: Name of the count.
-        before: Count in the build before the last one.
-        now: Count in the last build.
-        time: Time of the last build, in seconds since 1970.
-    """
-
-    dataset: str
-    what: str
-    before: int
-    now: int
-    time: float
-
-    @property
-    def change(self) -> str:
-        """The change in percent, with its sign; in words if there was nothing before."""
-        return f"{(self.now - self.before) / self.before:+.0%}" if self.before else "new"
-
-
-def find_volume_changes(dataset: str, history: DatasetHistory) -> Iterator[VolumeChange]:
-    """Yield the counts that changed unusually between the last two builds, the largest change first."""
-    if len(history.builds) < 2:
-        return
-    before, now = history.builds[-2:]
-    counts = {
-        **{(name, "", ""): (getattr(before, name), getattr(now, name)) for name in ("documents", "tokens")},
-        **{
-            key: (before.volumes.get(key, 0), now.volumes.get(key, 0))
-            for key in {**before.volumes, **now.volumes}
-            # A build before the site existed recorded no volumes.
-            if before.volumes and now.volumes
-        },
-    }
-    changes = [
-        VolumeChange(dataset=dataset, what=_describe_volume(*key), before=old, now=new, time=now.time)
-        for key, (old, new) in counts.items()
-        if isinstance(old, int) and isinstance(new, int)
-        if abs(new - old) >= UNUSUAL_COUNT and abs(new - old) > UNUSUAL_SHARE * old
-    ]
-    yield from sorted(
-        changes, key=lambda change: (-abs(change.now - change.before) / max(change.before, 1), change.what)
-    )
-
-
-def _describe_volume(source: str, reason: str, kind: str) -> str:
-    if not kind:
-        return source
-    text = f"{kind}: {reason}" if reason else kind
-    return f"{text}, {source}" if source else text
-
-
-@dataclass(frozen=True, kw_only=True)
 class Trend:
     """The values of one count over the builds of a dataset."""
 
@@ -108,7 +49,10 @@ class Trend:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A dataset in the table of all datasets."""
+    """A dataset in the table of all datasets.
+
+    `is_last_success` is whether its counts are older than its last run, because that run failed.
+    """
 
     name: str
     level: Level
@@ -120,6 +64,7 @@ class Row:
     last_run: str
     freshness: str
     command: str
+    is_last_success: bool
     trends: tuple[Trend, ...]
 
 
@@ -150,7 +95,7 @@ def describe_overview(states: Sequence[DatasetState], broken: Mapping[str, str])
             (problem for state in ordered for problem in _list_problems(state)),
             key=lambda problem: ("bad", "warn", "idle").index(problem.style),
         ),
-        "changes": [change for state in ordered for change in find_volume_changes(state.dataset, state.history)],
+        "changes": [change for state in ordered for change in find_unusual_changes(state.dataset, state.history)],
         "unusual": format_optional_share(UNUSUAL_SHARE),
         "rows": rows,
         "by_name": {row.name: row for row in rows},
@@ -191,23 +136,25 @@ def _list_problems(state: DatasetState) -> Iterator[Problem]:
     if state.level == "unknown":
         command = f"dataprep status {name}"
         yield Problem(dataset=name, what="unknown", style="bad", sentence=state.why, command=command, asset=asset)
+    if state.failed_checks:  # They are also why the run failed, and why artifacts are not built.
+        return
+    to_build = f"{count_of(state.to_build, 'artifact')} to build. {state.why}" if state.to_build else ""
     if state.has_failed_run and state.last_build is not None:
         run = state.last_build.dagster_run.run_id
-        sentence = f"The last run failed. Run {run[:8]} in Dagster has the reason."
         yield Problem(
             dataset=name,
             what="run failed",
             style="bad",
-            sentence=sentence,
+            sentence=f"The last run failed. `dataprep ui` shows the reason of run {run[:8]}. {to_build}".strip(),
             command=f"dataprep run {name}",
             asset=f"runs/{run}",
         )
-    if state.to_build:
+    elif to_build:
         yield Problem(
             dataset=name,
             what="out of date",
             style="warn",
-            sentence=f"{count_of(state.to_build, 'artifact')} to build. {state.why}",
+            sentence=to_build,
             command=f"dataprep run {name}",
             asset=asset,
         )
@@ -228,11 +175,12 @@ def _describe_row(state: DatasetState) -> Row:
         last_run="" if run is None else run.dagster_run.status.value.lower(),
         freshness=(state.freshness or "").lower(),
         command=f"dataprep {'status' if state.level == 'unknown' else 'run'} {state.dataset}",
+        is_last_success=state.level == "failed" and bool(state.card),
         trends=tuple(_draw_trends(state)),
     )
 
 
-_TREND_TITLES = ("documents", "tokens", "dropped share", "checks")
+_TREND_TITLES = ("documents", "tokens", "dropped share", "checks that did not pass")
 
 
 def _draw_trends(state: DatasetState) -> Iterator[Trend]:
@@ -243,12 +191,13 @@ def _draw_trends(state: DatasetState) -> Iterator[Trend]:
         numbers = [value if isinstance(value, int) else None for value in values]
         last_value = values[-1] if values else None
         yield _draw_trend(name, count, numbers, state.card.get(count) or format_count(last_value))
-    rates = [build.drop_rate for build in history.builds]
+    rates = history.list_drop_rates()
     yield _draw_trend(name, "dropped share", rates, format_optional_share(rates[-1] if rates else None))
     unpassed = [count for _, count in history.count_unpassed_checks()]
-    checks = state.passed + len(state.not_passed)
-    passed = f"{state.passed} of {checks} passed" if checks else format_count(None)
-    yield _draw_trend(name, "checks that did not pass", unpassed, passed)
+    has_checks = bool(state.passed or state.not_passed)
+    yield _draw_trend(
+        name, "checks that did not pass", unpassed, state.check_counts if has_checks else format_count(None)
+    )
 
 
 def _draw_trend(dataset: str, title: str, values: Sequence[float | None], text: str) -> Trend:

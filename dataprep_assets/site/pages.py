@@ -1,12 +1,13 @@
 """Rendering of pages: Jinja2 with autoescape, the filters of the templates, and the frame around each page.
 
 Texts of documents and names of files are untrusted, so templates never mark a value as safe; only charts, which are
-built as trees of elements, are `Markup`. A page has no inline script or style, so that it can be served with a strict
-Content-Security-Policy (`folder.POLICY`).
+built as trees of elements, and escaped texts with code are `Markup`. A page has no inline script or style, so that it
+can be served with a strict Content-Security-Policy (`folder.POLICY`).
 
 Entry points: `PageEnvironment`, `Page`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import jinja2
+from markupsafe import Markup, escape
 
 from dataprep_assets.table import format_share
 
 TEMPLATES, STATIC = Path(__file__).parent / "templates", Path(__file__).parent / "static"
 _NOTHING = "–"
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_CODE = re.compile(r"`([^`\n]+)`")
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ def load_templates() -> jinja2.Environment:
         "share": format_optional_share,
         "time": format_time,
         "day": format_day,
+        "with_code": mark_code,
     }
     return templates
 
@@ -142,3 +146,8 @@ def format_time(timestamp: float | None) -> str:
 def format_day(timestamp: float | None) -> str:
     """Return the day of a time in UTC; a dash for None."""
     return _NOTHING if timestamp is None else f"{datetime.fromtimestamp(timestamp, tz=UTC):%Y-%m-%d}"
+
+
+def mark_code(text: str) -> Markup:
+    """Return a text as HTML in which the parts between backticks are code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))

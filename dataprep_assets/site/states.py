@@ -95,6 +95,13 @@ class DatasetState:
         return [key for key, finding in self.not_passed.items() if finding.sentence and not finding.blocks]
 
     @property
+    def check_counts(self) -> str:
+        """The number of checks that failed, warned or did not run; the number that passed if all did."""
+        not_run = len(self.not_passed) - len(self.failed_checks) - len(self.warned)
+        counts = {"failed": len(self.failed_checks), "warned": len(self.warned), "not run": not_run}
+        return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or f"{self.passed:,} passed"
+
+    @property
     def has_failed_run(self) -> bool:
         """Whether the newest build failed."""
         return self.last_build is not None and self.last_build.dagster_run.status == dg.DagsterRunStatus.FAILURE

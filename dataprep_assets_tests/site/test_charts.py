@@ -55,6 +55,16 @@ def test_few_or_equal_values_can_be_drawn(values: list[int | None]) -> None:
     draw_bars("x", {str(at): value or 0 for at, value in enumerate(values)})
 
 
+def test_the_newest_of_equal_labels_is_shown() -> None:
+    labels = ["2026-11-29", *["2026-11-30"] * 9]
+    svg = ElementTree.fromstring(draw_lines("tokens", labels, {"a": list(range(100, 110))}).svg)
+    texts = [element.text for element in svg.iter() if element.tag.endswith("text")]
+    shown = [text for text in texts if text in labels]
+    assert 0 < len(shown) <= 5
+    assert shown[-1] == labels[-1]
+    assert "0" in texts, "the axis begins at zero"
+
+
 def test_a_gap_interrupts_a_line() -> None:
     assert draw_sparkline("x", [1, 2, None, 4, 5]).count("M") == 2
 

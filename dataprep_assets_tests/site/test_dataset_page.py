@@ -148,6 +148,12 @@ def test_html_in_texts_is_shown_as_text(pages: StoredDataset) -> None:
     assert f"Pages {escape(SCRIPT)}" in page
 
 
+def test_texts_of_the_card_have_no_pictures_and_no_open_colon(pages: StoredDataset) -> None:
+    (section,) = (section for section in gather_facts(pages, state_of(pages)).sections if section.title == "Duplicates")
+    assert section.text.endswith(".")
+    assert "![" not in section.text
+
+
 class _Elements(HTMLParser):
     """Collects the elements and attributes of a page."""
 
@@ -191,6 +197,9 @@ def test_a_failed_check_is_shown_with_its_sentence_its_command_and_its_history(b
     assert grid.pending[0][:3] == ("n-1", "notices", "failed check")
     assert (facts.state.level, facts.style, facts.state.has_failed_run) == ("failed", "bad", True)
     assert f'class="state {facts.style}">{facts.state.level}<' in page
+    assert facts.state.check_counts.startswith("1 failed")
+    assert "resumes it" not in page, "it would fail again"
+    assert "fail again" in page
 
 
 def test_a_dataset_that_was_never_built_says_how_to_build_it(board: NoticeBoard) -> None:
@@ -217,6 +226,17 @@ def test_earlier_builds_are_drawn_and_listed(pages: StoredDataset) -> None:
         "share of source rows dropped by each build",
     ]
     assert [len(chart.rows) for chart in facts.trends] == [365, 365, 365]
+    before, last = history.builds[-2:]
+    assert facts.changes is not None
+    assert facts.previous_build == before.time
+    assert [row[0] for row in facts.changes.rows[:4]] == ["source rows", "documents", "tokens", "dropped rows"]
+    assert isinstance(before.documents, int)
+    assert isinstance(last.documents, int)
+    added = last.documents - before.documents
+    assert facts.changes.rows[1] == ("documents", before.documents, last.documents, added)
+    assert ("rows dropped: symbols, train", 50, 50, 0) in facts.changes.rows
+    private = gather_facts(pages, state_of(pages, history=replace(history, is_private=True)))
+    assert (private.changes, private.trends) == (None, ())
     assert facts.builds is not None
     assert facts.builds.rows[0][1] == history.builds[-1].documents
     started = time.process_time()

@@ -96,7 +96,9 @@ def test_a_private_history_has_no_counts_of_documents(tmp_path: Path) -> None:
     with make_notice_board(tmp_path, sensitive=True) as board:
         board.specs = NoticesDataset(board.declaration).specs
         assert board.materialize()
-        (build,) = read(board).builds
+        history = read(board)
+    (build,) = history.builds
+    assert history.is_private
     assert (build.volumes, build.documents) == ({}, 0)
 
 

@@ -5,8 +5,9 @@ from html import escape
 from html.parser import HTMLParser
 
 from dataprep_assets.engine.checks.results import UnpassedCheck
+from dataprep_assets.site.changes import compare_builds, find_unusual_changes
 from dataprep_assets.site.history import DatasetHistory
-from dataprep_assets.site.overview import describe_overview, find_volume_changes
+from dataprep_assets.site.overview import describe_overview
 from dataprep_assets.site.pages import FactsPage, PageEnvironment
 from dataprep_assets.site.states import LEVELS, DatasetState
 from dataprep_assets_tests.site.records import make_history, make_states
@@ -91,34 +92,79 @@ def change_last(history: DatasetHistory, **volumes: int) -> DatasetHistory:
 
 def test_a_rule_that_drops_many_more_rows_is_an_unusual_change() -> None:
     history = make_history(5)
-    assert list(find_volume_changes("web", history)) == []
-    (change,) = find_volume_changes("web", change_last(history, symbols=5_000))
+    assert list(find_unusual_changes("web", history)) == []
+    (change,) = find_unusual_changes("web", change_last(history, symbols=5_000))
     assert (change.what, change.before, change.now, change.change) == (
         "rows dropped: symbols, train",
         50,
         5_000,
         "+9900%",
     )
-    (gone,) = find_volume_changes("web", change_last(history, short=0))
+    (gone,) = find_unusual_changes("web", change_last(history, short=0))
     assert (gone.what, gone.now, gone.change) == ("rows dropped: short, train", 0, "-100%")
 
 
 def test_a_small_count_never_changes_unusually() -> None:
     history = change_last(make_history(5), symbols=99)
-    assert list(find_volume_changes("web", history)) == []
+    assert list(find_unusual_changes("web", history)) == []
 
 
 def test_lost_documents_are_an_unusual_change() -> None:
     *earlier, last = make_history(5).builds
     assert isinstance(last.documents, int)
     history = DatasetHistory(builds=(*earlier, replace(last, documents=last.documents // 2)))
-    assert [change.what for change in find_volume_changes("web", history)] == ["documents"]
+    changes = find_unusual_changes("web", history)
+    assert changes[0].what == "documents"
+    assert {change.what for change in changes} == {change.what for change in compare_builds("web", history)} - {
+        "rows dropped: symbols, train"
+    }, "all counts that changed explain it"
+    small = [change for change in changes if not change.is_unusual]
+    assert [change for change in small if change.now == change.before] == []
+    assert "tokens" in [change.what for change in small]
+
+
+def test_counts_of_a_sensitive_dataset_are_not_compared() -> None:
+    *earlier, last = make_history(5).builds
+    history = DatasetHistory(builds=(*earlier, replace(last, documents=10)), is_private=True)
+    assert list(compare_builds("notes", history)) == []
+    assert history.list_drop_rates() == [None] * 5
+    page = describe_overview([DatasetState(dataset="notes", state="up to date", history=history)], {})
+    assert page.facts["changes"] == []
+    assert page.facts["rows"][0].trends[2].line == ""
+
+
+def test_a_failed_check_explains_why_artifacts_are_not_built() -> None:
+    findings = {
+        ("selection_train", "within_budget"): UnpassedCheck("short drops 32%. Run `dataprep documents web`.", True),
+        ("selection_train", "sources_kept"): UnpassedCheck(),
+    }
+    state = DatasetState(dataset="web", state="3 to build", to_build=3, not_passed=findings, passed=58)
+    page = describe_overview([state], {})
+    assert [(problem.what, problem.command) for problem in page.facts["problems"]] == [
+        ("failed", "dataprep documents web")
+    ]
+    assert page.facts["rows"][0].state == "3 to build"
+    assert "<code>dataprep documents web</code>.</td>" in render(page)
+
+
+def test_checks_are_counted_by_outcome() -> None:
+    findings = {
+        ("bins", "roundtrip"): UnpassedCheck("1 document differs", True),
+        ("bins", "length"): UnpassedCheck("shorter"),
+        ("bins", "layout"): UnpassedCheck(),
+        ("bins", "totals"): UnpassedCheck(),
+    }
+    state = DatasetState(dataset="web", state="up to date", passed=58, not_passed=findings)
+    assert state.check_counts == "1 failed, 1 warned, 2 not run"
+    assert replace(state, not_passed={}).check_counts == "58 passed"
+    row = describe_overview([replace(state, card={"documents": "12"})], {}).facts["rows"][0]
+    assert (row.trends[3].text, row.is_last_success) == ("1 failed, 1 warned, 2 not run", True)
 
 
 def test_a_build_without_recorded_volumes_is_not_compared_by_rule() -> None:
     *earlier, before, last = make_history(5).builds
     history = DatasetHistory(builds=(*earlier, replace(before, volumes={}), last))
-    assert list(find_volume_changes("web", history)) == []
+    assert list(find_unusual_changes("web", history)) == []
 
 
 def test_private_counts_leave_gaps_in_trends() -> None:

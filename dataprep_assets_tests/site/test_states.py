@@ -107,6 +107,7 @@ def test_a_planning_run_is_not_the_last_build(board: NoticeBoard) -> None:
     assert (state.level, state.last_success) == ("failed", None)
     page = render(state)
     assert "last run: failure" in page
+    assert [problem.what for problem in describe_overview([state], {}).facts["problems"]] == ["run failed"]
     assert f'data-dagster="runs/{failed.dagster_run.run_id}"' in page
 
 
