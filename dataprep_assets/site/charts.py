@@ -60,9 +60,8 @@ def draw_lines(
     """Draw a line per series over the same labels, from zero; None leaves a gap."""
     longest = max(map(len, labels), default=0)
     margin = 3 * longest + 8  # half of the last label, which is centered at the right edge
-    chart = pygal.Line(
-        **_choose_options(height, len(series), format_value), show_dots=len(labels) <= 60, margin_right=margin
-    )
+    options = _choose_options(height, len(series), format_value) | {"margin_right": margin}
+    chart = pygal.Line(**options, show_dots=len(labels) <= 60)
     chart.allow_interruptions, chart.include_x_axis = True, True
     # Label positions rather than texts, because several builds may have the same label. The last one is labeled.
     step = max(1, -(-len(labels) * _CHARACTER_WIDTH * longest // _LABELS_WIDTH))
@@ -194,6 +193,7 @@ def _choose_options(height: int, series: int, format_value: Callable[[Number], s
         "width": _WIDTH,
         "height": height,
         "margin": 8,
+        "margin_right": 30,  # half of the last label of a histogram
         "show_legend": series > 1,
         "legend_at_bottom": True,
         "max_scale": 8,
