@@ -70,6 +70,7 @@ class CheckRow:
         sentence: The finding in its public form; empty if it passed.
         results: Earlier results, oldest first: time, outcome in words, class.
         command: The command that helps; empty if the check passed.
+        details: Rows that explain a failure; None if it has none.
     """
 
     artifact: str
@@ -81,6 +82,7 @@ class CheckRow:
     sentence: str = ""
     results: tuple[tuple[float, str, str], ...] = ()
     command: str = ""
+    details: Numbers | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -447,7 +449,13 @@ def _describe_check(artifact: str, check: Check[Any], state: DatasetState) -> Ch
         sentence="" if reason is None else reason.sentence,
         results=tuple(map(_describe_result, state.history.checks.get(key, ())[-_MAX_RESULTS:])),
         command="" if reason is None else choose_command(state.dataset, reason.sentence),
+        details=_tabulate(state.history.details.get(key, ())) if reason is not None and reason.sentence else None,
     )
+
+
+def _tabulate(rows: Sequence[Mapping[str, Any]]) -> Numbers | None:
+    # Dagster's tables have all columns in each row.
+    return Numbers(tuple(rows[0]), tuple(tuple(row[name] for name in rows[0]) for row in rows)) if rows else None
 
 
 def _describe_result(record: CheckRecord) -> tuple[float, str, str]:

@@ -101,11 +101,13 @@ class DatasetHistory:
     Attributes:
         builds: Its builds.
         checks: The evaluations of each check.
+        details: The rows of a check's newest evaluation, in their public form, if it did not pass.
         is_private: Whether the dataset is sensitive, so that no shares and differences of its counts may be shown.
     """
 
     builds: tuple[BuildRecord, ...] = ()
     checks: Mapping[CheckKey, tuple[CheckRecord, ...]] = field(default_factory=dict)
+    details: Mapping[CheckKey, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
     is_private: bool = False
 
     def list_drop_rates(self) -> list[float | None]:
@@ -147,7 +149,8 @@ def read_history(instance: dg.DagsterInstance, dataset: StoredDataset, folder: P
     kept_records = None if path is None else read_state(path, _KeptRecords)
     kept_records = kept_records or {"builds": [], "checks": {}}
     builds = _extend(kept_records["builds"], _read_builds(instance, dataset.name, kept_records["builds"]), MAX_BUILDS)
-    records: _KeptRecords = {"builds": builds, "checks": _read_checks(instance, dataset, kept_records["checks"])}
+    newest = _read_newest_evaluations(instance, dataset)
+    records: _KeptRecords = {"builds": builds, "checks": _read_checks(instance, newest, kept_records["checks"])}
     if path is not None and records != kept_records:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, orjson.dumps(records), durably=False)
@@ -156,6 +159,9 @@ def read_history(instance: dg.DagsterInstance, dataset: StoredDataset, folder: P
         checks={
             _split_name(name): tuple(CheckRecord(*evaluation[1:]) for evaluation in reversed(evaluations))
             for name, evaluations in records["checks"].items()
+        },
+        details={
+            _split_name(name): rows for name, (_, record) in newest.items() if (rows := tuple(_list_details(record)))
         },
         is_private=dataset.privacy.closed,
     )
@@ -209,15 +215,30 @@ def _to_build(fields: Mapping[str, Any]) -> BuildRecord:
     return BuildRecord(**{**fields, "volumes": volumes})
 
 
+def _read_newest_evaluations(
+    instance: dg.DagsterInstance, dataset: StoredDataset
+) -> dict[str, tuple[dg.AssetCheckKey, Any]]:
+    """Return `artifact:check` → its key and Dagster's newest record, for each check that was ever evaluated."""
+    keys = [dg.AssetCheckKey(asset_key(spec), check.name) for spec in dataset.specs for check in spec.checks]
+    newest = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys) if keys else {}
+    return {f"{'/'.join(key.asset_key.path[1:])}:{key.name}": (key, record) for key, record in newest.items()}
+
+
+def _list_details(record: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a check's table, if the check was evaluated and did not pass."""
+    evaluation = record.evaluation
+    if isinstance(evaluation, dg.AssetCheckEvaluation) and not evaluation.passed:
+        yield from (row.data for row in getattr(evaluation.metadata.get("table"), "records", ()))
+
+
 def _read_checks(
-    instance: dg.DagsterInstance, dataset: StoredDataset, kept_checks: Mapping[str, list[_Evaluation]]
+    instance: dg.DagsterInstance,
+    newest: Mapping[str, tuple[dg.AssetCheckKey, Any]],
+    kept_checks: Mapping[str, list[_Evaluation]],
 ) -> dict[str, list[_Evaluation]]:
     """Return the evaluations of each check that was ever evaluated, newest first."""
-    keys = [dg.AssetCheckKey(asset_key(spec), check.name) for spec in dataset.specs for check in spec.checks]
-    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys) if keys else {}
     evaluations = {}
-    for key, record in latest.items():
-        name = f"{'/'.join(key.asset_key.path[1:])}:{key.name}"
+    for name, (key, record) in newest.items():
         kept_evaluations = kept_checks.get(name, [])
         new = _read_evaluations(instance, key, kept_evaluations) if _is_new(record, kept_evaluations) else ([], True)
         if extended := _extend(kept_evaluations, new, MAX_EVALUATIONS):

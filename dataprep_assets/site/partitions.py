@@ -46,7 +46,7 @@ class PartitionGrid:
     Attributes:
         title: Names of the artifacts.
         noun: Plural noun for the partitions.
-        total: Number of the partitions in its public form.
+        number: Number of the partitions with their noun, in its public form.
         counts: Artifact → number of its partitions in each state, in the order of `STATES`, in their public form.
         cells: The partitions in order; empty if there are more than `MAX_CELLS`.
         pending: The first partitions whose files must be built: partition, artifact, state, reason.
@@ -55,7 +55,7 @@ class PartitionGrid:
 
     title: str
     noun: str
-    total: str
+    number: str
     counts: Mapping[str, tuple[str, ...]]
     cells: tuple[Cell, ...]
     pending: tuple[tuple[str, str, str, str], ...]
@@ -92,10 +92,11 @@ def _describe_grid(
         for spec in members
         if (decision := by_spec.get(spec, {}).get(key)) is not None and states[spec][key] not in _FINISHED_STATES
     ]
+    noun = members[0].noun
     return PartitionGrid(
         title=", ".join("/".join(spec.path[1:]) for spec in members),
-        noun=f"{members[0].noun}s",
-        total=privacy.public_count(len(keys)),
+        noun=f"{noun}s",
+        number=f"{privacy.public_count(len(keys))} {noun if len(keys) == 1 and not privacy.closed else f'{noun}s'}",
         counts={
             "/".join(spec.path[1:]): tuple(_count_states(list(states[spec].values()), privacy)) for spec in members
         },

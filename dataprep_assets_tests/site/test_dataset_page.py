@@ -187,6 +187,10 @@ def test_a_failed_check_is_shown_with_its_sentence_its_command_and_its_history(b
     (row,) = facts.failing
     assert (row.artifact, row.name, row.outcome) == ("notices", "has_words", "failed, blocking")
     assert row.sentence == "0 words"
+    assert row.details is not None
+    assert [dict(zip(row.details.header, cells, strict=True)) for cells in row.details.rows] == [
+        {"notice": "n-1", "finding": "0 words"}
+    ]
     styles = [style for _, _, style in row.results]
     assert (styles[0], styles[-1]) == ("good", "bad")
     assert row.command == "dataprep show notices"
@@ -284,8 +288,9 @@ def grid_of(pages: StoredDataset, number: int, privacy: Privacy = OPEN) -> Parti
 
 def test_two_thousand_partitions_are_one_grid(pages: StoredDataset) -> None:
     grid = grid_of(pages, MAX_CELLS)
-    assert (grid.total, len(grid.cells), grid.counts["token_bins_train"]) == (
-        "2,000",
+    assert grid_of(pages, 1).number == "1 shard"
+    assert (grid.number, len(grid.cells), grid.counts["token_bins_train"]) == (
+        "2,000 shards",
         2_000,
         ("1,980", "0", "0", "20", "0"),
     )
@@ -295,7 +300,7 @@ def test_two_thousand_partitions_are_one_grid(pages: StoredDataset) -> None:
 
 def test_counts_of_partitions_of_a_sensitive_dataset_are_rounded(pages: StoredDataset) -> None:
     grid = grid_of(pages, 5, Privacy(closed=True, dataset="d"))
-    assert (grid.total, grid.counts["token_bins_train"]) == ("< 11", ("< 11", "0", "0", "< 11", "0"))
+    assert (grid.number, grid.counts["token_bins_train"]) == ("< 11 shards", ("< 11", "0", "0", "< 11", "0"))
     assert [row[3] for row in grid.pending] == [""], "reasons may contain values"
 
 

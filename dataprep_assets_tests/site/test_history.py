@@ -46,6 +46,10 @@ def test_each_build_and_each_evaluation_is_a_record(board: NoticeBoard) -> None:
         (True, "ERROR"),
     ]
     assert [count for _, count in history.count_unpassed_checks()] == [1, 0]
+    assert history.details == {}, "the newest evaluations passed"
+    board.say("n-1", "LEAVE")
+    board.materialize()
+    assert [row["notice"] for row in read(board).details[POLITE]] == ["n-1"]
 
 
 def test_an_older_build_without_losses_has_its_counts(board: NoticeBoard) -> None:

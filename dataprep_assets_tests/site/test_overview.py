@@ -8,7 +8,7 @@ from dataprep_assets.engine.checks.results import UnpassedCheck
 from dataprep_assets.site.changes import compare_builds, find_unusual_changes
 from dataprep_assets.site.history import DatasetHistory
 from dataprep_assets.site.overview import describe_overview
-from dataprep_assets.site.pages import FactsPage, PageEnvironment
+from dataprep_assets.site.pages import FactsPage, PageEnvironment, mark_code
 from dataprep_assets.site.states import LEVELS, DatasetState
 from dataprep_assets_tests.site.records import make_history, make_states
 
@@ -145,6 +145,10 @@ def test_a_failed_check_explains_why_artifacts_are_not_built() -> None:
     ]
     assert page.facts["rows"][0].state == "3 to build"
     assert "<code>dataprep documents web</code>.</td>" in render(page)
+
+
+def test_code_in_a_sentence_is_escaped() -> None:
+    assert mark_code("Run `show <b>` & `\n`") == "Run <code>show &lt;b&gt;</code> &amp; `\n`"
 
 
 def test_checks_are_counted_by_outcome() -> None:
