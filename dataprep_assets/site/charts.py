@@ -65,7 +65,7 @@ def draw_lines(
     chart.allow_interruptions, chart.include_x_axis = True, True
     # Label positions rather than texts, because several builds may have the same label. The last one is labeled.
     step = max(1, -(-len(labels) * _CHARACTER_WIDTH * longest // _LABELS_WIDTH))
-    chart.x_labels = [label if (len(labels) - 1 - at) % step == 0 else "" for at, label in enumerate(labels)]
+    chart.x_labels = [label if (len(labels) - 1 - index) % step == 0 else "" for index, label in enumerate(labels)]
     for name, values in series.items():
         chart.add(name, list(values))
     rows = zip(labels, *series.values(), strict=True)
