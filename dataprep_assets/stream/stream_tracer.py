@@ -145,7 +145,6 @@ class StreamTracer(Tracer):
             partition=shard.partition,
             locations=token_ranges,
             parts=(build_part("text", ids, self._token_texts.split, total=token_count),),
-            document_id=None if shard.facts.document_ids is None else f"{int(shard.hashes[document]):016x}",
             notes=notes,
         )
 

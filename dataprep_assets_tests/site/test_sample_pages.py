@@ -144,6 +144,14 @@ def test_kept_texts_are_the_tokens_of_the_trainers_file(pages_corpus: StoredData
         assert "<dt>words</dt><dd>" in item
 
 
+def test_hashes_of_ids_are_not_shown(pages_corpus: StoredDataset) -> None:
+    hashes = {row["id"] for row in pages_corpus.component.documents(pages_corpus.store).rows(columns=["id"])} - {None}
+    assert len(hashes) == 6
+    for page in list_sample_pages(pages_corpus):
+        html = page.render(PageEnvironment())
+        assert not any(hashed in html for hashed in hashes)
+
+
 def test_hostile_texts_and_file_names_are_shown_as_text(pages_corpus: StoredDataset) -> None:
     for page in list_sample_pages(pages_corpus):
         html = page.render(PageEnvironment())

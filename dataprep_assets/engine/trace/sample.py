@@ -55,7 +55,6 @@ class SampledRow:
         partition: The shard of the dataset that has the row.
         locations: The places in the trainer's files from which it was read.
         parts: Its parts.
-        document_id: Its id as 16 hex digits; None if it has none.
         notes: Sentences about parts that are not shown.
         is_traceable: Whether `dataprep trace` finds the row.
     """
@@ -66,7 +65,6 @@ class SampledRow:
     partition: str
     locations: Sequence[TokenRange]
     parts: Sequence[SampledPart]
-    document_id: str | None = None
     notes: Sequence[str] = ()
     is_traceable: bool = True
 

@@ -26,7 +26,7 @@ from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.stores.files import digest_value
 
 _TEMPLATE = "samples.html.j2"
-_VERSION = 1
+_VERSION = 2
 """Increase if the same artifacts give different pages."""
 _MAX_REASONS = 18
 """Maximum number of pages of dropped rows of a dataset."""

@@ -90,7 +90,6 @@ class DroppedRows:
         has_text = row["bytes"] is not None and not problem
         return Row(
             source=f"{row['file']}:{row['row']}",
-            details=[f"id {row['id']}"] if row.get("id") else [],
             values=[(name, format_value(row[name])) for name in names],
             command=format_command(self._dataset.name, row["file"], row["row"]),
             panels=panels or ([Panel(heading="text", runs=[Run(summary)], omitted=omitted)] if has_text else []),

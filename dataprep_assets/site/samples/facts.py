@@ -48,7 +48,7 @@ class Row:
 
     Attributes:
         source: The source file and row, `file:row`.
-        details: Short facts, such as the split and the id.
+        details: Short facts, such as the split.
         values: Column → value, as text.
         locations: Sentences about the files from which the row was read.
         command: The command that traces the row; empty if there is none.
