@@ -15,7 +15,7 @@ import numpy as np
 
 from dataprep_assets.curation.budgets.counts import DropCounts, sum_counts
 from dataprep_assets.curation.rules import NUMBERS, Rule, find_dropping_rules, match_rules, parse_rule
-from dataprep_assets.curation.selection import RESERVED
+from dataprep_assets.curation.selection import DUPLICATE, RESERVED
 from dataprep_assets.curation.table import Columns, read_joined_tables
 from dataprep_assets.curation.table_sums import FILE
 from dataprep_assets.engine.trace.document_table import (
@@ -75,6 +75,11 @@ class StoredTable(DocumentTable):
 
     @property
     @abstractmethod
+    def duplicate_rule(self) -> str:
+        """A phrase about the rows that duplicate detection drops; empty if it is not declared."""
+
+    @property
+    @abstractmethod
     def declared_reasons(self) -> Sequence[str]:
         """The reasons that the declaration defines."""
 
@@ -115,10 +120,11 @@ class StoredTable(DocumentTable):
                     if (matches := piece.filter(pc.equal(piece["reason"], reason))).num_rows:
                         draws.setdefault(reason, RowDraw(count, seed)).add(matches)
         rules = self.rules
+        phrases = {name: format_rule(*rule) for name, rule in rules.items()} | {DUPLICATE: self.duplicate_rule}
         return [
             DroppedSample(
                 reason=reason,
-                drops=format_rule(*rules[reason]) if reason in rules else "",
+                drops=phrases.get(reason, ""),
                 columns=sorted(rules[reason][1].columns) if reason in rules else (),
                 count=total,
                 rows=draws[reason].list_rows() if reason in draws else (),
@@ -266,7 +272,7 @@ def format_rule(keeps: bool, rule: Rule) -> str:
 
 
 def describe_duplicates(similarity: float, noun: str) -> str:
-    """Return a sentence about the rows that duplicate detection drops; `noun` is the noun for a row."""
+    """Return a phrase about the rows that duplicate detection drops; `noun` is the noun for a row."""
     if similarity == 1:
         return f"equal to a kept {noun}"
     return f"near-duplicate of a kept {noun}, with a similarity of at least {similarity:g}"

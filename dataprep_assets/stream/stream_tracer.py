@@ -5,6 +5,7 @@ Entry points: `StreamTracer`, `list_traced_shards`.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -138,13 +139,19 @@ class StreamTracer(Tracer):
         token_count = sum(token_range.stop - token_range.start for token_range in token_ranges)
         if left_out := trace.tokens - token_count:
             notes.append(f"{count_of(left_out, 'token is', 'tokens are')} not in the trainer's files.")
+        facts, is_whole = shard.facts, len(ids) == token_count
+        part = replace(
+            build_part("text", ids, self._token_texts.split, total=token_count),
+            prefix_tokens=int(ids[:1].tolist() == [facts.bos_id]),
+            suffix_tokens=int(is_whole and ids[-1:].tolist() == [facts.separator_id]),
+        )
         return SampledRow(
             split=trace.split,
             file=trace.file,
             row=trace.row,
             partition=shard.partition,
             locations=token_ranges,
-            parts=(build_part("text", ids, self._token_texts.split, total=token_count),),
+            parts=(part,),
             notes=notes,
         )
 

@@ -182,16 +182,26 @@ def test_dropped_rows_have_the_values_of_the_rule_and_the_text_of_the_source(pag
 
 
 def test_near_duplicates_are_beside_the_kept_document_with_marked_differences(pages_corpus: StoredDataset) -> None:
-    (item,) = read_items(render(list_sample_pages(pages_corpus), "near-duplicates"))
+    page = render(list_sample_pages(pages_corpus), "near-duplicates")
+    assert_names(page, "Rule: ", "at least 0.7")
+    (item,) = read_items(page)
     panels = read_panels(item)
     dropped, kept = panels.pop("dropped"), panels.popitem()[1]
     assert {read_text("".join(re.findall("<del>(.*?)</del>", dropped))).strip()} < {"First", "Second"}
-    assert {read_text("".join(re.findall("<ins>(.*?)</ins>", kept))).replace("<|endoftext|>", "").strip()} < {
-        "First",
-        "Second",
-    }
+    assert {read_text("".join(re.findall("<ins>(.*?)</ins>", kept))).strip()} < {"First", "Second"}
+    assert "endoftext" not in kept
     assert "kept document: pages/nanogpt_bins/train.bin" in item
     assert "<dt>similarity</dt>" in item
+
+
+def test_tokens_that_the_stream_adds_are_not_in_the_text_of_the_document(pages_corpus: StoredDataset) -> None:
+    parts = [part for row in pages_corpus.component.sample(pages_corpus.store, 200, "0") for part in row.parts]
+    assert {(part.prefix_tokens, part.suffix_tokens, part.omitted_tokens > 0) for part in parts} == {
+        (0, 1, False),
+        (0, 0, True),
+    }
+    for part in parts:
+        assert "".join(part.tokens).removesuffix("<|endoftext|>") == part.document_text
 
 
 def test_contaminated_documents_are_beside_the_benchmark_item(pages_corpus: StoredDataset) -> None:

@@ -211,7 +211,7 @@ class DroppedSample:
 
     Attributes:
         reason: The reason: a rule, `duplicate`, `retracted`, or the defect of a bad record.
-        drops: The rule's expression; empty for other reasons.
+        drops: The rule's expression, or a phrase for `duplicate`; empty for other reasons.
         columns: The columns that the rule reads.
         count: Number of all rows that were dropped for this reason.
         rows: The drawn rows, with all columns. Rows of the same file are consecutive.

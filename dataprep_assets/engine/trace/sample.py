@@ -33,6 +33,8 @@ class SampledPart:
         roles: The role of the message of each of these tokens; None for the template's own text. Empty if unknown.
         messages: The index of the message of each token, from 0, like `roles`.
         omitted_tokens: Number of tokens after the first ones.
+        prefix_tokens: Number of these tokens, from the first, that the stream adds before a document: 1 for BOS.
+        suffix_tokens: Number of these tokens, up to the last, that it adds after a document: 1 for the separator.
     """
 
     name: str
@@ -42,6 +44,13 @@ class SampledPart:
     roles: Sequence[str | None] = ()
     messages: Sequence[int] = ()
     omitted_tokens: int = 0
+    prefix_tokens: int = 0
+    suffix_tokens: int = 0
+
+    @property
+    def document_text(self) -> str:
+        """The text of its first tokens, without those that the stream adds."""
+        return "".join(self.tokens[self.prefix_tokens : len(self.tokens) - self.suffix_tokens])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,7 @@ class DroppedRows:
         summary = f"{count_of(sample.count, 'row was', 'rows were')} dropped for this reason."
         if sample.count > len(sample.rows):
             summary += f" The page shows {count_of(len(sample.rows), 'random row')}."
-        rule = [f"The rule drops rows with: {sample.drops}"] if sample.drops else []
+        rule = [f"Rule: {sample.drops}"] if sample.drops else []
         row_facts = list(rows)
         missing = sorted({problem for row in sample.rows if (problem := self._find_text(row)[1])})
         return SampleFacts(introduction=[summary, *rule, _SOURCE_NOTE], rows=row_facts, problems=[*problems, *missing])
@@ -105,7 +105,7 @@ class DroppedRows:
             bare = self._build_row(sample, row)
             return replace(bare, values=[*similarity, *bare.values], notes=[reason])
         shown_kept = build_kept_row(self._dataset.name, kept_rows)
-        kept_text = "".join(token for part in kept_rows.parts for token in part.tokens)
+        kept_text = "".join(part.document_text for part in kept_rows.parts)
         (dropped_text, omitted), (kept_text_part, kept_omitted) = cut_text(text), cut_text(kept_text)
         runs, other_runs = mark_differences(dropped_text, kept_text_part)
         panels = [

@@ -77,6 +77,11 @@ class BlendDocuments(StoredTable):
         return self._blend.rules
 
     @property
+    def duplicate_rule(self) -> str:
+        duplicates = self._blend.duplicates
+        return "" if duplicates is None else describe_duplicates(duplicates.similarity, "row")
+
+    @property
     def declared_reasons(self) -> Sequence[str]:
         return self._blend.dropping_names
 
@@ -128,11 +133,11 @@ class BlendDocuments(StoredTable):
         return find_item(self._blend.decontaminate.build_sets(self._blend.folder), name)
 
     def drops(self) -> Drops | None:
-        rules, duplicates = self.rules, self._blend.duplicates
+        rules = self.rules
         if not self._blend.dropping_names:
             return None
         texts = {name: format_rule(*rule) for name, rule in rules.items()}
-        texts |= {} if duplicates is None else {DUPLICATE: describe_duplicates(duplicates.similarity, "row")}
+        texts |= {DUPLICATE: self.duplicate_rule} if self.duplicate_rule else {}
         needed = {"file", "row", "source", "bytes", "reason"}
         needed |= {column for _, rule in rules.values() for column in rule.columns}
         counts, untagged = DropCounts(), 0
@@ -154,7 +159,7 @@ class BlendDocuments(StoredTable):
                 numbers = find_dropping_rules(piece, rules).tolist() if rules else [-1] * len(piece)
                 # Take duplicates from the table, because a change of the rules changes them only in the next run.
                 reasons = [
-                    names[number] if number >= 0 else DUPLICATE if duplicates and reason == DUPLICATE else None
+                    names[number] if number >= 0 else DUPLICATE if DUPLICATE in texts and reason == DUPLICATE else None
                     for number, reason in zip(numbers, rows["reason"], strict=True)
                 ]
                 counts.add(rows, reasons)

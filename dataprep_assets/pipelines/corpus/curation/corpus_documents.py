@@ -64,6 +64,11 @@ class CorpusDocuments(StoredTable):
         return self._corpus.rules
 
     @property
+    def duplicate_rule(self) -> str:
+        duplicates = self._corpus.duplicates
+        return "" if duplicates is None else describe_duplicates(duplicates.similarity, "document")
+
+    @property
     def declared_reasons(self) -> Sequence[str]:
         return [*self._corpus.rules, *([] if self._corpus.duplicates is None else [DUPLICATE])]
 
@@ -78,7 +83,7 @@ class CorpusDocuments(StoredTable):
         # List duplicates only if the `duplicates` artifact exists, because the number of duplicates is unknown until it
         # is built.
         if duplicates is not None and self.store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
-            rule_texts[DUPLICATE] = describe_duplicates(duplicates.similarity, "document")
+            rule_texts[DUPLICATE] = self.duplicate_rule
         if len(read_listed_ids(self._corpus)):
             rule_texts[RETRACTED] = "on the retraction list"
         by_split = {split: DropCounts() for split in self._corpus.splits}
