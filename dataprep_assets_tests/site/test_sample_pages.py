@@ -172,13 +172,39 @@ def test_hostile_texts_and_file_names_are_shown_as_text(pages_corpus: StoredData
 
 def test_dropped_rows_have_the_values_of_the_rule_and_the_text_of_the_source(pages_corpus: StoredDataset) -> None:
     page = render(list_sample_pages(pages_corpus), "dropped-short")
-    assert_names(page, "words &lt; 5", "the source files")
+    assert_names(page, "Rule: words &lt; 5", "the source files")
     (item,) = read_items(page)
     assert read_panels(item) == {"text": "too short"}
     assert "<dt>words</dt><dd>2</dd>" in item
     assert "--row 2<" in item
     (item,) = read_items(render(list_sample_pages(pages_corpus), "dropped-bad_json"))
     assert "no text" in item
+
+
+def test_dropped_rows_of_all_files_are_mixed(tmp_path: Path) -> None:
+    names = [f"{letter}.jsonl" for letter in "ab"]
+    (tmp_path / "data").mkdir()
+    for name in names:
+        lines = [json.dumps({"text": f"short {number} {name}"}) for number in range(20)]
+        (tmp_path / "data" / name).write_text("\n".join([*lines, json.dumps({"text": " ".join(SENTENCES)})]) + "\n")
+    corpus = CorpusDeclaration.model_validate(
+        {
+            "dataset": "mixed",
+            "source": {"kind": "local", "path": tmp_path / "data"},
+            "include": ["*.jsonl"],
+            "splits": {"train": ["*"]},
+            "tokenizer": {"path": SAMPLE / "tokenizer", "name": "sample", "engine": "tokenizers"},
+            "document": {"separator": "<|endoftext|>"},
+            "tag": ["gopher"],
+            "drop": {"short": "words < 9"},
+        }
+    ).resolve_paths(tmp_path)
+    dataset, store = Corpus(corpus), LocalArtifacts(tmp_path / "artifacts")
+    build_all(dataset.specs, store)
+    items = read_items(render(list_sample_pages(StoredDataset(dataset, store)), "dropped-short"))
+    headings = [re.findall(r"<h2>(.*?):(\d+)</h2>", item)[0] for item in items]
+    assert sorted(headings) == sorted((name, str(number)) for name in names for number in range(1, 21))
+    assert {name for name, _ in headings[:10]} == set(names)
 
 
 def test_near_duplicates_are_beside_the_kept_document_with_marked_differences(pages_corpus: StoredDataset) -> None:

@@ -8,6 +8,7 @@ Entry point: `DroppedRows`.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from random import Random
 from typing import Any
 
 from dataprep_assets.curation.benchmarks.columns import BENCHMARK, OVERLAP
@@ -22,7 +23,7 @@ from dataprep_assets.site.samples.texts import cut_text
 from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.table import format_share
 
-_SOURCE_NOTE = "No trainer's file has dropped rows, so these texts are read from the source files."
+_SOURCE_NOTE = "Trainer files have no dropped rows. These texts come from the source files."
 _SourceRow = tuple[str, int]
 """Source file and row."""
 
@@ -77,6 +78,8 @@ class DroppedRows:
             summary += f" The page shows {count_of(len(sample.rows), 'random row')}."
         rule = [f"Rule: {sample.drops}"] if sample.drops else []
         row_facts = list(rows)
+        # Mix the files, because a large one could otherwise fill the beginning of the page.
+        Random(SEED).shuffle(row_facts)
         missing = sorted({problem for row in sample.rows if (problem := self._find_text(row)[1])})
         return SampleFacts(introduction=[summary, *rule, _SOURCE_NOTE], rows=row_facts, problems=[*problems, *missing])
 
