@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.trace.place import Locate, TokenRange
-from dataprep_assets.engine.trace.sample import MAX_TOKENS, SampledRow, build_part, draw_by_shard
+from dataprep_assets.engine.trace.sample import MAX_TOKENS, RowSample, SampledRow, build_part, draw_by_shard
 from dataprep_assets.engine.trace.trace import SourceBytes, SourceText, Trace, TraceQuery, Tracer
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import (
@@ -104,16 +104,20 @@ class StreamTracer(Tracer):
             raise NotFoundError(self._describe_absence(question))
         return traces
 
-    def sample(self, count: int, seed: str) -> Iterator[SampledRow]:
+    def sample(self, count: int, seed: str) -> RowSample:
         if self._declaration.sensitive:
-            return
-        splits = [split for split, shards in self.index.splits.items() if any(shard.documents for shard in shards)]
-        for split in splits:
-            sizes = {shard.partition: shard.documents for shard in self.index.splits[split]}
-            for partition, documents in draw_by_shard(sizes, max(count // len(splits), 1), seed):
-                shard = self.index.shard(partition)
-                require_same_tokenizer(shard.handle.receipt, self._bundle)
-                yield from (self._sample_document(shard, document) for document in documents)
+            return RowSample()
+        sizes = [{shard.partition: shard.documents for shard in shards} for shards in self.index.splits.values()]
+        used_sizes = [shard_sizes for shard_sizes in sizes if any(shard_sizes.values())]
+
+        def read_rows() -> Iterator[SampledRow]:
+            for shard_sizes in used_sizes:
+                for partition, documents in draw_by_shard(shard_sizes, max(count // len(used_sizes), 1), seed):
+                    shard = self.index.shard(partition)
+                    require_same_tokenizer(shard.handle.receipt, self._bundle)
+                    yield from (self._sample_document(shard, document) for document in documents)
+
+        return RowSample(total=sum(sum(shard_sizes.values()) for shard_sizes in sizes), rows=read_rows())
 
     def sample_rows(self, rows: Iterable[tuple[str, int]]) -> Iterator[SampledRow]:
         if self._declaration.sensitive:

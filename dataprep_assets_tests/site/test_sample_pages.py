@@ -128,8 +128,10 @@ def test_kept_texts_are_the_tokens_of_the_trainers_file(pages_corpus: StoredData
     ids = np.fromfile(store.directory(corpus.artifact("nanogpt_bins")) / "train.bin", np.uint16)
     decode = load_declared_tokenizer(corpus.tokenizer).decode
     documents = [part + "<|endoftext|>" for part in decode(ids).split("<|endoftext|>")[:-1]]
-    items = read_items(render(list_sample_pages(pages_corpus), "kept"))
+    page = render(list_sample_pages(pages_corpus), "kept")
+    items = read_items(page)
     assert len(items) == len(documents) == 3
+    assert_names(page, "All rows (3)")
     for item, document in zip(items, documents, strict=True):
         (panel,) = read_panels(item).values()
         tokens = re.findall(r"<span>(.*?)</span>(?!</span>\])", panel, re.DOTALL)
@@ -295,6 +297,18 @@ def test_marked_tokens_are_exactly_the_tokens_with_a_label(chat: StoredDataset) 
         count = len(marks) + len(re.findall(r"<span>", panel))
         assert marks
         assert (read_text(panel), count, read_text("".join(marks)), len(marks)) in expected
+
+
+def test_kept_rows_have_their_split_and_the_number_of_all_rows(chat: StoredDataset) -> None:
+    sequences = list(read_labeled_sequences(chat))
+    page = render(list_sample_pages(chat), "kept")
+    items = read_items(page)
+    assert len(items) < len(sequences)
+    assert_names(page, f"{len(items)} random rows of {len(sequences)}")
+    splits = [re.findall(r">split (\w+)<", item) for item in items]
+    assert {split for (split,) in splits} == {"train", "valid"}
+    for item, (split,) in zip(items, splits, strict=True):
+        assert f"/splits/{split}/" in item
 
 
 def test_marked_tokens_follow_the_loss_mask_of_the_packed_row(chat: StoredDataset) -> None:

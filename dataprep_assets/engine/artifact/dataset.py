@@ -5,7 +5,7 @@ Each layer has a subclass in its `dataset.py`, without Dagster. The component th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dataprep_assets.engine.staleness.estimate import Estimate
     from dataprep_assets.engine.trace.document_table import DocumentTable
     from dataprep_assets.engine.trace.retraction import RetractionResult
-    from dataprep_assets.engine.trace.sample import SampledRow
+    from dataprep_assets.engine.trace.sample import RowSample
     from dataprep_assets.engine.trace.trace import Tracer
     from dataprep_assets.planning.cost import Machine
 
@@ -250,12 +250,14 @@ class Dataset(ABC):
         """Return the artifacts that `sample` reads; empty for a kind of dataset without rows of its own."""
         return ()
 
-    def sample(self, store: ArtifactStore, count: int, seed: str) -> "Iterator[SampledRow]":
-        """Yield about `count` random rows of the files that a trainer reads, in order; none of sensitive data.
+    def sample(self, store: ArtifactStore, count: int, seed: str) -> "RowSample":
+        """Return about `count` random rows of the files that a trainer reads; none of sensitive data.
 
         The same artifacts and the same seed give the same rows.
         """
-        yield from ()
+        from dataprep_assets.engine.trace.sample import RowSample
+
+        return RowSample()
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> "RetractionResult":
         """Add the documents or patients of a list of ids to the dataset's retraction list.

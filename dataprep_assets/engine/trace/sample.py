@@ -6,7 +6,7 @@ and decoded with the dataset's tokenizer, never taken from the source.
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,7 @@ class SampledRow:
         partition: The shard of the dataset that has the row.
         locations: The places in the trainer's files from which it was read.
         parts: Its parts.
+        run_split: In a blend, the split of the run that has the row; otherwise empty.
         notes: Sentences about parts that are not shown.
         is_traceable: Whether `dataprep trace` finds the row.
     """
@@ -74,8 +75,25 @@ class SampledRow:
     partition: str
     locations: Sequence[TokenRange]
     parts: Sequence[SampledPart]
+    run_split: str = ""
     notes: Sequence[str] = ()
     is_traceable: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSample:
+    """Random rows of the files that a trainer reads, in the order of the data.
+
+    Attributes:
+        total: Number of the rows from which they were drawn.
+        rows: The rows, which are read during iteration.
+    """
+
+    total: int = 0
+    rows: Iterable[SampledRow] = field(default=(), repr=False)
+
+    def __iter__(self) -> Iterator[SampledRow]:
+        return iter(self.rows)
 
 
 def format_value(value: Any) -> str:

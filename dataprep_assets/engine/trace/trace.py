@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from dataprep_assets.engine.trace.place import TokenRange
-from dataprep_assets.engine.trace.sample import SampledRow
+from dataprep_assets.engine.trace.sample import RowSample, SampledRow
 from dataprep_assets.errors import ConfigError, count_of
 
 _RESTRICTING_FIELDS = frozenset({"split", "shard", "file", "sample", "message"})
@@ -265,12 +265,12 @@ class Tracer(ABC):
         Raises NotFoundError if no document matches, and ConfigError for a query that this dataset does not support.
         """
 
-    def sample(self, count: int, seed: str) -> Iterator[SampledRow]:
-        """Yield about `count` rows of the trainer's files, drawn at random and in their order.
+    def sample(self, count: int, seed: str) -> RowSample:
+        """Return about `count` random rows of the trainer's files; none of a sensitive dataset.
 
-        The same artifacts and the same seed give the same rows. A sensitive dataset yields none.
+        The same artifacts and the same seed give the same rows.
         """
-        yield from ()
+        return RowSample()
 
     def sample_rows(self, rows: Iterable[tuple[str, int]]) -> Iterator[SampledRow]:
         """Yield the given rows of source files (file, row) as in `sample`; those that are in no file are left out."""

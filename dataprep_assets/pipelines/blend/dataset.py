@@ -1,6 +1,8 @@
 """Dataset class of blends for pretraining, SFT, pairs or RL: its artifacts, data card, cost estimate and summary."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +22,7 @@ from dataprep_assets.engine.card.contents import (
 from dataprep_assets.engine.staleness.estimate import Estimate, estimate_cost
 from dataprep_assets.engine.trace.document_table import DocumentTable
 from dataprep_assets.engine.trace.retraction import RetractionResult
-from dataprep_assets.engine.trace.sample import SampledRow
+from dataprep_assets.engine.trace.sample import RowSample
 from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.mistakes import Keys
 from dataprep_assets.engine.yaml.remark import Remark
@@ -271,8 +273,14 @@ class Blend(Dataset):
     def list_sampled_artifacts(self, store: ArtifactStore) -> list[Artifact]:
         return [self.product(store)] if has_blend_plan(self.declaration, store) else []
 
-    def sample(self, store: ArtifactStore, count: int, seed: str) -> Iterator[SampledRow]:
-        return self.tracer(store).sample(count, seed)
+    def sample(self, store: ArtifactStore, count: int, seed: str) -> RowSample:
+        sample = self.tracer(store).sample(count, seed)
+        run, splits = store.require(find_blend_run(self.declaration, store)), defaultdict[str, list[str]](list)
+        for split, partitions in RunFacts.from_receipt(run).used.items():
+            for partition in dict.fromkeys(partitions):
+                splits[partition].append(split)
+        rows = (replace(row, run_split=", ".join(splits[row.partition])) for row in sample)
+        return replace(sample, rows=rows)
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> RetractionResult:
         return retract_rows(self.declaration, store, ids, strict=strict)

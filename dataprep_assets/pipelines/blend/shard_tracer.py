@@ -15,7 +15,7 @@ import numpy as np
 
 from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.curation.selection import DUPLICATE
-from dataprep_assets.engine.trace.sample import SampledRow, draw_by_shard
+from dataprep_assets.engine.trace.sample import RowSample, SampledRow, draw_by_shard
 from dataprep_assets.engine.trace.trace import SourceText, Trace, TraceQuery, Tracer
 from dataprep_assets.errors import ConfigError, NotFoundError, count_of
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, parse_origins
@@ -127,18 +127,22 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
         is_shown = decode and not self._blend.sensitive
         return [self._trace_row(*row, is_shown=is_shown) for row in self._find_rows(question)]
 
-    def sample(self, count: int, seed: str) -> Iterator[SampledRow]:
+    def sample(self, count: int, seed: str) -> RowSample:
         if self._blend.sensitive:
-            return
+            return RowSample()
         splits = [
             split for split in load_run_splits(self._blend, self._store, self.view_kind.split_type) if split.shards
         ]
-        for split in splits:
-            # A shard that the split repeats has several uses, and its rows are the same in each.
-            uses = {shard.partition: index for index, shard in enumerate(split.shards)}
-            sizes = {partition: self._shards[partition].sampled_count for partition in uses}
-            for partition, numbers in draw_by_shard(sizes, max(count // len(splits), 1), seed):
-                yield from self._sample_rows(split, self._shards[partition], uses[partition], numbers)
+        # A shard that a split repeats has several uses, and its rows are the same in each.
+        uses = [{shard.partition: index for index, shard in enumerate(split.shards)} for split in splits]
+        sizes = [{partition: self._shards[partition].sampled_count for partition in indices} for indices in uses]
+
+        def read_rows() -> Iterator[SampledRow]:
+            for split, indices, shard_sizes in zip(splits, uses, sizes, strict=True):
+                for partition, numbers in draw_by_shard(shard_sizes, max(count // len(splits), 1), seed):
+                    yield from self._sample_rows(split, self._shards[partition], indices[partition], numbers)
+
+        return RowSample(total=sum(sum(shard_sizes.values()) for shard_sizes in sizes), rows=read_rows())
 
     @abstractmethod
     def _sample_rows(self, split: Any, shard: S, index: int, numbers: Sequence[int]) -> Iterator[SampledRow]:

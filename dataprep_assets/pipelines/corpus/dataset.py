@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from dataprep_assets.engine.staleness.estimate import Estimate
     from dataprep_assets.engine.trace.document_table import DocumentTable
     from dataprep_assets.engine.trace.retraction import RetractionResult
-    from dataprep_assets.engine.trace.sample import SampledRow
+    from dataprep_assets.engine.trace.sample import RowSample
     from dataprep_assets.engine.trace.trace import Tracer
     from dataprep_assets.planning.cost import Machine
 
@@ -223,7 +223,7 @@ class Corpus(Dataset):
     def list_sampled_artifacts(self, store: ArtifactStore) -> list[Artifact]:
         return [artifact for spec in self.specs if spec.places is not None for artifact in spec.artifacts(store)]
 
-    def sample(self, store: ArtifactStore, count: int, seed: str) -> "Iterator[SampledRow]":
+    def sample(self, store: ArtifactStore, count: int, seed: str) -> "RowSample":
         return self.tracer(store).sample(count, seed)
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> "RetractionResult":

@@ -24,7 +24,7 @@ from dataprep_assets.engine.artifact.spec import (
 )
 from dataprep_assets.engine.card.card import build_card_specs
 from dataprep_assets.engine.card.contents import CardSource, CardSubject, Receipts, SplitCounts, add_attribution
-from dataprep_assets.engine.trace.sample import SampledPart, SampledRow, draw_numbers, format_value
+from dataprep_assets.engine.trace.sample import RowSample, SampledPart, SampledRow, draw_numbers, format_value
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
@@ -70,14 +70,18 @@ class Tasks(Dataset):
     def list_sampled_artifacts(self, store: ArtifactStore) -> list[Artifact]:
         return [self.declaration.artifact(TASK_FOLDER, partition) for partition in list_partitions(self.declaration)]
 
-    def sample(self, store: ArtifactStore, count: int, seed: str) -> Iterator[SampledRow]:
+    def sample(self, store: ArtifactStore, count: int, seed: str) -> RowSample:
         if self.declaration.sensitive:
-            return
+            return RowSample()
         records = {
             artifact.partition or "": record
             for artifact in self.list_sampled_artifacts(store)
             if store.receipt(artifact) is not None and (record := read_record(store.local(artifact))) is not None
         }
+        total = sum(file.rows for record in records.values() for file in record.files)
+        return RowSample(total=total, rows=self._sample_records(records, count, seed))
+
+    def _sample_records(self, records: Mapping[str, MigrationRecord], count: int, seed: str) -> Iterator[SampledRow]:
         share = max(count // max(1, sum(len(record.files) for record in records.values())), 1)
         for partition, record in records.items():
             target = find_target(self.declaration, partition)

@@ -16,7 +16,7 @@ def build_kept_row(dataset: str, row: SampledRow, values: Values | None = None) 
     """Return the facts of a row that was read from a trainer's file; `values` are its columns that rules read."""
     return Row(
         source=f"{row.file}:{row.row}",
-        details=[row.split],
+        details=[row.split, *([f"split {row.run_split}"] if row.run_split else [])],
         values=[(name, format_value(value)) for name, value in (values or {}).items()],
         locations=[describe_place(token_range) for token_range in row.locations],
         command=format_command(dataset, row.file, row.row, row.split) if row.is_traceable else "",
